@@ -1,0 +1,1 @@
+"""Interactions, file formats, the catalogue of data sets, splits and synthetic data."""

@@ -1,0 +1,31 @@
+"""Errors that a person can act on. Each message is one line that says what is wrong and where."""
+
+from __future__ import annotations
+
+
+class PrivirecError(Exception):
+    """Base of everything this package raises on purpose."""
+
+    exit_code = 2
+
+
+class UsageError(PrivirecError):
+    """Arguments that do not fit together or lie outside what is possible."""
+
+
+class DataError(PrivirecError):
+    """A file or data set that cannot be read as what it claims to be."""
+
+
+class ArtifactError(PrivirecError):
+    """A saved model that is damaged, forged or of an unknown format."""
+
+
+class OverflowRefused(PrivirecError):
+    """A sum that could leave its ring; refused before anything is sent."""
+
+
+class FederationError(PrivirecError):
+    """A federation that could not finish safely."""
+
+    exit_code = 3

@@ -1,0 +1,1 @@
+"""Recall@k, NDCG@k and the all-ranking protocol."""

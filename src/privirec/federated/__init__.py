@@ -1,0 +1,1 @@
+"""What is computed with the clients, free of transport and of cryptography."""

@@ -1,0 +1,1 @@
+"""The mathematics, centralised and pure: normalisation, item-item matrix, low-pass filter."""

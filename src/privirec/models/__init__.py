@@ -1,0 +1,1 @@
+"""One file a model: its config and its scorer."""

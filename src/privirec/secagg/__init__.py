@@ -1,0 +1,1 @@
+"""Secure aggregation, sans-IO: sums vectors of integers modulo 2^b and knows nothing else."""
