@@ -1,1 +1,22 @@
 """Interactions, file formats, the catalogue of data sets, splits and synthetic data."""
+
+from privirec.data.catalogue import Statistics, load_dataset, statistics
+from privirec.data.formats import read_interactions
+from privirec.data.interactions import Dataset, Interactions
+from privirec.data.splits import split, validation_split
+from privirec.data.synthetic import synthetic
+from privirec.data.text import read_text, write_text
+
+__all__ = [
+    "Dataset",
+    "Interactions",
+    "Statistics",
+    "load_dataset",
+    "read_interactions",
+    "read_text",
+    "split",
+    "statistics",
+    "synthetic",
+    "validation_split",
+    "write_text",
+]

@@ -1,0 +1,216 @@
+"""Files that hold interactions: which suffix means which format, and tables with two columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec.data.interactions import Interactions
+from privirec.data.text import parse_integers, read_bytes, read_text
+from privirec.errors import DataError
+
+# How ids are usually called; compared in lower case, without "_" and without RecBole's ":token".
+USUAL_USER_COLUMNS = ("user", "userid")
+USUAL_ITEM_COLUMNS = ("item", "itemid", "movieid")
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t", ".inter": "\t", ".dat": "::"}
+_MOVIELENS_HEADER = ["UserID", "MovieID", "Rating", "Timestamp"]  # its .dat files carry none
+SUFFIXES = (".txt", *_DELIMITERS, ".parquet")
+
+
+def read_interactions(
+    path: str | Path, *, user_column: str | None = None, item_column: str | None = None
+) -> Interactions:
+    """Read any known format, told by the suffix; each row or rating is one interaction.
+
+    Tables (.csv, .tsv, RecBole .inter, MovieLens .dat, .parquet) need a user and an item column;
+    the usual names are found without being told. Ids are whole numbers or names.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise DataError(f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}")
+    if suffix == ".txt":
+        return read_text(path)
+    read = _read_parquet if suffix == ".parquet" else _read_delimited
+    users, items = read(path, user_column, item_column)
+    return Interactions.from_pairs(users, items)
+
+
+def _read_delimited(
+    path: Path, user_column: str | None, item_column: str | None
+) -> tuple[NDArray, NDArray]:
+    content = read_bytes(path)
+    delimiter = _DELIMITERS[path.suffix.lower()]
+    header: list[str] | None = None
+    if delimiter == "::":
+        header, delimiter, content = _MOVIELENS_HEADER, "\t", content.replace(b"::", b"\t")
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from None
+    if b'"' in content:
+        content = _without_quotes(path, content, delimiter)
+        delimiter = "\x1f"
+
+    codes = np.frombuffer(content if content.endswith(b"\n") else content + b"\n", np.uint8)
+    stops = np.flatnonzero(codes == ord("\n"))
+    starts = np.concatenate(([0], stops[:-1] + 1))
+    stops = stops - ((stops > starts) & (codes[stops - 1] == ord("\r")))
+    numbers = np.arange(1, len(stops) + 1)
+    filled = stops > starts
+    starts, stops, numbers = starts[filled], stops[filled], numbers[filled]
+
+    if header is None:
+        first = codes[starts[0] : stops[0]].tobytes().decode("utf-8")
+        header = first.split(delimiter)
+        starts, stops, numbers = starts[1:], stops[1:], numbers[1:]
+    if len(starts) == 0:
+        raise DataError(f"{path}: a header and no rows")
+    chosen = _choose_columns(path, header, user_column, item_column)
+
+    # Every row has the same number of delimiters, so their positions form a table.
+    delimiters = np.flatnonzero(codes == ord(delimiter))
+    delimiters = delimiters[np.searchsorted(delimiters, starts[0]) :]
+    counts = np.searchsorted(delimiters, stops) - np.searchsorted(delimiters, starts)
+    uneven = np.flatnonzero(counts != len(header) - 1)
+    if len(uneven):
+        at = uneven[0]
+        raise DataError(
+            f"{path}:{numbers[at]}: {counts[at] + 1} fields where {len(header)} are expected"
+        )
+    inner = delimiters.reshape(len(starts), len(header) - 1)
+    lefts = np.column_stack((starts, inner + 1))
+    rights = np.column_stack((inner, stops))
+    users, items = (
+        _ids(path, header[column], codes, lefts[:, column], rights[:, column], numbers=numbers)
+        for column in chosen
+    )
+    return users, items
+
+
+def _ids(
+    path: Path,
+    name: str,
+    codes: NDArray[np.uint8],
+    starts: NDArray,
+    stops: NDArray,
+    *,
+    numbers: NDArray,
+) -> NDArray:
+    """One column as whole numbers if all its fields are such, as names otherwise."""
+    while len(padded := np.flatnonzero((starts < stops) & (codes[starts] == ord(" ")))):
+        starts = starts.copy()
+        starts[padded] += 1
+    while len(padded := np.flatnonzero((starts < stops) & (codes[stops - 1] == ord(" ")))):
+        stops = stops.copy()
+        stops[padded] -= 1
+    lengths = stops - starts
+    missing = np.flatnonzero(lengths == 0)
+    if len(missing):
+        raise DataError(f"{path}:{numbers[missing[0]]}: column {name} is empty")
+    leading = codes[starts]
+    negative = leading == ord("-")
+    digits_from = starts + negative
+    digits_before = np.concatenate(([0], np.cumsum((codes - np.uint8(ord("0"))) < 10)))
+    # A leading zero marks a name: 007 and 7 are different people.
+    is_number = (
+        (digits_before[stops] - digits_before[digits_from] == stops - digits_from)
+        & (stops > digits_from)
+        & (lengths <= 18)
+        & ((leading != ord("0")) | (lengths == 1))
+    )
+    if is_number.all():
+        if negative.any():
+            at = int(np.argmax(negative))
+            field = codes[starts[at] : stops[at]].tobytes().decode()
+            raise DataError(f"{path}:{numbers[at]}: negative id {field} in column {name}")
+        return parse_integers(codes, starts, stops)
+    positions = np.minimum(starts[:, None] + np.arange(lengths.max()), len(codes) - 1)
+    fields = np.where(np.arange(lengths.max()) < lengths[:, None], codes[positions], 0)
+    return np.char.decode(
+        np.ascontiguousarray(fields.astype(np.uint8)).view(f"S{lengths.max()}")[:, 0], "utf-8"
+    )
+
+
+def _without_quotes(path: Path, content: bytes, delimiter: str) -> bytes:
+    """The same table with the unit separator between fields, read by the csv module."""
+    rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), delimiter=delimiter)
+    lines: list[str] = []
+    try:
+        for row in rows:
+            # Fields with line breaks or separators are none that hold ids.
+            lines.append("\x1f".join(" ".join(field.split()) for field in row))
+            lines.extend([""] * (rows.line_num - len(lines)))
+    except csv.Error as error:
+        raise DataError(f"{path}:{rows.line_num}: {error}") from None
+    return "\n".join(lines).encode()
+
+
+def _read_parquet(
+    path: Path, user_column: str | None, item_column: str | None
+) -> tuple[NDArray, NDArray]:
+    try:
+        import pyarrow as pa  # noqa: PLC0415  (optional)
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        raise DataError(
+            f"{path}: reading Parquet needs pyarrow: pip install 'privirec[parquet]'"
+        ) from None
+    try:
+        header = list(parquet.read_schema(path).names)
+        chosen = _choose_columns(path, header, user_column, item_column)
+        table = parquet.read_table(path, columns=[header[column] for column in chosen])
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except pa.ArrowException as error:
+        raise DataError(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
+    if table.num_rows == 0:
+        raise DataError(f"{path}: a header and no rows")
+    return tuple(_parquet_ids(path, header[column], table) for column in chosen)  # type: ignore[return-value]
+
+
+def _parquet_ids(path: Path, name: str, table: object) -> NDArray:
+    column = table.column(name)  # type: ignore[attr-defined]
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy())) + 1
+        raise DataError(f"{path}: row {row}: column {name} is empty")
+    values = column.to_numpy()
+    if values.dtype.kind in "iu":
+        if values.min() < 0:
+            row = int(np.argmax(values < 0)) + 1
+            raise DataError(f"{path}: row {row}: negative id {values[row - 1]} in column {name}")
+        return values.astype(np.int64)
+    if all(isinstance(value, str) for value in values):
+        return values.astype(str)
+    raise DataError(f"{path}: column {name} holds {column.type}, neither numbers nor names")
+
+
+def _choose_columns(
+    path: Path, header: list[str], user_column: str | None, item_column: str | None
+) -> tuple[int, int]:
+    names = [name.strip().split(":")[0] for name in header]
+    return (
+        _find_column(path, names, user_column, USUAL_USER_COLUMNS, "user"),
+        _find_column(path, names, item_column, USUAL_ITEM_COLUMNS, "item"),
+    )
+
+
+def _find_column(
+    path: Path, names: list[str], wanted: str | None, usual: tuple[str, ...], kind: str
+) -> int:
+    if wanted is not None:
+        if wanted in names:
+            return names.index(wanted)
+        missing = f"no column {wanted!r}"
+    else:
+        for position, name in enumerate(names):
+            if name.lower().replace("_", "") in usual:
+                return position
+        missing = f"no column that is known to hold {kind} ids, name it with --{kind}-column"
+    raise DataError(f"{path}: {missing}; the columns are {', '.join(names)}")

@@ -1,0 +1,172 @@
+"""The plain text of the standard splits: one user a line, `user item item ...`."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec.data.interactions import Interactions
+from privirec.errors import DataError
+
+LARGEST_ID = 2**31 - 1
+_NEWLINE, _RETURN, _SPACE, _TAB, _ZERO = b"\n\r \t0"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The tokens of a file: `users` one a line, `items` and the `owners` (users) of those."""
+
+    numbers: NDArray[np.int64]
+    users: NDArray[np.int64]
+    owners: NDArray[np.int64]
+    items: NDArray[np.int64]
+
+
+def read_text(path: str | Path) -> Interactions:
+    """Read `user item item ...` lines; ids are whole numbers from 0 to 2^31 - 1.
+
+    A user alone on a line has no history, repeated items count once, and a user may have several
+    lines.
+    """
+    lines = _parse(Path(path))
+    return Interactions.from_pairs(lines.owners, lines.items, user_ids=np.unique(lines.users))
+
+
+def first_line_of(path: str | Path, users: NDArray) -> tuple[int, int]:
+    """The first line that belongs to one of `users`: (its number, that user), for messages."""
+    lines = _parse(Path(path))
+    at = int(np.argmax(np.isin(lines.users, users)))
+    return int(lines.numbers[at]), int(lines.users[at])
+
+
+def write_text(path: str | Path, interactions: Interactions) -> None:
+    """Write one line a user, items ascending; the file appears whole or not at all.
+
+    Ids that the format cannot hold (names, numbers above 2^31 - 1) are refused.
+    """
+    for kind, ids in (("user", interactions.user_ids), ("item", interactions.item_ids)):
+        if not fits_text(ids):
+            raise DataError(f"{path}: {kind} ids must be whole numbers from 0 to {LARGEST_ID}")
+    write_lines(path, text_lines(interactions))
+
+
+def text_lines(interactions: Interactions) -> Iterator[str]:
+    """One line a user: the canonical form that files are written in and checksums taken of."""
+    item_names = interactions.item_ids.astype(str)[interactions.matrix.indices].tolist()
+    bounds = interactions.matrix.indptr.tolist()
+    for user, start, stop in zip(
+        interactions.user_ids.tolist(), bounds[:-1], bounds[1:], strict=True
+    ):
+        yield " ".join([str(user), *item_names[start:stop]])
+
+
+def fits_text(ids: NDArray) -> bool:
+    """Whether the text format can hold these ids as they are."""
+    if len(ids) == 0:
+        return True
+    return bool(ids.dtype.kind in "iu" and ids.min() >= 0 and ids.max() <= LARGEST_ID)
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    """Write lines to a neighbour file first and rename it, so nothing is ever half-written."""
+    path = Path(path)
+    partial = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(line + "\n" for line in lines)
+        Path(partial).chmod(0o644)
+        os.replace(partial, path)
+        partial = None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        if partial is not None:
+            Path(partial).unlink(missing_ok=True)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file's bytes without a UTF-8 byte order mark, or one line about why not."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    if not content.strip():
+        raise DataError(f"{path}: the file is empty")
+    return content.removeprefix(_BYTE_ORDER_MARK)
+
+
+def parse_integers(codes: NDArray[np.uint8], starts: NDArray, ends: NDArray) -> NDArray[np.int64]:
+    """The numbers in `codes[start:end]`; all of them digits, at most 18 a number."""
+    lengths = ends - starts
+    values = np.zeros(len(starts), np.int64)
+    for position in range(int(lengths.max(initial=0))):
+        # Shorter numbers read on past their end and keep the value they already have.
+        inside = position < lengths
+        digits = codes[np.minimum(starts + position, len(codes) - 1)].astype(np.int64) - _ZERO
+        values = np.where(inside, values * 10 + digits, values)
+    return values
+
+
+def _parse(path: Path) -> _Lines:
+    codes = np.frombuffer(read_bytes(path), np.uint8)
+    is_digit = (codes - np.uint8(_ZERO)) < 10  # below "0" wraps around to large numbers
+    newlines = codes == _NEWLINE
+    is_gap = newlines | (codes == _SPACE) | (codes == _TAB)
+    returns = np.flatnonzero(codes == _RETURN)  # only as part of a Windows line end
+    is_gap[returns] = newlines[np.minimum(returns + 1, len(codes) - 1)] | (
+        returns + 1 == len(codes)
+    )
+
+    wrong = np.flatnonzero(~(is_digit | is_gap))
+    line_ends = np.flatnonzero(newlines)
+    if len(wrong):
+        _refuse(path, codes, int(wrong[0]), int(np.searchsorted(line_ends, wrong[0])) + 1)
+
+    edges = np.flatnonzero(np.diff(is_digit, prepend=False, append=False))
+    starts, ends = edges[0::2], edges[1::2]
+    lines = np.searchsorted(line_ends, starts)
+    values = parse_integers(codes, starts, np.minimum(ends, starts + 18))
+    huge = np.flatnonzero((values > LARGEST_ID) | (ends - starts > 18))
+    if len(huge):
+        at = huge[0]
+        token = codes[starts[at] : ends[at]].tobytes().decode()
+        raise DataError(
+            f"{path}:{lines[at] + 1}: id {_shortened(token)} is above the largest, {LARGEST_ID}"
+        )
+
+    is_user = np.diff(lines, prepend=-1) != 0
+    users = values[is_user]
+    owners = users[np.cumsum(is_user) - 1]
+    return _Lines(lines[is_user] + 1, users, owners[~is_user], values[~is_user])
+
+
+def _refuse(path: Path, codes: NDArray[np.uint8], at: int, line: int) -> NoReturn:
+    """Say what is wrong with the token around the byte at `at`."""
+    content = codes.tobytes()
+    if content[at] == _RETURN:
+        raise DataError(f"{path}:{line}: a carriage return inside a line")
+    if content[at] >= 0x80 or content[at] < 0x20:
+        raise DataError(f"{path}:{line}: byte 0x{content[at]:02x} is not part of a plain text file")
+    start = max(content.rfind(gap, 0, at) for gap in (b"\n", b" ", b"\t")) + 1
+    match = re.compile(rb"[^ \t\r\n]+").match(content, start)
+    token = match.group().decode("utf-8", "replace") if match else ""
+    if re.fullmatch(r"-\d+", token):
+        raise DataError(f"{path}:{line}: negative id {_shortened(token)}")
+    raise DataError(
+        f"{path}:{line}: {_shortened(token)!r} is not an id (expected: user item item ...)"
+    )
+
+
+def _shortened(token: str) -> str:
+    return token if len(token) <= 40 else token[:37] + "..."
