@@ -1,1 +1,15 @@
 """The mathematics, centralised and pure: normalisation, item-item matrix, low-pass filter."""
+
+from privirec.filters.components import Components, LowPass, centralized, factored, randomized
+from privirec.filters.operators import FactoredOperator, LowRankOperator, SparseOperator
+
+__all__ = [
+    "Components",
+    "FactoredOperator",
+    "LowPass",
+    "LowRankOperator",
+    "SparseOperator",
+    "centralized",
+    "factored",
+    "randomized",
+]

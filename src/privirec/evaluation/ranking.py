@@ -1,0 +1,115 @@
+"""Recall@k and NDCG@k by the all-ranking protocol.
+
+Every item is ranked for every user with at least one test item, the user's train items left out,
+equal scores by lower item number. Ideal DCG runs over min(k, test items).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit, prange
+from numpy.typing import NDArray
+
+from privirec.data.interactions import Dataset
+from privirec.errors import DataError
+from privirec.filters import kernels
+
+USERS_AT_ONCE = 256
+Progress = Callable[[int, int], None]
+
+
+class Scorer(Protocol):
+    """Anything that scores all items for a batch of histories."""
+
+    def score(self, user_items: sp.csr_array) -> NDArray[np.float32]: ...
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Means over the users with test items."""
+
+    recall: float
+    ndcg: float
+    users: int
+    k: int = 20
+
+    def as_row(self) -> dict[str, float | int]:
+        return {f"ndcg@{self.k}": self.ndcg, f"recall@{self.k}": self.recall}
+
+
+@njit(parallel=True, cache=True)
+def _measure(items, test_indptr, test_indices, discounts, recall, ndcg):  # type: ignore[no-untyped-def]
+    k = items.shape[1]
+    for row in prange(items.shape[0]):
+        start, stop = test_indptr[row], test_indptr[row + 1]
+        relevant = test_indices[start:stop]
+        hits = 0
+        gain = 0.0
+        for rank in range(k):
+            item = items[row, rank]
+            if item < 0:
+                break
+            place = np.searchsorted(relevant, item)
+            if place < len(relevant) and relevant[place] == item:
+                hits += 1
+                gain += discounts[rank]
+        ideal = 0.0
+        for rank in range(min(k, stop - start)):
+            ideal += discounts[rank]
+        recall[row] = hits / (stop - start)
+        ndcg[row] = gain / ideal
+
+
+def measure_rankings(
+    items: NDArray[np.int64], test: sp.csr_array
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Recall and NDCG of each ranked list (users, k) against the same users' test items."""
+    recall = np.empty(len(items))
+    ndcg = np.empty(len(items))
+    discounts = 1 / np.log2(np.arange(2, items.shape[1] + 2))
+    _measure(items, test.indptr, test.indices, discounts, recall, ndcg)
+    return recall, ndcg
+
+
+def tested_batches(
+    dataset: Dataset, size: int = USERS_AT_ONCE
+) -> Iterator[tuple[sp.csr_array, sp.csr_array]]:
+    """Train and test rows of the users that have test items, batch by batch."""
+    users = np.flatnonzero(dataset.test.user_degrees)
+    if not len(users):
+        raise DataError(f"{dataset.name}: no user has a test item")
+    for start in range(0, len(users), size):
+        part = users[start : start + size]
+        yield dataset.train.matrix[part], dataset.test.matrix[part]
+
+
+def rank_unseen(scores: NDArray[np.float32], seen: sp.csr_array, k: int) -> NDArray[np.int64]:
+    """The k best items of each row that are not in its history (overwrites the scores)."""
+    items = np.empty((len(scores), k), np.int64)
+    kernels.mask_entries(seen.indptr, seen.indices, scores)
+    kernels.top_items(scores, items, np.empty((len(scores), k), np.float32))
+    return items
+
+
+def evaluate(
+    scorer: Scorer, dataset: Dataset, k: int = 20, progress: Progress | None = None
+) -> Metrics:
+    """Rank for everybody and average."""
+    total = int(np.count_nonzero(dataset.test.user_degrees))
+    recall = ndcg = 0.0
+    done = 0
+    for train, test in tested_batches(dataset):
+        batch_recall, batch_ndcg = measure_rankings(
+            rank_unseen(scorer.score(train), train, k), test
+        )
+        recall += float(batch_recall.sum())
+        ndcg += float(batch_ndcg.sum())
+        done += train.shape[0]
+        if progress:
+            progress(done, total)
+    return Metrics(recall / total, ndcg / total, total, k)

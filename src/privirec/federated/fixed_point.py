@@ -1,0 +1,75 @@
+"""Numbers on the wire: fixed point in the ring of integers modulo 2^width.
+
+Scale and width come from a proven bound on the sum, never from luck. A sum that could leave its
+ring is refused before anybody computes anything.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec.errors import OverflowRefused
+
+LEAST_FRACTION_BITS = 4
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """An integer z stands for z * 2^-fraction_bits; sums live in Z modulo 2^width."""
+
+    width: int
+    fraction_bits: int
+    signed: bool
+
+    @classmethod
+    def counting(cls, largest: int) -> FixedPoint:
+        """The narrowest ring that holds whole numbers from 0 to `largest`."""
+        return cls(max(1, int(largest).bit_length()), 0, signed=False)
+
+    @classmethod
+    def for_sum(cls, width: int, bound: float, roundings: int, *, signed: bool) -> FixedPoint:
+        """The finest scale at which a sum bounded by `bound`, with one half unit of rounding from
+        each of `roundings` terms, cannot leave the ring."""
+        if not 1 <= width <= 64:
+            raise OverflowRefused(f"a ring of {width} bits; possible are 1 to 64")
+        # Fixed point with more fraction bits than a double's mantissa would be precision in name.
+        largest = 2 ** (width - 1 if signed else width) - 1 - (roundings + 1) // 2
+        bits = 52 if bound <= 0 else _floor_log2(largest / bound) if largest > 0 else -1
+        if bits < LEAST_FRACTION_BITS:
+            raise OverflowRefused(
+                f"a {width}-bit ring is too narrow: sums reach {bound:.6g} over {roundings} terms, "
+                f"which leaves {bits} fraction bits ({LEAST_FRACTION_BITS} are the least)"
+            )
+        return cls(width, min(bits, 52), signed)
+
+    def decode(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Whole units to numbers."""
+        return np.ldexp(sums.astype(np.float64), -self.fraction_bits)
+
+    def to_ring(self, values: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Signed units to ring elements."""
+        return values.astype(np.int64).view(np.uint64) & self.mask
+
+    def from_ring(self, elements: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Ring elements to units, the upper half being negative in a signed ring."""
+        elements = elements & self.mask
+        if not self.signed:
+            return elements.view(np.int64)
+        shift = np.uint64(64 - self.width)
+        return (elements << shift).view(np.int64) >> np.int64(64 - self.width)
+
+    @property
+    def mask(self) -> np.uint64:
+        return np.uint64(2**self.width - 1)
+
+    def payload_bytes(self, length: int) -> int:
+        """Packed size of a vector on the wire."""
+        return -(-length * self.width // 8)
+
+
+def _floor_log2(value: float) -> int:
+    return math.frexp(value)[1] - 1

@@ -1,0 +1,60 @@
+"""The compiled loops behind contributions: integer sums over histories."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+# Columns handled at a time: a block of a Gowalla-sized matrix then fits the last-level cache.
+COLUMNS = 64
+
+
+@njit(parallel=True, cache=True)
+def sum_rows(indptr, indices, source, out):  # type: ignore[no-untyped-def]
+    """out[r] = sum of source[j] over the entries j of row r, in integers."""
+    for row in prange(out.shape[0]):
+        target = out[row]
+        target[:] = 0
+        for position in range(indptr[row], indptr[row + 1]):
+            line = source[indices[position]]
+            for column in range(line.shape[0]):
+                target[column] += line[column]
+
+
+@njit(parallel=True, cache=True)
+def mean_rows(indptr, indices, source, scale, out):  # type: ignore[no-untyped-def]
+    """out[r] = rint(scale * mean of source[j] over the entries j of row r); scale a power of two.
+
+    The sum is of integers below 2^53, the division is correctly rounded and the scaling exact:
+    one rounding, the same on every machine.
+    """
+    for row in prange(out.shape[0]):
+        target = out[row]
+        target[:] = 0
+        count = indptr[row + 1] - indptr[row]
+        if count == 0:
+            continue
+        for position in range(indptr[row], indptr[row + 1]):
+            line = source[indices[position]]
+            for column in range(line.shape[0]):
+                target[column] += line[column]
+        for column in range(target.shape[0]):
+            target[column] = np.int64(np.rint(target[column] / count * scale))
+
+
+@njit(cache=True)
+def add_triangle_rows(  # type: ignore[no-untyped-def]
+    first, last, item_indptr, item_users, user_indptr, user_items, weights, n_items, block
+):
+    """Add w_u r_u^T r_u of every user to rows first..last of the upper triangle."""
+    offset = 0
+    for item in range(first, last):
+        for position in range(item_indptr[item], item_indptr[item + 1]):
+            user = item_users[position]
+            weight = weights[user]
+            for entry in range(user_indptr[user + 1] - 1, user_indptr[user] - 1, -1):
+                other = user_items[entry]
+                if other < item:
+                    break
+                block[offset + other - item] += weight
+        offset += n_items - item

@@ -1,0 +1,120 @@
+"""What a recommender needs to know of everybody: degrees, P~ and the low-pass basis.
+
+`Components` is the boundary between where filters come from (one machine, or a federation) and
+what models do with them. A model never sees the histories of others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privirec.data.interactions import Interactions
+from privirec.errors import UsageError
+from privirec.filters.eigen import Progress, leading_eigenpairs, orthonormalize, power_method
+from privirec.filters.normalize import degree_power
+from privirec.filters.operators import (
+    FactoredOperator,
+    Float32,
+    ItemOperator,
+    history_coordinates,
+)
+
+@dataclass(frozen=True)
+class LowPass:
+    """F_IDL = V^-1/2 S S^T V^1/2, kept as its two thin factors."""
+
+    left: Float32
+    right: Float32
+
+    @classmethod
+    def from_basis(cls, basis: NDArray, item_degrees: NDArray[np.int64]) -> LowPass:
+        inverse_root = degree_power(item_degrees, -0.5)[:, None]
+        root = degree_power(item_degrees, 0.5)[:, None]
+        return cls(
+            np.ascontiguousarray(inverse_root * basis, np.float32),
+            np.ascontiguousarray((root * basis).T, np.float32),
+        )
+
+    def coordinates(self, histories: sp.csr_array) -> Float32:
+        """x V^-1/2 S: (users, rank)."""
+        return history_coordinates(histories, self.left)
+
+    def rows(self, histories: sp.csr_array) -> Float32:
+        """x F_IDL for every history x: (users, items)."""
+        return self.coordinates(histories) @ self.right
+
+
+@dataclass(frozen=True)
+class Components:
+    """The released filters. `basis` (S_k) has orthonormal columns, the most important first."""
+
+    item_degrees: NDArray[np.int64]
+    item_item: ItemOperator
+    basis: Float32 | None = None
+    alpha: float = 0.5
+
+    @property
+    def n_items(self) -> int:
+        return len(self.item_degrees)
+
+    def low_pass(self, rank: int) -> LowPass:
+        """The ideal low-pass filter of the leading `rank` vectors."""
+        if self.basis is None or self.basis.shape[1] < rank:
+            held = 0 if self.basis is None else self.basis.shape[1]
+            raise UsageError(f"a low-pass filter of rank {rank} needs more than {held} vectors")
+        return LowPass.from_basis(self.basis[:, :rank], self.item_degrees)
+
+    def written_out(self) -> Components:
+        """Safe to hand out: nothing in it holds single histories."""
+        if isinstance(self.item_item, FactoredOperator):
+            return replace(self, item_item=self.item_item.written_out())
+        return self
+
+
+def factored(train: Interactions, alpha: float = 0.5) -> FactoredOperator:
+    """P~ = R~^T R~ with R~ = U^-alpha R V^(alpha-1), in factors."""
+    return FactoredOperator(
+        train.matrix,
+        degree_power(train.user_degrees, -2 * alpha),
+        degree_power(train.item_degrees, alpha - 1),
+    )
+
+
+def centralized(
+    train: Interactions,
+    *,
+    rank: int = 0,
+    alpha: float = 0.5,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Components:
+    """All components from all histories on one machine, with converged singular vectors.
+
+    The item-item matrix stays in factors; `rank` 0 means no low-pass basis.
+    """
+    operator = factored(train, alpha)
+    basis = None
+    if rank:
+        if alpha != 0.5:
+            raise UsageError("the low-pass filter is defined for alpha = 1/2")
+        if rank > train.n_items:
+            raise UsageError(f"rank {rank} does not fit a catalogue of {train.n_items} items")
+        _, basis = leading_eigenpairs(operator, rank, seed=seed, progress=progress)
+    return Components(train.item_degrees, operator, basis, alpha)
+
+
+def randomized(
+    train: Interactions, *, rank: int, steps: int, qr_per_step: int = 2, seed: int = 0
+) -> Components:
+    """As `centralized`, with the randomised power method as the baselines run it."""
+    operator = factored(train)
+    rng = np.random.Generator(np.random.Philox(seed))
+    omega = rng.standard_normal((train.n_users, rank))
+    scaled = np.sqrt(operator.user_weights)[:, None] * orthonormalize(omega)[0]
+    start = operator.item_scale[:, None] * (train.matrix.T @ scaled)
+    basis, _ = power_method(operator, start, steps, qr_per_step)
+    return Components(train.item_degrees, operator, np.asarray(basis, np.float32))

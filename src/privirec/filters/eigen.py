@@ -1,0 +1,181 @@
+"""Leading eigenvectors of a symmetric positive semi-definite operator.
+
+Two solvers with two purposes. `leading_eigenpairs` is a block Krylov method that converges: it
+stands behind every figure called "centralised". `power_method` is the randomised power method
+(Halko et al. 2011, algorithm 4.4) with a given number of steps, which is what the paper
+distributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg as sl
+from numpy.typing import NDArray
+
+from privirec.errors import UsageError
+from privirec.filters.operators import FactoredOperator, ItemOperator
+
+Matrix = NDArray[np.floating]
+Progress = Callable[[int, int], None]
+
+# A column whose part outside the span of those before it is this small (relative to the column
+# norms) carries rounding noise only; it is replaced by zero instead of being blown up to norm one.
+DEPENDENT = 1e-9
+
+
+def orthonormalize(block: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Gram-Schmidt QR: block = Q T, T upper triangular with a non-negative diagonal.
+
+    By Cholesky factors of the Gram matrix, twice, which is Gram-Schmidt at the speed of matrix
+    multiplication. Columns that depend on earlier ones become zero columns of Q, with a zero on
+    T's diagonal. Leading columns of Q depend on leading columns of the block only.
+    """
+    y = np.asarray(block, np.float64)
+    try:
+        q, first = _cholesky_qr(y)
+        # One pass leaves an orthogonality error of about the square of the condition number.
+        diagonal = np.diagonal(first)
+        if diagonal.size and diagonal.min() < 1e-4 * diagonal.max():
+            q, second = _cholesky_qr(q)
+            first = second @ first
+        if np.isfinite(q).all():
+            return q, first
+    except np.linalg.LinAlgError:
+        pass
+    return _gram_schmidt(y)
+
+
+def _cholesky_qr(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    gram = y.T @ y
+    diagonal = np.sqrt(np.diagonal(gram))
+    upper = np.linalg.cholesky(gram).T
+    if diagonal.size and (np.diagonal(upper) <= 1e-6 * diagonal.max()).any():
+        raise np.linalg.LinAlgError("columns too close to dependent for a Cholesky factor")
+    q = sl.solve_triangular(upper, y.T, trans="T", lower=False, check_finite=False).T
+    return q, upper
+
+
+def _gram_schmidt(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The slow, sure way, for blocks with dependent columns."""
+    n, k = y.shape
+    q = np.zeros((n, k))
+    upper = np.zeros((k, k))
+    scale = np.sqrt((y * y).sum(axis=0).max(initial=0.0))
+    for j in range(k):
+        column = y[:, j].copy()
+        for _ in range(2):
+            part = q[:, :j].T @ column
+            column -= q[:, :j] @ part
+            upper[:j, j] += part
+        length = float(np.linalg.norm(column))
+        if length > DEPENDENT * scale:
+            upper[j, j] = length
+            q[:, j] = column / length
+    return q, upper
+
+
+def rayleigh_ritz(x: Matrix, y: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Ritz values (descending) and vectors of P~ on the span of orthonormal x, given y = P~ x."""
+    small = np.asarray(x, np.float64).T @ np.asarray(y, np.float64)
+    values, rotation = np.linalg.eigh((small + small.T) / 2)
+    return values[::-1], np.asarray(x, np.float64) @ rotation[:, ::-1]
+
+
+def power_method(
+    operator: ItemOperator, start: Matrix, steps: int, qr_per_step: int = 1
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """X and T of the last QR after so many multiplications with P~.
+
+    With one QR per step (after A^T A) this is the paper's distributed version; with two (after A
+    and after A^T, the centralised habit) the operator must be factored.
+    """
+    x, triangle = orthonormalize(start)
+    for _ in range(steps):
+        if qr_per_step == 2:
+            x, triangle = _two_qr_step(operator, x)
+        else:
+            x, triangle = orthonormalize(operator.times(np.ascontiguousarray(x, np.float32)))
+    return x, triangle
+
+
+def _two_qr_step(
+    operator: ItemOperator, x: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if not isinstance(operator, FactoredOperator):
+        raise UsageError("two QR per step need the factored matrix, which only R itself gives")
+    half = operator.histories * operator.item_scale  # A = W^1/2 R C
+    root = np.sqrt(operator.user_weights)[:, None]
+    left, _ = orthonormalize(root * (half @ x))
+    return orthonormalize(half.T @ (root * left))
+
+
+def leading_eigenpairs(
+    operator: ItemOperator,
+    rank: int,
+    *,
+    seed: int = 0,
+    tolerance: float = 1e-4,
+    block: int = 32,
+    most_restarts: int = 40,
+    progress: Progress | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """The `rank` largest eigenvalues (descending) and eigenvectors (columns), converged.
+
+    Block Krylov with full reorthogonalisation and thick restarts, in single precision. Converged
+    means that every |P~ s - lambda s| is below the tolerance (the eigenvalues lie in [0, 1]).
+    """
+    n = operator.n_items
+    if not 1 <= rank <= n:
+        raise UsageError(f"rank {rank} does not fit a catalogue of {n} items")
+    width = min(n, rank + min(max(3 * rank, 4 * block), 2048))
+    if width + block >= n // 2:
+        return _dense_eigenpairs(operator, rank)
+    keep = min(rank + rank // 2, width - 2 * block)
+    rng = np.random.Generator(np.random.Philox(seed))
+    basis = np.empty((width, n), np.float32)
+    projected = np.zeros((width, width))
+    fresh = orthonormalize(rng.standard_normal((n, block)))[0]
+    filled = 0
+    for restart in range(most_restarts):
+        while True:
+            columns = np.ascontiguousarray(fresh, np.float32)
+            basis[filled : filled + block] = columns.T
+            filled += block
+            image = operator.times(columns)
+            parts = basis[:filled] @ image
+            projected[:filled, filled - block : filled] = parts
+            projected[filled - block : filled, :filled] = parts.T
+            image -= basis[:filled].T @ parts
+            image -= basis[:filled].T @ (basis[:filled] @ image)
+            fresh, coupling = orthonormalize(image)
+            # Single-precision rounding leaves a trace of the basis in what was just normalised.
+            fresh -= basis[:filled].T @ (basis[:filled] @ fresh.astype(np.float32))
+            fresh, again = orthonormalize(fresh)
+            coupling = again @ coupling
+            if progress:
+                progress(restart * (width - keep) + filled, 2 * width - keep)
+            if filled + block > width:
+                break
+        values, rotation = np.linalg.eigh(projected[:filled, :filled])
+        values, rotation = values[::-1], rotation[:, ::-1]
+        residuals = np.linalg.norm(coupling @ rotation[filled - block : filled, :rank], axis=0)
+        if residuals.max() < tolerance or not fresh.any():
+            vectors = basis[:filled].T @ rotation[:, :rank].astype(np.float32)
+            return values[:rank].copy(), vectors
+        basis[:keep] = rotation[:, :keep].T.astype(np.float32) @ basis[:filled]
+        projected[:] = 0
+        projected[range(keep), range(keep)] = values[:keep]
+        filled = keep
+    raise UsageError(f"no convergence to {tolerance} after {most_restarts} restarts")
+
+
+def _dense_eigenpairs(
+    operator: ItemOperator, rank: int
+) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """Catalogues so small that the whole matrix is cheaper than a Krylov space."""
+    n = operator.n_items
+    matrix = operator.times(np.eye(n, dtype=np.float32)).astype(np.float64)
+    values, vectors = sl.eigh((matrix + matrix.T) / 2, subset_by_index=(n - rank, n - 1))
+    return values[::-1].copy(), np.ascontiguousarray(vectors[:, ::-1], np.float32)

@@ -1,0 +1,95 @@
+"""The compiled inner loops of filtering and ranking. Arrays in, arrays out, no decisions.
+
+A history is a row of a CSR matrix whose entries are all one, so only `indptr` and `indices`
+travel. Every loop runs over rows in parallel and never shares a row between threads: results do
+not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+
+@njit(parallel=True, cache=True)
+def gather_sum(indptr, indices, source, scale, out):  # type: ignore[no-untyped-def]
+    """out[r] = scale[r] * sum of source[j] over the entries j of row r."""
+    for row in prange(out.shape[0]):
+        target = out[row]
+        target[:] = 0
+        for position in range(indptr[row], indptr[row + 1]):
+            line = source[indices[position]]
+            for column in range(line.shape[0]):
+                target[column] += line[column]
+        factor = scale[row]
+        for column in range(target.shape[0]):
+            target[column] *= factor
+
+
+@njit(parallel=True, cache=True)
+def add_sparse_rows(x_indptr, x_indices, indptr, indices, data, out):  # type: ignore[no-untyped-def]
+    """out[b] += sum over the items i of history b of row i of a sparse matrix."""
+    for user in prange(out.shape[0]):
+        scores = out[user]
+        for position in range(x_indptr[user], x_indptr[user + 1]):
+            item = x_indices[position]
+            for entry in range(indptr[item], indptr[item + 1]):
+                scores[indices[entry]] += data[entry]
+
+
+@njit(parallel=True, cache=True)
+def sparse_times_columns(indptr, indices, data, source, out):  # type: ignore[no-untyped-def]
+    """out = M source for a sparse M and a dense block of columns."""
+    for row in prange(out.shape[0]):
+        target = out[row]
+        target[:] = 0
+        for entry in range(indptr[row], indptr[row + 1]):
+            line = source[indices[entry]]
+            weight = data[entry]
+            for column in range(line.shape[0]):
+                target[column] += weight * line[column]
+
+
+@njit(parallel=True, cache=True)
+def scale_sparse(indptr, indices, data, left, right):  # type: ignore[no-untyped-def]
+    """data[i, j] *= left[i] * right[j], in place on a CSR matrix."""
+    for row in prange(len(indptr) - 1):
+        factor = left[row]
+        for entry in range(indptr[row], indptr[row + 1]):
+            data[entry] *= factor * right[indices[entry]]
+
+
+@njit(parallel=True, cache=True)
+def mask_entries(indptr, indices, scores):  # type: ignore[no-untyped-def]
+    """Set the entries of each row's history to minus infinity."""
+    for row in prange(scores.shape[0]):
+        for position in range(indptr[row], indptr[row + 1]):
+            scores[row, indices[position]] = -np.inf
+
+
+@njit(parallel=True, cache=True)
+def top_items(scores, items, values):  # type: ignore[no-untyped-def]
+    """The best items of each row, best first; equal scores by lower item number.
+
+    Rows with fewer candidates than asked for (the rest minus infinity) end in -1.
+    """
+    width = items.shape[1]
+    for row in prange(scores.shape[0]):
+        line = scores[row]
+        best = values[row]
+        names = items[row]
+        best[:] = -np.inf
+        names[:] = -1
+        worst = -np.inf
+        for item in range(line.shape[0]):
+            score = line[item]
+            if score > worst:
+                # Items come in ascending order, so an equal score already in the list stays ahead.
+                place = width - 1
+                while place > 0 and best[place - 1] < score:
+                    best[place] = best[place - 1]
+                    names[place] = names[place - 1]
+                    place -= 1
+                best[place] = score
+                names[place] = item
+                worst = best[width - 1]

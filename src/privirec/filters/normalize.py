@@ -1,0 +1,14 @@
+"""Degrees and their powers: the normalisation R~ = U^-a R V^(a-1)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def degree_power(degrees: ArrayLike, exponent: float) -> NDArray[np.float64]:
+    """degrees ** exponent, with zero for a degree of zero: who has no history has no weight."""
+    values = np.asarray(degrees, np.float64)
+    powers = np.zeros_like(values)
+    np.power(values, exponent, out=powers, where=values > 0)
+    return powers

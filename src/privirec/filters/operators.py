@@ -1,0 +1,177 @@
+"""The item-item matrix P~ as something that can be applied, in the three forms it comes in.
+
+All of them are symmetric, so y P~ for a batch of users may be computed as P~ y^T.
+`rows` takes histories and gives scores, one user a row; `times` takes a dense block, one user a
+column, which is the layout in which repeated application runs at memory speed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privirec.filters import kernels
+
+Float32 = NDArray[np.float32]
+
+
+class ItemOperator(Protocol):
+    """A symmetric |I| x |I| matrix that need not exist as one."""
+
+    @property
+    def n_items(self) -> int: ...
+
+    def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
+        """x P~ for every history x: (users, items), added to `onto` in place if given."""
+        ...
+
+    def times(self, columns: Float32) -> Float32:
+        """P~ columns: (items, columns)."""
+        ...
+
+
+@dataclass(frozen=True)
+class SparseOperator:
+    """P~ written out: what PriviRec releases."""
+
+    matrix: sp.csr_array
+
+    @property
+    def n_items(self) -> int:
+        return int(self.matrix.shape[0])
+
+    def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
+        scores = _scores(histories, self.n_items) if onto is None else onto
+        matrix = self.matrix
+        kernels.add_sparse_rows(
+            histories.indptr, histories.indices, matrix.indptr, matrix.indices, matrix.data, scores
+        )
+        return scores
+
+    def times(self, columns: Float32) -> Float32:
+        out = np.empty_like(columns)
+        matrix = self.matrix
+        kernels.sparse_times_columns(matrix.indptr, matrix.indices, matrix.data, columns, out)
+        return out
+
+    def power(self, exponent: float) -> SparseOperator:
+        """Every entry raised to a power (Turbo-CF's P-bar)."""
+        if exponent == 1:
+            return self
+        matrix = sp.csr_array(
+            (self.matrix.data**exponent, self.matrix.indices, self.matrix.indptr),
+            shape=self.matrix.shape,
+        )
+        return SparseOperator(matrix)
+
+
+# Above this many products the item-item matrix is not written out but applied in factors.
+MOST_PRODUCTS = 1_500_000_000
+
+
+@dataclass(frozen=True)
+class FactoredOperator:
+    """P~ = C R^T W R C with diagonal W (users) and C (items).
+
+    For dense states the factors touch far fewer entries than P~ has; for sparse histories P~
+    written out is quicker, and is made on first use unless it would be too large. Only who holds
+    all histories can have this: the centralised computation, and a simulation.
+    """
+
+    histories: sp.csr_array
+    user_weights: NDArray[np.float64]
+    item_scale: NDArray[np.float64]
+    released: SparseOperator | None = None
+    """The same matrix written out, where somebody has done that already."""
+
+    @cached_property
+    def _by_item(self) -> sp.csr_array:
+        return sp.csr_array(self.histories.T)
+
+    @property
+    def n_items(self) -> int:
+        return int(self.histories.shape[1])
+
+    def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
+        lengths = np.diff(self.histories.indptr).astype(np.int64)
+        if self.released is not None or int((lengths**2).sum()) <= MOST_PRODUCTS:
+            return self.written_out().rows(histories, onto)
+        scores = _scores(histories, self.n_items) if onto is None else onto
+        block = 64
+        for start in range(0, len(scores), block):
+            part = histories[start : start + block]
+            scores[start : start + block] += self.times(as_columns(part)).T
+        return scores
+
+    def times(self, columns: Float32) -> Float32:
+        scale = self.item_scale.astype(np.float32)
+        out = columns * scale[:, None]
+        users = np.empty((self.histories.shape[0], columns.shape[1]), np.float32)
+        weights = self.user_weights.astype(np.float32)
+        kernels.gather_sum(self.histories.indptr, self.histories.indices, out, weights, users)
+        kernels.gather_sum(self._by_item.indptr, self._by_item.indices, users, scale, out)
+        return out
+
+    def written_out(self) -> SparseOperator:
+        """The same matrix as a sparse one."""
+        return self._written_out if self.released is None else self.released
+
+    @cached_property
+    def _written_out(self) -> SparseOperator:
+        scale = self.item_scale.astype(np.float32)
+        weighted = sp.csr_array(self.histories, dtype=np.float32, copy=True)
+        weighted.data = np.repeat(self.user_weights, np.diff(weighted.indptr)).astype(np.float32)
+        matrix = sp.csr_array(self._by_item.astype(np.float32) @ weighted)
+        kernels.scale_sparse(matrix.indptr, matrix.indices, matrix.data, scale, scale)
+        return SparseOperator(matrix)
+
+
+@dataclass(frozen=True)
+class LowRankOperator:
+    """P~ ~ S diag(eigenvalues) S^T: what PriviRec-k releases."""
+
+    basis: Float32
+    eigenvalues: NDArray[np.float64]
+
+    @property
+    def n_items(self) -> int:
+        return int(self.basis.shape[0])
+
+    def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
+        coordinates = history_coordinates(histories, self.basis)
+        coordinates *= self.eigenvalues.astype(np.float32)
+        scores = coordinates @ self.basis.T
+        if onto is None:
+            return scores
+        onto += scores
+        return onto
+
+    def times(self, columns: Float32) -> Float32:
+        coordinates = self.basis.T @ columns
+        coordinates *= self.eigenvalues.astype(np.float32)[:, None]
+        return self.basis @ coordinates
+
+
+def as_columns(histories: sp.csr_array) -> Float32:
+    """Histories as a dense 0/1 block, one user a column."""
+    columns = np.zeros((histories.shape[1], histories.shape[0]), np.float32)
+    users = np.repeat(np.arange(histories.shape[0]), np.diff(histories.indptr))
+    columns[histories.indices, users] = 1
+    return columns
+
+
+def _scores(histories: sp.csr_array, n_items: int) -> Float32:
+    return np.zeros((histories.shape[0], n_items), np.float32)
+
+
+def history_coordinates(histories: sp.csr_array, vectors: Float32) -> Float32:
+    """x vectors for every history x, vectors of shape (items, rank)."""
+    out = np.empty((histories.shape[0], vectors.shape[1]), np.float32)
+    ones = np.ones(histories.shape[0], np.float32)
+    kernels.gather_sum(histories.indptr, histories.indices, vectors, ones, out)
+    return out

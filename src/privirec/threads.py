@@ -1,0 +1,28 @@
+"""One knob for all threads: BLAS and compiled kernels together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numba
+from threadpoolctl import threadpool_limits
+
+
+def available() -> int:
+    """Cores this process may use."""
+    return min(len(os.sched_getaffinity(0)), numba.config.NUMBA_NUM_THREADS)
+
+
+@contextmanager
+def limit(threads: int | None) -> Iterator[int]:
+    """Run the body with so many threads (all cores when None)."""
+    wanted = available() if threads is None else max(1, min(threads, available()))
+    before = numba.get_num_threads()
+    numba.set_num_threads(wanted)
+    try:
+        with threadpool_limits(limits=wanted):
+            yield wanted
+    finally:
+        numba.set_num_threads(before)
