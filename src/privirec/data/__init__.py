@@ -4,7 +4,6 @@ from privirec.data.catalogue import Statistics, load_dataset, statistics
 from privirec.data.formats import read_interactions
 from privirec.data.interactions import Dataset, Interactions
 from privirec.data.splits import split, validation_split
-from privirec.data.synthetic import synthetic
 from privirec.data.text import read_text, write_text
 
 __all__ = [
@@ -16,7 +15,6 @@ __all__ = [
     "read_text",
     "split",
     "statistics",
-    "synthetic",
     "validation_split",
     "write_text",
 ]

@@ -54,6 +54,9 @@ def _read_delimited(
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from None
+    if b"\0" in content:
+        line = content.count(b"\n", 0, content.index(b"\0")) + 1
+        raise DataError(f"{path}:{line}: byte 0x00 is not part of a text file")
     if b'"' in content:
         content = _without_quotes(path, content, delimiter)
         delimiter = "\x1f"
@@ -85,10 +88,15 @@ def _read_delimited(
             f"{path}:{numbers[at]}: {counts[at] + 1} fields where {len(header)} are expected"
         )
     inner = delimiters.reshape(len(starts), len(header) - 1)
-    lefts = np.column_stack((starts, inner + 1))
-    rights = np.column_stack((inner, stops))
     users, items = (
-        _ids(path, header[column], codes, lefts[:, column], rights[:, column], numbers=numbers)
+        _ids(
+            path,
+            header[column],
+            codes,
+            starts if column == 0 else inner[:, column - 1] + 1,
+            stops if column == len(header) - 1 else inner[:, column],
+            numbers=numbers,
+        )
         for column in chosen
     )
     return users, items
@@ -116,14 +124,9 @@ def _ids(
         raise DataError(f"{path}:{numbers[missing[0]]}: column {name} is empty")
     leading = codes[starts]
     negative = leading == ord("-")
-    digits_from = starts + negative
-    digits_before = np.concatenate(([0], np.cumsum((codes - np.uint8(ord("0"))) < 10)))
     # A leading zero marks a name: 007 and 7 are different people.
-    is_number = (
-        (digits_before[stops] - digits_before[digits_from] == stops - digits_from)
-        & (stops > digits_from)
-        & (lengths <= 18)
-        & ((leading != ord("0")) | (lengths == 1))
+    is_number = _all_digits(codes, starts + negative, stops) & (
+        (leading != ord("0")) | (lengths == 1)
     )
     if is_number.all():
         if negative.any():
@@ -136,6 +139,16 @@ def _ids(
     return np.char.decode(
         np.ascontiguousarray(fields.astype(np.uint8)).view(f"S{lengths.max()}")[:, 0], "utf-8"
     )
+
+
+def _all_digits(codes: NDArray[np.uint8], starts: NDArray, stops: NDArray) -> NDArray[np.bool_]:
+    """Which fields are 1 to 18 digits and nothing else."""
+    lengths = stops - starts
+    fine = (lengths > 0) & (lengths <= 18)
+    for position in range(min(18, int(lengths.max(initial=0)))):
+        digits = codes[np.minimum(starts + position, len(codes) - 1)] - np.uint8(ord("0"))
+        fine &= (digits < 10) | (position >= lengths)
+    return fine
 
 
 def _without_quotes(path: Path, content: bytes, delimiter: str) -> bytes:

@@ -67,8 +67,10 @@ class Interactions:
         csr.sum_duplicates()
         csr.eliminate_zeros()
         csr.data[:] = 1.0
-        csr.indices = csr.indices.astype(np.int32, copy=False)
-        csr.indptr = csr.indptr.astype(np.int64, copy=False)
+        # One type for both: scipy refuses some operations (tocoo) on a mixture.
+        index_type = np.int32 if max(csr.nnz, *csr.shape) < 2**31 else np.int64
+        csr.indices = csr.indices.astype(index_type, copy=False)
+        csr.indptr = csr.indptr.astype(index_type, copy=False)
         n_users, n_items = csr.shape
         return cls(
             csr,
@@ -109,7 +111,7 @@ class Interactions:
             (
                 self.matrix.data[keep],
                 self.matrix.indices[keep],
-                kept_before[self.matrix.indptr].astype(np.int64),
+                kept_before[self.matrix.indptr].astype(self.matrix.indptr.dtype),
             ),
             shape=self.matrix.shape,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,20 +78,21 @@ def fits_text(ids: NDArray) -> bool:
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:
     """Write lines to a neighbour file first and rename it, so nothing is ever half-written."""
     path = Path(path)
-    partial = None
+    # A device or pipe (/dev/stdout) is written to; renaming would replace it.
+    is_special = path.exists() and not path.is_file()
+    partial = path if is_special else path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(line + "\n" for line in lines)
-        Path(partial).chmod(0o644)
-        os.replace(partial, path)
-        partial = None
+        try:
+            with partial.open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(line + "\n" for line in lines)
+            if not is_special:
+                os.replace(partial, path)
+        finally:
+            if not is_special:
+                partial.unlink(missing_ok=True)
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        if partial is not None:
-            Path(partial).unlink(missing_ok=True)
 
 
 def read_bytes(path: Path) -> bytes:

@@ -1,0 +1,253 @@
+"""`privirec data`: find, fetch, look at and convert data sets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+from privirec.data.catalogue import PUBLISHED, Statistics, find, load_dataset, statistics
+from privirec.data.download import SOURCE, download
+from privirec.data.formats import SUFFIXES, read_interactions
+from privirec.data.interactions import Interactions
+from privirec.data.splits import split
+from privirec.data.synthetic import DEFAULT_SEED, NAMED_SIZES, PREFIX
+from privirec.data.text import fits_text, write_lines, write_text
+from privirec.errors import DataError, UsageError
+
+app = typer.Typer(
+    help="Find, fetch, look at and convert data sets.", no_args_is_help=True, add_completion=False
+)
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        help="Folder of data sets; without it $PRIVIREC_DATA, then the user's cache folder.",
+        show_default=False,
+    ),
+]
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", help="Also write one JSON object a line to this file."),
+]
+
+
+@app.command("list")
+def list_(data_dir: DataDir = None, json_file: Json = None) -> None:
+    """Show the data sets known by name and whether they are on this machine.
+
+    "yes" means found and equal to the published files; "other" found, but with other contents.
+    Synthetic sets are made up when asked for and need no files. Any folder with train.txt and
+    test.txt (one user a line: user item item ...) works too, by its path.
+    """
+    rows: list[dict[str, object]] = []
+    for name, published in PUBLISHED.items():
+        here, folder = _state(name, data_dir)
+        rows.append(
+            {
+                "dataset": name,
+                "users": published.users,
+                "items": published.items,
+                "train": published.train,
+                "test": published.test,
+                "here": here,
+                "folder": folder,
+            }
+        )
+    for label, size in NAMED_SIZES.items():
+        total = round(size.users * size.mean_degree)
+        rows.append(
+            {
+                "dataset": PREFIX + label,
+                "users": size.users,
+                "items": size.items,
+                "train": round(0.8 * total),
+                "test": total - round(0.8 * total),
+                "here": "made up",
+                "folder": "",
+            }
+        )
+    _write_json(json_file, rows)
+    table = Table(title="Data sets")
+    table.add_column("name", no_wrap=True)
+    for column in ("users", "items", "train", "test"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("here", no_wrap=True)
+    for row in rows:
+        about = "~" if row["here"] == "made up" else ""
+        table.add_row(
+            str(row["dataset"]),
+            *(f"{row[key]:,}" for key in ("users", "items")),
+            *(f"{about}{row[key]:,}" for key in ("train", "test")),
+            str(row["here"]),
+        )
+    console = Console()
+    console.print(table)
+    console.print(f"{PREFIX}USERSxITEMS makes up any size, such as {PREFIX}1000x2000.")
+    if any(row["here"] == "no" for row in rows):
+        console.print("Fetch a missing one with: privirec data get NAME")
+
+
+@app.command()
+def get(
+    names: Annotated[list[str], typer.Argument(help=f"One or more of {', '.join(PUBLISHED)}.")],
+    data_dir: DataDir = None,
+    source: Annotated[
+        str, typer.Option("--from", help="Web address that holds NAME/train.txt and NAME/test.txt.")
+    ] = SOURCE,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files that differ from the published ones.")
+    ] = False,
+) -> None:
+    """Download standard data sets, check them against their published checksums, keep them.
+
+    An interrupted download resumes where it stopped; a file appears only when it is whole and
+    right. Without a network, put the two files where the message says.
+    """
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    for name in names:
+        with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+            progress = _shown_on(bar, name)
+            folder = download(name, data_dir, source=source, force=force, progress=progress)
+        print(f"{name}: in {folder}")
+
+
+@app.command()
+def info(
+    datasets: Annotated[
+        list[str],
+        typer.Argument(help="Names, folders with train.txt and test.txt, or single files."),
+    ],
+    data_dir: DataDir = None,
+    json_file: Json = None,
+) -> None:
+    """Print the statistics of data sets, as the paper's table does.
+
+    Interactions and density count train and test together; the smallest, median and largest user
+    and the rare items are those of train, which is what a model sees.
+    """
+    found = [statistics(load_dataset(dataset, data_dir)) for dataset in datasets]
+    _write_json(json_file, [each.row() for each in found])
+    Console().print(_statistics_table(found))
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        Path, typer.Argument(help=f"A file to read: {', '.join(SUFFIXES)}.", metavar="FILE")
+    ],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            help="A .txt file to write, or a folder for train.txt and test.txt.", metavar="TARGET"
+        ),
+    ],
+    *,
+    user_column: Annotated[
+        str | None, typer.Option(help="Column of user ids, if it has an unusual name.")
+    ] = None,
+    item_column: Annotated[
+        str | None, typer.Option(help="Column of item ids, if it has an unusual name.")
+    ] = None,
+    test: Annotated[
+        float, typer.Option(help="Share of each user's items to hold out for test (folders only).")
+    ] = 0.2,
+    seed: Annotated[int, typer.Option(help="Decides which items are held out.")] = DEFAULT_SEED,
+) -> None:
+    """Turn any readable file into the text that everything here reads: user item item ...
+
+    A target that ends in .txt becomes one file; any other becomes a folder with train.txt and
+    test.txt. Ids that are names are numbered from 0, and user_list.txt and item_list.txt say
+    which name got which number.
+    """
+    interactions = read_interactions(source, user_column=user_column, item_column=item_column)
+    if interactions.n_interactions == 0:
+        raise DataError(f"{source}: users and no items")
+    one_file = target.suffix.lower() == ".txt"
+    folder = target.parent if one_file else target
+    if not one_file and target.is_file():
+        raise UsageError(f"{target}: is a file; give a folder or a name that ends in .txt")
+    users, items = interactions.user_ids, interactions.item_ids
+    if named := not (fits_text(users) and fits_text(items)):
+        interactions = Interactions.from_matrix(interactions.matrix)
+    held_out = 0.0 if one_file else test
+    dataset = split(interactions, test=held_out, seed=seed, name=str(target))
+    if named:
+        _write_names(folder / "user_list.txt", users)
+        _write_names(folder / "item_list.txt", items)
+    if one_file:
+        write_text(target, interactions)
+    else:
+        write_text(folder / "test.txt", dataset.test)
+        # Last, because train.txt is what makes a folder a data set.
+        write_text(folder / "train.txt", dataset.train)
+    Console().print(_statistics_table([statistics(dataset)]))
+    print(f"written to {target}")
+
+
+def _shown_on(bar: Progress, name: str) -> Callable[[str, int, int | None], None]:
+    tasks: dict[str, TaskID] = {}
+
+    def show(file: str, done: int, total: int | None) -> None:
+        if file not in tasks:
+            tasks[file] = bar.add_task(f"{name}/{file}")
+        bar.update(tasks[file], completed=done, total=total)
+
+    return show
+
+
+def _state(name: str, data_dir: Path | None) -> tuple[str, str]:
+    try:
+        folder = find(name, data_dir)
+    except DataError:
+        return "no", ""
+    files = PUBLISHED[name].files
+    right = all((folder / file).is_file() for file in files) and all(
+        published.matches(folder / file) for file, published in files.items()
+    )
+    return ("yes" if right else "other"), str(folder)
+
+
+def _statistics_table(found: Iterable[Statistics]) -> Table:
+    """One column a data set: many figures fit a narrow terminal better downwards."""
+    found = list(found)
+    table = Table(title="Statistics")
+    table.add_column("")
+    for each in found:
+        table.add_column(escape(each.dataset), justify="right", overflow="fold")
+    lines = {
+        "users": [f"{each.users:,}" for each in found],
+        "items": [f"{each.items:,}" for each in found],
+        "interactions": [f"{each.interactions:,}" for each in found],
+        "density": [f"{each.density:.3%}" for each in found],
+        "train": [f"{each.train:,}" for each in found],
+        "test": [f"{each.test:,}" for each in found],
+        "smallest user": [f"{each.smallest_user:,}" for each in found],
+        "median user": [f"{each.median_user:,.0f}" for each in found],
+        "largest user": [f"{each.largest_user:,}" for each in found],
+        "items with fewer than 5 users": [f"{each.items_under_5_users:,}" for each in found],
+        "items without users": [f"{each.items_without_users:,}" for each in found],
+        "users without test items": [f"{each.users_without_test:,}" for each in found],
+    }
+    for label, cells in lines.items():
+        table.add_row(label, *cells)
+    return table
+
+
+def _write_names(path: Path, ids: np.ndarray) -> None:
+    write_lines(path, (f"{name}\t{number}" for number, name in enumerate(ids.tolist())))
+
+
+def _write_json(path: Path | None, rows: Iterable[Mapping[str, object]]) -> None:
+    if path is not None:
+        write_lines(path, (json.dumps(row) for row in rows))

@@ -1,0 +1,106 @@
+"""`privirec data` as people use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from privirec.cli.data import app
+from privirec.data import load_dataset, read_interactions
+from privirec.errors import DataError, PrivirecError, UsageError
+
+Write = Callable[[str, str | bytes], Path]
+
+
+def run(*arguments: object, error: type[PrivirecError] | None = None) -> Any:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if error is None:
+        assert result.exit_code == 0, result.output
+    else:
+        assert isinstance(result.exception, error)
+        assert "\n" not in str(result.exception)
+    return result
+
+
+def rows(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_list(tmp_path: Path, write: Write) -> None:
+    write("gowalla/train.txt", "0 1\n")
+    result = run("list", "--data-dir", tmp_path, "--json", tmp_path / "out.json")
+    listed = {row["dataset"]: row for row in rows(tmp_path / "out.json")}
+    assert listed["gowalla"]["here"] == "other"
+    assert listed["yelp2018"]["here"] == "no"
+    assert listed["amazon-book"]["users"] == 52_643
+    assert "synthetic:demo" in listed
+    assert "privirec data get NAME" in result.stdout
+    for name in listed:
+        assert str(name) in result.stdout
+
+
+def test_info(tmp_path: Path, write: Write) -> None:
+    write("d[1]/train.txt", "0 1 2\n1 2\n")
+    folder = write("d[1]/test.txt", "0 3\n").parent
+    result = run("info", folder, "synthetic:small", "--json", tmp_path / "out.json")
+    first, second = rows(tmp_path / "out.json")
+    assert (first["dataset"], first["users"], first["density"]) == ("d[1]", 2, 4 / 6)
+    assert second["dataset"] == "synthetic:small"
+    assert "66.667%" in result.stdout
+    assert "d[1]" in result.stdout
+
+
+def test_info_of_something_missing_writes_nothing(tmp_path: Path) -> None:
+    run("info", "synthetic:small", "gowalla", "--json", tmp_path / "out.json", error=DataError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_convert_to_a_folder_and_back(tmp_path: Path, write: Write) -> None:
+    lines = [f"u{user},i{item}" for user in range(5) for item in range(10)]
+    source = write("x.csv", "\n".join(["who,what", *lines]))
+    columns = ("--user-column", "who", "--item-column", "what")
+    run("convert", source, tmp_path / "out", *columns, "--test", 0.3)
+    dataset = load_dataset(tmp_path / "out")
+    assert (dataset.train.n_interactions, dataset.test.n_interactions) == (35, 15)
+    names = (tmp_path / "out" / "item_list.txt").read_text().splitlines()
+    assert names == [f"i{item}\t{item}" for item in range(10)]
+    again = tmp_path / "again"
+    run("convert", source, again, *columns, "--test", 0.3)
+    for file in ("train.txt", "test.txt"):
+        assert (again / file).read_bytes() == (tmp_path / "out" / file).read_bytes()
+
+
+def test_convert_to_one_file(tmp_path: Path, write: Write) -> None:
+    source = write("ratings.dat", "3::8::5::1\n3::9::5::1\n4::8::5::1\n")
+    result = run("convert", source, tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text() == "3 8 9\n4 8\n"
+    assert "written to" in result.stdout
+    converted = read_interactions(tmp_path / "out.txt")
+    assert converted.fingerprint() == read_interactions(source).fingerprint()
+
+
+def test_bad_conversions_leave_nothing(tmp_path: Path, write: Write) -> None:
+    good, bad = write("good.csv", "user,item\na,2\n"), write("bad.csv", "user,item\na,\n")
+    before = sorted(tmp_path.iterdir())
+    run("convert", bad, tmp_path / "out", error=DataError)
+    run("convert", good, tmp_path / "out", "--test", 1.5, error=UsageError)
+    run("convert", good, bad, error=UsageError)
+    run("convert", good, good / "x.txt", error=DataError)
+    run("convert", write("none.txt", "0\n1\n"), tmp_path / "out", error=DataError)
+    (tmp_path / "none.txt").unlink()
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_get_refuses_unknown_names(tmp_path: Path) -> None:
+    run("get", "netflix", "--data-dir", tmp_path, error=UsageError)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["list", "get", "info", "convert"])
+def test_every_command_explains_itself(command: str) -> None:
+    assert len(run(command, "--help").stdout.splitlines()) > 10

@@ -1,0 +1,97 @@
+"""Splits: a partition, the same every time, whatever the order and whoever else is there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privirec.data import Interactions, split, validation_split
+from privirec.data.synthetic import synthetic
+from privirec.errors import UsageError
+
+matrices = st.integers(0, 2**32 - 1).map(
+    lambda seed: Interactions.from_matrix(
+        sp.csr_array(np.random.default_rng(seed).random((12, 30)) < 0.3)
+    )
+)
+
+
+@settings(deadline=None)
+@given(matrices, st.floats(0, 0.99), st.integers(0, 100))
+def test_a_partition_that_leaves_everybody_something(
+    interactions: Interactions, share: float, seed: int
+) -> None:
+    train, held_out = validation_split(interactions, share=share, seed=seed)
+    together = train.matrix + held_out.matrix
+    np.testing.assert_array_equal(together.toarray(), interactions.matrix.toarray())
+    assert (train.user_degrees >= np.minimum(interactions.user_degrees, 1)).all()
+    expected = share * interactions.user_degrees
+    assert (held_out.user_degrees <= np.ceil(expected)).all()
+    enough = expected <= interactions.user_degrees - 1
+    assert (held_out.user_degrees >= np.floor(expected))[enough].all()
+
+
+@settings(deadline=None)
+@given(matrices, st.integers(0, 100), st.randoms(use_true_random=False))
+def test_order_and_company_do_not_matter(
+    interactions: Interactions, seed: int, random: object
+) -> None:
+    whole = split(interactions, seed=seed).test.matrix.toarray()
+    order = np.arange(interactions.n_users)
+    random.shuffle(order)  # type: ignore[attr-defined]
+    chosen = order[:7]
+    part = Interactions(
+        interactions.matrix[chosen], interactions.user_ids[chosen], interactions.item_ids
+    )
+    np.testing.assert_array_equal(split(part, seed=seed).test.matrix.toarray(), whole[chosen])
+
+
+def test_share_is_kept_and_seeds_differ() -> None:
+    train = synthetic("synthetic:demo").train
+    _, first = validation_split(train, share=0.1, seed=1)
+    _, again = validation_split(train, share=0.1, seed=1)
+    _, other = validation_split(train, share=0.1, seed=2)
+    assert first.n_interactions == pytest.approx(0.1 * train.n_interactions, rel=0.02)
+    assert first.fingerprint() == again.fingerprint() != other.fingerprint()
+    # Two independent tenths share about a tenth of a tenth.
+    common = first.matrix.multiply(other.matrix).nnz
+    assert common == pytest.approx(0.01 * train.n_interactions, rel=0.25)
+
+
+def test_validation_is_not_drawn_as_test_was() -> None:
+    train = synthetic("synthetic:small").train
+    held_out = split(train, test=0.1, seed=3).test
+    validation = validation_split(train, share=0.1, seed=3)[1]
+    assert held_out.fingerprint() != validation.fingerprint()
+
+
+def test_every_item_is_equally_likely() -> None:
+    everyone = Interactions.from_matrix(sp.csr_array(np.ones((4000, 5))))
+    counts = split(everyone, test=0.2, seed=0).test.item_degrees
+    assert counts.sum() == 4000
+    np.testing.assert_allclose(counts, 800, atol=5 * np.sqrt(4000 * 0.2 * 0.8))
+
+
+def test_names_and_generators_work_too() -> None:
+    interactions = Interactions.from_pairs(["ann"] * 9 + ["bob"], [*range(9), 3])
+    first = split(interactions, test=0.5, seed=np.random.default_rng(4)).test
+    second = split(interactions, test=0.5, seed=np.random.default_rng(4)).test
+    assert first.fingerprint() == second.fingerprint()
+    assert first.user_degrees[0] in (4, 5)
+    assert first.user_degrees[1] == 0
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_refuses_impossible_shares(share: float) -> None:
+    with pytest.raises(UsageError, match="cannot be held out"):
+        split(Interactions.from_pairs([0], [0]), test=share)
+
+
+def test_the_split_of_today_is_the_split_of_tomorrow() -> None:
+    """Changing the rule would silently change every result that people saved."""
+    interactions = Interactions.from_matrix(sp.csr_array(np.ones((3, 8))))
+    held = split(interactions, test=0.25, seed=7).test
+    assert [held.matrix[[row]].indices.tolist() for row in range(3)] == [[0, 2], [2, 7], [5, 7]]
