@@ -332,10 +332,13 @@ class SeededStep(_Outer):
     columns: int
     width: int = 32
 
+    def start(self) -> NDArray[np.float64]:
+        """X_0."""
+        return start_signs(self.seed, len(self.item_degrees), self.columns).astype(np.float64)
+
     @cached_property
     def _step(self) -> PowerStep:
-        signs = start_signs(self.seed, len(self.item_degrees), self.columns)
-        return PowerStep.of(signs.astype(np.float64), self.item_degrees, self.width)
+        return PowerStep.of(self.start(), self.item_degrees, self.width)
 
     @property
     def n_items(self) -> int:  # type: ignore[override]

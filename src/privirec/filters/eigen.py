@@ -150,10 +150,6 @@ def leading_eigenpairs(
             image -= basis[:filled].T @ parts
             image -= basis[:filled].T @ (basis[:filled] @ image)
             fresh, coupling = orthonormalize(image)
-            # Single-precision rounding leaves a trace of the basis in what was just normalised.
-            fresh -= basis[:filled].T @ (basis[:filled] @ fresh.astype(np.float32))
-            fresh, again = orthonormalize(fresh)
-            coupling = again @ coupling
             if progress:
                 progress(restart * (width - keep) + filled, 2 * width - keep)
             if filled + block > width:

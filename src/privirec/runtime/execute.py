@@ -1,0 +1,41 @@
+"""Drive a program with something that can sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from privirec.federated.contributions import Contribution
+from privirec.federated.programs import Broadcast, Program
+from privirec.filters.components import Components
+from privirec.runtime.ledger import Ledger
+
+OnRound = Callable[[str], None]
+
+
+class Runtime(Protocol):
+    """Whoever can answer "sum this over the cohort"."""
+
+    def sum(self, ask: Contribution, ledger: Ledger) -> Any:
+        """The total, with what it cost entered in the ledger."""
+        ...
+
+
+def execute(
+    program: Program, runtime: Runtime, on_round: OnRound | None = None
+) -> tuple[Components, Ledger]:
+    """Run a program to its end."""
+    ledger = Ledger()
+    answer: Any = None
+    while True:
+        try:
+            wanted = program.send(answer)
+        except StopIteration as stop:
+            return stop.value, ledger
+        if isinstance(wanted, Broadcast):
+            ledger.add_broadcast(wanted)
+            answer = None
+        else:
+            if on_round:
+                on_round(wanted.name)
+            answer = runtime.sum(wanted, ledger)

@@ -1,0 +1,48 @@
+"""One client object per participant, contribution by contribution, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec.data.interactions import Interactions
+from privirec.errors import UsageError
+from privirec.federated.contributions import Contribution, Histories
+from privirec.runtime.client import Client
+from privirec.runtime.ledger import Ledger
+
+
+def clients_of(train: Interactions, n_clients: int | None = None) -> list[Client]:
+    """One client per user, or the users dealt to so many silos in consecutive runs."""
+    n_clients = train.n_users if n_clients is None else n_clients
+    if not 1 <= n_clients <= train.n_users:
+        raise UsageError(f"{n_clients} clients for {train.n_users} users")
+    edges = np.linspace(0, train.n_users, n_clients + 1).astype(int).tolist()
+    return [
+        Client(Histories(train.matrix[start:stop], start))
+        for start, stop in zip(edges[:-1], edges[1:], strict=True)
+    ]
+
+
+class InProcess:
+    """Adds up what the clients answer."""
+
+    def __init__(self, clients: Sequence[Client]) -> None:
+        self._clients = clients
+
+    def sum(self, ask: Contribution, ledger: Ledger) -> Any:
+        total = ask.collect(self._summed_blocks(ask))
+        ledger.add_sum(ask)
+        return total
+
+    def _summed_blocks(self, ask: Contribution) -> Iterator[NDArray[np.int64]]:
+        """Block by block over all clients, so that nobody's whole vector is ever held."""
+        streams = [client.answer(ask) for client in self._clients]
+        for blocks in zip(*streams, strict=True):
+            total = blocks[0].copy()
+            for block in blocks[1:]:
+                total += block
+            yield ask.encoding.from_ring(total)

@@ -1,0 +1,58 @@
+"""What a run revealed, and what it cost in bytes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from privirec.federated.contributions import Contribution
+from privirec.federated.programs import Broadcast
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One message to or one sum over the cohort."""
+
+    what: str
+    entries: int
+    ring_bits: int
+    fraction_bits: int
+    bytes_up_per_client: int
+    bytes_down_per_client: int
+    revealed_to: str
+    noise: str = "none"
+
+
+@dataclass
+class Ledger:
+    """Every aggregate that was revealed, in order."""
+
+    entries: list[Entry] = field(default_factory=list)
+
+    def add_sum(self, ask: Contribution, overhead_up: int = 0, overhead_down: int = 0) -> None:
+        encoding = ask.encoding
+        self.entries.append(
+            Entry(
+                ask.name,
+                ask.length,
+                encoding.width,
+                encoding.fraction_bits,
+                encoding.payload_bytes(ask.length) + overhead_up,
+                ask.broadcast_bytes + overhead_down,
+                "server",
+            )
+        )
+
+    def add_broadcast(self, message: Broadcast) -> None:
+        self.entries.append(Entry(message.name, 0, 0, 0, 0, message.n_bytes, "every client"))
+
+    @property
+    def bytes_up(self) -> int:
+        return sum(entry.bytes_up_per_client for entry in self.entries)
+
+    @property
+    def bytes_down(self) -> int:
+        return sum(entry.bytes_down_per_client for entry in self.entries)
+
+    def as_rows(self) -> list[dict[str, Any]]:
+        return [asdict(entry) for entry in self.entries]
