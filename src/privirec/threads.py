@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 def available() -> int:
     """Cores this process may use."""
-    return min(len(os.sched_getaffinity(0)), numba.config.NUMBA_NUM_THREADS)
+    return min(len(os.sched_getaffinity(0)), int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -75,8 +75,10 @@ class FederatedSettings(BaseModel):
         return self.rounds if self.start == "items" else self.rounds - 1
 
 
-def paper(method: Literal["privirec", "privirec-k"], rank: int, **changes: Any) -> FederatedSettings:
-    """Algorithm 1 to the letter with L = 2: a start row per user, eigenvalues from the QR factor."""
+def paper(
+    method: Literal["privirec", "privirec-k"], rank: int, **changes: Any
+) -> FederatedSettings:
+    """Algorithm 1 to the letter with L = 2: a start row per user, eigenvalues off the QR factor."""
     settings: dict[str, Any] = {"rounds": 2, "start": "users", "eigenvalues": "diagonal"}
     return FederatedSettings(method=method, rank=rank, **(settings | changes))
 
@@ -185,13 +187,10 @@ def power_rounds(
         ask = UserStart.of(block, degrees, width)
         before = np.zeros((len(degrees), rank))
     else:
-        seed = rng.bytes(32)
-        ask = SeededStep(degrees, seed, rank, width)
+        ask = SeededStep(degrees, rng.bytes(32), rank, width)
         before = ask.start()
-    for number in range(1, settings.rounds + 1):
-        if number > 1:
-            before = basis
-            ask = PowerStep.of(before, degrees, width)
+    number = 1
+    while True:
         total = yield ask
         image = ask.encoding.decode(total)
         del total
@@ -199,6 +198,11 @@ def power_rounds(
         basis, triangle = orthonormalize(image)
         if on_step:
             on_step(number, basis, triangle)
+        if number == settings.rounds:
+            break
+        number += 1
+        before = basis
+        ask = PowerStep.of(before, degrees, width)
     return PowerResult(before, image, basis, triangle)
 
 

@@ -23,6 +23,7 @@ from privirec.filters.operators import (
     history_coordinates,
 )
 
+
 @dataclass(frozen=True)
 class LowPass:
     """F_IDL = V^-1/2 S S^T V^1/2, kept as its two thin factors."""

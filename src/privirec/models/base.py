@@ -1,4 +1,4 @@
-"""What every model shares: fitting, recommending, saving. A model adds its config and its scorer."""
+"""What every model shares: fitting, recommending, saving. A model adds config and scorer."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Recommender(ABC):
         self,
         userid: ArrayLike,
         user_items: sp.sparray,
-        N: int = 10,  # noqa: N803 - the name that users of such libraries know
+        N: int = 10,
         filter_already_liked_items: bool = True,
     ) -> tuple[NDArray[np.int64], Float32]:
         """The N best items for each history, best first, equal scores by lower item number.
@@ -147,7 +147,7 @@ class Recommender(ABC):
             kernels.top_items(block, ids[part], scores[part])
         return (ids[0], scores[0]) if np.ndim(userid) == 0 else (ids, scores)
 
-    def similar_items(self, itemid: int, N: int = 10) -> tuple[NDArray[np.int64], Float32]:  # noqa: N803
+    def similar_items(self, itemid: int, N: int = 10) -> tuple[NDArray[np.int64], Float32]:
         """Items that the filter raises for somebody who has touched only this one."""
         n_items = self.components.n_items
         if not 0 <= itemid < n_items:

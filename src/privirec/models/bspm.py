@@ -7,7 +7,7 @@ polynomial sum_{j <= 4} (-h P~)^j / j!.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -75,8 +75,10 @@ class _BSPM(Recommender):
         state = blurred[-1]
         if self.early_merge and low is not None:
             state = state + low
-        states = blurred + self._sharpen(state) if self.config.combine else self._sharpen(state)
-        out = sum(states) / np.float32(len(states)) if self.config.combine else states[-1]
+        states = self._sharpen(state)
+        out = states[-1]
+        if self.config.combine:
+            out = np.mean(blurred + states, axis=0, dtype=np.float32)
         if not self.early_merge and low is not None:
             out += low
         return out
@@ -116,7 +118,11 @@ class BSPMLM(_BSPM):
     name = "bspm-lm"
     title = "BSPM-LM"
     early_merge = False
-    published = {"gowalla": _GOWALLA, "yelp2018": _YELP, "amazon-book": _AMAZON}
+    published: ClassVar[dict[str, Config]] = {
+        "gowalla": _GOWALLA,
+        "yelp2018": _YELP,
+        "amazon-book": _AMAZON,
+    }
 
 
 class BSPMEM(_BSPM):
@@ -125,4 +131,8 @@ class BSPMEM(_BSPM):
     name = "bspm-em"
     title = "BSPM-EM"
     early_merge = True
-    published = {"gowalla": _GOWALLA, "yelp2018": _YELP, "amazon-book": _AMAZON}
+    published: ClassVar[dict[str, Config]] = {
+        "gowalla": _GOWALLA,
+        "yelp2018": _YELP,
+        "amazon-book": _AMAZON,
+    }

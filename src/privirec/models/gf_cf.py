@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import scipy.sparse as sp
 from pydantic import Field
 
@@ -26,7 +28,7 @@ class GFCF(Recommender):
     title = "GF-CF"
     config_type = GFCFConfig
     # Its code leaves the low-pass filter out on Amazon-Book.
-    published = {
+    published: ClassVar[dict[str, Config]] = {
         "gowalla": GFCFConfig(),
         "yelp2018": GFCFConfig(),
         "amazon-book": GFCFConfig(gamma=0),

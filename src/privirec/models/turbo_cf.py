@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import scipy.sparse as sp
 from pydantic import Field
@@ -36,7 +36,7 @@ class TurboCF(Recommender):
     name = "turbo-cf"
     title = "Turbo-CF"
     config_type = TurboCFConfig
-    published = {
+    published: ClassVar[dict[str, Config]] = {
         "gowalla": TurboCFConfig(alpha=0.6, s=0.7, filter=1),
         "yelp2018": TurboCFConfig(alpha=0.6, s=1.0, filter=2),
         "amazon-book": TurboCFConfig(alpha=0.5, s=1.4, filter=1),

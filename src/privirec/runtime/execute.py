@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, TypeVar
 
 from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast, Program
@@ -11,6 +11,7 @@ from privirec.filters.components import Components
 from privirec.runtime.ledger import Ledger
 
 OnRound = Callable[[str], None]
+Result = TypeVar("Result")
 
 
 class Runtime(Protocol):
@@ -26,12 +27,23 @@ def execute(
 ) -> tuple[Components, Ledger]:
     """Run a program to its end."""
     ledger = Ledger()
+    return execute_steps(program, runtime, ledger, on_round), ledger
+
+
+def execute_steps(
+    steps: Generator[Contribution | Broadcast, Any, Result],
+    runtime: Runtime,
+    ledger: Ledger | None = None,
+    on_round: OnRound | None = None,
+) -> Result:
+    """Run a program, or a part of one, and return what it returns."""
+    ledger = Ledger() if ledger is None else ledger
     answer: Any = None
     while True:
         try:
-            wanted = program.send(answer)
+            wanted = steps.send(answer)
         except StopIteration as stop:
-            return stop.value, ledger
+            return stop.value
         if isinstance(wanted, Broadcast):
             ledger.add_broadcast(wanted)
             answer = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ def clients_of(train: Interactions, n_clients: int | None = None) -> list[Client
     edges = np.linspace(0, train.n_users, n_clients + 1).astype(int).tolist()
     return [
         Client(Histories(train.matrix[start:stop], start))
-        for start, stop in zip(edges[:-1], edges[1:], strict=True)
+        for start, stop in itertools.pairwise(edges)
     ]
 
 

@@ -1,0 +1,119 @@
+"""`privirec run`: one model, one data set, one method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from privirec.cli import options
+from privirec.data import load_dataset
+from privirec.experiments.run import GIVES_AWAY, Method, Plan, Preset, RuntimeName, run
+from privirec.report.progress import shown
+from privirec.report.rows import check_writable, console, table, warn, write_json_lines
+
+ModelName = Literal["gf-cf", "turbo-cf", "bspm-lm", "bspm-em"]
+
+COLUMNS = [
+    ("model", "model"),
+    ("method", "method"),
+    ("rank", "k"),
+    ("rounds", "L"),
+    ("ndcg@20", "NDCG@20"),
+    ("recall@20", "Recall@20"),
+    ("bytes_up_per_client", "up/client"),
+    ("bytes_down_per_client", "down/client"),
+    ("cpu_seconds", "CPU s"),
+]
+
+
+def command(
+    dataset: options.Dataset,
+    model: Annotated[ModelName, typer.Option(help="Which recommender.")] = "gf-cf",
+    method: Annotated[
+        Method, typer.Option(help="On one machine, or with the clients.")
+    ] = "centralized",
+    preset: Annotated[
+        Preset,
+        typer.Option(
+            help="published: the models' published settings; paper: also the paper's federated "
+            "settings to the letter (L = 2, a start row per user, eigenvalues off the QR factor)."
+        ),
+    ] = "published",
+    rank: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="k: vectors of the low-pass filter; for privirec-k of the low-rank matrix."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="L: secure sums of the power method (default 5).")
+    ] = None,
+    start: Annotated[
+        Literal["items", "users"] | None,
+        typer.Option(help="Start block over items from a public seed, or one row per user."),
+    ] = None,
+    eigenvalues: Annotated[
+        Literal["rayleigh-ritz", "diagonal"] | None,
+        typer.Option(help="privirec-k: Rayleigh-Ritz, or the QR diagonal."),
+    ] = None,
+    low_pass_from: Annotated[
+        Literal["clients", "server"] | None,
+        typer.Option(help="privirec: with the clients, or by the server from the P~ it has."),
+    ] = None,
+    ring_bits: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Width of the ring (default 32).")
+    ] = None,
+    runtime: Annotated[
+        RuntimeName,
+        typer.Option(help="simulation: the whole matrix at once; in-process: one client a user."),
+    ] = "simulation",
+    clients: Annotated[
+        int | None, typer.Option(min=1, help="in-process: so many silos instead.")
+    ] = None,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    data_dir: options.DataDir = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Save the model in this folder.", show_default=False)
+    ] = None,
+    json_file: options.Json = None,
+) -> None:
+    """Compute the filters, rank for every user, and measure.
+
+    Examples:
+
+      privirec run --dataset gowalla --model gf-cf
+
+      privirec run --dataset gowalla --model gf-cf --method privirec-k --rank 512 --save model
+    """
+    check_writable(save, json_file)
+    choices = {
+        "start": start,
+        "eigenvalues": eigenvalues,
+        "low_pass_from": low_pass_from,
+        "ring_bits": ring_bits,
+    }
+    plan = Plan(
+        model=model,
+        method=method,
+        preset=preset,
+        rank=rank,
+        rounds=rounds,
+        runtime=runtime,
+        clients=clients,
+        seed=seed,
+        threads=threads,
+        federated={key: value for key, value in choices.items() if value is not None},
+    )
+    data = load_dataset(dataset, data_dir)
+    with shown() as phases:
+        result = run(data, plan, phases)
+    write_json_lines(json_file, [result.row])
+    console().print(table(f"{data.name}, seed {seed}", COLUMNS, [result.row]))
+    if method in GIVES_AWAY:
+        warn(GIVES_AWAY[method])
+    if save:
+        result.recommender.save(save, result.manifest())
+        console().print(f"Saved in {save}", highlight=False)

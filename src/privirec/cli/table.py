@@ -1,0 +1,82 @@
+"""`privirec table`: the paper's main table."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from privirec.cli import options
+from privirec.data import load_dataset
+from privirec.errors import DataError, UsageError
+from privirec.experiments.published import NDCG
+from privirec.experiments.run import GIVES_AWAY
+from privirec.experiments.table import ROUNDS, table_rows
+from privirec.models import MODELS
+from privirec.report.progress import shown
+from privirec.report.rows import check_writable, console, table, warn, write_json_lines
+
+COLUMNS = [
+    ("model", "model"),
+    ("method", "method"),
+    ("preset", "preset"),
+    ("rank", "k"),
+    ("multiplications", "power steps"),
+    ("ndcg@20", "NDCG@20"),
+    ("central_difference", "vs centralised"),
+    ("paper_ndcg", "paper"),
+    ("paper_difference", "vs paper"),
+    ("cpu_seconds", "CPU s"),
+]
+
+
+def command(
+    datasets: Annotated[
+        str | None,
+        typer.Option(
+            help="Names or paths, separated by commas (default: those of the paper found here).",
+            show_default=False,
+        ),
+    ] = None,
+    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = ",".join(MODELS),
+    rounds: Annotated[
+        int, typer.Option(min=2, help="L of the PriviRec rows that are not to the letter.")
+    ] = ROUNDS,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    data_dir: options.DataDir = None,
+    json_file: options.Json = None,
+) -> None:
+    """The paper's table of NDCG@20: centralised beside PriviRec, its figures beside ours.
+
+    "power steps" counts multiplications with the item-item matrix; "converged" singular vectors
+    stand behind the centralised rows. Rows with the preset "paper" follow Algorithm 1 to the
+    letter with L = 2, which is one multiplication.
+    """
+    check_writable(json_file)
+    wanted = models.split(",")
+    unknown = set(wanted) - set(MODELS)
+    if unknown:
+        raise UsageError(f"no model {sorted(unknown)[0]!r}; there are {', '.join(MODELS)}")
+    found = []
+    for name in datasets.split(",") if datasets else list(NDCG):
+        try:
+            found.append(load_dataset(name, data_dir))
+        except DataError as error:
+            if datasets:
+                raise
+            warn(f"left out: {error}")
+    if not found:
+        raise DataError("none of the paper's data sets is here; run: privirec data get gowalla")
+    rows = []
+    for data in found:
+        mine = []
+        with shown() as phases:
+            for row in table_rows(
+                data, wanted, rounds=rounds, seed=seed, threads=threads, phases=phases
+            ):
+                mine.append(row)
+                rows.append(row)
+                write_json_lines(json_file, rows)
+        console().print(table(f"{data.name}: NDCG@20, seed {seed}", COLUMNS, mine))
+    warn(GIVES_AWAY["privirec"])

@@ -1,0 +1,170 @@
+"""One model on one data set by one method: fit, rank for everybody, measure."""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from pydantic import ValidationError
+
+from privirec import threads as threading
+from privirec.data.interactions import Dataset
+from privirec.errors import UsageError
+from privirec.evaluation import Metrics, evaluate
+from privirec.federated.programs import FederatedSettings, paper, program
+from privirec.models import MODELS, Recommender
+from privirec.report.progress import QUIET, Phases
+from privirec.runtime.execute import Runtime, execute
+from privirec.runtime.in_process import InProcess, clients_of
+from privirec.runtime.ledger import Ledger
+from privirec.runtime.simulation import Simulation
+from privirec.version import __version__
+
+Method = Literal["centralized", "privirec", "privirec-k"]
+Preset = Literal["published", "paper"]
+RuntimeName = Literal["simulation", "in-process"]
+
+# What a release gives away, in one sentence each. Shown by every command that makes one.
+GIVES_AWAY = {
+    "privirec": (
+        "Warning: the exact item-item matrix gives every history away, to the server and to every "
+        "client; see for yourself: privirec audit --release privirec"
+    ),
+    "privirec-k": (
+        "Warning: exact low-rank sums are not proven safe; rows of items with few users can be "
+        "recovered from them when the rank is high."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run. Settings left None come from the preset."""
+
+    model: str = "gf-cf"
+    method: Method = "centralized"
+    preset: Preset = "published"
+    rank: int | None = None
+    rounds: int | None = None
+    runtime: RuntimeName = "simulation"
+    clients: int | None = None
+    seed: int = 0
+    threads: int | None = None
+    federated: dict[str, Any] = field(default_factory=dict)
+    """Further settings of the federated program, by name."""
+
+    def recommender(self, dataset: str) -> Recommender:
+        """The model with its published settings for this data set (its defaults elsewhere)."""
+        kind = MODELS.get(self.model)
+        if kind is None:
+            raise UsageError(f"no model {self.model!r}; there are {', '.join(MODELS)}")
+        config = kind.published.get(dataset, kind.config_type())
+        if self.rank is not None and config.low_pass_rank:
+            low_pass = self.rank
+            if self.method == "privirec-k":
+                low_pass = min(config.low_pass_rank, self.rank)
+            config = config.model_copy(update={"rank": low_pass})
+        return kind(config)
+
+    def settings(self, recommender: Recommender) -> FederatedSettings:
+        """How the components of this model are computed with the clients."""
+        method = cast(Literal["privirec", "privirec-k"], self.method)
+        config = recommender.config
+        rank = config.low_pass_rank
+        if method == "privirec-k":
+            rank = self.rank or rank or 256
+        changes: dict[str, Any] = {"alpha": config.normalisation, "seed": self.seed}
+        if self.rounds is not None:
+            changes["rounds"] = self.rounds
+        changes |= self.federated
+        try:
+            if self.preset == "paper":
+                return paper(method, rank, **changes)
+            return FederatedSettings(method=method, rank=rank, **changes)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise UsageError(f"{first['loc'][0]}: {first['msg']}") from None
+
+
+@dataclass
+class Result:
+    """A fitted model, how good it is and what it cost."""
+
+    row: dict[str, Any]
+    recommender: Recommender
+    metrics: Metrics
+    ledger: Ledger | None
+
+    def manifest(self) -> dict[str, Any]:
+        """What goes into the artifact beside the arrays."""
+        return {
+            "run": self.row,
+            "ledger": self.ledger.as_rows() if self.ledger else [],
+            "gives_away": GIVES_AWAY.get(self.row["method"], "holds no history itself"),
+        }
+
+
+def run(dataset: Dataset, plan: Plan, phases: Phases = QUIET) -> Result:
+    """Fit and evaluate."""
+    with threading.limit(plan.threads) as threads:
+        return _run(dataset, plan, threads, phases)
+
+
+def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
+    recommender = plan.recommender(dataset.name)
+    train = dataset.train
+    wall, cpu = time.perf_counter(), time.process_time()
+    ledger = settings = None
+    if plan.method == "centralized":
+        if plan.federated or plan.rounds:
+            raise UsageError("--rounds and other federated settings do not go with centralized")
+        recommender.fit(train, seed=plan.seed, progress=phases(f"{plan.model}: singular vectors"))
+    else:
+        settings = plan.settings(recommender)
+        steps = program(settings, train.n_users, train.n_items)
+        simulation = Simulation(train)
+        runtime: Runtime = simulation
+        if plan.runtime == "in-process":
+            runtime = InProcess(clients_of(train, plan.clients))
+        components, ledger = execute(
+            steps, runtime, lambda name: phases(f"{plan.method}: sum of {name}")(0, 1)
+        )
+        if plan.runtime == "simulation":
+            components = simulation.with_factors(components, settings)
+        recommender.use(components, train.item_ids)
+    fitted, fitted_cpu = time.perf_counter(), time.process_time()
+    metrics = evaluate(recommender, dataset, progress=phases(f"{plan.model}: ranking"))
+    done, done_cpu = time.perf_counter(), time.process_time()
+    row: dict[str, Any] = {
+        "dataset": dataset.name,
+        "model": plan.model,
+        "method": plan.method,
+        "preset": plan.preset,
+        "runtime": plan.runtime if ledger else "none",
+        "aggregator": "none",
+        "rank": settings.rank if settings else recommender.config.low_pass_rank,
+        "rounds": settings.rounds if settings and settings.rank else None,
+        "multiplications": settings.multiplications if settings and settings.rank else None,
+        "solver": "power method" if settings and settings.rank else None,
+        "users": train.n_users,
+        "items": train.n_items,
+        **metrics.as_row(),
+        "fit_seconds": fitted - wall,
+        "eval_seconds": done - fitted,
+        "fit_cpu_seconds": fitted_cpu - cpu,
+        "eval_cpu_seconds": done_cpu - fitted_cpu,
+        "cpu_seconds": done_cpu - cpu,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "bytes_up_per_client": ledger.bytes_up if ledger else 0,
+        "bytes_down_per_client": ledger.bytes_down if ledger else 0,
+        "threads": threads,
+        "seed": plan.seed,
+        "version": __version__,
+    }
+    if settings is None and row["rank"]:
+        row["solver"] = "converged"
+    if settings and settings.low_pass_from == "server" and settings.method == "privirec":
+        row |= {"rounds": None, "multiplications": None, "solver": "converged, by the server"}
+    return Result(row, recommender, metrics, ledger)

@@ -1,0 +1,106 @@
+"""Pictures. Drawn off screen, written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK = "#22303c"
+COLOURS = ("#0b6e99", "#d1602d", "#4a8f3c", "#8454a6", "#b08a00")
+
+
+def write_figure(figure: Figure, path: Path) -> Path:
+    """Render to PNG, then move into place."""
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=150, facecolor="white")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        partial.write_bytes(image.getvalue())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def _axes(figure: Figure, position: Any = 111) -> Axes:
+    axes = figure.add_subplot(position)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(INK)
+    axes.tick_params(colors=INK)
+    axes.grid(axis="y", color="#e3e7ea", linewidth=0.8)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def sweep_plot(
+    dataset: str, points: Sequence[Mapping[str, Any]], competitive: int | None, path: Path
+) -> Path:
+    """NDCG@20 of GF-CF on PriviRec-k against k, PriviRec as a level line of the same colour."""
+    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    axes = _axes(figure)
+    for colour, rounds in zip(COLOURS, sorted({row["rounds"] for row in points}), strict=False):
+        curve = sorted((row["rank"], row["ndcg@20"]) for row in points if row["rounds"] == rounds)
+        level = [ndcg for rank, ndcg in curve if rank == 0]
+        line = [(rank, ndcg) for rank, ndcg in curve if rank]
+        axes.plot(
+            *zip(*line, strict=True), "o-", color=colour, ms=4, label=f"PriviRec-k, L = {rounds}"
+        )
+        if level:
+            axes.axhline(level[0], color=colour, ls="--", lw=1.2, label=f"PriviRec, L = {rounds}")
+    if competitive:
+        axes.axvline(competitive, color="#9aa5ad", ls=":", lw=1.2)
+        axes.annotate(
+            f"paper: k = {competitive:,}",
+            (competitive, 0.02),
+            xycoords=("data", "axes fraction"),
+            xytext=(-4, 0),
+            textcoords="offset points",
+            ha="right",
+            color="#6b7780",
+            fontsize=8,
+        )
+    axes.set_xlabel("k", color=INK)
+    axes.set_ylabel("NDCG@20", color=INK)
+    axes.set_title(f"GF-CF on {dataset}: PriviRec-k against k", loc="left", color=INK)
+    axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 0.08))
+    return write_figure(figure, path)
+
+
+def methods_plot(title: str, rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """Accuracy beside bytes a client sends and receives, one bar a method."""
+    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    names = [row["label"] for row in rows]
+    left = _axes(figure, 121)
+    bars = left.bar(names, [row["ndcg@20"] for row in rows], color=COLOURS[: len(rows)], width=0.6)
+    left.bar_label(bars, fmt="%.4f", fontsize=8, color=INK)
+    left.set_title("NDCG@20", loc="left", color=INK, fontsize=10)
+    right = _axes(figure, 122)
+    federated = [row for row in rows if row["bytes_up_per_client"]]
+    places = range(len(federated))
+    for offset, key, label in (
+        (-0.2, "bytes_up_per_client", "up"),
+        (0.2, "bytes_down_per_client", "down"),
+    ):
+        megabytes = [row[key] / 1e6 for row in federated]
+        bars = right.bar(
+            [place + offset for place in places],
+            megabytes,
+            width=0.38,
+            label=label,
+            color=COLOURS[0] if label == "up" else COLOURS[1],
+        )
+        right.bar_label(bars, fmt="%.3g", fontsize=8, color=INK)
+    right.set_xticks(list(places), [row["label"] for row in federated])
+    right.set_title("MB per client", loc="left", color=INK, fontsize=10)
+    right.legend(frameon=False, fontsize=8)
+    figure.suptitle(title, x=0.01, ha="left", color=INK)
+    return write_figure(figure, path)

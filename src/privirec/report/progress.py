@@ -1,0 +1,64 @@
+"""Progress of long work: a bar with phase and estimate on a terminal, nothing in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+Report = Callable[[int, int], None]
+
+
+class Phases:
+    """Hands out a callback `(done, total)` for each named phase of a job."""
+
+    def __init__(self, bar: Progress | None = None) -> None:
+        self._bar = bar
+
+    def __call__(self, name: str) -> Report:
+        bar = self._bar
+        if bar is None:
+            return _ignore
+        for task in bar.tasks:
+            bar.update(task.id, visible=False)
+        current = bar.add_task(name, total=None)
+
+        def report(done: int, total: int) -> None:
+            bar.update(current, completed=min(done, total), total=total)
+
+        return report
+
+
+def _ignore(done: int, total: int) -> None:
+    return None
+
+
+QUIET = Phases()
+
+
+@contextmanager
+def shown() -> Iterator[Phases]:
+    """Phases shown on standard error while the body runs, if that is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield QUIET
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        yield Phases(bar)

@@ -1,0 +1,88 @@
+"""Result rows: flat JSON objects, one a line, and how they look in a table."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from privirec.data.text import write_lines
+from privirec.errors import UsageError
+
+Row = Mapping[str, Any]
+
+
+def write_json_lines(path: Path | None, rows: Iterable[Row]) -> None:
+    """All rows or none; no path, no file."""
+    if path is not None:
+        write_lines(path, (json.dumps(row) for row in rows))
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Say before hours of work, not after, that a result could not be written."""
+    for path in paths:
+        if path is None:
+            continue
+        target = path if path.exists() else _nearest_existing(path)
+        if not os.access(target, os.W_OK):
+            raise UsageError(f"{path}: cannot be written (no permission in {target})")
+        if not path.exists() and not target.is_dir():
+            raise UsageError(f"{path}: cannot be written ({target} is not a folder)")
+
+
+def _nearest_existing(path: Path) -> Path:
+    for parent in path.absolute().parents:
+        if parent.exists():
+            return parent
+    return Path("/")
+
+
+def console() -> Console:
+    """Standard output; in a pipe wide enough that no table is cut."""
+    out = Console()
+    return out if out.is_terminal else Console(width=160)
+
+
+def warn(sentence: str) -> None:
+    """One sentence on standard error."""
+    Console(stderr=True, soft_wrap=True).print(sentence, style="yellow", highlight=False)
+
+
+def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Row]) -> Table:
+    """A table of (key, heading) columns; a key that a row lacks stays empty."""
+    out = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    rows = list(rows)
+    for key, heading in columns:
+        numeric = any(isinstance(row.get(key), int | float) for row in rows)
+        out.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
+    for row in rows:
+        out.add_row(*(shown(key, row.get(key)) for key, _ in columns))
+    return out
+
+
+def shown(key: str, value: Any) -> str:
+    """A value as people read it: four decimals for metrics, bytes with units."""
+    if value is None:
+        return ""
+    if "bytes" in key:
+        return as_bytes(value)
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, float):
+        digits = 1 if "seconds" in key else 4
+        return f"{value:+.{digits}f}" if key.endswith("difference") else f"{value:.{digits}f}"
+    return f"{value:,}"
+
+
+def as_bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} PB"
