@@ -39,7 +39,7 @@ def orthonormalize(block: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float
         diagonal = np.diagonal(first)
         if diagonal.size and diagonal.min() < 1e-4 * diagonal.max():
             q, second = _cholesky_qr(q)
-            first = second @ first
+            first = np.asarray(second @ first, np.float64)
         if np.isfinite(q).all():
             return q, first
     except np.linalg.LinAlgError:
@@ -50,7 +50,7 @@ def orthonormalize(block: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float
 def _cholesky_qr(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     gram = y.T @ y
     diagonal = np.sqrt(np.diagonal(gram))
-    upper = np.linalg.cholesky(gram).T
+    upper = np.asarray(np.linalg.cholesky(gram).T, np.float64)
     if diagonal.size and (np.diagonal(upper) <= 1e-6 * diagonal.max()).any():
         raise np.linalg.LinAlgError("columns too close to dependent for a Cholesky factor")
     q = sl.solve_triangular(upper, y.T, trans="T", lower=False, check_finite=False).T

@@ -49,6 +49,12 @@ _YELP = BSPMConfig(beta=0.3, rank=384, sharpen_time=1.2, solver="euler", combine
 # Its code leaves the low-pass part out on Amazon-Book, so early and late merge are the same there.
 _AMAZON = BSPMConfig(beta=0, sharpen_steps=2, sharpen_time=2.2)
 
+_PUBLISHED: dict[str, Config] = {
+    "gowalla": _GOWALLA,
+    "yelp2018": _YELP,
+    "amazon-book": _AMAZON,
+}
+
 
 class _BSPM(Recommender):
     config_type = BSPMConfig
@@ -118,11 +124,7 @@ class BSPMLM(_BSPM):
     name = "bspm-lm"
     title = "BSPM-LM"
     early_merge = False
-    published: ClassVar[dict[str, Config]] = {
-        "gowalla": _GOWALLA,
-        "yelp2018": _YELP,
-        "amazon-book": _AMAZON,
-    }
+    published: ClassVar[dict[str, Config]] = _PUBLISHED
 
 
 class BSPMEM(_BSPM):
@@ -131,8 +133,4 @@ class BSPMEM(_BSPM):
     name = "bspm-em"
     title = "BSPM-EM"
     early_merge = True
-    published: ClassVar[dict[str, Config]] = {
-        "gowalla": _GOWALLA,
-        "yelp2018": _YELP,
-        "amazon-book": _AMAZON,
-    }
+    published: ClassVar[dict[str, Config]] = _PUBLISHED

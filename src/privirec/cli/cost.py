@@ -1,0 +1,77 @@
+"""`privirec cost`: what has to be sent."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from privirec.cli import options
+from privirec.data import load_dataset
+from privirec.errors import UsageError
+from privirec.experiments.cost import Sizes, byte_rows, formula_rows
+from privirec.experiments.published import COST_RANK, COST_ROUNDS
+from privirec.filters import factored
+from privirec.report.rows import as_bytes, check_writable, console, table, write_json_lines
+
+GOWALLA = (29_858, 40_981)
+
+
+def command(
+    users: Annotated[
+        int | None, typer.Option(min=1, help="n, number of users (default: Gowalla's).")
+    ] = None,
+    items: Annotated[
+        int | None, typer.Option(min=1, help="|I|, number of items (default: Gowalla's).")
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Take both from this data set, and the real size of its P~ too."),
+    ] = None,
+    rank: Annotated[int, typer.Option(min=1, help="k2 of PriviRec-k.")] = COST_RANK,
+    low_pass_rank: Annotated[int, typer.Option(min=1, help="k1 of PriviRec.")] = 256,
+    rounds: Annotated[int, typer.Option(min=2, help="L.")] = COST_ROUNDS,
+    ring_bits: Annotated[int, typer.Option(min=1, max=64, help="Width of the ring.")] = 32,
+    data_dir: options.DataDir = None,
+    json_file: options.Json = None,
+) -> None:
+    """The paper's communication costs in floats, beside the bytes that really travel.
+
+    Up: what a client sends. Down: what it receives, broadcasts and the final filters included.
+    The server's share is that times n. Without a data set the released item-item matrix counts as
+    its dense triangle; with one, as the sparse matrix that clients really fetch.
+    """
+    check_writable(json_file)
+    entries = None
+    if dataset:
+        if users or items:
+            raise UsageError("give --dataset, or --users and --items, not both")
+        train = load_dataset(dataset, data_dir).train
+        users, items = train.n_users, train.n_items
+        entries = factored(train).written_out().matrix.nnz
+    n_users, n_items = users or GOWALLA[0], items or GOWALLA[1]
+    if max(rank, low_pass_rank) > n_items:
+        raise UsageError(f"rank {max(rank, low_pass_rank)} does not fit {n_items} items")
+    sizes = Sizes(n_users, n_items, low_pass_rank, rank, rounds, ring_bits, entries)
+    formulas, rows = formula_rows(sizes), byte_rows(sizes)
+    write_json_lines(json_file, [*formulas, *rows])
+    for row in formulas:
+        row["millions"] = f"{row['floats_per_client'] / 1e6:,.0f}M"
+    where = f"n = {n_users:,}, |I| = {n_items:,}, L = {rounds}, k1 = {low_pass_rank}, k2 = {rank}"
+    headings = [("method", "method"), ("formula", "dominant term"), ("millions", "floats/client")]
+    console().print(table(f"The paper's formulas: {where}", headings, formulas))
+    headings = [
+        ("method", "method"),
+        ("rank", "k"),
+        ("sums", "sums"),
+        ("bytes_up_per_client", "up/client"),
+        ("bytes_down_per_client", "down/client"),
+        ("bytes_server_receives", "server receives"),
+        ("bytes_server_sends", "server sends"),
+    ]
+    console().print(table(f"Bytes on the wire, {ring_bits}-bit ring, unmasked", headings, rows))
+    saved = as_bytes(rows[2]["bytes_up_saved_per_client"])
+    console().print(
+        f"Finding S_k from the P~ that the server has saves {saved} up per client.",
+        highlight=False,
+    )

@@ -1,0 +1,17 @@
+"""`privirec doctor`: what a bug report needs."""
+
+from __future__ import annotations
+
+from privirec.cli import options
+from privirec.experiments.doctor import facts
+from privirec.report.rows import check_writable, console, write_json_lines
+
+
+def command(json_file: options.Json = None) -> None:
+    """Print versions, threads, BLAS, AES support, free memory and which data sets are here."""
+    check_writable(json_file)
+    found = facts()
+    write_json_lines(json_file, [found])
+    width = max(map(len, found))
+    for name, value in found.items():
+        console().print(f"{name:<{width}}  {value}", highlight=False, soft_wrap=True)
