@@ -12,7 +12,7 @@ from privirec.errors import UsageError
 from privirec.experiments.cost import Sizes, byte_rows, formula_rows
 from privirec.experiments.published import COST_RANK, COST_ROUNDS
 from privirec.filters import factored
-from privirec.report.rows import as_bytes, check_writable, console, table, write_json_lines
+from privirec.report.rows import as_bytes, check_writable, print_table, say, write_json_lines
 
 GOWALLA = (29_858, 40_981)
 
@@ -59,7 +59,7 @@ def command(
         row["millions"] = f"{row['floats_per_client'] / 1e6:,.0f}M"
     where = f"n = {n_users:,}, |I| = {n_items:,}, L = {rounds}, k1 = {low_pass_rank}, k2 = {rank}"
     headings = [("method", "method"), ("formula", "dominant term"), ("millions", "floats/client")]
-    console().print(table(f"The paper's formulas: {where}", headings, formulas))
+    print_table(f"The paper's formulas: {where}", headings, formulas)
     headings = [
         ("method", "method"),
         ("rank", "k"),
@@ -69,9 +69,6 @@ def command(
         ("bytes_server_receives", "server receives"),
         ("bytes_server_sends", "server sends"),
     ]
-    console().print(table(f"Bytes on the wire, {ring_bits}-bit ring, unmasked", headings, rows))
+    print_table(f"Bytes on the wire, {ring_bits}-bit ring, unmasked", headings, rows)
     saved = as_bytes(rows[2]["bytes_up_saved_per_client"])
-    console().print(
-        f"Finding S_k from the P~ that the server has saves {saved} up per client.",
-        highlight=False,
-    )
+    say(f"Finding S_k from the P~ that the server has saves {saved} up per client.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privirec.cli import options
 from privirec.experiments.doctor import facts
-from privirec.report.rows import check_writable, console, write_json_lines
+from privirec.report.rows import check_writable, say, write_json_lines
 
 
 def command(json_file: options.Json = None) -> None:
@@ -14,4 +14,4 @@ def command(json_file: options.Json = None) -> None:
     write_json_lines(json_file, [found])
     width = max(map(len, found))
     for name, value in found.items():
-        console().print(f"{name:<{width}}  {value}", highlight=False, soft_wrap=True)
+        say(f"{name:<{width}}  {value}")

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from privirec.cli import cost, data, doctor, sweep, table
+from privirec.cli import audit, cost, data, demo, doctor, sweep, table
 from privirec.cli import run as run_command
 from privirec.errors import PrivirecError
 from privirec.version import __version__
@@ -18,10 +18,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+app.command("demo")(demo.command)
 app.command("run")(run_command.command)
 app.command("table")(table.command)
 app.command("sweep")(sweep.command)
 app.command("cost")(cost.command)
+app.command("audit")(audit.command)
 app.command("doctor")(doctor.command)
 app.add_typer(data.app, name="data")
 

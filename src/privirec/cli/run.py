@@ -11,7 +11,7 @@ from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.experiments.run import GIVES_AWAY, Method, Plan, Preset, RuntimeName, run
 from privirec.report.progress import shown
-from privirec.report.rows import check_writable, console, table, warn, write_json_lines
+from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 
 ModelName = Literal["gf-cf", "turbo-cf", "bspm-lm", "bspm-em"]
 
@@ -111,9 +111,9 @@ def command(
     with shown() as phases:
         result = run(data, plan, phases)
     write_json_lines(json_file, [result.row])
-    console().print(table(f"{data.name}, seed {seed}", COLUMNS, [result.row]))
+    print_table(f"{data.name}, seed {seed}", COLUMNS, [result.row])
     if method in GIVES_AWAY:
         warn(GIVES_AWAY[method])
     if save:
         result.recommender.save(save, result.manifest())
-        console().print(f"Saved in {save}", highlight=False)
+        say(f"Saved in {save}")

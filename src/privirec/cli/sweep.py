@@ -15,7 +15,7 @@ from privirec.experiments.run import GIVES_AWAY
 from privirec.experiments.sweep import Sweep, reaches
 from privirec.report.plots import sweep_plot
 from privirec.report.progress import shown
-from privirec.report.rows import check_writable, console, table, warn, write_json_lines
+from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 
 
 def command(
@@ -65,8 +65,8 @@ def command(
         ("least", "reached from k ="),
         ("paper", "paper says"),
     ]
-    console().print(table(f"{data.name}: GF-CF, paper's preset, seed {seed}", headings, summary))
-    console().print(f"Saved {sweep.csv_path} and {sweep.png_path}", highlight=False)
+    print_table(f"{data.name}: GF-CF, paper's preset, seed {seed}", headings, summary)
+    say(f"Saved {sweep.csv_path} and {sweep.png_path}")
     warn(GIVES_AWAY["privirec-k"])
 
 

@@ -14,7 +14,7 @@ from privirec.experiments.run import GIVES_AWAY
 from privirec.experiments.table import ROUNDS, table_rows
 from privirec.models import MODELS
 from privirec.report.progress import shown
-from privirec.report.rows import check_writable, console, table, warn, write_json_lines
+from privirec.report.rows import check_writable, print_table, warn, write_json_lines
 
 COLUMNS = [
     ("model", "model"),
@@ -78,5 +78,5 @@ def command(
                 mine.append(row)
                 rows.append(row)
                 write_json_lines(json_file, rows)
-        console().print(table(f"{data.name}: NDCG@20, seed {seed}", COLUMNS, mine))
+        print_table(f"{data.name}: NDCG@20, seed {seed}", COLUMNS, mine)
     warn(GIVES_AWAY["privirec"])

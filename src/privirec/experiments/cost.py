@@ -61,7 +61,7 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
         "PriviRec-k, paper": paper("privirec-k", sizes.rank, **shared),
         "PriviRec-k": FederatedSettings(method="privirec-k", rank=sizes.rank, **shared),
     }
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, settings in variants.items():
         ledger = plan(settings, sizes.users, sizes.items, sizes.item_item_entries)
         rows.append(

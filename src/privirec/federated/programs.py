@@ -183,7 +183,8 @@ def power_rounds(
     rng = np.random.Generator(np.random.Philox(settings.seed))
     ask: Contribution
     if settings.start == "users":
-        block = orthonormalize(rng.standard_normal((n_users, rank)))[0]
+        # Column by column, so that a smaller rank starts from the first columns of a larger one.
+        block = orthonormalize(rng.standard_normal((rank, n_users)).T)[0]
         ask = UserStart.of(block, degrees, width)
         before = np.zeros((len(degrees), rank))
     else:

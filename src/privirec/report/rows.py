@@ -54,16 +54,22 @@ def warn(sentence: str) -> None:
     Console(stderr=True, soft_wrap=True).print(sentence, style="yellow", highlight=False)
 
 
-def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Row]) -> Table:
-    """A table of (key, heading) columns; a key that a row lacks stays empty."""
-    out = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Row]) -> None:
+    """A table of (key, heading) columns under a title; a key that a row lacks stays empty."""
+    out = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     rows = list(rows)
     for key, heading in columns:
         numeric = any(isinstance(row.get(key), int | float) for row in rows)
         out.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
         out.add_row(*(shown(key, row.get(key)) for key, _ in columns))
-    return out
+    console().print(title, style="bold", highlight=False, soft_wrap=True)
+    console().print(out)
+
+
+def say(sentence: str) -> None:
+    """One plain line on standard output."""
+    console().print(sentence, highlight=False, soft_wrap=True)
 
 
 def shown(key: str, value: Any) -> str:

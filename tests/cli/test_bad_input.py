@@ -1,0 +1,162 @@
+"""Every mistake gives one clear line and the promised exit code, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SMALL = ["--dataset", "synthetic:small"]
+
+
+def privirec(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "privirec", *args],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+        timeout=300,
+    )
+
+
+def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert result.returncode == 2, result
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("privirec: ")
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in lines[0]
+
+
+def data_folder(folder: Path, train: str, test: str = "0 2\n1 0\n") -> str:
+    folder.mkdir()
+    (folder / "train.txt").write_text(train)
+    (folder / "test.txt").write_text(test)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "words"),
+    [
+        ("0 0 1\n1 x 2\n", "0 2\n", ["train.txt", "line 2"]),
+        ("0 0 1\n1 -3 2\n", "0 2\n", ["train.txt", "line 2"]),
+        ("0 0 1\n1 99999999999 2\n", "0 2\n", ["train.txt", "line 2"]),
+        ("", "0 2\n", ["train.txt", "empty"]),
+        ("0 0 1\n1 1 2\n", "7 1\n", ["test.txt", "7"]),
+    ],
+    ids=["malformed", "negative", "huge", "empty", "unknown test user"],
+)
+def test_bad_data_names_file_and_line(
+    tmp_path: Path, train: str, test: str, words: list[str]
+) -> None:
+    refused(privirec("run", "--dataset", data_folder(tmp_path / "d", train, test)), *words)
+
+
+def test_missing_data_set_says_how_to_get_it(tmp_path: Path) -> None:
+    result = privirec("run", "--dataset", "gowalla", "--data-dir", str(tmp_path))
+    refused(result, "gowalla", "privirec data get gowalla")
+
+
+def test_rank_larger_than_the_catalogue(tmp_path: Path) -> None:
+    for method in ("centralized", "privirec", "privirec-k"):
+        save = tmp_path / "model"
+        args = ["run", *SMALL, "--method", method, "--rank", "301", "--save", str(save)]
+        refused(privirec(*args), "301", "300")
+        assert not save.exists()
+    refused(privirec("sweep", *SMALL, "--ranks", "301", "--out", str(tmp_path)), "301", "300")
+
+
+def test_settings_that_do_not_fit_are_refused() -> None:
+    refused(privirec("run", *SMALL, "--rounds", "3"), "centralized")
+    refused(privirec("run", *SMALL, "--method", "privirec", "--ring-bits", "8"), "8-bit ring")
+    refused(privirec("sweep", *SMALL, "--ranks", "1:x:2"), "1:x:2")
+    refused(privirec("table", "--datasets", "synthetic:small", "--models", "magic"), "magic")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_output_without_permission(tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    refused(privirec("run", *SMALL, "--save", str(locked / "model")), "cannot be written")
+
+
+def test_output_that_cannot_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    refused(privirec("run", *SMALL, "--json", str(tmp_path / "file" / "x.json")), "file")
+    refused(privirec("run", *SMALL, "--save", str(tmp_path / "file")), "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_save_does_not_replace_what_is_not_a_model(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    refused(privirec("run", *SMALL, "--save", str(tmp_path)), "not a saved model")
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_full_disk_leaves_nothing_behind() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    refused(privirec("run", *SMALL, "--rank", "16", "--json", "/dev/full"), "/dev/full")
+
+
+@pytest.mark.heavy
+def test_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    args = [
+        *["sweep", "--dataset", "synthetic:3000x2500", "--ranks", "64:1024:64"],
+        *["--rounds", "2,3", "--threads", "1"],
+    ]
+    whole = privirec(*args, "--out", str(tmp_path / "whole"))
+    assert whole.returncode == 0, whole.stderr
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "privirec", *args, "--out", str(out)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 200
+        # The first curve is finished and the second has begun.
+        while not (list(out.glob("*.csv")) and list(out.glob(".*partial.json"))):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "Traceback" not in errors
+    kept = (out / "sweep-synthetic-3000x2500.csv").read_text()
+    assert kept.splitlines()[1:]
+    assert not list(out.glob("*.part"))
+    assert privirec(*args, "--out", str(out)).returncode == 0
+    name = "sweep-synthetic-3000x2500.csv"
+    final = (out / name).read_text()
+    assert final.startswith(kept)
+    assert final == (tmp_path / "whole" / name).read_text()
+
+
+def test_json_rows_have_the_promised_fields(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    args = ["run", *SMALL, "--method", "privirec-k", "--rank", "16", "--json", str(path)]
+    assert privirec(*args).returncode == 0
+    (row,) = map(json.loads, path.read_text().splitlines())
+    promised = """dataset model method preset runtime aggregator rank rounds users items ndcg@20
+        recall@20 fit_seconds eval_seconds cpu_seconds peak_rss_mb bytes_up_per_client
+        bytes_down_per_client seed version""".split()
+    assert set(promised) <= set(row)
+    assert all(not isinstance(value, dict | list) for value in row.values())
+
+
+def test_help_teaches_and_stays_quiet_in_a_pipe() -> None:
+    for command in ("demo", "run", "table", "sweep", "cost", "audit", "doctor", "data"):
+        result = privirec(command, "--help")
+        assert result.returncode == 0
+        assert "Usage" in result.stdout
+        assert len(result.stdout) > 200
+    assert privirec("nonsense").returncode == 2
+    result = privirec("run", *SMALL, "--rank", "16")
+    assert result.returncode == 0
+    assert result.stderr == ""
