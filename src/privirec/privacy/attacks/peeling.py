@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,10 +28,14 @@ from privirec.errors import UsageError
 Progress = Callable[[int, int], None]
 """Called with the interactions recovered so far and the interactions there are."""
 
+_Ints = NDArray[Any]  # of any integer width
+_History = tuple[_Ints, int]  # item numbers, weight
+
 MOST_USERS_LEFT = 6
 """Rows with more users than this have too many subset sums to search them all."""
 
-_USERS_BETWEEN_REPORTS = 500
+_ROWS_BETWEEN_REPORTS = 50
+_CLOSE_TO_INTEGER = 0.25  # double precision stays far below, any other scale does not
 # A row with more (partial) sets of weights, or a value with more ways to write it, is ambiguous.
 _MAX_WEIGHT_SETS = 1024
 _MAX_OPTIONS = 8
@@ -55,12 +60,43 @@ class Peeled:
         return len(self.indptr) - 1
 
 
+class _Matrix(NamedTuple):
+    """What is left of P', in compressed rows with ascending columns."""
+
+    starts: _Ints
+    columns: _Ints
+    entries: _Ints
+
+
+class _Rule(NamedTuple):
+    """What the attacker knows of any history of a row."""
+
+    weight_of: _Ints
+    longest: int  # no history of this row has more items, hidden ones included
+    hidden: int  # at most so many items of a history are not in P'
+
+
+class _Row(NamedTuple):
+    """The non-zero entries of a row: entry j is values[value_of[j]], in column columns[j]."""
+
+    columns: _Ints
+    value_of: _Ints
+    values: _Ints  # distinct
+
+
+class _Classes(NamedTuple):
+    """Users of a row by weight: sizes[c] users have weights[c]; ascending."""
+
+    weights: _Ints
+    sizes: _Ints
+
+
 def weight_table(fraction_bits: int, exponent: float, longest: int) -> NDArray[np.int64]:
     """w(d) = rint(2^f d^(-2a)) for d = 0 .. longest; the public rule, with w(0) = 0."""
-    lengths = np.arange(1, longest + 1, dtype=np.float64)
+    lengths = np.arange(1, max(longest, 1) + 1, dtype=np.float64)
     scale = 2.0**fraction_bits
     weights = scale / lengths if exponent == 0.5 else scale * lengths ** (-2.0 * exponent)
-    return np.concatenate([[0], np.rint(weights).astype(np.int64)])
+    return np.concatenate([np.zeros(1, np.int64), np.rint(weights).astype(np.int64)])
 
 
 def from_normalized(
@@ -77,9 +113,18 @@ def from_normalized(
 
     `normalized` is P~ in float64, so that rounding gives the integers of P' back exactly.
     """
+    _check_shape(item_degrees, normalized)
     item_item = _integers(item_degrees, normalized, fraction_bits, exponent)
-    weights = weight_table(fraction_bits, exponent, _longest_row(item_item) + hidden_items)
-    return _peel(item_degrees, item_item, weights, max_users_left, hidden_items, progress)
+    hidden_items += _empty_rows(item_degrees, item_item)
+    weight_of = weight_table(fraction_bits, exponent, longest_history(item_item) + hidden_items)
+    return _peel(
+        item_degrees,
+        item_item,
+        weight_of,
+        max_users_left=max_users_left,
+        hidden_items=hidden_items,
+        progress=progress,
+    )
 
 
 def peel(
@@ -99,48 +144,56 @@ def peel(
     rows and columns were suppressed before the release: a history may then be longer than what
     is seen of it, and what is recovered is the part on the other items.
     """
-    copy = sp.csr_array(item_item, dtype=np.int64, copy=True)
-    copy.sum_duplicates()
-    return _peel(item_degrees, copy, weight_of, max_users_left, hidden_items, progress)
+    _check_shape(item_degrees, item_item)
+    if not np.issubdtype(item_item.dtype, np.integer):
+        raise UsageError(f"P' must hold integers, not {item_item.dtype}")
+    return _peel(
+        item_degrees,
+        _canonical(item_item.data.astype(np.int64), item_item),
+        weight_of,
+        max_users_left=max_users_left,
+        hidden_items=hidden_items + _empty_rows(item_degrees, item_item),
+        progress=progress,
+    )
 
 
 def _peel(
     item_degrees: NDArray[np.int64],
     remaining: sp.csr_array,
     weight_of: NDArray[np.int64],
+    *,
     max_users_left: int,
     hidden_items: int,
     progress: Progress | None,
 ) -> Peeled:
     """As `peel`, on a canonical matrix that is used up."""
     started = time.perf_counter()
-    n_items = len(item_degrees)
     weights = np.ascontiguousarray(weight_of, dtype=np.int64)
-    if remaining.shape != (n_items, n_items):
-        raise UsageError(f"item-item matrix of shape {remaining.shape} for {n_items} item degrees")
     if not 1 <= max_users_left <= MOST_USERS_LEFT:
         raise UsageError(f"max_users_left must be 1 to {MOST_USERS_LEFT}, not {max_users_left}")
-    if (weights[1:] <= 0).any() or (np.diff(weights[1:]) > 0).any():
-        raise UsageError("weights must be positive and must not grow with the history's length")
+    if len(weights) < 2 or (weights[1:] <= 0).any() or (np.diff(weights[1:]) > 0).any():
+        raise UsageError("weights of 1, 2, ... items must be positive and must not grow")
 
-    # Items whose row was suppressed cannot be solved and hide a part of their users' histories.
     degrees = np.where(remaining.diagonal() > 0, item_degrees, 0).astype(np.int64)
-    hidden = hidden_items + int(np.count_nonzero(degrees != item_degrees))
+    rule = _Rule(weights, len(weights) - 1, hidden_items)
     total = int(degrees.sum())
 
-    matrix = (remaining.indptr.astype(np.int64), remaining.indices, remaining.data)
+    # Fixed widths: every release runs through the same compiled code.
+    matrix = _Matrix(
+        remaining.indptr.astype(np.int64, copy=False),
+        remaining.indices.astype(np.int32, copy=False),
+        remaining.data,
+    )
     indptr = np.zeros(total + 1, np.int64)
     indices = np.empty(total, np.int32)
     n_users = 0
-    queue = np.empty((max_users_left + 1, n_items), np.int32)
+    queue = np.empty((max_users_left + 1, len(degrees)), np.int32)
     queued = np.zeros(max_users_left + 1, np.int64)
     while True:
         users_before = n_users
         _queue_all(degrees, queue, queued)
         while queued.any():
-            n_users = _peel_some(
-                matrix, degrees, weights, hidden, queue, queued, indptr, indices, n_users
-            )
+            n_users = _peel_some(matrix, degrees, rule, (queue, queued), (indptr, indices, n_users))
             if progress is not None:
                 progress(int(indptr[n_users]), total)
         # What was peeled may have settled rows that were ambiguous: try those that are left again.
@@ -156,9 +209,22 @@ def _peel(
     )
 
 
-def _longest_row(matrix: sp.csr_array) -> int:
-    """No history is longer than the rows of its items."""
-    return int(np.diff(matrix.indptr).max(initial=0))
+def longest_history(item_item: sp.csr_array) -> int:
+    """The largest h such that h rows have h entries: all d rows of a history have at least d."""
+    entries = np.sort(np.diff(item_item.indptr))[::-1]
+    return int(np.count_nonzero(entries >= np.arange(1, len(entries) + 1)))
+
+
+def _check_shape(item_degrees: NDArray[np.int64], matrix: sp.csr_array) -> None:
+    if matrix.shape != (len(item_degrees), len(item_degrees)):
+        raise UsageError(
+            f"item-item matrix of shape {matrix.shape} for {len(item_degrees)} item degrees"
+        )
+
+
+def _empty_rows(item_degrees: NDArray[np.int64], item_item: sp.csr_array) -> int:
+    """Items with users but without a row were suppressed: they hide a part of histories."""
+    return int(np.count_nonzero((item_degrees > 0) & (item_item.diagonal() <= 0)))
 
 
 def _integers(
@@ -167,72 +233,82 @@ def _integers(
     """P' in int64 out of P~ in float64."""
     if normalized.dtype != np.float64:
         raise UsageError(f"P~ must be float64 to be read back exactly, not {normalized.dtype}")
-    if normalized.shape != (len(item_degrees), len(item_degrees)):
-        raise UsageError(
-            f"item-item matrix of shape {normalized.shape} for {len(item_degrees)} item degrees"
-        )
     scale = np.asarray(item_degrees, dtype=np.float64) ** (1.0 - exponent)
     integers = np.empty(normalized.nnz, np.int64)
-    worst = _round_back(
-        normalized.indptr, normalized.indices, normalized.data, scale, fraction_bits, integers
-    )
-    if worst > 0.25:
+    arrays = (normalized.indptr, normalized.indices, normalized.data)
+    if not _round_back(arrays, scale, 2.0**fraction_bits, integers):
         raise UsageError(f"P~ is not a sum of {fraction_bits}-bit fixed-point numbers")
-    shape = normalized.shape
-    matrix = sp.csr_array((integers, normalized.indices, normalized.indptr), shape=shape)
+    return _canonical(integers, normalized)
+
+
+def _canonical(values: NDArray[np.int64], like: sp.csr_array) -> sp.csr_array:
+    """`values` in the places of `like`, columns sorted and unique; shares its index arrays."""
+    matrix = sp.csr_array((values, like.indices, like.indptr), shape=like.shape)
     if not matrix.has_canonical_format:
-        matrix = matrix.copy()  # the index arrays still belong to the caller
+        matrix = matrix.copy()
         matrix.sum_duplicates()
     return matrix
 
 
 @njit(cache=True)
-def _round_back(indptr, indices, data, scale, fraction_bits, out):  # type: ignore[no-untyped-def]
-    """Undo the normalisation; returns how far from an integer the worst entry was."""
-    unit = 2.0**fraction_bits
-    worst = 0.0
+def _round_back(
+    normalized: tuple[_Ints, _Ints, NDArray[np.float64]],
+    scale: NDArray[np.float64],
+    unit: float,
+    out: _Ints,
+) -> bool:
+    """Undo the normalisation; False if the entries do not come out as integers."""
+    starts, columns, entries = normalized
     for i in range(len(scale)):
-        for p in range(indptr[i], indptr[i + 1]):
-            value = data[p] * scale[i] * scale[indices[p]] * unit
+        for p in range(starts[i], starts[i + 1]):
+            value = entries[p] * scale[i] * scale[columns[p]] * unit
+            if not abs(value - np.rint(value)) < _CLOSE_TO_INTEGER:
+                return False
             out[p] = np.int64(np.rint(value))
-            worst = max(worst, abs(value - np.rint(value)))
-    return worst
+    return True
 
 
 @njit(cache=True)
-def _queue_all(degrees, queue, queued):  # type: ignore[no-untyped-def]
+def _queue_all(degrees: _Ints, queue: _Ints, queued: _Ints) -> None:
     """Queue every item with few enough users left, by their number."""
     for i in range(len(degrees)):
-        left = degrees[i]
-        if 0 < left < len(queued):
-            queue[left, queued[left]] = i
-            queued[left] += 1
+        _queue_item(i, degrees, queue, queued)
 
 
 @njit(cache=True)
-def _peel_some(  # type: ignore[no-untyped-def]
-    matrix, degrees, weights, hidden, queue, queued, indptr, indices, n_users
-):
-    """Work through the queue, fewest users first, for a while; returns the users found so far.
+def _queue_item(item: int, degrees: _Ints, queue: _Ints, queued: _Ints) -> None:
+    left = degrees[item]
+    if 0 < left < len(queued):
+        queue[left, queued[left]] = item
+        queued[left] += 1
 
-    An item enters the list of m users left when its degree falls to m, hence once at most: entries
-    whose degree has fallen further are stale.
+
+@njit(cache=True)
+def _peel_some(
+    matrix: _Matrix,
+    degrees: _Ints,
+    rule: _Rule,
+    queue: tuple[_Ints, _Ints],
+    recovered: tuple[_Ints, _Ints, int],
+) -> int:
+    """Work through some of the queue, fewest users first; returns the users recovered so far.
+
+    An item enters the list of those with m users left when its degree falls to m, so once at most.
+    Entries whose degree has fallen further are stale.
     """
-    pause = n_users + _USERS_BETWEEN_REPORTS
-    columns = np.empty(len(degrees), np.int32)
-    value_of = np.empty(len(degrees), np.int32)
-    while n_users < pause:
+    waiting, queued = queue
+    indptr, indices, n_users = recovered
+    for _ in range(_ROWS_BETWEEN_REPORTS):
         left = 1
         while left < len(queued) and queued[left] == 0:
             left += 1
         if left == len(queued):
             break
         queued[left] -= 1
-        item = queue[left, queued[left]]
+        item = waiting[left, queued[left]]
         if degrees[item] != left:
             continue
-        profiles = _solve_row(matrix, item, left, weights, hidden, columns, value_of)
-        for profile, weight in profiles:
+        for profile, weight in _solve_row(matrix, item, left, rule):
             if not _subtract(matrix, degrees, profile, weight):
                 continue
             start = indptr[n_users]
@@ -240,49 +316,45 @@ def _peel_some(  # type: ignore[no-untyped-def]
             n_users += 1
             indptr[n_users] = start + len(profile)
             for j in profile:
-                if 0 < degrees[j] < len(queued):
-                    queue[degrees[j], queued[degrees[j]]] = j
-                    queued[degrees[j]] += 1
+                _queue_item(j, degrees, waiting, queued)
     return n_users
 
 
 @njit(cache=True)
-def _subtract(matrix, degrees, profile, weight):  # type: ignore[no-untyped-def]
+def _subtract(matrix: _Matrix, degrees: _Ints, profile: _Ints, weight: int) -> bool:
     """Take one user out of V and P'; refuses, and changes nothing, if they do not hold the user."""
-    row_starts, row_columns, data = matrix
     length = len(profile)
     positions = np.empty((length, length), np.int64)
     for a in range(length):
         if degrees[profile[a]] < 1:
             return False
-        p = row_starts[profile[a]]
-        stop = row_starts[profile[a] + 1]
+        p = matrix.starts[profile[a]]
+        stop = matrix.starts[profile[a] + 1]
         for b in range(length):
-            p = _seek(row_columns, p, stop, profile[b])
-            if p == stop or row_columns[p] != profile[b] or data[p] < weight:
+            p = _seek(matrix.columns, p, stop, profile[b])
+            if p == stop or matrix.columns[p] != profile[b] or matrix.entries[p] < weight:
                 return False
             positions[a, b] = p
     for a in range(length):
         degrees[profile[a]] -= 1
         for b in range(length):
-            data[positions[a, b]] -= weight
+            matrix.entries[positions[a, b]] -= weight
     return True
 
 
 @njit(cache=True)
-def _seek(row_columns, start, stop, column):  # type: ignore[no-untyped-def]
+def _seek(columns: _Ints, start: int, stop: int, column: int) -> int:
     """First position from `start` on whose column is not below `column`: gallop, then bisect."""
     step = 1
-    low = start
-    high = start
-    while high < stop and row_columns[high] < column:
+    low = high = start
+    while high < stop and columns[high] < column:
         low = high + 1
         high += step
         step *= 2
     high = min(high, stop)
     while low < high:
         middle = (low + high) >> 1
-        if row_columns[middle] < column:
+        if columns[middle] < column:
             low = middle + 1
         else:
             high = middle
@@ -290,119 +362,78 @@ def _seek(row_columns, start, stop, column):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _entry(matrix, row, column):  # type: ignore[no-untyped-def]
-    row_starts, row_columns, data = matrix
-    stop = row_starts[row + 1]
-    p = row_starts[row]
-    low, high = p, stop
-    while low < high:
-        middle = (low + high) >> 1
-        if row_columns[middle] < column:
-            low = middle + 1
-        else:
-            high = middle
-    return data[low] if low < stop and row_columns[low] == column else 0
+def _entry(matrix: _Matrix, row: int, column: int) -> int:
+    stop = matrix.starts[row + 1]
+    p = _seek(matrix.columns, matrix.starts[row], stop, column)
+    return matrix.entries[p] if p < stop and matrix.columns[p] == column else 0
+
+
+# One row: its entries, the sets of weights that explain them, and the histories these agree on.
 
 
 @njit(cache=True)
-def _solve_row(matrix, item, left, weights, hidden, columns, value_of):  # type: ignore[no-untyped-def]
-    """The (profile, weight) pairs on which all explanations of an item's row agree."""
-    row_starts, row_columns, data = matrix
-    profiles = [(np.empty(0, np.int32), np.int64(0)) for _ in range(0)]
+def _solve_row(matrix: _Matrix, item: int, left: int, rule: _Rule) -> list[_History]:
+    """The (history, weight) pairs of an item's users that its row leaves no doubt about."""
+    nothing = _no_histories(matrix)
+    row = _read_row(matrix, item, left)
+    if len(row.columns) == 0:
+        return nothing
+    longest = min(rule.longest, len(row.columns) + rule.hidden)
+    own_rule = _Rule(rule.weight_of, longest, rule.hidden)
+    searched, weight_sets = _weight_sets(row.values, left, own_rule)
+    if not searched:
+        return nothing
+    # Lengths of histories and other rows must leave one set of weights.
+    histories = nothing
+    explained = False
+    for weight_set in weight_sets:
+        classes = _classes(weight_set)
+        possible, low, high = _memberships(matrix, row, classes, own_rule)
+        if possible and explained:
+            return nothing
+        if possible:
+            explained = True
+            histories = _read_histories(matrix, row, classes, own_rule, (low, high))
+    return histories
 
-    # The row as columns and numbers of distinct values; m users have 2^m - 1 subset sums at most.
+
+@njit(cache=True)
+def _no_histories(matrix: _Matrix) -> list[_History]:
+    return [(matrix.columns[:0].copy(), 0) for _ in range(0)]
+
+
+@njit(cache=True)
+def _read_row(matrix: _Matrix, item: int, left: int) -> _Row:
+    """The row of an item with `left` users; empty if it cannot be a sum over so many users."""
+    start, stop = matrix.starts[item], matrix.starts[item + 1]
+    columns = np.empty(stop - start, matrix.columns.dtype)
+    value_of = np.empty(stop - start, np.int64)
     values = np.empty(1 << left, np.int64)
-    n_values = 0
-    length = 0
-    for p in range(row_starts[item], row_starts[item + 1]):
-        value = data[p]
+    length = n_values = 0
+    for p in range(start, stop):
+        value = matrix.entries[p]
         if value == 0:
             continue
         v = 0
         while v < n_values and values[v] != value:
             v += 1
         if v == n_values:
-            if value < 0 or n_values == (1 << left) - 1:
-                return profiles
-            values[v] = value
             n_values += 1
-        columns[length] = row_columns[p]
+            if (
+                value < 0 or n_values == 1 << left
+            ):  # as many as there are subsets, the empty one too
+                return _Row(columns[:0], value_of[:0], values[:0])
+            values[v] = value
+        columns[length] = matrix.columns[p]
         value_of[length] = v
         length += 1
-    total = _entry(matrix, item, item)
-    values = values[:n_values]
-    if total == 0 or total != values.max():
-        return profiles
-
-    longest = min(length + hidden, len(weights) - 1)
-    settled, found = _weight_sets(values, total, left, weights, longest, hidden)
-    if not settled:
-        return profiles
-
-    # The one of them that also agrees with the lengths of histories and with other rows.
-    own = columns[:length]
-    chosen = -1
-    low = high = np.empty((0, 0), np.int64)
-    for s in range(len(found)):
-        possible, low_s, high_s = _narrow(
-            matrix, own, value_of[:length], values, found[s], weights, longest, hidden
-        )
-        if possible and chosen >= 0:
-            return profiles
-        if possible:
-            chosen, low, high = s, low_s, high_s
-    if chosen < 0:
-        return profiles
-    class_weights, class_sizes = _classes(found[chosen])
-    for c in range(len(class_weights)):
-        _read_class(
-            matrix, own, low, high, c, class_weights, class_sizes, weights, hidden, profiles
-        )
-    return profiles
+    if length == 0 or _entry(matrix, item, item) != values[:n_values].max():
+        return _Row(columns[:0], value_of[:0], values[:0])
+    return _Row(columns[:length], value_of[:length], values[:n_values])
 
 
 @njit(cache=True)
-def _lengths(weights, longest, weight):  # type: ignore[no-untyped-def]
-    """First and last d <= longest with w(d) = weight; (1, 0) if there is none."""
-    low, high = 1, longest + 1
-    while low < high:
-        middle = (low + high) >> 1
-        if weights[middle] > weight:
-            low = middle + 1
-        else:
-            high = middle
-    if low > longest or weights[low] != weight:
-        return 1, 0
-    last = low
-    while last < longest and weights[last + 1] == weight:
-        last += 1
-    return low, last
-
-
-@njit(cache=True)
-def _is_weight(weights, longest, weight):  # type: ignore[no-untyped-def]
-    low, high = 1, longest
-    if longest < 1 or weight > weights[1] or weight < weights[longest]:
-        return False
-    while low < high:
-        middle = (low + high) >> 1
-        if weights[middle] > weight:
-            low = middle + 1
-        else:
-            high = middle
-    return weights[low] == weight
-
-
-@njit(cache=True)
-def _contains(array, value):  # type: ignore[no-untyped-def]
-    for a in range(len(array)):
-        if array[a] == value:
-            return True
-    return False
-
-
-@njit(cache=True)
-def _weight_sets(values, total, left, weights, longest, hidden):  # type: ignore[no-untyped-def]
+def _weight_sets(values: _Ints, left: int, rule: _Rule) -> tuple[bool, _Ints]:
     """All sets of `left` weights, as ascending rows, of which every value is a subset sum.
 
     Returns (searched to the end, the sets). Sets grow from the empty one. If the unknown users of a
@@ -412,94 +443,64 @@ def _weight_sets(values, total, left, weights, longest, hidden):  # type: ignore
     and so their weights are equal.
     """
     # sets[k, :n_sets[k]] are the sets of k weights seen so far; larger ones come from smaller ones.
-    sets = np.zeros((left + 1, _MAX_WEIGHT_SETS, left), np.int64)
+    sets = np.empty((left + 1, _MAX_WEIGHT_SETS, left), np.int64)
     n_sets = np.zeros(left + 1, np.int64)
     n_sets[0] = 1
-    sums = np.zeros(1 << left, np.int64)
-    grown = np.zeros(left, np.int64)
-    nothing = sets[left, :0]
-    smallest = values.min()
+    no_sets = sets[left, :0]
+    grown = np.empty(left, np.int64)
+    total, smallest = values.max(), values.min()
     for k in range(left):
         unknown = left - k
-        n_sums = 1 << k
         for n in range(n_sets[k]):
             grown[:k] = sets[k, n, :k]
-            _subset_sums(grown[:k], sums)
-            rest = total - sums[n_sums - 1]
+            sums = _subset_sums(grown[:k])
+            rest = total - sums[-1]
+
+            if _same_everywhere(values, sums, rest):
+                if rule.hidden > 0 and unknown > 1:
+                    return False, no_sets  # hidden items may make their weights differ
+                if rest % unknown == 0:
+                    grown[k:] = rest // unknown
+                    if not _keep(grown, values, rule, sets, n_sets):
+                        return False, no_sets
             if unknown == 1:
-                if _is_weight(weights, longest, rest):
-                    grown[k] = rest
-                    if not _keep(grown, values, sets, n_sets):
-                        return False, nothing
                 continue
 
-            # The unknown users are the same in every column.
-            together = True
             for value in values:
-                if not _contains(sums[:n_sums], value) and not _contains(
-                    sums[:n_sums], value - rest
-                ):
-                    together = False
-                    break
-            if together and hidden > 0:
-                return False, nothing  # hidden items may tell them apart, and so their weights
-            if together and rest % unknown == 0 and _is_weight(weights, longest, rest // unknown):
-                grown[k:] = rest // unknown
-                if not _keep(grown, values, sets, n_sets):
-                    return False, nothing
-
-            for value in values:
-                # Without known weights any column that holds only a part of the users will do.
-                pairs_too = unknown >= 4 and (k > 0 or value == smallest < total)
-                for s in range(n_sums):
-                    for side in range(2):
-                        part = value - sums[s] if side == 0 else rest - value + sums[s]
+                for known in sums:
+                    for part in (value - known, rest - value + known):
                         if not 0 < part < rest:
                             continue
-                        # One of the unknown users is alone in the column, or missing from it.
-                        if _is_weight(weights, longest, part):
-                            grown[k] = part
-                            if unknown > 2:
-                                if not _keep(grown[: k + 1], values, sets, n_sets):
-                                    return False, nothing
-                            elif _is_weight(weights, longest, rest - part):
-                                grown[k + 1] = rest - part
-                                if not _keep(grown, values, sets, n_sets):
-                                    return False, nothing
-                        # Two or three of them are.
-                        if not pairs_too:
+                        grown[k] = part
+                        if not _keep(grown[: k + 1], values, rule, sets, n_sets):
+                            return False, no_sets
+                        # Without known weights, any column that holds a part of the users will do.
+                        if k == 0 and value != smallest:
                             continue
                         for size in range(2, unknown // 2 + 1):
-                            for split in _splits(weights, longest, part, size):
-                                grown[k : k + size] = split[:size]
-                                if not _keep(grown[: k + size], values, sets, n_sets):
-                                    return False, nothing
+                            for split in _splits(part, size, rule):
+                                grown[k : k + size] = split
+                                if not _keep(grown[: k + size], values, rule, sets, n_sets):
+                                    return False, no_sets
     return True, sets[left, : n_sets[left]]
 
 
 @njit(cache=True)
-def _subset_sums(known, sums):  # type: ignore[no-untyped-def]
-    """All sums of known weights, the empty one first and the full one last."""
-    sums[0] = 0
-    for k in range(len(known)):
-        for s in range(1 << k):
-            sums[(1 << k) + s] = sums[s] + known[k]
-
-
-@njit(cache=True)
-def _keep(grown, values, sets, n_sets):  # type: ignore[no-untyped-def]
-    """Note a new set of weights; a full one only if it explains all values. False: no room."""
+def _keep(grown: _Ints, values: _Ints, rule: _Rule, sets: _Ints, n_sets: _Ints) -> bool:
+    """Note a set of weights that may explain the row; False if there is no room for it."""
     size = len(grown)
-    new = np.sort(grown)
+    if not _is_sum(grown[-1], 1, rule):
+        return True
+    new = grown.copy()
+    for a in range(1, size):  # insertion sort
+        for b in range(a, 0, -1):
+            if new[b - 1] > new[b]:
+                new[b - 1], new[b] = new[b], new[b - 1]
     for n in range(n_sets[size]):
         if (sets[size, n, :size] == new).all():
             return True
-    if size == sets.shape[2]:
-        sums = np.empty(1 << size, np.int64)
-        _subset_sums(new, sums)
-        for value in values:
-            if not _contains(sums, value):
-                return True
+    if not _may_explain(new, values, sets.shape[2] - size, rule):
+        return True
     if n_sets[size] == _MAX_WEIGHT_SETS:
         return False
     sets[size, n_sets[size], :size] = new
@@ -508,58 +509,151 @@ def _keep(grown, values, sets, n_sets):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _splits(weights, longest, target, size):  # type: ignore[no-untyped-def]
-    """All ways to write `target` as a sum of two or three weights."""
-    splits = [np.empty(0, np.int64) for _ in range(0)]
-    for third in range(1, longest + 1):
-        pair = target
-        if size == 3:
-            if third > 1 and weights[third] == weights[third - 1]:
+def _may_explain(known: _Ints, values: _Ints, unknown: int, rule: _Rule) -> bool:
+    """Is every value a sum of known weights and of weights that the unknown users may have?"""
+    sums = _subset_sums(known)
+    rest = values.max() - sums[-1]
+    if not _is_sum(rest, unknown, rule):
+        return False
+    for value in values:
+        explained = False
+        for sum_of_known in sums:
+            part = value - sum_of_known
+            if not 0 <= part <= rest:
                 continue
-            pair -= weights[third]
-        short, long = 1, longest
+            for size in range(unknown + 1):
+                if _is_sum(part, size, rule) and _is_sum(rest - part, unknown - size, rule):
+                    explained = True
+                    break
+            if explained:
+                break
+        if not explained:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _same_everywhere(values: _Ints, sums: _Ints, rest: int) -> bool:
+    """Could each column hold either all or none of the users whose weights sum to `rest`?"""
+    for value in values:
+        explained = False
+        for sum_of_known in sums:
+            explained |= value in (sum_of_known, sum_of_known + rest)
+        if not explained:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _subset_sums(known: _Ints) -> _Ints:
+    """All sums of known weights, the empty one first and the full one last."""
+    sums = np.zeros(1 << len(known), np.int64)
+    for k in range(len(known)):
+        for s in range(1 << k):
+            sums[(1 << k) + s] = sums[s] + known[k]
+    return sums
+
+
+@njit(cache=True)
+def _is_sum(target: int, size: int, rule: _Rule) -> bool:
+    """Is `target` a sum of `size` weights? From three on only their range is looked at."""
+    if size == 0:
+        return target == 0
+    shortest = rule.weight_of[1]
+    if not size * rule.weight_of[rule.longest] <= target <= size * shortest:
+        return False
+    if size == 1:
+        return _lengths(target, rule)[0] > 0
+    if size == 2:
+        short, long = _next_pair(target, 1, rule.longest, rule.weight_of)
+        return short <= long
+    return True
+
+
+@njit(cache=True)
+def _lengths(weight: int, rule: _Rule) -> tuple[int, int]:
+    """First and last length of a history of this weight; (0, 0) if there is none."""
+    low, high = 1, rule.longest + 1
+    while low < high:
+        middle = (low + high) >> 1
+        if rule.weight_of[middle] > weight:
+            low = middle + 1
+        else:
+            high = middle
+    if low > rule.longest or rule.weight_of[low] != weight:
+        return 0, 0
+    last = low
+    while last < rule.longest and rule.weight_of[last + 1] == weight:
+        last += 1
+    return low, last
+
+
+@njit(cache=True)
+def _splits(target: int, size: int, rule: _Rule) -> list[_Ints]:
+    """All ways to write `target` as a sum of two or three weights."""
+    weight_of = rule.weight_of
+    splits = [weight_of[:0].copy() for _ in range(0)]
+    for third in range(1, rule.longest + 1):
+        short, pair = 1, target
+        if size == 3:
+            if third > 1 and weight_of[third] == weight_of[third - 1]:
+                continue
+            short, pair = third, target - weight_of[third]
+        short, long = _next_pair(pair, short, rule.longest, weight_of)
         while short <= long:
-            gap = weights[short] + weights[long] - pair
-            if gap > 0:
-                short += 1
-            elif gap < 0:
-                long -= 1
-            else:
-                splits.append(np.array([weights[short], weights[long], weights[third]]))
-                short += 1
-                while short <= long and weights[short] == weights[short - 1]:
-                    short += 1
+            split = np.array([weight_of[third], weight_of[short], weight_of[long]])
+            splits.append(split[3 - size :])
+            short, long = _next_pair(pair, short + 1, long, weight_of)
         if size == 2:
             break
     return splits
 
 
 @njit(cache=True)
-def _classes(explanation):  # type: ignore[no-untyped-def]
-    """Distinct weights of a sorted explanation, and how many users have each."""
-    weights = np.unique(explanation)
-    sizes = np.zeros(len(weights), np.int64)
-    for weight in explanation:
-        sizes[np.searchsorted(weights, weight)] += 1
-    return weights, sizes
+def _next_pair(target: int, short: int, long: int, weight_of: _Ints) -> tuple[int, int]:
+    """First lengths from (short, long) inwards whose weights sum to `target`, or short > long."""
+    while short <= long:
+        gap = weight_of[short] + weight_of[long] - target
+        if gap == 0:
+            break
+        if gap > 0:
+            short += 1
+        else:
+            long -= 1
+    return short, long
 
 
 @njit(cache=True)
-def _options(values, class_weights, class_sizes):  # type: ignore[no-untyped-def]
+def _classes(weight_set: _Ints) -> _Classes:
+    weights = weight_set.copy()
+    sizes = np.zeros(len(weight_set), np.int64)
+    n_classes = 0
+    for weight in weight_set:
+        if n_classes == 0 or weights[n_classes - 1] != weight:
+            weights[n_classes] = weight
+            n_classes += 1
+        sizes[n_classes - 1] += 1
+    return _Classes(weights[:n_classes], sizes[:n_classes])
+
+
+@njit(cache=True)
+def _options(values: _Ints, classes: _Classes) -> tuple[_Ints, _Ints]:
     """How each value can be written: options[v, o, c] users of class c; and how many options."""
-    n_classes = len(class_weights)
+    n_classes = len(classes.weights)
     options = np.zeros((len(values), _MAX_OPTIONS, n_classes), np.int64)
     n_options = np.zeros(len(values), np.int64)
     counts = np.zeros(n_classes, np.int64)
     while True:
-        c = 0
-        while c < n_classes and counts[c] == class_sizes[c]:
+        c = 0  # count up, one digit a class
+        while c < n_classes and counts[c] == classes.sizes[c]:
             counts[c] = 0
             c += 1
         if c == n_classes:
             return options, n_options
         counts[c] += 1
-        total = (counts * class_weights).sum()
+        total = 0
+        for c in range(n_classes):
+            total += counts[c] * classes.weights[c]
         for v in range(len(values)):
             if values[v] == total:
                 if n_options[v] < _MAX_OPTIONS:
@@ -568,138 +662,127 @@ def _options(values, class_weights, class_sizes):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True)
-def _narrow(  # type: ignore[no-untyped-def]
-    matrix, columns, value_of, values, explanation, weights, longest, hidden
-):
-    """What a set of weights says about each column: is it possible at all, and if so how.
+def _memberships(
+    matrix: _Matrix, row: _Row, classes: _Classes, rule: _Rule
+) -> tuple[bool, _Ints, _Ints]:
+    """How many users of each class are in each column, if they have these weights.
 
-    Returns (possible, low, high): low[j, c] to high[j, c] users of class c are in column j.
-    Lengths of histories and the entries of P' between two columns rule options out.
+    Returns (possible, low, high): low[j, c] to high[j, c] users of class c are in column j. A value
+    may be several sums; lengths of histories and the entries between two columns rule some out.
     """
-    class_weights, class_sizes = _classes(explanation)
-    options, n_options = _options(values, class_weights, class_sizes)
-    n_classes = len(class_weights)
-    low = np.zeros((len(columns), n_classes), np.int64)
-    high = np.zeros((len(columns), n_classes), np.int64)
+    n_columns, n_classes = len(row.columns), len(classes.weights)
+    low = np.zeros((n_columns, n_classes), np.int64)
+    high = np.zeros((n_columns, n_classes), np.int64)
+    options, n_options = _options(row.values, classes)
     if n_options.max() > _MAX_OPTIONS:
-        high[:] = class_sizes
+        high[:] = classes.sizes
         return True, low, high
-    masks = (1 << n_options[value_of]) - 1  # of column j: the options that are still open
-    open_columns = np.flatnonzero(n_options[value_of] > 1)
-    for j in range(len(columns)):
-        _bounds(options[value_of[j]], masks[j], low[j], high[j])
+    still_open = np.zeros((n_columns, _MAX_OPTIONS), np.bool_)
+    for j in range(n_columns):
+        still_open[j, : n_options[row.value_of[j]]] = True
+        _bounds(options[row.value_of[j]], still_open[j], low[j], high[j])
 
-    settled_before = np.zeros(len(columns), np.bool_)
-    while True:
-        # A class of n users with histories of first to last items fills so many columns in all.
-        for c in range(n_classes):
-            first, last = _lengths(weights, longest, class_weights[c])
-            at_least = class_sizes[c] * max(first - hidden, 1)
-            at_most = class_sizes[c] * last
-            sum_low, sum_high = low[:, c].sum(), high[:, c].sum()
-            if sum_low > at_most or sum_high < at_least:
-                return False, low, high
-            if sum_low == sum_high or (sum_low < at_most and sum_high > at_least):
-                continue
-            for j in open_columns:
-                wanted = low[j, c] if sum_low == at_most else high[j, c]
-                for o in range(_MAX_OPTIONS):
-                    if options[value_of[j], o, c] != wanted:
-                        masks[j] &= ~(1 << o)
-                if masks[j] == 0:
-                    return False, low, high
-                _bounds(options[value_of[j]], masks[j], low[j], high[j])
-        # Users who must be in both columns must be in the entry between them.
+    compared = np.zeros(n_columns, np.bool_)
+    changed = True
+    while changed:
         changed = False
-        settled = np.zeros(len(columns), np.bool_)
-        for j in range(len(columns)):
-            settled[j] = (low[j] == high[j]).all()
-        fresh = np.flatnonzero(settled & ~settled_before)
-        for j in open_columns:
-            if settled[j]:
+        # Users with histories of so and so many items fill so many columns.
+        for c in range(n_classes):
+            first, last = _lengths(classes.weights[c], rule)
+            at_least = classes.sizes[c] * max(first - rule.hidden, 1)
+            at_most = classes.sizes[c] * last
+            fewest, most = low[:, c].sum(), high[:, c].sum()
+            if fewest > at_most or most < at_least:
+                return False, low, high
+            if fewest == most or (fewest < at_most and most > at_least):
                 continue
-            for k in fresh:
-                entry = np.int64(-1)
+            changed = True
+            for j in range(n_columns):
+                wanted = low[j, c] if fewest == at_most else high[j, c]
                 for o in range(_MAX_OPTIONS):
-                    if not masks[j] >> o & 1:
-                        continue
-                    shared = np.int64(0)
-                    for c in range(n_classes):
-                        both = options[value_of[j], o, c] + low[k, c] - class_sizes[c]
-                        shared += max(both, 0) * class_weights[c]
-                    if shared == 0:
-                        continue
-                    if entry < 0:
-                        entry = _entry(matrix, columns[j], columns[k])
-                    if entry < shared:
-                        masks[j] &= ~(1 << o)
-                        changed = True
-                if masks[j] == 0:
+                    still_open[j, o] &= options[row.value_of[j], o, c] == wanted
+                if not _bounds(options[row.value_of[j]], still_open[j], low[j], high[j]):
                     return False, low, high
-            _bounds(options[value_of[j]], masks[j], low[j], high[j])
-        settled_before = settled
-        if not changed:
-            return True, low, high
+        # Users who must be in two columns must be in the entry between them.
+        doubtful = np.zeros(n_columns, np.bool_)
+        for j in range(n_columns):
+            doubtful[j] = (low[j] != high[j]).any()
+        if not doubtful.any():
+            continue
+        for k in range(n_columns):
+            if compared[k] or doubtful[k]:
+                continue
+            compared[k] = True
+            for j in range(n_columns):
+                if not doubtful[j]:
+                    continue
+                entry = _entry(matrix, row.columns[j], row.columns[k])
+                for o in range(_MAX_OPTIONS):
+                    option = options[row.value_of[j], o]
+                    if still_open[j, o] and entry < _common(option, low[k], classes):
+                        still_open[j, o] = False
+                        changed = True
+                if not _bounds(options[row.value_of[j]], still_open[j], low[j], high[j]):
+                    return False, low, high
+    return True, low, high
 
 
 @njit(cache=True)
-def _bounds(options, mask, low, high):  # type: ignore[no-untyped-def]
-    """Fewest and most users of each class over the open options of a column."""
+def _bounds(options: _Ints, still_open: NDArray[np.bool_], low: _Ints, high: _Ints) -> bool:
+    """Fewest and most users of each class over the open options of a column; is there any?"""
     started = False
     for o in range(_MAX_OPTIONS):
-        if not mask >> o & 1:
+        if not still_open[o]:
             continue
         for c in range(len(low)):
             low[c] = min(low[c], options[o, c]) if started else options[o, c]
             high[c] = max(high[c], options[o, c]) if started else options[o, c]
         started = True
+    return started
 
 
 @njit(cache=True)
-def _read_class(  # type: ignore[no-untyped-def]
-    matrix, columns, low, high, c, class_weights, class_sizes, weights, hidden, profiles
-):
-    """Append the histories of the users of one weight if they are settled."""
-    if (low[:, c] != high[:, c]).any():
-        return
-    size = class_sizes[c]
-    weight = class_weights[c]
-    shared = np.flatnonzero(low[:, c] == size)
-    partial = np.flatnonzero((low[:, c] > 0) & (low[:, c] < size))
-    if len(partial) == 0:
-        if _fits(weights, hidden, weight, len(shared)):
-            for _ in range(size):
-                profiles.append((columns[shared], weight))
-        return
-    if size != 2:
-        return
-    sides = _two_sides(matrix, columns[partial], low[partial], high[partial], c, class_weights,
-                       class_sizes)  # fmt: skip
-    if (sides == 0).any():
-        return
-    for side in (1, 2):
-        own = np.sort(np.concatenate((shared, partial[sides == side])))
-        if not _fits(weights, hidden, weight, len(own)):
-            return
-    for side in (1, 2):
-        own = np.sort(np.concatenate((shared, partial[sides == side])))
-        profiles.append((columns[own], weight))
+def _common(counts: _Ints, others: _Ints, classes: _Classes) -> int:
+    """Least weight of the users whom two columns, with so many of each class, have in common."""
+    weight = 0
+    for c in range(len(counts)):
+        weight += max(counts[c] + others[c] - classes.sizes[c], 0) * classes.weights[c]
+    return weight
 
 
 @njit(cache=True)
-def _fits(weights, hidden, weight, seen):  # type: ignore[no-untyped-def]
-    """Can a history of this weight show so many items?"""
-    first, last = _lengths(weights, len(weights) - 1, weight)
-    return max(first - hidden, 1) <= seen <= last
+def _read_histories(
+    matrix: _Matrix, row: _Row, classes: _Classes, rule: _Rule, bounds: tuple[_Ints, _Ints]
+) -> list[_History]:
+    """The histories of those weights for which it is settled who is in which column."""
+    histories = _no_histories(matrix)
+    low, high = bounds
+    for c in range(len(classes.weights)):
+        size, weight = classes.sizes[c], classes.weights[c]
+        counts = low[:, c]
+        if (counts != high[:, c]).any():
+            continue
+        owner = np.zeros(len(row.columns), np.int64)  # 0: all users of this weight, or none
+        partial = (counts > 0) & (counts < size)
+        if partial.any():
+            if size > 2:
+                continue
+            owner[partial] = _two_sides(matrix, row.columns[partial], low[partial], classes, c)
+            if (partial & (owner == 0)).any():
+                continue
+        first, last = _lengths(weight, rule)
+        for user in range(1, size + 1):
+            own = (counts > 0) & ((owner == 0) | (owner == user))
+            if max(first - rule.hidden, 1) <= own.sum() <= last:
+                histories.append((row.columns[own], weight))
+    return histories
 
 
 @njit(cache=True)
-def _two_sides(  # type: ignore[no-untyped-def]
-    matrix, columns, low, high, c, class_weights, class_sizes
-):
-    """Share out columns that hold exactly one of two users of equal weight: 1, 2 or 0 (unknown).
+def _two_sides(matrix: _Matrix, columns: _Ints, low: _Ints, classes: _Classes, c: int) -> _Ints:
+    """Share out columns that hold exactly one of two users of class c: user 1, 2 or 0 (unknown).
 
-    Two columns whose common entry is too small for a common user belong to different users.
+    Columns whose common entry is too small for a common user belong to different users.
     """
     sides = np.zeros(len(columns), np.int64)
     stack = np.empty(len(columns), np.int64)
@@ -710,13 +793,9 @@ def _two_sides(  # type: ignore[no-untyped-def]
         height -= 1
         j = stack[height]
         for k in range(len(columns)):
-            if sides[k] != 0:
+            if sides[k] > 0:
                 continue
-            needed = class_weights[c]
-            for other in range(len(class_weights)):
-                if other != c:
-                    both = low[j, other] + low[k, other] - class_sizes[other]
-                    needed += max(both, 0) * class_weights[other]
+            needed = classes.weights[c] + _common(low[j], low[k], classes)
             if _entry(matrix, columns[j], columns[k]) < needed:
                 sides[k] = 3 - sides[j]
                 stack[height] = k
