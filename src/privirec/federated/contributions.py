@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
@@ -23,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privirec.errors import OverflowRefused
+from privirec.errors import FederationError, OverflowRefused
 from privirec.federated import kernels
 from privirec.federated.fixed_point import FixedPoint
 from privirec.filters.normalize import degree_power
@@ -145,6 +146,8 @@ class ItemItem:
 
     @cached_property
     def encoding(self) -> FixedPoint:
+        if not self.alpha >= 0:
+            raise OverflowRefused(f"alpha = {self.alpha} lets weights exceed one")
         # The rounding of a weight is part of it: the weight of a single item is exactly one.
         return FixedPoint.for_sum(self.width, float(self.largest_degree), 0, signed=False)
 
@@ -159,7 +162,7 @@ class ItemItem:
             shares = np.zeros(len(degrees))
             np.divide(1.0, degrees, out=shares, where=degrees > 0)
         else:
-            shares = degree_power(degrees, -2 * self.alpha)
+            shares = _powers(degrees, -2 * self.alpha)
         return np.rint(shares * scale).astype(np.int64)
 
     def blocks(self, histories: Histories) -> Iterator[Integers]:
@@ -278,6 +281,13 @@ class PowerStep(_Outer):
     """W in units of 2^-block_bits, (items, columns)."""
     block_bits: int
     width: int = 32
+
+    def __post_init__(self) -> None:
+        # Compiled loops do not check where they read.
+        if self.block.ndim != 2 or self.block.dtype != np.int32:
+            raise FederationError("a block must be a matrix of 32-bit integers")
+        if len(self.block) != self.n_items:
+            raise FederationError(f"a block of {len(self.block)} rows for {self.n_items} items")
 
     @classmethod
     def of(cls, x: NDArray[np.float64], item_degrees: Integers, width: int) -> PowerStep:
@@ -427,6 +437,14 @@ def _quantize(matrix: NDArray[np.float64]) -> tuple[NDArray[np.int32], int]:
     top = float(np.abs(matrix).max(initial=0.0))
     bits = BROADCAST_BITS - 1 - (int(np.frexp(top)[1]) if top > 0 else 0)
     return np.rint(np.ldexp(matrix, bits)).astype(np.int32), bits
+
+
+def _powers(degrees: Integers, exponent: float) -> NDArray[np.float64]:
+    """degrees ** exponent, zero for zero, in decimals: libraries round powers of doubles unlike."""
+    context = Context(prec=40)
+    known, where = np.unique(degrees, return_inverse=True)
+    powers = [float(context.power(d, Decimal(exponent))) if d else 0.0 for d in known.tolist()]
+    return np.array(powers)[where]
 
 
 def _pieces(vector: Integers) -> Iterator[Integers]:

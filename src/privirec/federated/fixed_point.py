@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from privirec.errors import OverflowRefused
 
 LEAST_FRACTION_BITS = 4
+# More than a double's mantissa would be precision in name only.
+MOST_FRACTION_BITS = 52
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,15 @@ class FixedPoint:
         each of `roundings` terms, cannot leave the ring."""
         if not 1 <= width <= 64:
             raise OverflowRefused(f"a ring of {width} bits; possible are 1 to 64")
-        # Fixed point with more fraction bits than a double's mantissa would be precision in name.
-        largest = 2 ** (width - 1 if signed else width) - 1 - (roundings + 1) // 2
-        bits = 52 if bound <= 0 else _floor_log2(largest / bound) if largest > 0 else -1
+        # Runtimes add in signed 64-bit integers, so an unsigned ring of 64 bits is used up to 63.
+        largest = 2 ** min(width - 1 if signed else width, 63) - 1 - (roundings + 1) // 2
+        bits = _finest(bound, largest)
         if bits < LEAST_FRACTION_BITS:
             raise OverflowRefused(
                 f"a {width}-bit ring is too narrow: sums reach {bound:.6g} over {roundings} terms, "
                 f"which leaves {bits} fraction bits ({LEAST_FRACTION_BITS} are the least)"
             )
-        return cls(width, min(bits, 52), signed)
+        return cls(width, bits, signed)
 
     def decode(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
         """Whole units to numbers."""
@@ -71,5 +74,11 @@ class FixedPoint:
         return -(-length * self.width // 8)
 
 
-def _floor_log2(value: float) -> int:
-    return math.frexp(value)[1] - 1
+def _finest(bound: float, largest: int) -> int:
+    """The most fraction bits with which `bound` is at most `largest` units, compared exactly."""
+    if bound <= 0:
+        return MOST_FRACTION_BITS
+    if largest <= 0 or not math.isfinite(bound):
+        return -1
+    bits = min(largest.bit_length() - math.frexp(bound)[1], MOST_FRACTION_BITS)
+    return bits if Fraction(bound) * Fraction(2) ** bits <= largest else bits - 1

@@ -60,7 +60,7 @@ class FederatedSettings(BaseModel):
     """The paper's diagonal of the QR factor, or the Rayleigh quotient (privirec-k only)."""
     low_pass_from: Literal["clients", "server"] = "clients"
     """With the clients as in the paper, or by the server from the P~ it has (privirec only)."""
-    alpha: float = 0.5
+    alpha: float = Field(0.5, ge=0, le=1)
     """Normalisation of the item-item matrix."""
     ring_bits: int = Field(32, ge=1, le=64)
     """Width of the ring for the item-item matrix and the power method."""
@@ -94,7 +94,7 @@ def program(settings: FederatedSettings, n_users: int, n_items: int) -> Program:
     if settings.method == "privirec-k":
         if not settings.rank:
             raise UsageError("privirec-k needs a rank of at least 1")
-        if settings.multiplications < 1 and settings.rounds < 2:
+        if settings.rounds < 2:  # the block before the last product must be orthonormal
             raise UsageError("privirec-k needs at least 2 rounds")
         return _privirec_k(settings, n_users, n_items)
     return _privirec(settings, n_users, n_items)

@@ -1,0 +1,37 @@
+"""What all tests share: how hypothesis searches, and data sets small enough to check by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+from privirec.data import Dataset, Interactions
+from privirec.data.synthetic import synthetic
+
+# Compiled kernels make the first example slow, so no deadline; few examples, so that all of the
+# property tests together stay within seconds.
+settings.register_profile(
+    "privirec",
+    deadline=None,
+    max_examples=25,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("privirec")
+
+
+@pytest.fixture(scope="session")
+def small() -> Dataset:
+    """About 200 users and 300 items, with communities."""
+    return synthetic("synthetic:small")
+
+
+@pytest.fixture(scope="session")
+def holes() -> Interactions:
+    """Random histories among which user 0 has none and item 2 has no users."""
+    rng = np.random.default_rng(1)
+    touched = rng.random((30, 17)) < 0.25
+    touched[0] = False
+    touched[:, 2] = False
+    return Interactions.from_matrix(touched.astype(np.float32))

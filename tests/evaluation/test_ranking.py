@@ -1,0 +1,201 @@
+"""The metrics of this literature: by hand, by brute force and by ranx."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from privirec.data import Dataset, Interactions
+from privirec.errors import DataError
+from privirec.evaluation import evaluate, ranking
+from privirec.evaluation.ranking import measure_rankings, rank_unseen
+
+
+class Fixed:
+    """Scores that are known beforehand, found by a user's history."""
+
+    def __init__(self, train: sp.csr_array, scores: NDArray[np.float32]) -> None:
+        self._by_history = {
+            tuple(train[[u]].indices.tolist()): scores[u] for u in range(train.shape[0])
+        }
+
+    def score(self, user_items: sp.csr_array) -> NDArray[np.float32]:
+        rows = (tuple(user_items[[u]].indices.tolist()) for u in range(user_items.shape[0]))
+        return np.array([self._by_history[row] for row in rows], np.float32)
+
+
+def dataset(train: object, test: object) -> Dataset:
+    return Dataset("made", Interactions.from_matrix(train), Interactions.from_matrix(test))
+
+
+def distinct_histories(n_users: int, n_items: int, rng: np.random.Generator) -> sp.csr_array:
+    """Random 0/1 rows, no two alike."""
+    while True:
+        rows = rng.random((n_users, n_items)) < 0.2
+        if len(np.unique(rows, axis=0)) == n_users:
+            return sp.csr_array(rows.astype(np.float32))
+
+
+def test_by_hand() -> None:
+    """Two users; the first has 2 of 3 found at ranks 1 and 3, the second 0 of 1."""
+    data = dataset(
+        [[1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]],
+        [[0, 1, 0, 1, 0, 1], [0, 0, 0, 0, 0, 1]],
+    )
+    scores = np.array([[9, 8, 7, 6, 5, 4], [6, 9, 5, 4, 3, 2]], np.float32)
+    found = evaluate(Fixed(data.train.matrix, scores), data, k=3)
+    ideal = 1 + 1 / math.log2(3) + 1 / 2
+    assert found.recall == pytest.approx((2 / 3 + 0) / 2)
+    assert found.ndcg == pytest.approx((1 + 1 / 2) / ideal / 2)
+    assert (found.users, found.k) == (2, 3)
+    assert found.as_row() == {"ndcg@3": found.ndcg, "recall@3": found.recall}
+
+
+def test_the_ideal_runs_over_no_more_than_k() -> None:
+    data = dataset([[1, 0, 0, 0, 0]], [[0, 1, 1, 1, 1]])
+    found = evaluate(Fixed(data.train.matrix, np.zeros((1, 5), np.float32)), data, k=2)
+    assert found.ndcg == 1
+    assert found.recall == 0.5
+
+
+def test_equal_scores_go_by_lower_item() -> None:
+    scores = np.array([[1, 2, 2, 1, 2, 0]], np.float32)
+    seen = sp.csr_array(np.array([[0, 1, 0, 0, 0, 0]]))
+    assert rank_unseen(scores.copy(), seen, 4).tolist() == [[2, 4, 0, 3]]
+    assert rank_unseen(np.zeros((1, 6), np.float32), seen, 9).tolist() == [
+        [0, 2, 3, 4, 5, -1, -1, -1, -1]
+    ]
+
+
+def test_users_without_test_items_are_left_out() -> None:
+    train = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
+    data = dataset(train, [[0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 1]])
+    scores = np.array([[0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]], np.float32)
+    found = evaluate(Fixed(data.train.matrix, scores), data, k=1)
+    assert (found.recall, found.ndcg, found.users) == (1, 1, 2)
+
+
+def test_a_user_without_history_counts() -> None:
+    data = dataset([[0, 0, 0], [1, 0, 0]], [[1, 0, 0], [0, 0, 1]])
+    scores = np.array([[3, 2, 1], [3, 2, 1]], np.float32)
+    found = evaluate(Fixed(data.train.matrix, scores), data, k=1)
+    assert (found.recall, found.users) == (0.5, 2)
+
+
+def test_more_places_than_items() -> None:
+    data = dataset([[1, 0, 0]], [[0, 0, 1]])
+    found = evaluate(Fixed(data.train.matrix, np.zeros((1, 3), np.float32)), data, k=20)
+    assert found.recall == 1
+    assert found.ndcg == pytest.approx(1 / math.log2(3))
+
+
+def test_not_a_number_never_ranks() -> None:
+    scores = np.array([[np.nan, 1, np.nan, 0]], np.float32)
+    assert rank_unseen(scores, sp.csr_array((1, 4)), 3).tolist() == [[1, 3, -1]]
+
+
+def test_no_test_item_at_all_is_an_error() -> None:
+    data = dataset([[1, 0]], [[0, 0]])
+    with pytest.raises(DataError, match="made: no user has a test item"):
+        evaluate(Fixed(data.train.matrix, np.zeros((1, 2), np.float32)), data)
+
+
+def test_batches_cover_every_tested_user_once() -> None:
+    rng = np.random.default_rng(0)
+    train = distinct_histories(40, 20, rng)
+    test = (rng.random((40, 20)) < 0.05).astype(np.float32)
+    data = dataset(train, test)
+    told: list[tuple[int, int]] = []
+    scorer = Fixed(data.train.matrix, rng.random((40, 20)).astype(np.float32))
+    found = evaluate(scorer, data, progress=lambda *at: told.append(at))
+    assert found.users == np.count_nonzero(test.any(axis=1))
+    assert told[-1] == (found.users, found.users)
+    for size in (1, 7, 100):
+        held = [batch.toarray() for _, batch in ranking.tested_batches(data, size)]
+        assert max(map(len, held)) <= size
+        np.testing.assert_array_equal(np.concatenate(held), test[test.any(axis=1)])
+
+
+def brute_force(ranked: list[int], relevant: set[int], k: int) -> tuple[float, float]:
+    hits = [item in relevant for item in ranked[:k]]
+    gain = sum(hit / math.log2(place + 2) for place, hit in enumerate(hits))
+    ideal = sum(1 / math.log2(place + 2) for place in range(min(k, len(relevant))))
+    return sum(hits) / len(relevant), gain / ideal
+
+
+@given(st.integers(0, 2**32), st.integers(1, 25))
+def test_equals_sorting_everything(seed: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    n_users, n_items = int(rng.integers(1, 12)), int(rng.integers(2, 20))
+    seen = sp.csr_array((rng.random((n_users, n_items)) < 0.3).astype(np.float32))
+    test = (rng.random((n_users, n_items)) < 0.3).astype(np.float32)
+    test[:, rng.integers(n_items)] = 1
+    scores = rng.integers(-3, 4, (n_users, n_items)).astype(np.float32)  # many ties
+    recall, ndcg = measure_rankings(rank_unseen(scores.copy(), seen, k), sp.csr_array(test))
+    for user in range(n_users):
+        mine = set(seen[[user]].indices.tolist())
+        order = sorted(set(range(n_items)) - mine, key=lambda i: (-scores[user, i], i))
+        wanted = set(np.flatnonzero(test[user]).tolist())
+        assert (recall[user], ndcg[user]) == pytest.approx(brute_force(order, wanted, k))
+
+
+RANX = """
+import json, sys
+from ranx import Qrels, Run, evaluate
+qrels, run, names = json.load(sys.stdin)
+found = evaluate(Qrels(qrels), Run(run), names)
+print(json.dumps({name: float(value) for name, value in found.items()}))
+"""
+
+
+def by_ranx(qrels: dict, run: dict, names: list[str]) -> dict[str, float]:
+    """In a process of its own, where not compiling its functions saves a minute."""
+    if importlib.util.find_spec("ranx") is None:
+        pytest.skip("ranx is not installed")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", RANX],
+        input=json.dumps([qrels, run, names]),
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def test_equal_to_ranx() -> None:
+    rng = np.random.default_rng(7)
+    n_users, n_items = 60, 80
+    train = distinct_histories(n_users, n_items, rng)
+    share = rng.choice([0.02, 0.1, 0.5], (n_users, 1))
+    unseen = train.toarray() == 0
+    test = unseen & (rng.random((n_users, n_items)) < share)
+    data = dataset(train, test.astype(np.float32))
+    # Distinct scores: ranx has no rule for ties.
+    scores = np.array([rng.permutation(n_items) for _ in range(n_users)], np.float32)
+    tested = np.flatnonzero(test.any(axis=1)).tolist()
+    assert 20 < len(tested) < n_users
+    qrels = {f"u{u}": {f"i{i}": 1 for i in np.flatnonzero(test[u])} for u in tested}
+    run = {
+        f"u{u}": {f"i{i}": float(scores[u, i]) for i in np.flatnonzero(unseen[u])} for u in tested
+    }
+    depths = (1, 5, 20)
+    theirs = by_ranx(qrels, run, [f"{name}@{k}" for name in ("recall", "ndcg") for k in depths])
+    for k in depths:
+        ours = evaluate(Fixed(data.train.matrix, scores), data, k=k)
+        assert ours.users == len(tested)
+        assert ours.recall == pytest.approx(theirs[f"recall@{k}"], abs=1e-12)
+        assert ours.ndcg == pytest.approx(theirs[f"ndcg@{k}"], abs=1e-12)
+        assert 0 < ours.ndcg < 1

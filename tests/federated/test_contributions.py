@@ -1,0 +1,321 @@
+"""Every contribution: the same bits from any split of the users, and never a sum that wraps."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from privirec.data import Dataset, Interactions
+from privirec.errors import FederationError, OverflowRefused
+from privirec.federated import contributions
+from privirec.federated.contributions import (
+    REGISTRY,
+    Contribution,
+    Histories,
+    ItemDegrees,
+    ItemItem,
+    PowerStep,
+    SeededStep,
+    UserStart,
+    start_signs,
+)
+from privirec.filters import factored
+from privirec.filters.normalize import degree_power
+
+SEED = bytes(range(32))
+FROZEN_SIGNS = "668bdd7a6a4269dc3abfd99a3e011a09e69e3349756e7a24d3adba5bc87fb248"
+KINDS = sorted(REGISTRY)
+
+
+def ask_of(
+    kind: str, train: Interactions, x: NDArray[np.float64], width: int, alpha: float = 0.5
+) -> Contribution:
+    """A contribution of each kind that this cohort could be asked for; x has enough rows."""
+    degrees = train.item_degrees
+    made: dict[str, Any] = {
+        "item-degrees": lambda: ItemDegrees(train.n_items, train.n_users),
+        "item-item": lambda: ItemItem(train.n_items, int(degrees.max()), alpha, width),
+        "power-step": lambda: PowerStep.of(x[: train.n_items], degrees, width),
+        "seeded-step": lambda: SeededStep(degrees, SEED, x.shape[1], width),
+        "user-start": lambda: UserStart.of(x[: train.n_users], degrees, width),
+    }
+    ask: Contribution = made[kind]()
+    return ask
+
+
+def silos(train: Interactions, cuts: list[int]) -> list[Histories]:
+    """The users in consecutive runs."""
+    edges = [0, *sorted({cut for cut in cuts if 0 < cut < train.n_users}), train.n_users]
+    return [Histories(train.matrix[a:b], a) for a, b in pairwise(edges)]
+
+
+def ring_sum(ask: Contribution, cohort: list[Histories]) -> Iterator[NDArray[np.int64]]:
+    """What a server gets: blocks summed in the ring, then decoded."""
+    for blocks in zip(*(ask.blocks(silo) for silo in cohort), strict=True):
+        total = np.zeros(len(blocks[0]), np.uint64)
+        for block in blocks:
+            total += ask.encoding.to_ring(block)
+        yield ask.encoding.from_ring(total)
+
+
+def assert_identical(first: Any, second: Any) -> None:
+    if sp.issparse(first):
+        assert first.shape == second.shape
+        for part in ("indptr", "indices", "data"):
+            np.testing.assert_array_equal(getattr(first, part), getattr(second, part))
+    else:
+        np.testing.assert_array_equal(first, second)
+    assert first.dtype == second.dtype == np.int64
+
+
+@st.composite
+def cohorts(draw: st.DrawFn) -> Interactions:
+    shape = draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
+    share = draw(st.sampled_from([0.1, 0.5, 0.9, 1.0]))
+    dice = draw(arrays(np.float32, shape, elements=st.floats(0, 1, width=16)))
+    return Interactions.from_matrix((dice < share).astype(np.float32))
+
+
+numbers = st.floats(-8, 8) | st.sampled_from([-1.0, 1.0, 0.0])
+blocks_of_x = arrays(np.float64, st.tuples(st.just(9), st.integers(1, 5)), elements=numbers)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    train=cohorts(),
+    x=blocks_of_x,
+    cuts=st.lists(st.integers(1, 8)),
+    width=st.integers(12, 64),
+    alpha=st.sampled_from([0.5, 0.6, 0.0, 1.0]),
+    entries=st.sampled_from([1, 3, 10, 1 << 22]),
+)
+def test_any_split_gives_the_total_bit_for_bit(
+    *,
+    kind: str,
+    train: Interactions,
+    x: NDArray[np.float64],
+    cuts: list[int],
+    width: int,
+    alpha: float,
+    entries: int,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contributions, "BLOCK_ENTRIES", entries)
+        ask = ask_of(kind, train, x, width, alpha)
+        try:
+            total = ask.total(Histories(train.matrix))
+        except OverflowRefused:
+            assume(False)
+        assert_identical(ask.collect(ring_sum(ask, silos(train, cuts))), total)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(train=cohorts(), x=blocks_of_x, width=st.integers(8, 64))
+def test_no_sum_leaves_its_ring(
+    kind: str, train: Interactions, x: NDArray[np.float64], width: int
+) -> None:
+    ask = ask_of(kind, train, x, width)
+    try:
+        encoding = ask.encoding
+    except OverflowRefused:
+        assume(False)
+    users = silos(train, list(range(train.n_users)))
+    sent = [np.concatenate(list(ask.blocks(user))).astype(object) for user in users]
+    assert {len(vector) for vector in sent} == {ask.length}
+    reduced = np.concatenate(list(ring_sum(ask, users)))
+    assert reduced.tolist() == sum(sent[1:], sent[0]).tolist()
+    assert encoding.payload_bytes(ask.length) >= ask.length * width // 8 or kind == "item-degrees"
+
+
+@pytest.mark.parametrize("width", [12, 16, 31, 32, 53, 60, 63, 64])
+@pytest.mark.parametrize("users", [1, 2, 31, 32, 64])
+def test_the_worst_cohort_fits(users: int, width: int) -> None:
+    """All users hold the same one item: every bound is reached."""
+    train = Interactions.from_matrix(np.ones((users, 1), np.float32))
+    x = np.ones((max(users, 1), 1))
+    for kind in KINDS:
+        ask = ask_of(kind, train, x, width)
+        total = np.concatenate(list(ring_sum(ask, silos(train, list(range(users))))))
+        every = [np.concatenate(list(ask.blocks(user))) for user in silos(train, [*range(users)])]
+        assert total.tolist() == [sum(int(vector[0]) for vector in every)]
+        assert total[0] > 0
+
+
+def test_a_ring_too_narrow_for_the_cohort_is_refused() -> None:
+    train = Interactions.from_matrix(np.ones((300, 2), np.float32))
+    for kind in set(KINDS) - {"item-degrees"}:
+        ask = ask_of(kind, train, np.ones((300, 2)), 8)
+        with pytest.raises(OverflowRefused, match="8-bit ring is too narrow"):
+            list(ask.blocks(Histories(train.matrix)))
+
+
+@pytest.mark.parametrize("entries", [1, 7, 40])
+def test_streams_go_in_pieces(
+    monkeypatch: pytest.MonkeyPatch, holes: Interactions, entries: int
+) -> None:
+    monkeypatch.setattr(contributions, "BLOCK_ENTRIES", entries)
+    x = np.random.default_rng(0).standard_normal((30, 5))
+    for kind in KINDS:
+        ask = ask_of(kind, holes, x, 32)
+        pieces = list(ask.blocks(Histories(holes.matrix)))
+        assert (len(pieces) > 1) == (ask.length > entries)
+        # A row of a matrix is never cut, whatever its length.
+        row = {"item-degrees": 1, "item-item": holes.n_items}.get(kind, 5)
+        assert max(map(len, pieces)) <= max(entries, row)
+        assert sum(map(len, pieces)) == ask.length
+
+
+def test_a_stream_that_ends_early_is_not_taken_for_whole(
+    monkeypatch: pytest.MonkeyPatch, holes: Interactions
+) -> None:
+    monkeypatch.setattr(contributions, "BLOCK_ENTRIES", 20)
+    for kind in set(KINDS) - {"item-degrees"}:
+        ask = ask_of(kind, holes, np.ones((30, 3)), 32)
+        pieces = list(ask.blocks(Histories(holes.matrix)))
+        with pytest.raises(ValueError, match=r"zip|reshape"):
+            ask.collect(pieces[:-1])
+
+
+# --- what the integers stand for ------------------------------------------------------------------
+
+
+def test_degrees(holes: Interactions) -> None:
+    total = ItemDegrees(holes.n_items, holes.n_users).total(Histories(holes.matrix))
+    assert total.tolist() == holes.matrix.toarray().sum(axis=0).tolist()
+
+
+@given(st.integers(1, 5000), st.integers(8, 50), st.integers(1, 9))
+def test_a_share_is_rounded_once_to_the_nearest(degree: int, width: int, largest: int) -> None:
+    ask = ItemItem(10, largest, width=width)
+    weight = ask.weights(np.array([degree, 0]))
+    assert weight.tolist() == [round(Fraction(2**ask.encoding.fraction_bits, degree)), 0]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 0.6, 1.0])
+def test_item_item_is_the_matrix_within_rounding(small: Dataset, alpha: float) -> None:
+    train = small.train
+    ask = ItemItem(train.n_items, int(train.item_degrees.max()), alpha)
+    decoded = ask.encoding.decode(ask.total(Histories(train.matrix)).toarray())
+    r = train.matrix.toarray().astype(np.float64)
+    exact = r.T @ (degree_power(train.user_degrees, -2 * alpha)[:, None] * r)
+    # Every common user adds at most half a unit.
+    allowed = (r.T @ r) * (0.5 + 1e-6) * 2.0**-ask.encoding.fraction_bits
+    assert (np.abs(decoded - exact) <= allowed).all()
+
+
+def test_item_item_weights_are_those_of_any_machine() -> None:
+    """Powers of doubles are rounded unlike by different libraries; these are to 60 digits."""
+    ask = ItemItem(10, 1, alpha=0.6, width=53)
+    assert ask.encoding.fraction_bits == 52
+    assert ask.weights(np.arange(5)).tolist() == [
+        *(0, 2**52, 1960305596233800, 1205075532806062, 853272570516940)
+    ]
+    powers = contributions._powers(np.array([20, 0, 20]), -2 * 0.6)
+    assert powers.tolist() == [0.02746401358265295, 0.0, 0.02746401358265295]
+
+
+@pytest.mark.parametrize("alpha", [-0.5, float("nan")])
+def test_weights_above_one_are_refused(alpha: float) -> None:
+    with pytest.raises(OverflowRefused, match="alpha"):
+        _ = ItemItem(10, 3, alpha=alpha).encoding
+
+
+def p_tilde(train: Interactions) -> NDArray[np.float64]:
+    r = train.matrix.toarray().astype(np.float64)
+    users = degree_power(train.user_degrees, -0.5)[:, None]
+    items = degree_power(train.item_degrees, -0.5)[None, :]
+    scaled = users * r * items
+    return scaled.T @ scaled
+
+
+def test_power_step_multiplies_with_the_matrix(small: Dataset) -> None:
+    train = small.train
+    x = np.linalg.qr(np.random.default_rng(3).standard_normal((train.n_items, 70)))[0]
+    ask = PowerStep.of(x, train.item_degrees, 32)
+    image = ask.encoding.decode(ask.total(Histories(train.matrix)))
+    image *= degree_power(train.item_degrees, -0.5)[:, None]
+    # In P' space an entry of row i gathers V_i half units, and V_i |W| half units of the block.
+    unit = 2.0**-ask.encoding.fraction_bits + 2.0**-ask.block_bits
+    allowed = 0.5 * unit * np.sqrt(train.item_degrees)[:, None] * (1 + 1e-6)
+    assert (np.abs(image - p_tilde(train) @ x) <= allowed).all()
+    assert unit < 1e-6
+    # and the float operator agrees, so both sides of the design speak of the same matrix
+    np.testing.assert_allclose(factored(train).times(x.astype(np.float32)), image, atol=1e-5)
+
+
+def test_seeded_step_multiplies_the_public_signs(small: Dataset) -> None:
+    train = small.train
+    ask = SeededStep(train.item_degrees, SEED, 5)
+    image = ask.encoding.decode(ask.total(Histories(train.matrix)))
+    image *= degree_power(train.item_degrees, -0.5)[:, None]
+    assert set(np.unique(ask.start())) == {-1.0, 1.0}
+    np.testing.assert_allclose(image, p_tilde(train) @ ask.start(), atol=1e-4)
+    assert ask.broadcast_bytes == 32
+
+
+def test_user_start_is_the_paper_s_first_sum(small: Dataset) -> None:
+    train = small.train
+    x = np.linalg.qr(np.random.default_rng(4).standard_normal((train.n_users, 20)))[0]
+    ask = UserStart.of(x, train.item_degrees, 32)
+    total = ask.encoding.decode(ask.total(Histories(train.matrix)))
+    r = train.matrix.toarray().astype(np.float64)
+    exact = r.T @ (degree_power(train.user_degrees, -0.5)[:, None] * x)
+    unit = 2.0**-ask.encoding.fraction_bits + 2.0**-ask.block_bits
+    allowed = 0.5 * unit * train.item_degrees[:, None] * (1 + 1e-6)
+    assert (np.abs(total - exact) <= allowed).all()
+    assert unit < 1e-6
+
+
+def test_a_user_beyond_the_start_block_is_refused(holes: Interactions) -> None:
+    ask = UserStart.of(np.ones((5, 2)), holes.item_degrees, 32)
+    with pytest.raises(OverflowRefused, match="user 29 has no row"):
+        ask.total(Histories(holes.matrix))
+
+
+def test_a_block_of_another_catalogue_is_refused(holes: Interactions) -> None:
+    """Compiled loops do not check where they read: a client must not be made to read elsewhere."""
+    short = np.zeros((holes.n_items - 1, 2), np.int32)
+    with pytest.raises(FederationError, match="16 rows for 17 items"):
+        PowerStep(holes.item_degrees, short, 30)
+    with pytest.raises(FederationError, match="32-bit integers"):
+        PowerStep(holes.item_degrees, np.zeros((holes.n_items, 2)), 30)  # type: ignore[arg-type]
+
+
+@given(blocks_of_x)
+@example(np.array([[1.0], [-1.0]]))
+@example(np.array([[np.nextafter(1.0, 0.0)], [0.5]]))
+@example(np.array([[-5e-324], [0.0]]))
+def test_broadcast_blocks_are_as_fine_as_32_bits_allow(x: NDArray[np.float64]) -> None:
+    block, bits = contributions._quantize(x)
+    assert block.dtype == np.int32
+    largest = np.abs(block.astype(np.int64)).max()
+    assert largest == 0 or 2**29 <= largest <= 2**30
+    np.testing.assert_allclose(np.ldexp(block.astype(float), -bits), x, atol=0.5 * 2.0**-bits)
+
+
+# --- the public start block -----------------------------------------------------------------------
+
+
+def test_start_signs_are_frozen() -> None:
+    """Every client derives them: a change is a change of the protocol."""
+    signs = start_signs(SEED, 1001, 7)
+    assert hashlib.sha256(signs.tobytes()).hexdigest() == FROZEN_SIGNS
+
+
+def test_start_signs_nest_and_depend_on_the_seed() -> None:
+    signs = start_signs(SEED, 100, 6)
+    np.testing.assert_array_equal(signs[:, :4], start_signs(SEED, 100, 4))
+    np.testing.assert_array_equal(signs[:50], start_signs(SEED, 50, 6))
+    assert (signs != start_signs(SEED[::-1], 100, 6)).any()
+    assert abs(start_signs(SEED, 4000, 3).mean()) < 0.05
