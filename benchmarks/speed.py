@@ -133,9 +133,7 @@ def main() -> None:
         show(two)
         more = federated["cpu_seconds"] / central["cpu_seconds"] - 1
         faster = central["wall_seconds"] / two["wall_seconds"]
-        print(
-            f"{'':11}federated simulation: {more:+.0%} CPU; two threads: {faster:.2f} x in wall time\n"
-        )
+        print(f"{'':11}federated {more:+.0%} CPU; two threads {faster:.2f} x in wall time\n")
         rows += [central, federated, two]
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:

@@ -105,7 +105,7 @@ def test_the_paper_s_settings() -> None:
         assert settings.rounds == 2
         assert settings.start == "users"
         assert settings.eigenvalues == "diagonal"
-        assert settings.low_pass_from == "clients"  # noqa: S105
+        assert settings.low_pass_from == "clients"
         assert settings.multiplications == 1
     assert paper("privirec", 8, rounds=4).multiplications == 3
 

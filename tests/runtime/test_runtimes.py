@@ -33,7 +33,7 @@ PROGRAMS = {
     "privirec, low-pass by the server": FederatedSettings(
         method="privirec",
         rank=RANK,
-        low_pass_from="server",  # noqa: S106
+        low_pass_from="server",
     ),
     "privirec, alpha 0.6": FederatedSettings(method="privirec", rank=0, alpha=0.6),
     "privirec, 64 bits": FederatedSettings(method="privirec", rank=RANK, ring_bits=64),
