@@ -76,6 +76,10 @@ class CohortTooSmall(ProtocolError):
     """Fewer clients than the statement or the client's policy asks for."""
 
 
+class WrongProtocol(ProtocolError):
+    """An announcement of another protocol than the client was started for."""
+
+
 class WeakParameters(ProtocolError):
     """Fewer neighbours or a lower threshold than the client computes itself."""
 
@@ -142,6 +146,10 @@ class BelowThreshold(ProtocolError):
 
 class TooManyDropped(BelowThreshold):
     """More clients dropped than the statement allows for; nothing is opened."""
+
+
+class BrokenUpload(ProtocolError):
+    """A client stopped in the middle of an upload that was added as it came."""
 
 
 class BadContribution(ProtocolError):

@@ -6,14 +6,14 @@ client checks the neighbourhood the server gives it against its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.secagg.errors import GraphNotRegular, GraphNotSymmetric, NotInGraph
-from privirec.secagg.keys import VERSION
+from privirec.secagg.errors import GraphNotRegular, GraphNotSymmetric, MalformedMessage, NotInGraph
+from privirec.secagg.keys import VERSION, Roster
 from privirec.secagg.prg import MaskGenerator
 
 
@@ -56,6 +56,21 @@ def graph_seed(announcement: bytes, participants: bytes) -> bytes:
     return hashlib.sha256(
         b"privirec-secagg-" + bytes([VERSION]) + b"graph" + announcement + participants
     ).digest()
+
+
+def write_participants(clients: Iterable[int], roster: Roster) -> bytes:
+    """Bit map over the roster's order, lowest bit of byte 0 first."""
+    present = np.zeros(len(roster), np.uint8)
+    present[[roster.place(client) for client in clients]] = 1
+    return np.packbits(present, bitorder="little").tobytes()
+
+
+def read_participants(bitmap: bytes, roster: Roster) -> NDArray[np.uint32]:
+    """Ascending ids of the clients in a bit map; MalformedMessage unless it fits the roster."""
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
+    if len(bitmap) != (len(roster) + 7) // 8 or bits[len(roster) :].any():
+        raise MalformedMessage("the map of participants does not fit the roster")
+    return np.array(roster.ids, np.uint32)[np.flatnonzero(bits)]
 
 
 def ranks_among_neighbours(neighbours: NDArray[np.int64]) -> NDArray[np.int64]:

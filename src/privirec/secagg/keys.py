@@ -131,41 +131,38 @@ def agree(private: bytes, publics: Iterable[bytes]) -> Iterator[bytes]:
 def mask_seed(agreed: bytes, run: bytes, round_number: int, one: int, other: int) -> bytes:
     """Seed of the mask that two clients add and subtract in a round; symmetric in the two."""
     pair = (one, other) if one < other else (other, one)
-    return _derive(agreed, b"mask", run, round_number, *pair)
+    return _derive(agreed, b"mask", run, round_number, pair)
 
 
 def sealing_key(agreed: bytes, run: bytes, sender: int, receiver: int) -> bytes:
     """Key under which `sender` encrypts shares for `receiver`; each direction has its own."""
-    return _derive(agreed, b"seal", run, 0, sender, receiver)
+    return _derive(agreed, b"seal", run, 0, (sender, receiver))
 
 
 def _derive(
-    agreed: bytes, purpose: bytes, run: bytes, round_number: int, first: int, second: int
+    agreed: bytes, purpose: bytes, run: bytes, round_number: int, pair: tuple[int, int]
 ) -> bytes:
     """HKDF-SHA256 (RFC 5869) with one block of output."""
-    info = purpose + run + struct.pack(">III", round_number, first, second)
+    info = purpose + run + struct.pack(">III", round_number, *pair)
     return hmac.digest(hmac.digest(_LABEL, agreed, "sha256"), info + b"\x01", "sha256")
 
 
-def seal(
-    key: bytes, nonce: bytes, plain: bytes, announcement: bytes, sender: int, receiver: int
-) -> bytes:
-    """AES-256-GCM, bound to the announced run and to both ends."""
-    return AESGCM(key).encrypt(nonce, plain, _associated(announcement, sender, receiver))
+def shares_context(announcement: bytes, sender: int, receiver: int) -> bytes:
+    """What sealed shares are bound to: the announced run and both ends, in order."""
+    return _LABEL + b"shares" + announcement + struct.pack(">II", sender, receiver)
 
 
-def unseal(
-    key: bytes, nonce: bytes, sealed: bytes, announcement: bytes, sender: int, receiver: int
-) -> bytes:
+def seal(key: bytes, nonce: bytes, plain: bytes, context: bytes) -> bytes:
+    """AES-256-GCM with the context as associated data."""
+    return AESGCM(key).encrypt(nonce, plain, context)
+
+
+def unseal(key: bytes, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
     """Inverse of `seal`. Raises BadShare when anything does not fit."""
     try:
-        return AESGCM(key).decrypt(nonce, sealed, _associated(announcement, sender, receiver))
+        return AESGCM(key).decrypt(nonce, sealed, context)
     except InvalidTag:
-        raise BadShare(f"the shares from client {sender} do not authenticate") from None
-
-
-def _associated(announcement: bytes, sender: int, receiver: int) -> bytes:
-    return _LABEL + b"shares" + announcement + struct.pack(">II", sender, receiver)
+        raise BadShare("sealed shares do not authenticate") from None
 
 
 def advertised_bytes(

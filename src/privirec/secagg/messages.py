@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar
 
 from privirec.secagg.errors import (
     MalformedMessage,
@@ -162,9 +163,7 @@ KINDS = {
 
 def encode(message: Message) -> bytes:
     """The bytes of a message."""
-    header = _HEADER.pack(
-        VERSION, message.kind, message.run, message.round_number, message.client
-    )
+    header = _HEADER.pack(VERSION, message.kind, message.run, message.round_number, message.client)
     match message:
         case Announce():
             return header + _encode_announce(message)
@@ -199,10 +198,8 @@ def encode(message: Message) -> bytes:
             return b"".join(parts)
         case Shares():
             size = len(message.sealed[0]) if message.sealed else 0
-            return b"".join(
-                (header, struct.pack(">II", len(message.sealed), size), message.nonce)
-                + message.sealed
-            )
+            counts = struct.pack(">II", len(message.sealed), size)
+            return b"".join((header, counts, message.nonce, *message.sealed))
         case Deliver():
             size = len(message.shares[0].sealed) if message.shares else 0
             parts = [header, struct.pack(">II", len(message.shares), size)]
@@ -304,7 +301,7 @@ class _Reader:
         self._position = start + size
         return self._data[start : self._position]
 
-    def unpack(self, layout: struct.Struct) -> tuple:  # type: ignore[type-arg]
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
         return layout.unpack(self.take(layout.size))
 
     def integers(self, layout: str) -> tuple[int, ...]:
@@ -394,9 +391,7 @@ def _decode_neighbours(reader: _Reader, run: bytes, client: int) -> Neighbours:
     if count:
         _checked_rounds(rounds)
     reader.expect(count * (4 + KEY_BYTES * (1 + rounds) + SIGNATURE_BYTES))
-    keys = tuple(
-        _decode_keys(reader, run, reader.integers("I")[0], rounds) for _ in range(count)
-    )
+    keys = tuple(_decode_keys(reader, run, reader.integers("I")[0], rounds) for _ in range(count))
     _check_ascending([key.client for key in keys])
     return Neighbours(run, client, degree, threshold, participants, keys)
 
@@ -408,7 +403,7 @@ def _checked_rounds(rounds: int) -> int:
 
 
 def _check_ascending(clients: tuple[int, ...] | list[int]) -> None:
-    if any(one >= other for one, other in zip(clients, clients[1:], strict=False)):
+    if any(one >= other for one, other in pairwise(clients)):
         raise MalformedMessage("a list of clients is not in ascending order")
 
 

@@ -45,6 +45,7 @@ class Statement:
         clients: int,
         corrupt_share: float,
         dropped_share: float,
+        *,
         security_bits: int = 40,
         correctness_bits: int = 30,
         rounds: int = 1,
@@ -61,8 +62,8 @@ class Statement:
 
     @property
     def corrupt(self) -> int:
-        """Largest number of corrupt clients."""
-        return self.clients * self.corrupt_ppm // PPM
+        """Largest number of corrupt clients; a broken one counts as a whole."""
+        return -(-self.clients * self.corrupt_ppm // PPM)
 
     @property
     def dropped(self) -> int:

@@ -37,7 +37,9 @@ class MaskGenerator:
         """Subtract from `block` entries offset ... offset + len(block) of each seed's mask."""
         self._apply(np.subtract, block, offset, seeds)
 
-    def _apply(self, operation: np.ufunc, block: Words, offset: int, seeds: Iterable[bytes]) -> None:
+    def _apply(
+        self, operation: np.ufunc, block: Words, offset: int, seeds: Iterable[bytes]
+    ) -> None:
         word_bytes = block.dtype.itemsize
         per_piece = _PIECE_BYTES // word_bytes
         counter, skip = divmod(offset * word_bytes, _AES_BLOCK)

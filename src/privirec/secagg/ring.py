@@ -7,6 +7,7 @@ a little-endian stream of bits, entry 0 in the lowest bits of byte 0, the last b
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,6 +128,33 @@ class VectorShape:
         """The same vector in the narrowest ring that holds a sum of so many."""
         width = (summands * self.bound).bit_length() + self.signed
         return replace(self, width=width)
+
+
+def rechunked(blocks: Iterable[NDArray[Any]], shape: VectorShape, size: int) -> Iterator[Words]:
+    """The same entries as ring words in blocks of exactly `size`, the last one shorter.
+
+    Raises BadContribution, before the last block leaves, unless they have the announced length.
+    """
+    waiting: list[Words] = []
+    count, left = 0, shape.length
+    for values in blocks:
+        words = shape.ring.encode(values, shape.bound, shape.signed)
+        if len(words) > left:
+            raise BadContribution(f"a contribution longer than {shape.length} entries")
+        left -= len(words)
+        while len(words):
+            part, words = words[: size - count], words[size - count :]
+            waiting.append(part)
+            count += len(part)
+            if count == size:
+                yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+                waiting, count = [], 0
+    if left:
+        raise BadContribution(
+            f"a contribution of {shape.length - left} entries, not {shape.length}"
+        )
+    if waiting:
+        yield np.concatenate(waiting)
 
 
 @njit(cache=True, nogil=True)
