@@ -65,6 +65,12 @@ class SecondUnmask(ReplayedMessage):
     """The same survivors of one round, asked for a second time."""
 
 
+class SecondInput(ProtocolError):
+    """A second contribution under the masks of one round."""
+
+    fatal = False
+
+
 # --- refusals: the session ends -------------------------------------------------------------------
 
 
@@ -130,10 +136,6 @@ class IncompleteLists(ProtocolError):
 
 class SecondSurvivorSet(ProtocolError):
     """Another set of survivors for a round that was answered."""
-
-
-class SecondInput(ProtocolError):
-    """A second contribution under the masks of one round."""
 
 
 class CohortChanged(ProtocolError):
