@@ -57,7 +57,7 @@ def test_the_conditions_hold_and_no_smaller_degree_satisfies_them(
     assert clients * rounds * corrupted.sf(threshold - 1) <= 2.0**-40 * slack
     assert clients * gone.sf(degree - threshold) <= 2.0**-30 * slack
     assert is_secure(statement, chosen)
-    if threshold > 1:
+    if threshold > 1 and degree < others:
         assert not is_secure(statement, Parameters(degree, threshold - 1))
     if 2 < degree < others:
         smaller = degree - 2
@@ -76,9 +76,25 @@ def test_rounds_add_their_logarithm_to_the_security_bits() -> None:
         assert sparse_parameters(many) == sparse_parameters(harder)
 
 
-def test_the_complete_graph_needs_more_shares_than_there_are_corrupt_clients() -> None:
-    assert complete_parameters(Statement.of(100, 0.33, 0.3)) == Parameters(99, 34)
-    assert complete_parameters(Statement.of(10, 0.3, 0.1)) == Parameters(9, 4)
+def test_in_the_complete_graph_two_thirds_must_agree_with_a_third_corrupt() -> None:
+    assert complete_parameters(Statement.of(100, 0.33, 0.3)) == Parameters(99, 67)
+    assert complete_parameters(Statement.of(10, 0.3, 0.1)) == Parameters(9, 7)
+    # Where so many are not sure to be left, more than the corrupt ones must do.
+    assert complete_parameters(Statement.of(100, 0.33, 0.4)) == Parameters(99, 34)
+
+
+@given(st.integers(3, 200), st.integers(0, 400_000), st.integers(0, 200_000))
+def test_a_lying_server_cannot_collect_both_secrets_in_the_complete_graph(
+    clients: int, corrupt: int, dropped: int
+) -> None:
+    statement = Statement(clients, corrupt, dropped)
+    try:
+        chosen = complete_parameters(statement)
+    except ParametersInfeasible:
+        return
+    honest = chosen.neighbours - statement.corrupt
+    if chosen.threshold > private_threshold(statement, chosen.neighbours):
+        assert honest + 2 * statement.corrupt < 2 * chosen.threshold
 
 
 def test_a_broken_client_counts_as_a_whole() -> None:

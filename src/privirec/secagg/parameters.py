@@ -99,10 +99,19 @@ def sparse_parameters(statement: Statement) -> Parameters:
 
 @lru_cache(maxsize=64)
 def complete_parameters(statement: Statement) -> Parameters:
-    """Everybody is everybody's neighbour; the smallest threshold that is private."""
+    """Everybody is everybody's neighbour, and a lying server gets no two secrets of a client.
+
+    A server that calls a client dropped to some and alive to others gets one share of either secret
+    from each honest neighbour and both from the c corrupt ones: k + c in all, too few for two
+    secrets if 2 t > k + c. Where so many are not certain to be left, t is the smallest that is
+    private.
+    """
     _check(statement)
     degree = statement.clients - 1
     threshold = private_threshold(statement, degree)
+    steadfast = max(threshold, (degree + statement.corrupt) // 2 + 1)
+    if steadfast <= degree and is_correct(statement, degree, steadfast):
+        return Parameters(degree, steadfast)
     if threshold > degree or not is_correct(statement, degree, threshold):
         raise ParametersInfeasible(
             f"{statement.clients} clients are too few: with {statement.corrupt} corrupt and "
