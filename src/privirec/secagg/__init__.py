@@ -1,1 +1,39 @@
-"""Secure aggregation, sans-IO: sums vectors of integers modulo 2^b and knows nothing else."""
+"""Secure aggregation, sans-IO: sums vectors of integers modulo 2^b and knows nothing else.
+
+`protocol(name)` gives the sessions of a protocol, `LocalFederation` runs all of it in one process.
+"""
+
+from privirec.secagg.errors import ProtocolError
+from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.local import LocalFederation, OpenedSum, Traffic
+from privirec.secagg.parameters import Parameters, Statement
+from privirec.secagg.protocol import (
+    ClientPolicy,
+    ClientSession,
+    Phase,
+    ServerSession,
+    ServerSettings,
+    protocol,
+    protocol_names,
+)
+from privirec.secagg.ring import Ring, VectorShape
+
+__all__ = [
+    "ClientPolicy",
+    "ClientSession",
+    "Identity",
+    "LocalFederation",
+    "OpenedSum",
+    "Parameters",
+    "Phase",
+    "ProtocolError",
+    "Ring",
+    "Roster",
+    "ServerSession",
+    "ServerSettings",
+    "Statement",
+    "Traffic",
+    "VectorShape",
+    "protocol",
+    "protocol_names",
+]

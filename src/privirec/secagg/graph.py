@@ -1,0 +1,109 @@
+"""The random k-regular graph of Bell et al. 2020: a ring in random order, everybody tied to the
+k/2 next on either side. Anybody who knows the public seed and the clients can compute it, so a
+client checks the neighbourhood the server gives it against its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec.secagg.errors import GraphNotRegular, GraphNotSymmetric, MalformedMessage, NotInGraph
+from privirec.secagg.keys import VERSION, Roster
+from privirec.secagg.prg import MaskGenerator
+
+
+class RingGraph:
+    """Neighbourhoods of clients 0 ... size - 1 (their places in the ascending list of ids)."""
+
+    def __init__(self, size: int, degree: int, seed: bytes) -> None:
+        if not 0 < degree < size or (degree % 2 and degree != size - 1):
+            raise ValueError(f"no ring graph of degree {degree} on {size} clients")
+        self.size = size
+        self.degree = degree
+        # A random order: sort the places by the first words of the seed's key stream.
+        words = np.zeros(size, np.dtype("<u8"))
+        MaskGenerator().add(words, 0, [seed])
+        self._ring = np.argsort(words, kind="stable").astype(np.int64)
+        self._seat = np.empty(size, np.int64)
+        self._seat[self._ring] = np.arange(size)
+        half = np.arange(1, degree // 2 + 1)
+        self._steps = (
+            np.arange(1, size) if degree == size - 1 else np.concatenate([-half[::-1], half])
+        )
+
+    def neighbours(self, place: int) -> NDArray[np.int64]:
+        """Places of the neighbours of one client, ascending."""
+        return np.sort(self._ring[(self._seat[place] + self._steps) % self.size])
+
+    def all_neighbours(self) -> NDArray[np.int64]:
+        """Row p: places of the neighbours of p, ascending. Shape (size, degree)."""
+        return np.sort(self._ring[(self._seat[:, None] + self._steps) % self.size], axis=1)
+
+
+@lru_cache(maxsize=8)
+def ring_graph(size: int, degree: int, seed: bytes) -> RingGraph:
+    """A graph, remembered: many clients in one process compute the same one."""
+    return RingGraph(size, degree, seed)
+
+
+def graph_seed(announcement: bytes, participants: bytes) -> bytes:
+    """Public seed of the graph: fixed by what was announced and by who answered."""
+    return hashlib.sha256(
+        b"privirec-secagg-" + bytes([VERSION]) + b"graph" + announcement + participants
+    ).digest()
+
+
+def write_participants(clients: Iterable[int], roster: Roster) -> bytes:
+    """Bit map over the roster's order, lowest bit of byte 0 first."""
+    present = np.zeros(len(roster), np.uint8)
+    present[[roster.place(client) for client in clients]] = 1
+    return np.packbits(present, bitorder="little").tobytes()
+
+
+def read_participants(bitmap: bytes, roster: Roster) -> NDArray[np.uint32]:
+    """Ascending ids of the clients in a bit map; MalformedMessage unless it fits the roster."""
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
+    if len(bitmap) != (len(roster) + 7) // 8 or bits[len(roster) :].any():
+        raise MalformedMessage("the map of participants does not fit the roster")
+    return np.array(roster.ids, np.uint32)[np.flatnonzero(bits)]
+
+
+def ranks_among_neighbours(neighbours: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[p, j]: the rank of p in the neighbourhood of its j-th neighbour. Shape (size, degree)."""
+    size, degree = neighbours.shape
+    # Rows are sorted, so (row, neighbour) read as one number is sorted over the whole matrix.
+    pairs = (np.arange(size)[:, None] * size + neighbours).ravel()
+    reversed_pairs = neighbours * size + np.arange(size)[:, None]
+    return np.searchsorted(pairs, reversed_pairs) - neighbours * degree
+
+
+def check_neighbourhood(
+    client: int, listed: Sequence[int], degree: int, expected: Sequence[int]
+) -> None:
+    """Check the neighbourhood a server gave to a client against the public graph's."""
+    if client in listed:
+        raise GraphNotSymmetric("the client is listed as a neighbour of its own")
+    if len(listed) != degree:
+        raise GraphNotRegular(f"{len(listed)} neighbours in a graph of degree {degree}")
+    strangers = set(listed) - set(expected)
+    if strangers:
+        raise GraphNotSymmetric(
+            f"client {min(strangers)} has not got this client for a neighbour in the public graph"
+        )
+
+
+def check_graph(neighbourhoods: Mapping[int, Sequence[int]], degree: int) -> None:
+    """Check a whole graph: everybody has `degree` different neighbours, and they have him."""
+    for client, listed in neighbourhoods.items():
+        if len(set(listed)) != len(listed) or len(listed) != degree:
+            raise GraphNotRegular(f"client {client} has not got {degree} different neighbours")
+        for other in listed:
+            if other not in neighbourhoods:
+                raise NotInGraph(f"client {other} is a neighbour but not in the graph")
+            if other == client or client not in neighbourhoods[other]:
+                raise GraphNotSymmetric(f"client {other} has not got {client} for a neighbour")

@@ -1,0 +1,187 @@
+"""Keys: who a client is (Ed25519), what two clients share (X25519 + HKDF), how shares are sealed.
+
+Every derived key is bound to the protocol's version, its purpose, the run, the round and the
+ordered pair of clients, so that no key can be carried over from one place to another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from privirec.secagg.errors import BadKey, BadShare, BadSignature
+from privirec.secagg.randomness import RandomBytes
+
+VERSION = 1
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+NONCE_BYTES = 12
+TAG_BYTES = 16
+MAX_CLIENT_ID = (1 << 32) - 2
+
+_LABEL = b"privirec-secagg-" + bytes([VERSION])
+
+
+class Secret:
+    """Bytes that never show in a repr and can be wiped.
+
+    Wiping clears this copy. Python may have made others while computing, which nobody can reach
+    any more but which stay in memory until it is used again.
+    """
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes | bytearray) -> None:
+        self._data = bytearray(data)
+
+    def reveal(self, start: int = 0, stop: int | None = None) -> bytes:
+        return bytes(self._data[start:stop])
+
+    def wipe(self, start: int = 0, stop: int | None = None) -> None:
+        """Overwrite the bytes start ... stop with zeros."""
+        stop = len(self._data) if stop is None else stop
+        self._data[start:stop] = bytes(stop - start)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __repr__(self) -> str:
+        return "<redacted>"
+
+
+class Identity:
+    """A client's long-lived signing key."""
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, seed: bytes) -> None:
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls, random_bytes: RandomBytes) -> Identity:
+        return cls(random_bytes(KEY_BYTES))
+
+    def sign(self, message: bytes) -> bytes:
+        return self._key.sign(message)
+
+    def __repr__(self) -> str:
+        return f"Identity(public={self.public.hex()}, private=<redacted>)"
+
+
+class Roster(Mapping[int, bytes]):
+    """Who may take part: client id -> Ed25519 public key, in ascending order of id.
+
+    It reaches the clients by a way the server does not control; without that, a server could
+    invent clients and sit between the real ones.
+    """
+
+    def __init__(self, keys: Mapping[int, bytes]) -> None:
+        self.ids = tuple(sorted(keys))
+        if self.ids and not 0 <= self.ids[0] <= self.ids[-1] <= MAX_CLIENT_ID:
+            raise ValueError(f"client ids lie between 0 and {MAX_CLIENT_ID}")
+        if any(len(key) != KEY_BYTES for key in keys.values()):
+            raise ValueError(f"a public key has {KEY_BYTES} bytes")
+        self._keys = {client: keys[client] for client in self.ids}
+        self._places = {client: place for place, client in enumerate(self.ids)}
+        digest = hashlib.sha256(_LABEL + b"roster")
+        for client, key in self._keys.items():
+            digest.update(struct.pack(">I", client) + key)
+        self.digest = digest.digest()
+
+    def place(self, client: int) -> int:
+        """Position of a client in the roster's order."""
+        return self._places[client]
+
+    def __getitem__(self, client: int) -> bytes:
+        return self._keys[client]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"Roster({len(self)} clients, {self.digest.hex()[:16]})"
+
+
+def public_key(private: bytes) -> bytes:
+    """X25519 public key of a private key."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def agree(private: bytes, publics: Iterable[bytes]) -> Iterator[bytes]:
+    """X25519 of one private key with each public key. Raises BadKey for points of small order."""
+    key = X25519PrivateKey.from_private_bytes(private)
+    for public in publics:
+        try:
+            yield key.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:
+            raise BadKey("a public key of small order: no honest client sends one") from None
+
+
+def mask_seed(agreed: bytes, run: bytes, round_number: int, one: int, other: int) -> bytes:
+    """Seed of the mask that two clients add and subtract in a round; symmetric in the two."""
+    pair = (one, other) if one < other else (other, one)
+    return _derive(agreed, b"mask", run, round_number, pair)
+
+
+def sealing_key(agreed: bytes, run: bytes, sender: int, receiver: int) -> bytes:
+    """Key under which `sender` encrypts shares for `receiver`; each direction has its own."""
+    return _derive(agreed, b"seal", run, 0, (sender, receiver))
+
+
+def _derive(
+    agreed: bytes, purpose: bytes, run: bytes, round_number: int, pair: tuple[int, int]
+) -> bytes:
+    """HKDF-SHA256 (RFC 5869) with one block of output."""
+    info = purpose + run + struct.pack(">III", round_number, *pair)
+    return hmac.digest(hmac.digest(_LABEL, agreed, "sha256"), info + b"\x01", "sha256")
+
+
+def shares_context(announcement: bytes, sender: int, receiver: int) -> bytes:
+    """What sealed shares are bound to: the announced run and both ends, in order."""
+    return _LABEL + b"shares" + announcement + struct.pack(">II", sender, receiver)
+
+
+def seal(key: bytes, nonce: bytes, plain: bytes, context: bytes) -> bytes:
+    """AES-256-GCM with the context as associated data."""
+    return AESGCM(key).encrypt(nonce, plain, context)
+
+
+def unseal(key: bytes, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
+    """Inverse of `seal`. Raises BadShare when anything does not fit."""
+    try:
+        return AESGCM(key).decrypt(nonce, sealed, context)
+    except InvalidTag:
+        raise BadShare("sealed shares do not authenticate") from None
+
+
+def advertised_bytes(
+    announcement: bytes, client: int, sealing_public: bytes, mask_publics: bytes
+) -> bytes:
+    """What a client signs: its keys of all rounds, for this client in this announced run."""
+    return (
+        _LABEL
+        + b"advertise"
+        + announcement
+        + struct.pack(">I", client)
+        + sealing_public
+        + mask_publics
+    )
+
+
+def verify(public: bytes, signature: bytes, message: bytes, client: int) -> None:
+    """Raises BadSignature unless the identity behind `public` signed the message."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        raise BadSignature(f"the keys of client {client} are not signed by its identity") from None

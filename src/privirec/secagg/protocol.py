@@ -1,0 +1,194 @@
+"""What every secure aggregation protocol looks like from outside: bytes in, bytes out.
+
+A run sums T vectors over one cohort. Sessions own no socket and no clock: the carrier passes
+messages, decides when it has waited long enough for a stage, and then calls `advance`.
+
+    server                                clients
+    announcement                    ->    receive -> reply                  (set-up)
+    receive ..., advance()          ->    receive -> reply or None          (set-up, repeated)
+    for each round:
+      receive ...                   <-    contribute(round, blocks)         (input)
+      advance()                     ->    receive -> reply                  (unmask)
+      open_sum()
+
+A new protocol is a file with two subclasses and a `Protocol`, named in `_PROTOCOLS`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec.errors import UsageError
+from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.parameters import Parameters, Statement
+from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.ring import VectorShape, Words
+
+DEFAULT_BLOCK_ENTRIES = 1 << 18
+
+
+class Phase(Enum):
+    """Where a server session stands."""
+
+    SETUP = "set-up"
+    INPUT = "input"
+    UNMASK = "unmask"
+    DONE = "done"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True)
+class ClientPolicy:
+    """What a client insists on, whatever the server announces."""
+
+    min_cohort: int = 3
+    """Fewest clients whose inputs may be summed."""
+    corrupt_share: float = 0.05
+    """Least share of corrupt clients that the parameters must withstand."""
+    dropped_share: float = 0.0
+    """Least share of dropped clients under which the graph must stay connected."""
+    security_bits: int = 40
+    allow_cohort_change: bool = False
+    """Answer rounds whose survivors differ from the first round's. Their difference is then the
+    sum over the clients that left: only for sums that reveal nothing when subtracted."""
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """How a server runs the protocol."""
+
+    min_cohort: int = 3
+    block_entries: int = DEFAULT_BLOCK_ENTRIES
+    """Entries in one masked message; a multiple of 8."""
+    allow_cohort_change: bool = False
+    accumulator: Callable[[int, VectorShape], Words] | None = None
+    """(round, shape) -> zeros of shape.ring.dtype and shape.length, for example a memory map."""
+    spool: Callable[[], BinaryIO] | None = None
+    """Where an upload of many messages waits until it is complete, so that a client may drop out in
+    the middle of it. Without one, blocks are added as they come, and such a drop-out ends the
+    run."""
+
+
+class ClientSession(ABC):
+    """One client in one run."""
+
+    client: int
+
+    @abstractmethod
+    def receive(self, message: bytes) -> bytes | None:
+        """Take a message of the server; the answer, if there is one, goes back to it.
+
+        Raises a ProtocolError instead of answering. After one that is `fatal` the session is
+        closed and its secrets are gone; after any other it is as it was before.
+        """
+
+    @abstractmethod
+    def contribute(self, round_number: int, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
+        """Messages that carry this client's masked integers for a round, one block at a time.
+
+        The blocks may have any sizes that add up to the announced length.
+        """
+
+    @abstractmethod
+    def dump(self) -> bytes:
+        """All state, secrets included, so that another process can go on. Keep it safe, and never
+        restore a state from before a message that was answered: that would answer twice."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Wipe all secrets and answer nothing more."""
+
+
+class ServerSession(ABC):
+    """The server in one run."""
+
+    announcement: bytes
+    """First message, to every client of the roster."""
+    phase: Phase
+    round_number: int
+    """Round that is being summed, from 1."""
+
+    @abstractmethod
+    def receive(self, client: int, message: bytes) -> None:
+        """Take a message that the carrier got from `client`.
+
+        A ProtocolError is about this message alone: the session is as it was before.
+        """
+
+    @abstractmethod
+    def waiting_for(self) -> set[int]:
+        """Clients whose message of this stage is still missing."""
+
+    @abstractmethod
+    def advance(self) -> Iterator[tuple[int, bytes]]:
+        """End this stage with the clients that made it: (client, message) pairs to send.
+
+        Raises a ProtocolError, and aborts the run, when it cannot go on safely.
+        """
+
+    @abstractmethod
+    def open_blocks(self) -> Iterator[Words]:
+        """The sum of the round, block by block, modulo 2^width. Aborts under the threshold."""
+
+    @abstractmethod
+    def open_sum(self) -> Words:
+        """The sum of the round in the round's accumulator."""
+
+    @property
+    @abstractmethod
+    def survivors(self) -> tuple[int, ...]:
+        """Clients whose inputs are in the sum that was opened last or is being opened."""
+
+
+ClientFactory = Callable[[int, Identity, Roster, ClientPolicy, RandomBytes], ClientSession]
+ServerFactory = Callable[
+    [Roster, Statement, Sequence[VectorShape], ServerSettings, RandomBytes], ServerSession
+]
+ClientLoader = Callable[[bytes, Identity, Roster, ClientPolicy, RandomBytes], ClientSession]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A protocol by name, with all it takes to run it."""
+
+    name: str
+    code: int
+    """Its number in announcements."""
+    parameters: Callable[[Statement], Parameters]
+    client: ClientFactory
+    load_client: ClientLoader
+    server: ServerFactory
+
+
+_PROTOCOLS = {
+    "secagg+": ("privirec.secagg.bell2020", "SECAGG_PLUS"),
+    "secagg": ("privirec.secagg.bell2020", "SECAGG"),
+}
+
+
+def protocol_names() -> tuple[str, ...]:
+    return tuple(_PROTOCOLS)
+
+
+def protocol(name: str) -> Protocol:
+    """The protocol of this name."""
+    if name not in _PROTOCOLS:
+        raise UsageError(
+            f"unknown secure aggregation protocol {name!r}: choose from {', '.join(_PROTOCOLS)}"
+        )
+    module, attribute = _PROTOCOLS[name]
+    found: Protocol = getattr(import_module(module), attribute)
+    return found
+
+
+def zeros(_round_number: int, shape: VectorShape) -> Words:
+    """The accumulator of a server that was given none."""
+    return np.zeros(shape.length, shape.ring.dtype)

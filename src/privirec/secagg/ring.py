@@ -1,0 +1,217 @@
+"""Integers modulo 2^width, 1 to 64 bits, in the smallest machine word that holds them.
+
+A word wider than the ring does no harm: 2^width divides 2^word, so sums may wrap in the word and
+are cut to the ring when they are packed or read. On the wire an entry costs exactly `width` bits:
+a little-endian stream of bits, entry 0 in the lowest bits of byte 0, the last byte filled with 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from privirec.secagg.errors import BadContribution, MalformedMessage
+
+Words = NDArray[Any]  # one-dimensional, of Ring.dtype
+
+# Eight entries fill a whole number of bytes in a ring of any width, so blocks that hold a multiple
+# of eight entries can be packed one by one and joined.
+BLOCK_ALIGNMENT = 8
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Integers modulo 2^width."""
+
+    width: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.width <= 64:
+            raise ValueError(f"a ring has 1 to 64 bits, not {self.width}")
+
+    @property
+    def modulus(self) -> int:
+        return 1 << self.width
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Smallest little-endian unsigned word that holds an entry."""
+        return np.dtype(f"<u{self.word_bytes}")
+
+    @property
+    def word_bytes(self) -> int:
+        return 1 if self.width <= 8 else 2 if self.width <= 16 else 4 if self.width <= 32 else 8
+
+    def fits(self, summands: int, bound: int, signed: bool) -> bool:
+        """Whether no sum of so many entries of magnitude at most `bound` can wrap round."""
+        return summands * bound < (self.modulus >> 1 if signed else self.modulus)
+
+    def packed_bytes(self, entries: int) -> int:
+        return (entries * self.width + 7) // 8
+
+    def encode(self, values: NDArray[Any], bound: int, signed: bool) -> Words:
+        """Integers -> words. Raises BadContribution when an entry exceeds the bound."""
+        if values.ndim != 1 or values.dtype.kind not in "iub":
+            raise BadContribution("a contribution is a one-dimensional array of integers")
+        if values.size:
+            lowest, highest = int(values.min()), int(values.max())
+            if highest > bound or lowest < (-bound if signed else 0):
+                raise BadContribution("an entry of the contribution exceeds the announced bound")
+        return values.astype(self.dtype)
+
+    def reduce(self, words: Words) -> Words:
+        """Cut words to the ring, in place."""
+        if self.width < 8 * self.word_bytes:
+            np.bitwise_and(words, words.dtype.type(self.modulus - 1), out=words)
+        return words
+
+    def decode_signed(self, words: Words) -> NDArray[np.int64]:
+        """Reduced words -> the integers of smallest magnitude they stand for, as int64."""
+        shift = np.uint64(64 - self.width)
+        # Move the sign bit to the top, then let the arithmetic shift spread it.
+        return (words.astype(np.uint64) << shift).view(np.int64) >> np.int64(shift)
+
+    def pack(self, words: Words) -> bytes:
+        """Words -> ceil(entries * width / 8) bytes; bits above the ring are cut off."""
+        if self.width == 8 * self.word_bytes:
+            return words.astype(self.dtype, copy=False).tobytes()
+        size = self.packed_bytes(len(words))
+        stream = np.zeros((size + 3) // 4, np.dtype("<u4"))
+        _pack(words, self.width, stream)
+        return stream.view(np.uint8)[:size].tobytes()
+
+    def unpack(self, packed: bytes | memoryview, entries: int) -> Words:
+        """Bytes -> words. Raises MalformedMessage unless they are exactly what `pack` gives."""
+        size = self.packed_bytes(entries)
+        if len(packed) != size:
+            raise MalformedMessage(
+                f"{entries} entries of {self.width} bits take {size} bytes, not {len(packed)}"
+            )
+        if self.width == 8 * self.word_bytes:
+            return np.frombuffer(packed, self.dtype)
+        spare = 8 * size - entries * self.width
+        if spare and packed[-1] >> (8 - spare):
+            raise MalformedMessage("the bits after the last entry are not zero")
+        stream = np.zeros((size + 3) // 4, np.dtype("<u4"))
+        stream.view(np.uint8)[:size] = np.frombuffer(packed, np.uint8)
+        words = np.empty(entries, self.dtype)
+        _unpack(stream, self.width, words)
+        return words
+
+
+@dataclass(frozen=True)
+class VectorShape:
+    """What one round sums: vectors of `length` entries of magnitude at most `bound`."""
+
+    length: int
+    width: int
+    bound: int
+    signed: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.length < 1 << 48:
+            raise ValueError(f"a vector has 1 to 2^48 entries, not {self.length}")
+        if not 0 < self.bound < 1 << 64:
+            raise ValueError(f"a bound lies between 1 and 2^64, not {self.bound}")
+        _ = self.ring
+
+    @property
+    def ring(self) -> Ring:
+        return Ring(self.width)
+
+    def narrowest(self, summands: int) -> VectorShape:
+        """The same vector in the narrowest ring that holds a sum of so many."""
+        width = (summands * self.bound).bit_length() + self.signed
+        return replace(self, width=width)
+
+
+def rechunked(blocks: Iterable[NDArray[Any]], shape: VectorShape, size: int) -> Iterator[Words]:
+    """The same entries as ring words in blocks of exactly `size`, the last one shorter.
+
+    Raises BadContribution, before the last block leaves, unless they have the announced length.
+    """
+    waiting: list[Words] = []
+    count, left = 0, shape.length
+    for values in blocks:
+        words = shape.ring.encode(values, shape.bound, shape.signed)
+        if len(words) > left:
+            raise BadContribution(f"a contribution longer than {shape.length} entries")
+        left -= len(words)
+        while len(words):
+            part, words = words[: size - count], words[size - count :]
+            waiting.append(part)
+            count += len(part)
+            if count == size:
+                yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+                waiting, count = [], 0
+    if left:
+        raise BadContribution(
+            f"a contribution of {shape.length - left} entries, not {shape.length}"
+        )
+    if waiting:
+        yield np.concatenate(waiting)
+
+
+@njit(cache=True, nogil=True)
+def _pack(words: Words, width: int, stream: Words) -> None:
+    """Append `width` bits of each word to a stream of 32-bit words, at most 32 bits at a time."""
+    low = min(width, 32)
+    high = width - low
+    low_mask = np.uint64((np.uint64(1) << np.uint64(low)) - np.uint64(1))
+    high_mask = np.uint64((np.uint64(1) << np.uint64(high)) - np.uint64(1))
+    pending = np.uint64(0)
+    filled = 0
+    position = 0
+    for index in range(words.size):
+        word = np.uint64(words[index])
+        pending |= (word & low_mask) << np.uint64(filled)
+        filled += low
+        if filled >= 32:
+            stream[position] = np.uint32(pending & np.uint64(0xFFFFFFFF))
+            pending >>= np.uint64(32)
+            filled -= 32
+            position += 1
+        if high > 0:
+            pending |= ((word >> np.uint64(32)) & high_mask) << np.uint64(filled)
+            filled += high
+            if filled >= 32:
+                stream[position] = np.uint32(pending & np.uint64(0xFFFFFFFF))
+                pending >>= np.uint64(32)
+                filled -= 32
+                position += 1
+    if filled > 0:
+        stream[position] = np.uint32(pending & np.uint64(0xFFFFFFFF))
+
+
+@njit(cache=True, nogil=True)
+def _unpack(stream: Words, width: int, words: Words) -> None:
+    """Inverse of `_pack`."""
+    low = min(width, 32)
+    high = width - low
+    low_mask = np.uint64((np.uint64(1) << np.uint64(low)) - np.uint64(1))
+    high_mask = np.uint64((np.uint64(1) << np.uint64(high)) - np.uint64(1))
+    pending = np.uint64(0)
+    filled = 0
+    position = 0
+    for index in range(words.size):
+        if filled < low:
+            pending |= np.uint64(stream[position]) << np.uint64(filled)
+            filled += 32
+            position += 1
+        word = pending & low_mask
+        pending >>= np.uint64(low)
+        filled -= low
+        if high > 0:
+            if filled < high:
+                pending |= np.uint64(stream[position]) << np.uint64(filled)
+                filled += 32
+                position += 1
+            word |= (pending & high_mask) << np.uint64(32)
+            pending >>= np.uint64(high)
+            filled -= high
+        words[index] = word

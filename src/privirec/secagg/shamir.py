@@ -1,0 +1,145 @@
+"""Shamir's secret sharing of 32-byte secrets over the integers modulo the prime 2^257 - 93.
+
+Holder j (1, 2, ...) gets the polynomial's value at j; the secret is its value at 0. Many secrets
+are dealt to the same holders at once: their coefficients travel side by side in one large integer,
+so that a Horner step costs one multiplication by a small number for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from privirec.secagg.errors import BadShare, BelowThreshold
+from privirec.secagg.randomness import RandomBytes
+
+PRIME = (1 << 257) - 93
+SECRET_BYTES = 32
+SHARE_BYTES = 33
+_ELEMENT_MASK = (1 << 257) - 1
+# Horner steps between two reductions: the longer, the fewer divisions and the larger the numbers.
+_STEPS = 32
+
+
+def split(
+    secrets: Sequence[bytes], holders: int, threshold: int, random_bytes: RandomBytes
+) -> list[bytes]:
+    """Shares of all secrets, one string of len(secrets) * 33 bytes for each holder 1 ... holders.
+
+    Any `threshold` of the strings give the secrets, fewer say nothing of them.
+    """
+    if not 1 <= threshold <= holders:
+        raise ValueError(f"a threshold lies between 1 and the {holders} holders, not {threshold}")
+    if any(len(secret) != SECRET_BYTES for secret in secrets):
+        raise ValueError(f"secrets have {SECRET_BYTES} bytes")
+    count = len(secrets)
+    # Between reductions a slot grows from 257 bits by one factor of at most `holders` a step.
+    slot_bytes = (257 + 8 + (holders.bit_length() + 1) * min(threshold, _STEPS)) // 8 + 1
+    coefficients = [
+        _side_by_side(_random_elements(count, random_bytes), slot_bytes)
+        for _ in range(threshold - 1)
+    ]
+    coefficients.reverse()
+    coefficients.append(
+        _side_by_side([int.from_bytes(secret, "big") for secret in secrets], slot_bytes)
+    )
+    size = slot_bytes * count
+    return [
+        b"".join(
+            element.to_bytes(SHARE_BYTES, "big")
+            for element in _take_apart(_evaluate(coefficients, x, slot_bytes, count), size, count)
+        )
+        for x in range(1, holders + 1)
+    ]
+
+
+def combine(shares: Sequence[tuple[int, bytes]]) -> list[bytes]:
+    """The secrets behind (holder, string of shares) pairs, at least a threshold of them.
+
+    Raises BadShare when the result cannot be a secret: some string was not dealt with the others.
+    """
+    if not shares:
+        raise BelowThreshold("no shares to combine")
+    size = len(shares[0][1])
+    if size % SHARE_BYTES or any(len(string) != size for _, string in shares):
+        raise BadShare("strings of shares differ in length")
+    weights = _weights_at_zero(tuple(holder for holder, _ in shares))
+    secrets = []
+    for start in range(0, size, SHARE_BYTES):
+        total = 0
+        for weight, (_, string) in zip(weights, shares, strict=True):
+            total += weight * int.from_bytes(string[start : start + SHARE_BYTES], "big")
+        secret = total % PRIME
+        if secret >> 256:
+            raise BadShare("shares do not fit together")
+        secrets.append(secret.to_bytes(SECRET_BYTES, "big"))
+    return secrets
+
+
+def _random_elements(count: int, random_bytes: RandomBytes) -> list[int]:
+    """Uniform field elements. A draw of 257 bits misses the field once in 2^250 times."""
+    raw = random_bytes(count * SHARE_BYTES)
+    elements = []
+    for start in range(0, len(raw), SHARE_BYTES):
+        element = int.from_bytes(raw[start : start + SHARE_BYTES], "big") & _ELEMENT_MASK
+        while element >= PRIME:
+            element = int.from_bytes(random_bytes(SHARE_BYTES), "big") & _ELEMENT_MASK
+        elements.append(element)
+    return elements
+
+
+def _side_by_side(elements: list[int], slot_bytes: int) -> int:
+    return int.from_bytes(
+        b"".join(element.to_bytes(slot_bytes, "little") for element in elements), "little"
+    )
+
+
+def _take_apart(joined: int, size: int, count: int) -> list[int]:
+    raw = joined.to_bytes(size, "little")
+    slot = size // count
+    return [
+        int.from_bytes(raw[start : start + slot], "little") % PRIME
+        for start in range(0, size, slot)
+    ]
+
+
+def _evaluate(coefficients: list[int], x: int, slot_bytes: int, count: int) -> int:
+    value = coefficients[0]
+    for start in range(1, len(coefficients), _STEPS):
+        if start > 1:
+            value = _side_by_side(_take_apart(value, slot_bytes * count, count), slot_bytes)
+        for coefficient in coefficients[start : start + _STEPS]:
+            value = value * x + coefficient
+    return value
+
+
+@lru_cache(maxsize=256)
+def _weights_at_zero(holders: tuple[int, ...]) -> tuple[int, ...]:
+    """Lagrange weights: the secret is the weighted sum of the holders' shares."""
+    if len(set(holders)) != len(holders) or min(holders) < 1:
+        raise BadShare("the holders of shares are not distinct positive numbers")
+    # weight_j = prod_{m != j} m / (m - j) = (prod_m m) / (j * prod_{m != j} (m - j))
+    numerator = 1
+    for holder in holders:
+        numerator = numerator * holder % PRIME
+    denominators = []
+    for holder in holders:
+        product = holder
+        for other in holders:
+            if other != holder:
+                product *= other - holder
+        denominators.append(product % PRIME)
+    return tuple(numerator * inverse % PRIME for inverse in _inverses(denominators))
+
+
+def _inverses(elements: list[int]) -> list[int]:
+    """Inverses of all elements for the price of one (Montgomery's trick)."""
+    prefixes = [1]
+    for element in elements:
+        prefixes.append(prefixes[-1] * element % PRIME)
+    inverse = pow(prefixes[-1], -1, PRIME)
+    inverses = [0] * len(elements)
+    for index in range(len(elements) - 1, -1, -1):
+        inverses[index] = prefixes[index] * inverse % PRIME
+        inverse = inverse * elements[index] % PRIME
+    return inverses

@@ -1,0 +1,433 @@
+"""Writes the test vectors of secure aggregation; they are the same every time.
+
+    python tests/secagg/make_vectors.py
+
+primitives.json  each building block on its own
+run.json         a whole run: what every client draws, receives, answers and contributes
+bad.json         messages that the client of run.json must refuse, and with which error
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privirec.secagg import keys
+from privirec.secagg.graph import RingGraph, graph_seed
+from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.messages import (
+    Announce,
+    Deliver,
+    Neighbours,
+    Survivors,
+    decode,
+    encode,
+)
+from privirec.secagg.parameters import Statement, complete_parameters, sparse_parameters
+from privirec.secagg.prg import MaskGenerator
+from privirec.secagg.protocol import ClientPolicy, ServerSettings, protocol
+from privirec.secagg.randomness import InsecureSeededBytes
+from privirec.secagg.ring import Ring, VectorShape
+from privirec.secagg.shamir import split
+
+FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
+CLIENTS = 8
+IDS = [3, 10, 11, 12, 200, 201, 70000, 4_000_000_000]
+DROPPED = 201
+SHAPES = [VectorShape(11, 13, 300, signed=True), VectorShape(6, 4, 1)]
+VICTIM = 3
+"""The client that gets the bad messages."""
+
+
+class Recorded:
+    """A source of randomness that remembers what it gave."""
+
+    def __init__(self, seed: str) -> None:
+        self._source = InsecureSeededBytes(seed)
+        self.drawn: list[str] = []
+
+    def __call__(self, size: int) -> bytes:
+        self.drawn.append(self._source(size).hex())
+        return bytes.fromhex(self.drawn[-1])
+
+
+def primitives() -> dict[str, Any]:
+    source = InsecureSeededBytes("primitives")
+    private, other = source(32), source(32)
+    (agreed,) = keys.agree(private, [keys.public_key(other)])
+    run, digest = source(16), source(32)
+    identity_seed = source(32)
+    identity = Identity(identity_seed)
+    nonce, seed = source(12), source(32)
+    draws = Recorded("shamir")
+    secrets = [source(32), source(32)]
+    shares = split(secrets, 7, 4, draws)
+    packed = []
+    for width in (1, 3, 12, 16, 20, 33, 64):
+        entries = [int.from_bytes(source(8), "big") % (1 << width) for _ in range(9)]
+        ring = Ring(width)
+        packed.append(
+            {
+                "width": width,
+                "entries": [str(entry) for entry in entries],
+                "packed": ring.pack(np.array(entries, ring.dtype)).hex(),
+            }
+        )
+    masks = []
+    for width, offset in ((8, 0), (12, 0), (12, 5), (16, 1001), (32, 3), (64, 123_456_789)):
+        block = np.zeros(6, Ring(width).dtype)
+        MaskGenerator().add(block, offset, [seed])
+        words = [str(word) for word in block.tolist()]
+        masks.append({"width": width, "seed": seed.hex(), "offset": offset, "words": words})
+    sealing = keys.sealing_key(agreed, run, 5, 9)
+    context = keys.shares_context(digest, 5, 9)
+    signed = keys.advertised_bytes(digest, 5, keys.public_key(private), keys.public_key(other))
+    roster = {5: identity.public, 9: Identity(source(32)).public}
+    return {
+        "version": keys.VERSION,
+        "x25519": {
+            "private": private.hex(),
+            "public": keys.public_key(private).hex(),
+            "peer": keys.public_key(other).hex(),
+            "agreed": agreed.hex(),
+        },
+        "derivation": {
+            "agreed": agreed.hex(),
+            "run": run.hex(),
+            "pair": [5, 9],
+            "round": 2,
+            "mask_seed": keys.mask_seed(agreed, run, 2, 5, 9).hex(),
+            "sealing_key_5_to_9": sealing.hex(),
+            "sealing_key_9_to_5": keys.sealing_key(agreed, run, 9, 5).hex(),
+        },
+        "sealing": {
+            "key": sealing.hex(),
+            "nonce": nonce.hex(),
+            "announcement_digest": digest.hex(),
+            "sender": 5,
+            "receiver": 9,
+            "plain": seed.hex(),
+            "sealed": keys.seal(sealing, nonce, seed, context).hex(),
+        },
+        "signature": {
+            "identity_seed": identity_seed.hex(),
+            "public": identity.public.hex(),
+            "signed": signed.hex(),
+            "signature": identity.sign(signed).hex(),
+        },
+        "roster": {
+            "keys": {str(client): key.hex() for client, key in roster.items()},
+            "digest": Roster(roster).digest.hex(),
+        },
+        "packing": packed,
+        "masks": masks,
+        "sharing": {
+            "secrets": [secret.hex() for secret in secrets],
+            "threshold": 4,
+            "random": draws.drawn,
+            "shares": [share.hex() for share in shares],
+        },
+        "graphs": [
+            {
+                "announcement_digest": digest.hex(),
+                "participants": "ff0f",
+                "size": 12,
+                "degree": degree,
+                "seed": graph_seed(digest, b"\xff\x0f").hex(),
+                "neighbours": RingGraph(12, degree, graph_seed(digest, b"\xff\x0f"))
+                .all_neighbours()
+                .tolist(),
+            }
+            for degree in (4, 11)
+        ],
+        "parameters": [
+            {
+                **asdict(statement),
+                "sparse": list(asdict(sparse_parameters(statement)).values()),
+                "complete": list(asdict(complete_parameters(statement)).values()),
+            }
+            for statement in (
+                Statement.of(8, 0.1, 0.125),
+                Statement.of(100, 0.33, 0.05),
+                Statement.of(1000, 0.1, 0.1),
+                Statement.of(1000, 0.1, 0.1, rounds=7),
+                Statement.of(30_000, 0.2, 0.2, security_bits=64),
+            )
+        ],
+    }
+
+
+def values_of(client: int, number: int) -> list[int]:
+    shape = SHAPES[number - 1]
+    lowest = -shape.bound if shape.signed else 0
+    random = np.random.default_rng([client, number])
+    return random.integers(lowest, shape.bound, shape.length, endpoint=True).tolist()
+
+
+def good_run() -> dict[str, Any]:
+    identities = {client: Identity(InsecureSeededBytes(f"id {client}")(32)) for client in IDS}
+    roster = Roster({client: identity.public for client, identity in identities.items()})
+    scheme = protocol("secagg+")
+    statement = Statement.of(CLIENTS, 0.1, 0.125, rounds=len(SHAPES))
+    settings = ServerSettings(block_entries=8)
+    server = scheme.server(roster, statement, SHAPES, settings, InsecureSeededBytes("server"))
+    random = {client: Recorded(f"client {client}") for client in IDS}
+    sessions = {
+        client: scheme.client(client, identities[client], roster, ClientPolicy(), random[client])
+        for client in IDS
+    }
+    steps: dict[int, list[dict[str, Any]]] = {client: [] for client in IDS}
+
+    def exchange(outgoing: list[tuple[int, bytes]]) -> None:
+        for client, message in outgoing:
+            reply = sessions[client].receive(message)
+            steps[client].append(
+                {"receive": message.hex(), "reply": reply.hex() if reply else None}
+            )
+            if reply:
+                server.receive(client, reply)
+
+    exchange([(client, server.announcement) for client in IDS])
+    exchange(list(server.advance()))
+    exchange(list(server.advance()))
+    sums, survivors = [], []
+    for number, shape in enumerate(SHAPES, start=1):
+        for client in sorted(server.waiting_for() - {DROPPED}):
+            values = values_of(client, number)
+            masked = list(sessions[client].contribute(number, [np.array(values)]))
+            steps[client].append(
+                {
+                    "contribute": number,
+                    "values": values,
+                    "messages": [message.hex() for message in masked],
+                }
+            )
+            for message in masked:
+                server.receive(client, message)
+        exchange(list(server.advance()))
+        survivors.append(list(server.survivors))
+        total = server.open_sum()
+        sums.append(shape.ring.decode_signed(total) if shape.signed else total)
+    return {
+        "version": keys.VERSION,
+        "protocol": scheme.name,
+        "policy": asdict(ClientPolicy()),
+        "shapes": [asdict(shape) for shape in SHAPES],
+        "roster": {str(client): key.hex() for client, key in roster.items()},
+        "clients": [
+            {
+                "client": client,
+                "identity_seed": InsecureSeededBytes(f"id {client}")(32).hex(),
+                "random": random[client].drawn,
+                "steps": steps[client],
+            }
+            for client in IDS
+        ],
+        "survivors": survivors,
+        "sums": [total.tolist() for total in sums],
+    }
+
+
+def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
+    """Each is sent to the victim after so many of its good steps, instead of the next one."""
+    victim = next(one for one in run["clients"] if one["client"] == VICTIM)
+    raw = [bytes.fromhex(step["receive"]) if "receive" in step else b"" for step in victim["steps"]]
+    announce, neighbours, deliver = (decode(message) for message in raw[:3])
+    first, second = decode(raw[4]), decode(raw[6])
+    assert isinstance(announce, Announce)
+    assert isinstance(neighbours, Neighbours)
+    assert isinstance(deliver, Deliver)
+    assert isinstance(first, Survivors)
+    assert isinstance(second, Survivors)
+    cases: list[dict[str, Any]] = []
+
+    def case(name: str, error: str, after: int, message: bytes, **policy: object) -> None:
+        cases.append(
+            {
+                "name": name,
+                "error": error,
+                "after": after,
+                "message": message.hex(),
+                "policy": {**run["policy"], **policy},
+            }
+        )
+
+    identity = {
+        one["client"]: Identity(bytes.fromhex(one["identity_seed"])) for one in run["clients"]
+    }
+
+    def with_key(change: Callable[[Any], Any]) -> bytes:
+        changed = (change(neighbours.keys[0]), *neighbours.keys[1:])
+        return encode(replace(neighbours, keys=changed))
+
+    listed = {key.client for key in neighbours.keys}
+    (outsider,) = set(IDS) - listed - {VICTIM}
+    advertised = {
+        one["client"]: decode(bytes.fromhex(one["steps"][0]["reply"])) for one in run["clients"]
+    }
+    swapped = sorted(
+        [*neighbours.keys[1:], advertised[outsider]],  # type: ignore[list-item]
+        key=lambda key: key.client,
+    )
+    present = bytearray(neighbours.participants)
+
+    # Announce: the terms.
+    case("cohort below the policy", "CohortTooSmall", 0, raw[0], min_cohort=9)
+    few = replace(announce, statement=announce.statement.with_clients(2))
+    case("announced cohort of two", "CohortTooSmall", 0, encode(few))
+    narrow = replace(announce, shapes=(replace(SHAPES[0], bound=600), SHAPES[1]))
+    case("ring too narrow", "RingTooNarrow", 0, encode(narrow))
+    case("another protocol", "WrongProtocol", 0, encode(replace(announce, protocol=2)))
+    other_roster = replace(announce, roster=bytes(32))
+    case("another roster", "RosterMismatch", 0, encode(other_roster))
+    # Announce: bytes.
+    case("empty message", "TruncatedMessage", 0, b"")
+    case("truncated announcement", "TruncatedMessage", 0, raw[0][:-1])
+    case("bytes after the end", "OversizedMessage", 0, raw[0] + b"\0")
+    case("another version", "WrongVersion", 0, b"\2" + raw[0][1:])
+    case("unknown kind", "MalformedMessage", 0, b"\1\x63" + raw[0][2:])
+    case("neighbours before the announcement", "OutOfOrder", 0, raw[1])
+    # Neighbours.
+    case("announcement replayed", "ReplayedMessage", 1, raw[0])
+    case("another run", "WrongRun", 1, encode(replace(neighbours, run=bytes(16))))
+    case("message of another client", "WrongRun", 1, encode(replace(neighbours, client=10)))
+    case("shares before neighbours", "OutOfOrder", 1, raw[2])
+    case("truncated neighbours", "TruncatedMessage", 1, raw[1][:-40])
+    lower = replace(neighbours, threshold=neighbours.threshold - 1)
+    case("threshold too low", "WeakParameters", 1, encode(lower))
+    fewer = replace(neighbours, neighbours=4, keys=neighbours.keys[:4])
+    case("too few neighbours", "WeakParameters", 1, encode(fewer))
+    case("weaker than the policy", "WeakParameters", 1, raw[1], corrupt_share=0.3)
+    case("policy cannot be met", "ParametersInfeasible", 1, raw[1], corrupt_share=0.9)
+    missing = replace(neighbours, participants=bytes([present[0] & ~1]))
+    case("client missing from the graph", "NotInGraph", 1, encode(missing))
+    cohort_of_two = replace(neighbours, participants=b"\3")
+    case("too few take part", "CohortTooSmall", 1, encode(cohort_of_two))
+    wrong_map = replace(neighbours, participants=b"\xff\xff")
+    case("map of participants too long", "MalformedMessage", 1, encode(wrong_map))
+    irregular = replace(neighbours, keys=neighbours.keys[:-1])
+    case("graph not regular", "GraphNotRegular", 1, encode(irregular))
+    asymmetric = replace(neighbours, keys=tuple(swapped))
+    case("graph not symmetric", "GraphNotSymmetric", 1, encode(asymmetric))
+    case(
+        "sealing key replaced",
+        "BadSignature",
+        1,
+        with_key(lambda key: replace(key, sealing_key=keys.public_key(b"m" * 32))),
+    )
+    case(
+        "mask key replaced",
+        "BadSignature",
+        1,
+        with_key(lambda key: replace(key, mask_keys=key.mask_keys[:32] + bytes(32))),
+    )
+
+    def resigned(key: Any) -> Any:
+        signed = keys.advertised_bytes(
+            announcement_digest(raw[0]), key.client, key.sealing_key, key.mask_keys
+        )
+        return replace(key, signature=identity[VICTIM].sign(signed))
+
+    def small_order(key: Any) -> Any:
+        signed = keys.advertised_bytes(
+            announcement_digest(raw[0]), key.client, bytes(32), key.mask_keys
+        )
+        return replace(key, sealing_key=bytes(32), signature=identity[key.client].sign(signed))
+
+    case("signed by another identity", "BadSignature", 1, with_key(resigned))
+    case("key of small order", "BadKey", 1, with_key(small_order))
+    one_round = tuple(replace(key, mask_keys=key.mask_keys[:32]) for key in neighbours.keys)
+    case("keys for one round only", "BadKey", 1, encode(replace(neighbours, keys=one_round)))
+    # Deliver.
+    tampered = replace(deliver.shares[0], sealed=deliver.shares[0].sealed[:-1] + b"\0")
+    shares = (tampered, *deliver.shares[1:])
+    case("shares tampered with", "BadShare", 2, encode(replace(deliver, shares=shares)))
+    crossed = replace(deliver.shares[0], sealed=deliver.shares[1].sealed)
+    shares = (crossed, *deliver.shares[1:])
+    case("shares of another sender", "BadShare", 2, encode(replace(deliver, shares=shares)))
+    shares = tuple(
+        sorted(
+            [*deliver.shares[1:], replace(deliver.shares[0], sender=outsider)],
+            key=lambda share: share.sender,
+        )
+    )
+    case("shares of a stranger", "Stranger", 2, encode(replace(deliver, shares=shares)))
+    case(
+        "shares below the threshold",
+        "BelowThreshold",
+        2,
+        encode(replace(deliver, shares=deliver.shares[:1])),
+    )
+    case("survivors before any input", "OutOfOrder", 3, raw[4])
+    # Survivors, first round.
+    both = tuple(sorted({*first.dropped, first.survivors[0]}))
+    case("lists overlap", "ListsOverlap", 4, encode(replace(first, dropped=both)))
+    with_stranger = tuple(sorted({*first.survivors, outsider}))
+    case("unknown survivor", "Stranger", 4, encode(replace(first, survivors=with_stranger)))
+    with_stranger = tuple(sorted({*first.dropped, outsider}))
+    case("unknown drop-out", "Stranger", 4, encode(replace(first, dropped=with_stranger)))
+    case(
+        "a neighbour on neither list",
+        "IncompleteLists",
+        4,
+        encode(replace(first, survivors=first.survivors[1:])),
+    )
+    case("sum over two clients", "RosterMismatch", 4, encode(replace(first, cohort=2)))
+    case("more summed than take part", "RosterMismatch", 4, encode(replace(first, cohort=9)))
+    too_many = replace(
+        first,
+        cohort=6,
+        survivors=first.survivors[2:],
+        dropped=tuple(sorted({*first.dropped, *first.survivors[:2]})),
+    )
+    case("more dropped than allowed", "TooManyDropped", 4, encode(too_many))
+    everybody = tuple(sorted({*first.dropped, *first.survivors}))
+    alone = replace(first, survivors=everybody[:1], dropped=everybody[1:])
+    case("survivors below the threshold", "BelowThreshold", 4, encode(alone))
+    alone = replace(alone, cohort=2)
+    case("sum over too small a cohort", "CohortTooSmall", 4, encode(alone))
+    case("survivors of a later round", "OutOfOrder", 4, raw[6])
+    case("shares delivered again", "ReplayedMessage", 4, raw[2])
+    case("truncated survivors", "TruncatedMessage", 4, raw[4][:-2])
+    unsorted = raw[4][:38] + raw[4][42:46] + raw[4][38:42] + raw[4][46:]
+    case("survivors in another order", "MalformedMessage", 4, unsorted)
+    # After the first round was answered.
+    case("second unmask", "SecondUnmask", 5, raw[4])
+    other_set = replace(
+        first,
+        survivors=first.survivors[1:],
+        dropped=tuple(sorted({*first.dropped, first.survivors[0]})),
+    )
+    case("second set of survivors", "SecondSurvivorSet", 5, encode(other_set))
+    case("survivors before the second input", "OutOfOrder", 5, raw[6])
+    changed = replace(second, survivors=second.survivors[1:], dropped=second.survivors[:1])
+    case("cohort changed", "CohortChanged", 6, encode(changed))
+    case("cohort of another size", "CohortChanged", 6, encode(replace(second, cohort=8)))
+    case("first survivors again", "SecondUnmask", 6, raw[4])
+    return {"version": keys.VERSION, "client": VICTIM, "cases": cases}
+
+
+def announcement_digest(announcement: bytes) -> bytes:
+    return hashlib.sha256(announcement).digest()
+
+
+def build() -> dict[str, Any]:
+    """File name -> contents."""
+    run = good_run()
+    return {"primitives.json": primitives(), "run.json": run, "bad.json": bad_messages(run)}
+
+
+def text(contents: Any) -> str:
+    return json.dumps(contents, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for file, contents in build().items():
+        (FOLDER / file).write_text(text(contents))

@@ -1,0 +1,53 @@
+"""Malformed and damaged messages to every state of client and server."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privirec.secagg.messages import encode
+
+from . import fuzzing
+from .strategies import messages
+
+
+@st.composite
+def damaged(draw: st.DrawFn, originals: list[bytes]) -> bytes:
+    raw = bytearray(draw(st.sampled_from(originals)))
+    for _ in range(draw(st.integers(0, 3))):
+        kind = draw(st.integers(0, 2))
+        place = draw(st.integers(0, len(raw) - 1)) if raw else 0
+        if kind == 0 and raw:
+            raw[place] ^= 1 << draw(st.integers(0, 7))
+        elif kind == 1:
+            del raw[place : place + draw(st.integers(1, 40))]
+        else:
+            raw[place:place] = draw(st.binary(min_size=1, max_size=8))
+    return bytes(raw)
+
+
+@settings(max_examples=300)
+@given(st.integers(0, len(fuzzing.STORED) - 1), damaged(fuzzing.MESSAGES))
+def test_damaged_messages_to_a_client(stage: int, data: bytes) -> None:
+    fuzzing.tell_client(stage, data)
+
+
+@settings(max_examples=150)
+@given(st.integers(0, len(fuzzing.STORED) - 1), messages())
+def test_other_messages_to_a_client(stage: int, message: object) -> None:
+    fuzzing.tell_client(stage, encode(message))  # type: ignore[arg-type]
+
+
+SERVER_MESSAGES = [[raw for _, raw in fuzzing.server_at(stage)[1]] for stage in range(4)]
+
+
+@settings(max_examples=120)
+@given(st.integers(0, 3), st.integers(0, 5), st.data())
+def test_damaged_messages_to_a_server(stage: int, sender: int, data: st.DataObject) -> None:
+    everything = [raw for messages_of_stage in SERVER_MESSAGES for raw in messages_of_stage]
+    fuzzing.tell_server(stage, data.draw(damaged(everything)), sender)
+
+
+@given(st.binary(max_size=300))
+def test_anything_to_the_codec(data: bytes) -> None:
+    fuzzing.decode_anything(data)

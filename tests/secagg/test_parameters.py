@@ -1,0 +1,129 @@
+"""Degree and threshold from exact tail conditions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import hypergeom
+
+from privirec.secagg.errors import ParametersInfeasible
+from privirec.secagg.parameters import (
+    Parameters,
+    Statement,
+    complete_parameters,
+    is_connected,
+    is_correct,
+    is_secure,
+    private_threshold,
+    sparse_parameters,
+)
+
+SIZES = (100, 1_000, 10_000, 30_000, 50_000)
+TABLE = {
+    (0.05, 0.05): "22/6 34/18 38/21 40/21 40/22",
+    (0.1, 0.1): "32/11 52/28 60/32 62/33 64/34",
+    (0.2, 0.2): "54/21 112/58 134/70 142/74 144/75",
+    (0.33, 0.05): "52/34 86/64 102/75 106/78 108/79",
+}
+
+
+@pytest.mark.parametrize("shares", TABLE)
+def test_the_table_of_known_parameters(shares: tuple[float, float]) -> None:
+    derived = [sparse_parameters(Statement.of(size, *shares)) for size in SIZES]
+    assert " ".join(f"{p.neighbours}/{p.threshold}" for p in derived) == TABLE[shares]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(4, 3000),
+    st.integers(0, 300_000),
+    st.integers(0, 300_000),
+    st.integers(1, 40),
+)
+def test_the_conditions_hold_and_no_smaller_degree_satisfies_them(
+    clients: int, corrupt: int, dropped: int, rounds: int
+) -> None:
+    statement = Statement(clients, corrupt, dropped, rounds=rounds)
+    try:
+        chosen = sparse_parameters(statement)
+    except ParametersInfeasible:
+        return
+    degree, threshold = chosen.neighbours, chosen.threshold
+    others = clients - 1
+    corrupted = hypergeom(others, min(others, statement.corrupt), degree)
+    gone = hypergeom(others, min(others, statement.dropped), degree)
+    slack = 1 + 1e-6  # scipy's tails are floating point
+    assert clients * rounds * corrupted.sf(threshold - 1) <= 2.0**-40 * slack
+    assert clients * gone.sf(degree - threshold) <= 2.0**-30 * slack
+    assert is_secure(statement, chosen)
+    if threshold > 1 and degree < others:
+        assert not is_secure(statement, Parameters(degree, threshold - 1))
+    if 2 < degree < others:
+        smaller = degree - 2
+        lowest = private_threshold(statement, smaller)
+        assert (
+            not is_connected(statement, smaller)
+            or lowest > smaller
+            or not is_correct(statement, smaller, lowest)
+        )
+
+
+def test_rounds_add_their_logarithm_to_the_security_bits() -> None:
+    for rounds, bits in ((2, 41), (16, 44), (1024, 50)):
+        many = Statement.of(5_000, 0.1, 0.1, rounds=rounds)
+        harder = Statement.of(5_000, 0.1, 0.1, security_bits=bits)
+        assert sparse_parameters(many) == sparse_parameters(harder)
+
+
+def test_in_the_complete_graph_two_thirds_must_agree_with_a_third_corrupt() -> None:
+    assert complete_parameters(Statement.of(100, 0.33, 0.3)) == Parameters(99, 67)
+    assert complete_parameters(Statement.of(10, 0.3, 0.1)) == Parameters(9, 7)
+    # Where so many are not sure to be left, more than the corrupt ones must do.
+    assert complete_parameters(Statement.of(100, 0.33, 0.4)) == Parameters(99, 34)
+
+
+@given(st.integers(3, 200), st.integers(0, 400_000), st.integers(0, 200_000))
+def test_a_lying_server_cannot_collect_both_secrets_in_the_complete_graph(
+    clients: int, corrupt: int, dropped: int
+) -> None:
+    statement = Statement(clients, corrupt, dropped)
+    try:
+        chosen = complete_parameters(statement)
+    except ParametersInfeasible:
+        return
+    honest = chosen.neighbours - statement.corrupt
+    if chosen.threshold > private_threshold(statement, chosen.neighbours):
+        assert honest + 2 * statement.corrupt < 2 * chosen.threshold
+
+
+def test_a_broken_client_counts_as_a_whole() -> None:
+    assert Statement.of(10, 0.05, 0.05).corrupt == 1
+    assert Statement.of(10, 0.05, 0.05).dropped == 0
+    assert Statement.of(100, 0.29, 0.29).dropped == 29
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        (Statement.of(1, 0, 0), "hide"),
+        (Statement.of(100, 0.5, 0.5), "nobody to protect"),
+        (Statement.of(10, 0.5, 0.4), "5 corrupt and 4 dropped"),
+        (Statement.of(1000, 0.5, 0.499), "too few"),
+        (Statement(100, -1, 0), "negative"),
+        (Statement.of(100, 0.1, 0.1, rounds=0), "start at 1"),
+    ],
+)
+def test_infeasible_statements_are_refused_with_the_reason(
+    statement: Statement, reason: str
+) -> None:
+    for parameters in (sparse_parameters, complete_parameters):
+        with pytest.raises(ParametersInfeasible, match=reason):
+            parameters(statement)
+
+
+def test_weaker_graphs_of_somebody_else_are_not_secure() -> None:
+    statement = Statement.of(1_000, 0.1, 0.1)
+    assert is_secure(statement, Parameters(52, 28))
+    for degree, threshold in ((52, 27), (51, 28), (1000, 500), (52, 53), (0, 0), (10, 10)):
+        assert not is_secure(statement, Parameters(degree, threshold))

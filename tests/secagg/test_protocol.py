@@ -1,0 +1,472 @@
+"""Whole runs in one process: sums, drop-outs at every stage, streaming, thresholds."""
+
+from __future__ import annotations
+
+import io
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privirec.errors import UsageError
+from privirec.secagg import (
+    ClientPolicy,
+    Identity,
+    LocalFederation,
+    Phase,
+    Roster,
+    ServerSettings,
+    Statement,
+    VectorShape,
+    protocol,
+    protocol_names,
+)
+from privirec.secagg.errors import (
+    BadContribution,
+    BadSignature,
+    BelowThreshold,
+    BrokenUpload,
+    CohortChanged,
+    CohortTooSmall,
+    OutOfOrder,
+    ParametersInfeasible,
+    ProtocolError,
+    ReplayedMessage,
+    RingTooNarrow,
+    SecondInput,
+    SessionClosed,
+    Stranger,
+    TooManyDropped,
+    WeakParameters,
+    WrongRun,
+)
+from privirec.secagg.messages import Advertise, Unmask, decode, encode
+from privirec.secagg.randomness import InsecureSeededBytes
+
+LENGTH = 37
+SHAPE = VectorShape(LENGTH, 20, bound=500, signed=True)
+BOTH = pytest.mark.parametrize("name", ["secagg+", "secagg"])
+
+
+def vector(client: int) -> np.ndarray:
+    return np.random.default_rng(client).integers(-500, 500, LENGTH, endpoint=True)
+
+
+def plain_sum(clients: set[int]) -> list[int]:
+    return np.sum([vector(client) for client in clients], axis=0).tolist()
+
+
+def federation(name: str = "secagg+", clients: int = 12, rounds: int = 1, **options: object):
+    options = {"corrupt_share": 0.1, "dropped_share": 0.3, **options}
+    seeded = InsecureSeededBytes("test_protocol")
+    return LocalFederation(name, clients, [SHAPE] * rounds, random_bytes=seeded, **options)  # type: ignore[arg-type]
+
+
+def one_block(client: int) -> list[np.ndarray]:
+    return [vector(client)]
+
+
+def test_both_protocols_are_there_and_no_others() -> None:
+    assert protocol_names() == ("secagg+", "secagg")
+    with pytest.raises(UsageError, match="choose from"):
+        protocol("rot13")
+
+
+@BOTH
+def test_everybody_stays(name: str) -> None:
+    run = federation(name, rounds=3)
+    for _ in range(3):
+        opened = run.sum(one_block)
+        assert opened.survivors == tuple(range(12))
+        assert opened.values().tolist() == plain_sum(set(range(12)))
+    assert run.server.phase is Phase.DONE
+
+
+@BOTH
+@settings(max_examples=25)
+@given(st.data())
+def test_survivors_are_summed_whoever_drops_wherever(name: str, data: st.DataObject) -> None:
+    stages = st.sampled_from(["advertise", "share", "input", "unmask"])
+    lost = data.draw(st.dictionaries(st.integers(0, 11), stages, max_size=3))
+    gone = {
+        stage: {client for client, at in lost.items() if at == stage}
+        for stage in ("advertise", "share", "input", "unmask")
+    }
+    try:
+        run = federation(name, dropouts={key: gone[key] for key in ("advertise", "share")})
+        opened = run.sum(one_block, {key: gone[key] for key in ("input", "unmask")})
+    except TooManyDropped:
+        # The bound is 30 % of those who advertised.
+        assert len(gone["share"] | gone["input"]) > 0.3 * (12 - len(gone["advertise"]))
+        return
+    expected = set(range(12)) - gone["advertise"] - gone["share"] - gone["input"]
+    assert set(opened.survivors) == expected
+    assert opened.values().tolist() == plain_sum(expected)
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 12, 16, 31, 32, 33, 63, 64])
+def test_rings_of_all_sizes(width: int) -> None:
+    clients = 5
+    bound = max(1, (2**width - 1) // clients)
+    if width == 1:
+        with pytest.raises(RingTooNarrow):
+            LocalFederation("secagg", clients, [VectorShape(9, 1, 1)], corrupt_share=0.2)
+        return
+    width_needed = VectorShape(9, width, bound).narrowest(clients).width
+    shape = VectorShape(9, max(width, width_needed), bound)
+    values = [
+        np.random.default_rng(client).integers(0, bound, 9, dtype=np.uint64, endpoint=True)
+        for client in range(clients)
+    ]
+    run = LocalFederation("secagg", clients, [shape], corrupt_share=0.2)
+    opened = run.sum(lambda client: [values[client]])
+    assert opened.total.tolist() == [sum(int(v[j]) for v in values) for j in range(9)]
+
+
+def test_a_client_that_leaves_after_the_first_round_ends_the_run() -> None:
+    run = federation(rounds=2)
+    run.sum(one_block)
+    with pytest.raises(CohortChanged, match="the sums of two rounds would differ"):
+        run.sum(one_block, {"input": {3}})
+    assert run.server.phase is Phase.ABORTED
+    with pytest.raises(OutOfOrder):
+        run.server.open_sum()
+
+
+def test_those_who_dropped_in_the_first_round_are_not_missed_later() -> None:
+    run = federation(rounds=3)
+    expected = plain_sum(set(range(12)) - {2, 7})
+    assert run.sum(one_block, {"input": {2, 7}}).values().tolist() == expected
+    for _ in range(2):
+        assert run.sum(one_block).values().tolist() == expected
+
+
+def test_clients_insist_on_the_cohort_even_if_the_server_does_not() -> None:
+    run = federation(rounds=2, settings=ServerSettings(allow_cohort_change=True))
+    run.sum(one_block)
+    with pytest.raises(CohortChanged):
+        run.sum(one_block, {"input": {3}})
+
+
+def test_a_changing_cohort_has_to_be_allowed_by_both_sides() -> None:
+    run = federation(
+        rounds=3,
+        settings=ServerSettings(allow_cohort_change=True),
+        policy=ClientPolicy(allow_cohort_change=True),
+    )
+    for left in (set(range(12)), set(range(12)) - {3}, set(range(12)) - {3, 5}):
+        opened = run.sum(one_block, {"input": set(range(12)) - left})
+        assert opened.values().tolist() == plain_sum(left)
+
+
+@BOTH
+def test_too_many_drop_outs_open_nothing(name: str) -> None:
+    run = federation(name)
+    with pytest.raises(TooManyDropped, match="4 of 12 clients dropped, 3 may"):
+        run.sum(one_block, {"input": {0, 1, 2, 3}})
+    assert run.server.phase is Phase.ABORTED
+
+
+@BOTH
+def test_under_the_threshold_nothing_is_opened(name: str) -> None:
+    run = federation(name)
+    threshold = run.server.parameters.threshold  # type: ignore[attr-defined]
+    with pytest.raises(BelowThreshold, match="no sum is opened"):
+        run.sum(one_block, {"unmask": set(range(12 - threshold))})
+    assert run.server.phase is Phase.ABORTED
+
+
+def test_a_cohort_that_is_too_small_is_not_started() -> None:
+    with pytest.raises(CohortTooSmall):
+        federation(settings=ServerSettings(min_cohort=10), dropouts={"advertise": {0, 1, 2}})
+    with pytest.raises(CohortTooSmall):
+        federation(policy=ClientPolicy(min_cohort=13))
+
+
+def test_statements_that_cannot_work_are_refused_at_once() -> None:
+    with pytest.raises(ParametersInfeasible):
+        federation(corrupt_share=0.5, dropped_share=0.45)
+    with pytest.raises(RingTooNarrow):
+        LocalFederation("secagg+", 12, [VectorShape(5, 8, 100)])
+    with pytest.raises(UsageError, match="multiple of 8"):
+        federation(settings=ServerSettings(block_entries=12))
+    with pytest.raises(UsageError, match="stages"):
+        federation(dropouts={"lunch": {1}})
+
+
+def test_a_client_computes_the_parameters_itself() -> None:
+    """The server states 1 corrupt client in 100; these clients insist on 30."""
+    with pytest.raises(WeakParameters):
+        federation(clients=12, corrupt_share=0.01, policy=ClientPolicy(corrupt_share=0.3))
+
+
+@pytest.mark.parametrize("spool", [None, io.BytesIO])
+def test_long_vectors_travel_in_blocks_of_any_cut(
+    spool: Callable[[], io.BytesIO] | None,
+) -> None:
+    run = federation(settings=ServerSettings(block_entries=8, spool=spool))
+
+    def in_pieces(client: int) -> Iterator[np.ndarray]:
+        yield from np.array_split(vector(client), 1 + client)
+
+    assert run.sum(in_pieces).values().tolist() == plain_sum(set(range(12)))
+    # 37 entries of 20 bits in blocks of 8: five messages, exactly 93 bytes of entries.
+    assert run.traffic.up["masked"].tolist() == [93 + 5 * 34] * 12
+
+
+def begun_upload(
+    spool: Callable[[], io.BytesIO] | None,
+) -> tuple[LocalFederation, list[list[bytes]]]:
+    run = federation(settings=ServerSettings(block_entries=8, spool=spool))
+    uploads = [list(run.clients[client].contribute(1, one_block(client))) for client in range(12)]
+    return run, uploads
+
+
+def answer_all(run: LocalFederation, but: set[int]) -> None:
+    for client, message in run.server.advance():
+        assert client not in but
+        reply = run.clients[client].receive(message)
+        assert reply is not None
+        run.server.receive(client, reply)
+
+
+def test_a_client_may_drop_in_the_middle_of_its_upload() -> None:
+    run, uploads = begun_upload(io.BytesIO)
+    for step in range(5):  # all clients at once, block by block
+        for client in range(12):
+            if client != 4 or step < 3:
+                run.server.receive(client, uploads[client][step])
+    assert run.server.waiting_for() == {4}
+    answer_all(run, {4})
+    total = SHAPE.ring.decode_signed(run.server.open_sum())
+    assert total.tolist() == plain_sum(set(range(12)) - {4})
+
+
+def test_without_a_spool_a_broken_upload_ends_the_run() -> None:
+    run, uploads = begun_upload(None)
+    for client in range(12):
+        for message in uploads[client][: 3 if client == 4 else 5]:
+            run.server.receive(client, message)
+    with pytest.raises(BrokenUpload):
+        run.server.advance()
+    assert run.server.phase is Phase.ABORTED
+
+
+def test_blocks_out_of_turn_are_noise() -> None:
+    run, uploads = begun_upload(io.BytesIO)
+    with pytest.raises(OutOfOrder):
+        run.server.receive(0, uploads[0][1])
+    run.server.receive(0, uploads[0][0])
+    with pytest.raises(ReplayedMessage):
+        run.server.receive(0, uploads[0][0])
+    with pytest.raises(WrongRun):
+        run.server.receive(1, uploads[0][1])
+    with pytest.raises(ProtocolError):
+        run.server.receive(0, uploads[0][1][:-1])
+    for client in range(12):
+        for message in uploads[client][1 if client == 0 else 0 :]:
+            run.server.receive(client, message)
+    with pytest.raises(ReplayedMessage):
+        run.server.receive(0, uploads[0][4])
+    answer_all(run, set())
+    total = SHAPE.ring.decode_signed(run.server.open_sum())
+    assert total.tolist() == plain_sum(set(range(12)))
+
+
+def test_the_caller_may_supply_the_accumulator(tmp_path: Path) -> None:
+    def on_disk(number: int, shape: VectorShape) -> np.ndarray:
+        return np.memmap(
+            tmp_path / f"round-{number}", shape.ring.dtype, mode="w+", shape=(shape.length,)
+        )
+
+    run = federation(settings=ServerSettings(block_entries=8, accumulator=on_disk))
+    opened = run.sum(one_block)
+    assert isinstance(opened.total, np.memmap)
+    assert opened.values().tolist() == plain_sum(set(range(12)))
+    with pytest.raises(UsageError, match="accumulator"):
+        federation(settings=ServerSettings(accumulator=lambda *_: np.zeros(3, np.uint32)))
+
+
+def test_the_sum_can_be_read_block_by_block() -> None:
+    run, uploads = begun_upload(None)
+    for client in range(12):
+        for message in uploads[client]:
+            run.server.receive(client, message)
+    answer_all(run, set())
+    blocks = list(run.server.open_blocks())
+    assert [len(block) for block in blocks] == [8, 8, 8, 8, 5]
+    total = SHAPE.ring.decode_signed(np.concatenate(blocks))
+    assert total.tolist() == plain_sum(set(range(12)))
+
+
+def test_a_client_masks_long_vectors_in_bounded_memory() -> None:
+    length, block = 1 << 22, 1 << 14
+    shape = VectorShape(length, 12, bound=100)
+    run = LocalFederation(
+        "secagg", 4, [shape], corrupt_share=0.25, settings=ServerSettings(block_entries=block)
+    )
+    messages = run.clients[0].contribute(
+        1, (np.ones(block, np.int64) for _ in range(length // block))
+    )
+    next(messages)
+    tracemalloc.start()
+    for _ in messages:
+        pass
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20 * 8 * block  # some blocks, where the vector has 256 of them
+
+
+def test_masks_serve_once() -> None:
+    run = federation()
+    list(run.clients[0].contribute(1, one_block(0)))
+    with pytest.raises(SecondInput):
+        run.clients[0].contribute(1, one_block(0))
+    with pytest.raises(OutOfOrder):
+        run.clients[0].contribute(2, one_block(0))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.zeros(LENGTH - 1, int), np.zeros(LENGTH + 1, int), np.full(LENGTH, 501), np.ones(LENGTH)],
+)
+def test_wrong_contributions_never_leave(values: np.ndarray) -> None:
+    run = federation()
+    with pytest.raises(BadContribution):
+        list(run.clients[0].contribute(1, [values]))
+    with pytest.raises(SessionClosed):
+        run.clients[0].contribute(1, one_block(0))
+
+
+def test_the_callers_arrays_are_left_alone() -> None:
+    values = vector(0).astype(np.uint32).astype(SHAPE.ring.dtype) % 100
+    before = values.copy()
+    list(federation().clients[0].contribute(1, [values]))
+    assert np.array_equal(values, before)
+
+
+def test_secrets_of_a_round_are_wiped_once_it_is_answered() -> None:
+    run = federation(rounds=2)
+    state = run.clients[0]._state  # type: ignore[attr-defined]
+    assert state.sealing_private.reveal() == bytes(32)
+    assert set(state.opening_keys.reveal()) == {0}
+    assert bytes(32) not in (state.seeds.reveal(0, 32), state.mask_privates.reveal(0, 32))
+    run.sum(one_block)
+    half = len(state.held_shares) // 2
+    assert state.seeds.reveal(0, 32) == state.mask_privates.reveal(0, 32) == bytes(32)
+    assert state.held_shares.reveal(0, half) == bytes(half)
+    assert bytes(32) not in (state.seeds.reveal(32), state.mask_privates.reveal(32))
+    run.clients[0].close()
+    assert state.held_shares.reveal() == bytes(2 * half)
+    assert state.seeds.reveal() == bytes(64)
+
+
+def test_nothing_secret_shows_in_a_repr() -> None:
+    run = federation()
+    state = run.clients[0]._state  # type: ignore[attr-defined]
+    shown = repr(run.clients[0]) + repr(state) + repr(run.server)
+    assert "<redacted>" in shown
+    for secret in (state.seeds, state.mask_privates, state.held_shares):
+        assert repr(secret.reveal())[2:20] not in shown
+        assert secret.reveal().hex()[:20] not in shown
+
+
+def test_a_stored_client_goes_on_where_it_was() -> None:
+    seeded = InsecureSeededBytes("store")
+    identities = [Identity.generate(seeded) for _ in range(5)]
+    roster = Roster({number: one.public for number, one in enumerate(identities)})
+    scheme, policy = protocol("secagg+"), ClientPolicy(corrupt_share=0.2)
+    statement = Statement.of(5, 0.2, 0.2, rounds=2)
+    server = scheme.server(roster, statement, [SHAPE] * 2, ServerSettings(), seeded)
+    stored = {
+        number: scheme.client(number, identities[number], roster, policy, seeded).dump()
+        for number in range(5)
+    }
+
+    def load(number: int):
+        return scheme.load_client(stored[number], identities[number], roster, policy, seeded)
+
+    def exchange(outgoing: Iterator[tuple[int, bytes]]) -> None:
+        for number, message in outgoing:
+            client = load(number)
+            reply = client.receive(message)
+            stored[number] = client.dump()
+            if reply is not None:
+                server.receive(number, reply)
+
+    exchange(iter([(number, server.announcement) for number in range(5)]))
+    exchange(server.advance())
+    exchange(server.advance())
+    for number in (1, 2):
+        for one in range(5):
+            client = load(one)
+            for message in client.contribute(number, one_block(one)):
+                server.receive(one, message)
+            stored[one] = client.dump()
+            with pytest.raises(SecondInput):
+                load(one).contribute(number, one_block(one))
+        exchange(server.advance())
+        total = SHAPE.ring.decode_signed(server.open_sum())
+        assert total.tolist() == plain_sum(set(range(5)))
+
+
+def test_the_server_takes_only_signed_keys_of_the_roster() -> None:
+    seeded = InsecureSeededBytes("signed")
+    identities = [Identity.generate(seeded) for _ in range(4)]
+    roster = Roster({number: one.public for number, one in enumerate(identities)})
+    scheme, policy = protocol("secagg"), ClientPolicy()
+    server = scheme.server(roster, Statement.of(4, 0.2, 0.2), [SHAPE], ServerSettings(), seeded)
+    forged = scheme.client(1, identities[0], roster, policy, seeded)
+    with pytest.raises(BadSignature):
+        server.receive(1, forged.receive(server.announcement) or b"")
+    good = scheme.client(1, identities[1], roster, policy, seeded)
+    reply = good.receive(server.announcement) or b""
+    server.receive(1, reply)
+    with pytest.raises(ReplayedMessage):
+        server.receive(1, reply)
+    advertised = decode(reply)
+    assert isinstance(advertised, Advertise)
+    stranger = Advertise(
+        advertised.run, 9, advertised.sealing_key, advertised.mask_keys, advertised.signature
+    )
+    with pytest.raises(Stranger):
+        server.receive(9, encode(stranger))
+    assert server.waiting_for() == {0, 2, 3}
+
+
+def test_shares_that_do_not_give_the_advertised_key_are_noticed() -> None:
+    run = federation()
+    for client in range(1, 12):
+        for message in run.clients[client].contribute(1, one_block(client)):
+            run.server.receive(client, message)
+    for client, message in run.server.advance():
+        reply = decode(run.clients[client].receive(message) or b"")
+        assert isinstance(reply, Unmask)
+        wrong = tuple(share[:-1] + bytes([share[-1] ^ 1]) for share in reply.key_shares)
+        run.server.receive(client, encode(Unmask(reply.run, 1, client, reply.seed_shares, wrong)))
+    with pytest.raises(ProtocolError):
+        run.server.open_sum()
+    assert run.server.phase is Phase.ABORTED
+
+
+def test_bytes_are_counted_from_real_messages() -> None:
+    seen: dict[tuple[str, str], int] = {}
+
+    def observe(direction: str, client: int, message: bytes) -> None:
+        if client == 5:
+            kind = type(decode(message)).__name__.lower()
+            seen[direction, kind] = seen.get((direction, kind), 0) + len(message)
+
+    run = federation(rounds=2, observe=observe)
+    run.sum(one_block)
+    run.sum(one_block)
+    counted = {("up", kind): int(sizes[5]) for kind, sizes in run.traffic.up.items()}
+    counted |= {("down", kind): int(sizes[5]) for kind, sizes in run.traffic.down.items()}
+    assert counted == seen
+    assert run.traffic.up_per_client()[5] == sum(
+        size for (direction, _), size in seen.items() if direction == "up"
+    )

@@ -1,0 +1,98 @@
+"""Seeded runs over a bad network."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from privirec.secagg.simulator import CALM, Scenario, SimulationFailure, Weather, simulate
+
+
+def scenario(seed: int) -> Scenario:
+    """A different federation for every seed; one in four has a server that lies."""
+    return Scenario(
+        protocol=("secagg+", "secagg")[seed % 2],
+        clients=5 + seed % 8,
+        rounds=1 + seed % 3,
+        weather=Weather(dies=(0.0, 0.01, 0.03)[seed % 5 % 3], lies=0.05 if seed % 4 == 3 else 0.0),
+    )
+
+
+def test_in_calm_weather_every_run_finishes() -> None:
+    for name in ("secagg+", "secagg"):
+        outcome = simulate(0, Scenario(name, rounds=3, weather=CALM))
+        assert outcome.error is None
+        assert len(outcome.sums) == 3
+        assert outcome.survivors == [tuple(range(12))] * 3
+        assert not outcome.refusals
+
+
+def test_a_seed_replays() -> None:
+    one, other = simulate(7, scenario(7)), simulate(7, scenario(7))
+    assert one.transcript == other.transcript
+    assert repr(one.error) == repr(other.error)
+    assert one.transcript != simulate(15, scenario(7)).transcript
+
+
+def run_many(seeds: range) -> tuple[Counter[str], Counter[str], int]:
+    endings: Counter[str] = Counter()
+    refusals: Counter[str] = Counter()
+    lies = 0
+    for seed in seeds:
+        outcome = simulate(seed, scenario(seed))  # checks every promise
+        endings[type(outcome.error).__name__] += 1
+        refusals += outcome.refusals
+        lies += outcome.lies_told
+    return endings, refusals, lies
+
+
+def test_forty_runs() -> None:
+    endings, refusals, lies = run_many(range(40))
+    assert endings["NoneType"] >= 10
+    assert endings["CohortChanged"] >= 3
+    assert refusals["ReplayedMessage"] > 50
+    assert lies > 3
+
+
+@pytest.mark.heavy
+def test_a_thousand_runs() -> None:
+    endings, refusals, lies = run_many(range(1000, 2000))
+    assert sum(endings.values()) == 1000
+    assert endings["NoneType"] > 300
+    assert {"CohortChanged", "TooManyDropped"} <= endings.keys()
+    assert lies > 200
+    assert {"BadSignature", "WeakParameters", "ListsOverlap", "Stranger"} <= refusals.keys()
+
+
+def test_a_broken_promise_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A double count must be seen: make the server add a vector twice."""
+    from privirec.secagg.bell2020 import BellServer
+
+    honest = BellServer._add
+
+    def twice(self: BellServer, offset: int, block: object) -> None:
+        honest(self, offset, block)
+        if offset == 0 and not self._arrived:
+            honest(self, offset, block)
+
+    monkeypatch.setattr(BellServer, "_add", twice)
+    with pytest.raises(SimulationFailure, match=r"simulate\(3, Scenario"):
+        simulate(3, Scenario(weather=CALM))
+
+
+def test_a_believed_lie_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    from privirec.secagg import bell2020
+
+    monkeypatch.setattr(bell2020.BellClient, "_check_lists", lambda *_: None)
+    monkeypatch.setattr(bell2020.BellClient, "_check_survivors", lambda *_: None)
+    liar = Scenario(weather=Weather(late=0, lost=0, duplicated=0, dies=0, restarts=0, lies=0.05))
+    failures = 0
+    for seed in range(20):
+        try:
+            simulate(seed, liar)
+        except SimulationFailure as failure:
+            failures += "lie was believed" in str(failure)
+        except KeyError:
+            continue
+    assert failures > 0

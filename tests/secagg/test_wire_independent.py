@@ -1,0 +1,180 @@
+"""A second client, written from docs/secagg-wire.md alone: it must answer as the vectors say.
+
+Nothing of privirec is imported here, and nothing is fast.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+RUN = json.loads((Path(__file__).parent.parent / "vectors" / "secagg" / "run.json").read_text())
+LABEL = b"privirec-secagg-\x01"
+PRIME = 2**257 - 93
+ROUNDS = 2
+
+
+def u32(*numbers: int) -> bytes:
+    return struct.pack(f">{len(numbers)}I", *numbers)
+
+
+def derive(secret: bytes, purpose: bytes, run: bytes, number: int, pair: tuple[int, int]) -> bytes:
+    key = hmac.new(LABEL, secret, hashlib.sha256).digest()
+    info = purpose + run + u32(number, *pair)
+    return hmac.new(key, info + b"\x01", hashlib.sha256).digest()
+
+
+def key_stream(seed: bytes, size: int) -> bytes:
+    return Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor().update(bytes(size))
+
+
+class SecondClient:
+    """Reads the recorded messages with struct and answers them."""
+
+    def __init__(self, recorded: dict[str, Any]) -> None:
+        self.client = recorded["client"]
+        self.identity = Ed25519PrivateKey.from_private_bytes(
+            bytes.fromhex(recorded["identity_seed"])
+        )
+        self.draws = [bytes.fromhex(draw) for draw in recorded["random"]]
+        self.roster = {int(one): bytes.fromhex(key) for one, key in RUN["roster"].items()}
+
+    def header(self, kind: int, number: int = 0) -> bytes:
+        return bytes([1, kind]) + self.run + u32(number, self.client)
+
+    def agree(self, private: bytes, public: bytes) -> bytes:
+        key = X25519PrivateKey.from_private_bytes(private)
+        return key.exchange(X25519PublicKey.from_public_bytes(public))
+
+    def advertise(self, announcement: bytes) -> bytes:
+        self.run = announcement[2:18]
+        self.digest = hashlib.sha256(announcement).digest()
+        secrets = self.draws.pop(0)
+        parts = [secrets[start : start + 32] for start in range(0, len(secrets), 32)]
+        self.sealing, self.masks, self.seeds = parts[0], parts[1 : 1 + ROUNDS], parts[1 + ROUNDS :]
+        publics = [
+            X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+            for private in (self.sealing, *self.masks)
+        ]
+        keys = b"".join(publics)
+        signature = self.identity.sign(LABEL + b"advertise" + self.digest + u32(self.client) + keys)
+        return self.header(2) + struct.pack(">H", ROUNDS) + keys + signature
+
+    def share(self, message: bytes) -> bytes:
+        k, t, map_bytes, entries, rounds = struct.unpack(">IIIIH", message[26:44])
+        bitmap = message[44 : 44 + map_bytes]
+        ids = sorted(self.roster)
+        present = [one for p, one in enumerate(ids) if bitmap[p // 8] >> p % 8 & 1]
+        seed = hashlib.sha256(LABEL + b"graph" + self.digest + bitmap).digest()
+        words = struct.unpack(f"<{len(present)}Q", key_stream(seed, 8 * len(present)))
+        ring = sorted(range(len(present)), key=lambda place: (words[place], place))
+        seat = ring.index(present.index(self.client))
+        steps = [step for half in range(1, k // 2 + 1) for step in (half, -half)]
+        neighbours = sorted(present[ring[(seat + step) % len(ring)]] for step in steps)
+        size = 4 + 32 * (1 + rounds) + 64
+        self.peer_masks = {}
+        sealing = {}
+        for index in range(entries):
+            entry = message[44 + map_bytes + size * index :][:size]
+            (peer,) = struct.unpack(">I", entry[:4])
+            Ed25519PublicKey.from_public_bytes(self.roster[peer]).verify(
+                entry[-64:], LABEL + b"advertise" + self.digest + entry[:-64]
+            )
+            sealing[peer] = entry[4:36]
+            self.peer_masks[peer] = [
+                entry[start : start + 32] for start in range(36, size - 64, 32)
+            ]
+        assert sorted(sealing) == neighbours
+
+        secrets = [s for pair in zip(self.seeds, self.masks, strict=True) for s in pair]
+        coefficients = [[int.from_bytes(secret, "big")] for secret in secrets]
+        for _ in range(t - 1):
+            draw = self.draws.pop(0)
+            for index, polynomial in enumerate(coefficients):
+                number = int.from_bytes(draw[33 * index : 33 * index + 33], "big")
+                polynomial.append(number % 2**257)
+        nonce = self.draws.pop(0)
+        sealed = b""
+        self.opening = {}
+        for place, peer in enumerate(neighbours, start=1):
+            plain = b"".join(
+                (sum(c * place**power for power, c in enumerate(polynomial)) % PRIME).to_bytes(
+                    33, "big"
+                )
+                for polynomial in coefficients
+            )
+            agreed = self.agree(self.sealing, sealing[peer])
+            key = derive(agreed, b"seal", self.run, 0, (self.client, peer))
+            context = LABEL + b"shares" + self.digest + u32(self.client, peer)
+            sealed += AESGCM(key).encrypt(nonce, plain, context)
+            self.opening[peer] = derive(agreed, b"seal", self.run, 0, (peer, self.client))
+        return self.header(4) + u32(k, len(plain) + 16) + nonce + sealed
+
+    def store(self, message: bytes) -> None:
+        count, size = struct.unpack(">II", message[26:34])
+        self.held = {}
+        for index in range(count):
+            entry = message[34 + index * (16 + size) :][: 16 + size]
+            (peer,) = struct.unpack(">I", entry[:4])
+            context = LABEL + b"shares" + self.digest + u32(peer, self.client)
+            self.held[peer] = AESGCM(self.opening[peer]).decrypt(entry[4:16], entry[16:], context)
+        self.active = sorted(self.held)
+
+    def contribute(self, number: int, values: list[int]) -> list[bytes]:
+        width = RUN["shapes"][number - 1]["width"]
+        word = 1 if width <= 8 else 2
+        masks = [(1, self.seeds[number - 1])]
+        for peer in self.active:
+            agreed = self.agree(self.masks[number - 1], self.peer_masks[peer][number - 1])
+            pair = (min(self.client, peer), max(self.client, peer))
+            sign = 1 if self.client < peer else -1
+            masks.append((sign, derive(agreed, b"mask", self.run, number, pair)))
+        masked = list(values)
+        for sign, seed in masks:
+            stream = key_stream(seed, word * len(values))
+            for index in range(len(values)):
+                entry = int.from_bytes(stream[word * index : word * (index + 1)], "little")
+                masked[index] = (masked[index] + sign * entry) % 2**width
+        messages = []
+        for offset in range(0, len(masked), 8):
+            block = masked[offset : offset + 8]
+            bits = sum(entry << width * index for index, entry in enumerate(block))
+            packed = bits.to_bytes((len(block) * width + 7) // 8, "little")
+            messages.append(self.header(6, number) + struct.pack(">Q", offset) + packed)
+        return messages
+
+    def unmask(self, message: bytes) -> bytes:
+        (number,) = struct.unpack(">I", message[18:22])
+        _, alive, lost = struct.unpack(">III", message[26:38])
+        ids = struct.unpack(f">{alive + lost}I", message[38:])
+        start = 66 * (number - 1)
+        shares = [self.held[peer][start : start + 33] for peer in ids[:alive]]
+        shares += [self.held[peer][start + 33 : start + 66] for peer in ids[alive:]]
+        self.active = list(ids[:alive])
+        return self.header(8, number) + u32(alive, lost) + b"".join(shares)
+
+
+@pytest.mark.parametrize("recorded", RUN["clients"], ids=lambda one: str(one["client"]))
+def test_a_client_written_from_the_document_answers_as_recorded(recorded: dict[str, Any]) -> None:
+    client = SecondClient(recorded)
+    for step in recorded["steps"]:
+        if "contribute" in step:
+            masked = client.contribute(step["contribute"], step["values"])
+            assert [message.hex() for message in masked] == step["messages"]
+            continue
+        message = bytes.fromhex(step["receive"])
+        answer = {1: client.advertise, 3: client.share, 5: client.store, 7: client.unmask}[
+            message[1]
+        ]
+        reply = answer(message)
+        assert (reply.hex() if reply else None) == step["reply"]
