@@ -12,6 +12,7 @@ from privirec.data import load_dataset
 from privirec.experiments.run import GIVES_AWAY, Method, Plan, Preset, RuntimeName, run
 from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
+from privirec.runtime.secure import Aggregator, Assumptions
 
 ModelName = Literal["gf-cf", "turbo-cf", "bspm-lm", "bspm-em"]
 
@@ -72,6 +73,20 @@ def command(
     clients: Annotated[
         int | None, typer.Option(min=1, help="in-process: so many silos instead.")
     ] = None,
+    aggregator: Annotated[
+        Aggregator,
+        typer.Option(
+            help="in-process: secagg+ (Bell et al. 2020), secagg (Bonawitz et al. 2017), or none."
+        ),
+    ] = "none",
+    drop_share: Annotated[
+        float,
+        typer.Option(min=0, max=0.5, help="Share of clients that drop out before the first sum."),
+    ] = 0.0,
+    corrupt_share: Annotated[
+        float,
+        typer.Option(min=0, max=0.5, help="Share of clients that may work for the server."),
+    ] = 0.05,
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
@@ -103,6 +118,9 @@ def command(
         rounds=rounds,
         runtime=runtime,
         clients=clients,
+        aggregator=aggregator,
+        drop_share=drop_share,
+        assumptions=Assumptions(corrupt_share, max(0.05, drop_share)),
         seed=seed,
         threads=threads,
         federated={key: value for key, value in choices.items() if value is not None},

@@ -10,7 +10,8 @@ import numpy as np
 from privirec import threads as threading
 from privirec.data.interactions import Dataset
 from privirec.federated.programs import FederatedSettings, item_item_sum
-from privirec.privacy.attacks.peeling import from_normalized, grade
+from privirec.privacy.attacks.grading import grade
+from privirec.privacy.attacks.peeling import from_normalized
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import execute_steps
 from privirec.runtime.ledger import Ledger

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 from pydantic import ValidationError
 
 from privirec import threads as threading
-from privirec.data.interactions import Dataset
+from privirec.data.interactions import Dataset, Interactions
 from privirec.errors import UsageError
 from privirec.evaluation import Metrics, evaluate
 from privirec.federated.programs import FederatedSettings, paper, program
@@ -19,6 +19,8 @@ from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime, execute
 from privirec.runtime.in_process import InProcess, clients_of
 from privirec.runtime.ledger import Ledger
+from privirec.runtime.plan import planned_sums
+from privirec.runtime.secure import Aggregator, Assumptions, DropOuts, SecureInProcess
 from privirec.runtime.simulation import Simulation
 from privirec.version import __version__
 
@@ -50,6 +52,10 @@ class Plan:
     rounds: int | None = None
     runtime: RuntimeName = "simulation"
     clients: int | None = None
+    aggregator: Aggregator = "none"
+    drop_share: float = 0.0
+    """Share of the clients that drop out before the first sum (secure aggregation only)."""
+    assumptions: Assumptions | None = None
     seed: int = 0
     threads: int | None = None
     federated: dict[str, Any] = field(default_factory=dict)
@@ -106,6 +112,28 @@ class Result:
         }
 
 
+def _runtime(
+    plan: Plan, settings: FederatedSettings, train: Interactions, simulation: Simulation
+) -> Runtime:
+    secure = plan.aggregator != "none"
+    if plan.runtime == "simulation":
+        if secure or plan.drop_share or plan.clients:
+            raise UsageError("clients, drop-outs and secure aggregation need --runtime in-process")
+        return simulation
+    clients = clients_of(train, plan.clients)
+    if plan.aggregator == "none":
+        if plan.drop_share:
+            raise UsageError("drop-outs need secure aggregation: --aggregator secagg+")
+        return InProcess(clients)
+    return SecureInProcess(
+        clients,
+        planned_sums(settings, train.n_users, train.n_items),
+        plan.aggregator,
+        assumptions=plan.assumptions,
+        dropouts=DropOuts.of_share(plan.drop_share, len(clients), plan.seed),
+    )
+
+
 def run(dataset: Dataset, plan: Plan, phases: Phases = QUIET) -> Result:
     """Fit and evaluate."""
     with threading.limit(plan.threads) as threads:
@@ -125,9 +153,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         settings = plan.settings(recommender)
         steps = program(settings, train.n_users, train.n_items)
         simulation = Simulation(train)
-        runtime: Runtime = simulation
-        if plan.runtime == "in-process":
-            runtime = InProcess(clients_of(train, plan.clients))
+        runtime = _runtime(plan, settings, train, simulation)
         components, ledger = execute(
             steps, runtime, lambda name: phases(f"{plan.method}: sum of {name}")(0, 1)
         )
@@ -143,7 +169,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         "method": plan.method,
         "preset": plan.preset,
         "runtime": plan.runtime if ledger else "none",
-        "aggregator": "none",
+        "aggregator": plan.aggregator,
         "rank": settings.rank if settings else recommender.config.low_pass_rank,
         "rounds": settings.rounds if settings and settings.rank else None,
         "multiplications": settings.multiplications if settings and settings.rank else None,

@@ -85,6 +85,10 @@ class Contribution(Protocol):
         """A client's vector, in consecutive pieces of at most BLOCK_ENTRIES."""
         ...
 
+    def block_lengths(self) -> Iterator[int]:
+        """How long each of these pieces is."""
+        ...
+
     def total(self, histories: Histories) -> Any:
         """The sum over all users at once."""
         ...
@@ -115,7 +119,15 @@ class ItemDegrees:
         return 0
 
     def blocks(self, histories: Histories) -> Iterator[Integers]:
-        yield from _pieces(self.total(histories))
+        counts = self.total(histories)
+        start = 0
+        for length in self.block_lengths():
+            yield counts[start : start + length]
+            start += length
+
+    def block_lengths(self) -> Iterator[int]:
+        for start in range(0, self.n_items, BLOCK_ENTRIES):
+            yield min(BLOCK_ENTRIES, self.n_items - start)
 
     def total(self, histories: Histories) -> Integers:
         counts = np.bincount(histories.matrix.indices, minlength=self.n_items)
@@ -168,8 +180,8 @@ class ItemItem:
     def blocks(self, histories: Histories) -> Iterator[Integers]:
         weights = self.weights(histories.degrees)
         matrix, by_item = histories.matrix, histories.by_item
-        for first, last in self._row_ranges():
-            block = np.zeros(_triangle_entries(self.n_items, first, last), np.int64)
+        for (first, last), length in zip(self._row_ranges(), self.block_lengths(), strict=True):
+            block = np.zeros(length, np.int64)
             kernels.add_triangle_rows(
                 first,
                 last,
@@ -212,6 +224,10 @@ class ItemItem:
         lower = sp.coo_array((value[off], (column[off], row[off])), shape=shape).tocsr()
         return _canonical(sp.csr_array(upper + lower))
 
+    def block_lengths(self) -> Iterator[int]:
+        for first, last in self._row_ranges():
+            yield (last - first) * (2 * self.n_items - first - last + 1) // 2
+
     def _row_ranges(self) -> Iterator[tuple[int, int]]:
         first = 0
         while first < self.n_items:
@@ -243,12 +259,19 @@ class _Outer:
     def blocks(self, histories: Histories) -> Iterator[Integers]:
         sent = self.rows_per_user(histories)
         by_item = histories.by_item
-        step = max(1, BLOCK_ENTRIES // self.columns)
-        for first in range(0, self.n_items, step):
-            part = by_item[first : first + step]
+        first = 0
+        for length in self.block_lengths():
+            part = by_item[first : first + length // self.columns]
+            first += part.shape[0]
             out = np.empty((part.shape[0], self.columns), np.int64)
             kernels.sum_rows(part.indptr, part.indices, sent, out)
             yield out.reshape(-1)
+
+    def block_lengths(self) -> Iterator[int]:
+        """Whole rows."""
+        step = max(1, BLOCK_ENTRIES // self.columns)
+        for first in range(0, self.n_items, step):
+            yield min(step, self.n_items - first) * self.columns
 
     def total(self, histories: Histories) -> Integers:
         """(items, columns), a few columns at a time so that a block stays in the cache."""
@@ -445,15 +468,6 @@ def _powers(degrees: Integers, exponent: float) -> NDArray[np.float64]:
     known, where = np.unique(degrees, return_inverse=True)
     powers = [float(context.power(d, Decimal(exponent))) if d else 0.0 for d in known.tolist()]
     return np.array(powers)[where]
-
-
-def _pieces(vector: Integers) -> Iterator[Integers]:
-    for start in range(0, len(vector), BLOCK_ENTRIES):
-        yield vector[start : start + BLOCK_ENTRIES]
-
-
-def _triangle_entries(n: int, first: int, last: int) -> int:
-    return (last - first) * n - (last * (last - 1) - first * (first - 1)) // 2
 
 
 def _canonical(matrix: sp.csr_array) -> sp.csr_array:

@@ -41,9 +41,10 @@ class InProcess:
 
     def _summed_blocks(self, ask: Contribution) -> Iterator[NDArray[np.int64]]:
         """Block by block over all clients, so that nobody's whole vector is ever held."""
+        encoding = ask.encoding
         streams = [client.answer(ask) for client in self._clients]
         for blocks in zip(*streams, strict=True):
-            total = blocks[0].copy()
+            total = encoding.to_ring(blocks[0])
             for block in blocks[1:]:
-                total += block
-            yield ask.encoding.from_ring(total)
+                total += encoding.to_ring(block)
+            yield encoding.from_ring(total)

@@ -5,12 +5,49 @@ The same entries in the same order as the ledger of the run itself; a test holds
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from privirec.federated.contributions import ItemDegrees
 from privirec.federated.programs import FederatedSettings
 from privirec.runtime.ledger import Entry, Ledger
 
 BROADCAST_ENTRY = 4
 """Bytes of an entry of a broadcast matrix, and of a released filter."""
+
+
+@dataclass(frozen=True)
+class PlannedSum:
+    """The shape of one secure sum: all that has to be agreed before the run."""
+
+    name: str
+    length: int
+    ring_bits: int
+    signed: bool
+    broadcast_bytes: int
+
+    def as_entry(self) -> Entry:
+        n_bytes = -(-self.length * self.ring_bits // 8)
+        return Entry(
+            self.name, self.length, self.ring_bits, 0, n_bytes, self.broadcast_bytes, "server"
+        )
+
+
+def planned_sums(settings: FederatedSettings, n_users: int, n_items: int) -> list[PlannedSum]:
+    """The sums of a run, in order."""
+    degree_bits = ItemDegrees(n_items, n_users).encoding.width
+    sums = [PlannedSum("item-degrees", n_items, degree_bits, False, 0)]
+    bits = settings.ring_bits
+    if settings.method == "privirec":
+        sums.append(PlannedSum("item-item", n_items * (n_items + 1) // 2, bits, False, 8))
+        if not settings.rank or settings.low_pass_from == "server":
+            return sums
+    entries = n_items * settings.rank
+    first = PlannedSum("seeded-step", entries, bits, True, 32)
+    if settings.start == "users":
+        rows = n_users * settings.rank * BROADCAST_ENTRY
+        first = PlannedSum("user-start", entries, bits, True, rows)
+    step = PlannedSum("power-step", entries, bits, True, entries * BROADCAST_ENTRY)
+    return [*sums, first, *[step] * (settings.rounds - 1)]
 
 
 def plan(
@@ -21,41 +58,17 @@ def plan(
 ) -> Ledger:
     """The ledger of a run. `item_item_entries`: stored non-zeros of P~, where they are known;
     otherwise the released matrix counts as its dense triangle."""
-    ledger = Ledger()
-    ledger.add_sum(ItemDegrees(n_items, n_users))
-    ledger.entries.append(_down("item-degrees", 4 * n_items))
-    low_rank = n_items * settings.rank * BROADCAST_ENTRY
-    if settings.method == "privirec":
-        entries = n_items * (n_items + 1) // 2
-        ledger.entries.append(_sum("item-item", entries, settings.ring_bits, 8))
-        filters = entries * BROADCAST_ENTRY
-        if item_item_entries is not None:
-            # Values and column numbers, and where each row starts.
-            filters = 8 * item_item_entries + 4 * (n_items + 1)
-        ledger.entries.extend(_power(settings, n_users, n_items))
-        ledger.entries.append(_down("filters", filters + low_rank))
+    sums = [planned.as_entry() for planned in planned_sums(settings, n_users, n_items)]
+    filters = n_items * settings.rank * BROADCAST_ENTRY
+    if settings.method == "privirec-k":
+        filters += BROADCAST_ENTRY * settings.rank
+    elif item_item_entries is None:
+        filters += n_items * (n_items + 1) // 2 * BROADCAST_ENTRY
     else:
-        ledger.entries.extend(_power(settings, n_users, n_items))
-        ledger.entries.append(_down("filters", low_rank + BROADCAST_ENTRY * settings.rank))
-    return ledger
-
-
-def _power(settings: FederatedSettings, n_users: int, n_items: int) -> list[Entry]:
-    if not settings.rank or (settings.method == "privirec" and settings.low_pass_from == "server"):
-        return []
-    entries = n_items * settings.rank
-    first = ("seeded-step", 32)
-    if settings.start == "users":
-        first = ("user-start", n_users * settings.rank * BROADCAST_ENTRY)
-    step = ("power-step", entries * BROADCAST_ENTRY)
-    return [
-        _sum(name, entries, settings.ring_bits, down)
-        for name, down in [first, *[step] * (settings.rounds - 1)]
-    ]
-
-
-def _sum(name: str, entries: int, ring_bits: int, down: int) -> Entry:
-    return Entry(name, entries, ring_bits, 0, -(-entries * ring_bits // 8), down, "server")
+        # Values and column numbers, and where each row starts.
+        filters += 8 * item_item_entries + 4 * (n_items + 1)
+    degrees = _down("item-degrees", 4 * n_items)
+    return Ledger([sums[0], degrees, *sums[1:], _down("filters", filters)])
 
 
 def _down(name: str, n_bytes: int) -> Entry:

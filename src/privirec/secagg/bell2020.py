@@ -286,7 +286,9 @@ class BellClient(ClientSession):
             raise NotInGraph(f"client {self.client} is not in the roster")
         self._check_cohort(terms.clients, message.min_cohort)
         for shape in message.shapes:
-            if not shape.ring.fits(terms.clients, shape.bound, shape.signed):
+            if shape.bounds_sum and not self._policy.proven_sums:
+                raise RingTooNarrow("a bound on the sum that this client has no proof of")
+            if not shape.holds(terms.clients):
                 raise RingTooNarrow(
                     f"{terms.clients} entries of magnitude {shape.bound} can overflow "
                     f"{shape.width} bits"
@@ -964,7 +966,7 @@ def check_settings(
     if not 0 < entries <= MAX_BLOCK_ENTRIES or entries % BLOCK_ALIGNMENT:
         raise UsageError(f"blocks have a multiple of {BLOCK_ALIGNMENT} entries, not {entries}")
     for shape in shapes:
-        if not shape.ring.fits(len(roster), shape.bound, shape.signed):
+        if not shape.holds(len(roster)):
             raise RingTooNarrow(
                 f"{len(roster)} entries of magnitude {shape.bound} can overflow {shape.width} bits"
             )

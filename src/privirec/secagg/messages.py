@@ -334,7 +334,9 @@ def _encode_announce(message: Announce) -> bytes:
             ),
             message.roster,
             *(
-                _SHAPE.pack(shape.length, shape.width, shape.signed, shape.bound)
+                _SHAPE.pack(
+                    shape.length, shape.width, shape.signed | shape.bounds_sum << 1, shape.bound
+                )
                 for shape in message.shapes
             ),
         )
@@ -362,11 +364,11 @@ def _decode_announce(reader: _Reader, run: bytes) -> Announce:
     reader.expect(rounds * _SHAPE.size)
     shapes = []
     for _ in range(rounds):
-        length, width, signed, bound = reader.unpack(_SHAPE)
-        if signed > 1:
-            raise MalformedMessage(f"sign flag {signed}")
+        length, width, flags, bound = reader.unpack(_SHAPE)
+        if flags > 3:
+            raise MalformedMessage(f"flags {flags} of a round")
         try:
-            shapes.append(VectorShape(length, width, bound, bool(signed)))
+            shapes.append(VectorShape(length, width, bound, bool(flags & 1), bool(flags & 2)))
         except ValueError as error:
             raise MalformedMessage(str(error)) from None
     statement = Statement(clients, corrupt, dropped, security, correctness, rounds)

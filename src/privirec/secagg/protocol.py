@@ -56,6 +56,8 @@ class ClientPolicy:
     dropped_share: float = 0.0
     """Least share of dropped clients under which the graph must stay connected."""
     security_bits: int = 40
+    proven_sums: bool = False
+    """Accept rounds whose bound is one on the sum: only where the application has a proof of it."""
     allow_cohort_change: bool = False
     """Answer rounds whose survivors differ from the first round's. Their difference is then the
     sum over the clients that left: only for sums that reveal nothing when subtracted."""

@@ -112,6 +112,8 @@ class VectorShape:
     width: int
     bound: int
     signed: bool = False
+    bounds_sum: bool = False
+    """The application proves that the sum, too, stays within `bound`, whoever takes part."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.length < 1 << 48:
@@ -123,6 +125,10 @@ class VectorShape:
     @property
     def ring(self) -> Ring:
         return Ring(self.width)
+
+    def holds(self, summands: int) -> bool:
+        """Whether no sum over so many clients can wrap round."""
+        return self.ring.fits(1 if self.bounds_sum else summands, self.bound, self.signed)
 
     def narrowest(self, summands: int) -> VectorShape:
         """The same vector in the narrowest ring that holds a sum of so many."""
