@@ -37,7 +37,7 @@ MOST_USERS_LEFT = 6
 _ROWS_BETWEEN_REPORTS = 50
 _CLOSE_TO_INTEGER = 0.25  # double precision stays far below, any other scale does not
 # A row with more (partial) sets of weights, or a value with more ways to write it, is ambiguous.
-_MAX_WEIGHT_SETS = 1024
+_MAX_WEIGHT_SETS = 256
 _MAX_OPTIONS = 8
 
 
