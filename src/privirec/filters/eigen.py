@@ -21,8 +21,12 @@ Matrix = NDArray[np.floating]
 Progress = Callable[[int, int], None]
 
 # A column whose part outside the span of those before it is this small (relative to the column
-# norms) carries rounding noise only; it is replaced by zero instead of being blown up to norm one.
+# norms so far) carries rounding noise only; it is replaced by zero instead of being blown up to
+# norm one.
 DEPENDENT = 1e-9
+
+# The same for a column of norm one that was multiplied with P~ in single precision.
+SINGLE_NOISE = 1e-6
 
 
 def orthonormalize(block: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -36,8 +40,7 @@ def orthonormalize(block: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float
     try:
         q, first = _cholesky_qr(y)
         # One pass leaves an orthogonality error of about the square of the condition number.
-        diagonal = np.diagonal(first)
-        if diagonal.size and diagonal.min() < 1e-4 * diagonal.max():
+        if _reciprocal_condition(first) < 1e-4:
             q, second = _cholesky_qr(q)
             first = np.asarray(second @ first, np.float64)
         if np.isfinite(q).all():
@@ -53,16 +56,25 @@ def _cholesky_qr(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     upper = np.asarray(np.linalg.cholesky(gram).T, np.float64)
     if diagonal.size and (np.diagonal(upper) <= 1e-6 * diagonal.max()).any():
         raise np.linalg.LinAlgError("columns too close to dependent for a Cholesky factor")
+    if _reciprocal_condition(upper) < 1e-8:
+        raise np.linalg.LinAlgError("beyond what a second pass repairs")
     q = sl.solve_triangular(upper, y.T, trans="T", lower=False, check_finite=False).T
     return q, upper
 
 
-def _gram_schmidt(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The slow, sure way, for blocks with dependent columns."""
+def _reciprocal_condition(upper: NDArray[np.float64]) -> float:
+    """A cheap estimate, which unlike the diagonal sees columns that are dependent together."""
+    return float(sl.lapack.dtrcon(upper)[0]) if upper.size else 1.0
+
+
+def _gram_schmidt(
+    y: NDArray[np.float64], least: float = 0.0
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The slow, sure way, for blocks with dependent columns (parts up to `least` count as none)."""
     n, k = y.shape
     q = np.zeros((n, k))
     upper = np.zeros((k, k))
-    scale = np.sqrt((y * y).sum(axis=0).max(initial=0.0))
+    scales = np.maximum.accumulate(np.sqrt((y * y).sum(axis=0)))
     for j in range(k):
         column = y[:, j].copy()
         for _ in range(2):
@@ -70,7 +82,7 @@ def _gram_schmidt(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[
             column -= q[:, :j] @ part
             upper[:j, j] += part
         length = float(np.linalg.norm(column))
-        if length > DEPENDENT * scale:
+        if length > max(DEPENDENT * scales[j], least):
             upper[j, j] = length
             q[:, j] = column / length
     return q, upper
@@ -149,7 +161,7 @@ def leading_eigenpairs(
             projected[filled - block : filled, :filled] = parts.T
             image -= basis[:filled].T @ parts
             image -= basis[:filled].T @ (basis[:filled] @ image)
-            fresh, coupling = orthonormalize(image)
+            fresh, coupling = _next_block(image, basis[:filled], rng)
             if progress:
                 progress(restart * (width - keep) + filled, 2 * width - keep)
             if filled + block > width:
@@ -157,14 +169,61 @@ def leading_eigenpairs(
         values, rotation = np.linalg.eigh(projected[:filled, :filled])
         values, rotation = values[::-1], rotation[:, ::-1]
         residuals = np.linalg.norm(coupling @ rotation[filled - block : filled, :rank], axis=0)
-        if residuals.max() < tolerance or not fresh.any():
+        converged = residuals.max() < tolerance
+        if converged:
             vectors = basis[:filled].T @ rotation[:, :rank].astype(np.float32)
-            return values[:rank].copy(), vectors
+            if not _misses(operator, vectors, values[rank - 1] + tolerance, rng):
+                return values[:rank].copy(), vectors
         basis[:keep] = rotation[:, :keep].T.astype(np.float32) @ basis[:filled]
         projected[:] = 0
         projected[range(keep), range(keep)] = values[:keep]
         filled = keep
+        if converged:
+            fresh = _outside(rng.standard_normal((n, block), np.float32), basis[:keep])
     raise UsageError(f"no convergence to {tolerance} after {most_restarts} restarts")
+
+
+def _next_block(
+    image: NDArray[np.float32], basis: NDArray[np.float32], rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Orthonormal columns that span the image, and random ones where it has fewer dimensions."""
+    fresh, coupling = orthonormalize(image)
+    smallest = np.diagonal(coupling).min()
+    if smallest > 1e-2:
+        return fresh, coupling
+    if smallest <= SINGLE_NOISE:
+        fresh, coupling = _gram_schmidt(image.astype(np.float64), SINGLE_NOISE)
+        empty = np.diagonal(coupling) == 0
+        fresh[:, empty] = rng.standard_normal((len(image), np.count_nonzero(empty)))
+    # Scaled up to norm one, a short column is no longer orthogonal to the basis.
+    return _outside(fresh.astype(np.float32), basis), coupling
+
+
+def _outside(block: NDArray[np.float32], basis: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Orthonormal columns that span, with the rows of the basis, what the block does."""
+    for _ in range(2):
+        block -= basis.T @ (basis @ block)
+    return orthonormalize(block)[0]
+
+
+def _misses(
+    operator: ItemOperator, vectors: NDArray[np.float32], value: float, rng: np.random.Generator
+) -> bool:
+    """Whether an eigenvalue above `value` is left outside the span of the vectors.
+
+    A Krylov space holds as many copies of a multiple eigenvalue as its first block has columns.
+    Items in separate groups give one eigenvalue of 1 each, so there can be any number of copies;
+    a few power steps from a few random vectors find one that was left out.
+    """
+    probe = _outside(rng.standard_normal((operator.n_items, 8), np.float32), vectors.T)
+    for _ in range(6):
+        columns = np.ascontiguousarray(probe, np.float32)
+        image = operator.times(columns)
+        image -= vectors @ (vectors.T @ image)
+        if rayleigh_ritz(columns, image)[0][0] > value:
+            return True
+        probe = orthonormalize(image)[0]
+    return False
 
 
 def _dense_eigenpairs(

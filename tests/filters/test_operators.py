@@ -1,0 +1,184 @@
+"""The item-item matrix in its three forms, against dense arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from privirec.data import Dataset, Interactions
+from privirec.errors import UsageError
+from privirec.filters import (
+    Components,
+    FactoredOperator,
+    LowPass,
+    LowRankOperator,
+    SparseOperator,
+    centralized,
+    factored,
+    operators,
+    randomized,
+)
+from privirec.filters.normalize import degree_power
+from privirec.filters.operators import as_columns
+
+ALPHAS = [0.0, 0.3, 0.5, 0.6, 1.0]
+
+
+def dense_item_item(train: Interactions, alpha: float = 0.5) -> NDArray[np.float64]:
+    """P~ by the formula, with zero weight for whom nothing is known of."""
+    r = train.matrix.toarray().astype(np.float64)
+    d_user, d_item = r.sum(axis=1), r.sum(axis=0)
+    with np.errstate(divide="ignore"):
+        left = np.where(d_user > 0, d_user**-alpha, 0)
+        right = np.where(d_item > 0, d_item ** (alpha - 1), 0)
+    scaled = left[:, None] * r * right[None, :]
+    return np.asarray(scaled.T @ scaled)
+
+
+def low_rank(matrix: NDArray[np.float64]) -> LowRankOperator:
+    values, vectors = np.linalg.eigh(matrix)
+    return LowRankOperator(np.ascontiguousarray(vectors[:, ::-1], np.float32), values[::-1].copy())
+
+
+@pytest.mark.parametrize("exponent", [-1.0, -0.5, 0.0, 0.5])
+def test_degree_zero_has_no_weight(exponent: float) -> None:
+    powers = degree_power([0, 1, 4], exponent)
+    np.testing.assert_allclose(powers, [0, 1, 4**exponent])
+    assert powers.dtype == np.float64
+
+
+@given(st.integers(0, 2**32), st.sampled_from(ALPHAS))
+def test_all_forms_are_the_same_matrix(seed: int, alpha: float) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(1, 15, 2))
+    touched = rng.random(shape) < rng.choice([0.05, 0.3, 1.0])
+    train = Interactions.from_matrix(touched.astype(np.float32))
+    dense = dense_item_item(train, alpha)
+    product = factored(train, alpha)
+    histories = Interactions.from_matrix(rng.random((5, shape[1])) < 0.4).matrix
+    columns = rng.standard_normal((shape[1], 3)).astype(np.float32)
+    onto = rng.standard_normal((5, shape[1])).astype(np.float32)
+    size = max(1.0, float(np.abs(dense).max()))
+    forms = {"in factors": product, "sparse": product.written_out(), "low rank": low_rank(dense)}
+    for name, form in forms.items():
+        assert form.n_items == shape[1]
+        x = histories.toarray()
+        options = {"atol": 3e-5 * size, "rtol": 1e-5, "err_msg": name}
+        np.testing.assert_allclose(form.rows(histories), x @ dense, **options)
+        target = onto.copy()
+        assert form.rows(histories, onto=target) is target
+        np.testing.assert_allclose(target, onto + x @ dense, **options)
+        before = columns.copy()
+        np.testing.assert_allclose(form.times(columns), dense @ columns, **options)
+        np.testing.assert_array_equal(columns, before)
+        assert form.rows(histories).dtype == form.times(columns).dtype == np.float32
+
+
+@pytest.mark.parametrize("n_histories", [1, 63, 64, 65, 130])
+def test_too_many_products_are_done_in_factors(
+    monkeypatch: pytest.MonkeyPatch, small: Dataset, n_histories: int
+) -> None:
+    product = factored(small.train)
+    histories = small.train.matrix[:n_histories]
+    written = product.rows(histories)
+    assert "_written_out" in vars(product)
+    monkeypatch.setattr(operators, "MOST_PRODUCTS", 0)
+    fresh = factored(small.train)
+    np.testing.assert_allclose(fresh.rows(histories), written, atol=1e-5)
+    onto = np.ones_like(written)
+    np.testing.assert_allclose(fresh.rows(histories, onto=onto), 1 + written, atol=1e-5)
+    assert "_written_out" not in vars(fresh)
+
+
+def test_a_released_matrix_is_used_as_it_is(holes: Interactions) -> None:
+    released = SparseOperator(sp.csr_array(np.eye(holes.n_items, dtype=np.float32)))
+    base = factored(holes)
+    both = FactoredOperator(base.histories, base.user_weights, base.item_scale, released)
+    assert both.written_out() is released
+    np.testing.assert_array_equal(both.rows(holes.matrix), holes.matrix.toarray())
+
+
+def test_entrywise_power(holes: Interactions) -> None:
+    operator = factored(holes).written_out()
+    assert operator.power(1) is operator
+    before = operator.matrix.toarray()
+    np.testing.assert_allclose(operator.power(0.7).matrix.toarray(), before**0.7, rtol=1e-5)
+    np.testing.assert_array_equal(operator.matrix.toarray(), before)
+    assert operator.power(0.7).matrix.dtype == np.float32
+
+
+def test_histories_as_columns(holes: Interactions) -> None:
+    np.testing.assert_array_equal(as_columns(holes.matrix), holes.matrix.toarray().T)
+
+
+# --- components -----------------------------------------------------------------------------------
+
+
+def test_low_pass_is_the_formula(holes: Interactions) -> None:
+    train = holes
+    components = centralized(train, rank=15)
+    assert components.basis is not None
+    s = components.basis[:, :12].astype(np.float64)
+    v = train.item_degrees.astype(np.float64)
+    assert (v == 0).any()  # the trap: 0 * inf
+    exact = degree_power(v, -0.5)[:, None] * (s @ s.T) * np.sqrt(v)[None, :]
+    low_pass = components.low_pass(12)
+    x = train.matrix[:9]
+    np.testing.assert_allclose(low_pass.rows(x), x.toarray() @ exact, atol=1e-4)
+    assert low_pass.coordinates(x).shape == (9, 12)
+
+
+def test_a_low_pass_filter_needs_its_vectors(holes: Interactions) -> None:
+    with pytest.raises(UsageError, match="rank 5 needs more than 4 vectors"):
+        centralized(holes, rank=4).low_pass(5)
+    with pytest.raises(UsageError, match="rank 5 needs more than 0 vectors"):
+        centralized(holes).low_pass(5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"rank": 18}, "rank 18 does not fit a catalogue of 17 items"),
+        ({"rank": 3, "alpha": 0.6}, "alpha = 1/2"),
+    ],
+)
+def test_impossible_components_are_refused(holes: Interactions, settings: dict, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        centralized(holes, **settings)
+
+
+def test_what_is_written_out_holds_no_histories(holes: Interactions) -> None:
+    components = centralized(holes, rank=3)
+    assert isinstance(components.item_item, FactoredOperator)
+    public = components.written_out()
+    assert isinstance(public.item_item, SparseOperator)
+    assert public.basis is components.basis
+    assert public.written_out() is public
+    np.testing.assert_allclose(public.item_item.matrix.toarray(), dense_item_item(holes), atol=1e-6)
+    released = Components(holes.item_degrees, low_rank(dense_item_item(holes)))
+    assert released.written_out() is released
+
+
+def test_low_pass_of_all_vectors_is_the_identity_on_known_items(holes: Interactions) -> None:
+    basis = np.eye(holes.n_items, dtype=np.float32)
+    rows = LowPass.from_basis(basis, holes.item_degrees).rows(holes.matrix)
+    np.testing.assert_allclose(rows, holes.matrix.toarray(), atol=1e-6)
+
+
+@pytest.mark.parametrize("qr_per_step", [1, 2])
+def test_randomized_components_converge_to_the_exact_ones(small: Dataset, qr_per_step: int) -> None:
+    values, vectors = np.linalg.eigh(dense_item_item(small.train))
+    assert values[-8] > 1.1 * values[-9 - 1]
+    exact = vectors[:, -7:] @ vectors[:, -7:].T
+    errors = []
+    for steps in (1, 6, 120):
+        basis = randomized(small.train, rank=7, steps=steps, qr_per_step=qr_per_step).basis
+        assert basis is not None
+        np.testing.assert_allclose(basis.T @ basis, np.eye(7), atol=1e-5)
+        errors.append(float(np.linalg.norm(basis @ basis.T - exact)))
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 1e-3
