@@ -15,7 +15,7 @@ def test_sizes_are_as_specified() -> None:
     )
     for _ in range(rounds):
         run.sum(lambda _client: [np.ones(length, int)])
-    k = run.server.parameters.neighbours  # type: ignore[attr-defined]
+    k = run.server.parameters.neighbours
     assert k < clients - 1
     expected = {
         "announce": 26 + 59 + 18 * rounds,

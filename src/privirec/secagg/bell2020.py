@@ -591,7 +591,6 @@ class BellServer(ServerSession):
 
     @property
     def parameters(self) -> Parameters:
-        """Degree and threshold of the graph, known once the clients have advertised."""
         return self._parameters
 
     @property

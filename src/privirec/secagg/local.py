@@ -70,7 +70,10 @@ class OpenedSum:
     """Clients whose contributions are in the sum."""
 
     def values(self) -> NDArray[Any]:
-        """The sum as integers: int64 if the shape is signed, else the words themselves."""
+        """The sum as integers: int64 if the shape is signed, else the words themselves.
+
+        Of a long signed vector, decode slices of `total` with `shape.ring.decode_signed` instead.
+        """
         return self.shape.ring.decode_signed(self.total) if self.shape.signed else self.total
 
 

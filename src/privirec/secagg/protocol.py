@@ -146,6 +146,11 @@ class ServerSession(ABC):
 
     @property
     @abstractmethod
+    def parameters(self) -> Parameters:
+        """Degree and threshold of the graph, known once the clients have advertised."""
+
+    @property
+    @abstractmethod
     def survivors(self) -> tuple[int, ...]:
         """Clients whose inputs are in the sum that was opened last or is being opened."""
 
