@@ -157,7 +157,7 @@ def test_the_paper_s_algorithm_step_by_step(small: Dataset) -> None:
     r = train.matrix.toarray().astype(np.float64)
     a = degree_power(train.user_degrees, -0.5)[:, None] * r
     a *= degree_power(train.item_degrees, -0.5)[None, :]
-    omega = np.random.Generator(np.random.Philox(5)).standard_normal((train.n_users, 6))
+    omega = np.random.Generator(np.random.Philox(5)).standard_normal((6, train.n_users)).T
     x, _ = np.linalg.qr(a.T @ np.linalg.qr(omega)[0])
     basis, triangle = np.linalg.qr(a.T @ (a @ x))
     wanted = paper("privirec-k", 6, seed=5)
