@@ -7,8 +7,8 @@ after that ends the run, because the difference of two sums would be its history
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -37,19 +37,19 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class DropOuts:
-    """Who leaves, by the number of the client, and when."""
+    """Who leaves, by the number of the client, and when. Whoever leaves stays away."""
 
-    before_first_sum: frozenset[int] = frozenset()
-    """Gone when the first sum is asked for: they are not part of the cohort."""
-    later: frozenset[int] = frozenset()
-    """Gone after the first sum was opened."""
+    at_set_up: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """Stage "advertise" or "share" -> clients."""
+    at_sums: Mapping[int, Mapping[str, Collection[int]]] = field(default_factory=dict)
+    """Number of the sum, from 1 -> stage "input" or "unmask" -> clients."""
 
     @classmethod
     def of_share(cls, share: float, n_clients: int, seed: int) -> DropOuts:
         """A random share of the clients leaves before the first sum."""
         rng = np.random.Generator(np.random.Philox([seed, n_clients]))
         leaving = rng.choice(n_clients, int(share * n_clients), replace=False)
-        return cls(frozenset(int(client) for client in leaving))
+        return cls(at_sums={1: {"input": {int(client) for client in leaving}}})
 
 
 class SecureInProcess:
@@ -77,6 +77,7 @@ class SecureInProcess:
             corrupt_share=assumptions.corrupt_share,
             dropped_share=assumptions.dropped_share,
             policy=ClientPolicy(corrupt_share=assumptions.corrupt_share, proven_sums=True),
+            dropouts=self._dropouts.at_set_up,
         )
         self.survivors: tuple[int, ...] = ()
 
@@ -88,11 +89,11 @@ class SecureInProcess:
             planned.ring_bits,
         ):
             raise FederationError(f"the sum of {ask.name} is not what was agreed at set-up")
-        leaving = self._dropouts.later if self._done else self._dropouts.before_first_sum
-        opened = self._federation.sum(
-            lambda client: self._clients[client].answer(ask), {"input": leaving}
-        )
         self._done += 1
+        opened = self._federation.sum(
+            lambda client: self._clients[client].answer(ask),
+            self._dropouts.at_sums.get(self._done),
+        )
         self.survivors = opened.survivors
         total = ask.collect(_pieces(opened.total, ask.block_lengths(), ask.encoding))
         up, down = self._bytes_per_client()

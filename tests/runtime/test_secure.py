@@ -1,0 +1,183 @@
+"""Sums under real secure aggregation are the plain sums over the survivors, or there are none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from privirec.data import Interactions, load_dataset
+from privirec.errors import FederationError
+from privirec.federated.programs import FederatedSettings, paper, program
+from privirec.filters.components import Components
+from privirec.filters.operators import LowRankOperator, SparseOperator
+from privirec.runtime.execute import execute
+from privirec.runtime.in_process import InProcess, clients_of
+from privirec.runtime.plan import planned_sums
+from privirec.runtime.secure import Assumptions, DropOuts, SecureInProcess
+from privirec.secagg.errors import (
+    BelowThreshold,
+    CohortChanged,
+    CohortTooSmall,
+    ProtocolError,
+)
+
+PROGRAMS = {
+    "privirec, paper": paper("privirec", 3),
+    "privirec": FederatedSettings(method="privirec", rank=3, rounds=2),
+    "privirec, low-pass by the server": FederatedSettings(
+        method="privirec", rank=3, low_pass_from="server"
+    ),
+    "privirec for turbo-cf": FederatedSettings(method="privirec", rank=0, alpha=0.6, ring_bits=40),
+    "privirec-k, paper": paper("privirec-k", 3),
+    "privirec-k": FederatedSettings(method="privirec-k", rank=3, rounds=2, ring_bits=24),
+}
+
+
+def arrays(components: Components) -> list[NDArray]:
+    operator = components.item_item
+    parts: list[NDArray] = [components.item_degrees]
+    if isinstance(operator, LowRankOperator):
+        parts += [operator.basis, operator.eigenvalues]
+    else:
+        assert isinstance(operator, SparseOperator)
+        matrix = operator.matrix
+        parts += [matrix.data, matrix.indices, matrix.indptr]
+    return parts if components.basis is None else [*parts, components.basis]
+
+
+def histories(rng: np.random.Generator, users: int, items: int) -> Interactions:
+    """Every user has a history of its own, so that a double count or a lost one shows."""
+    while True:
+        matrix = rng.random((users, items)) < 0.45
+        matrix[:, 0] |= ~matrix.any(axis=1)
+        if len(np.unique(matrix, axis=0)) == users:
+            return Interactions.from_matrix(matrix)
+
+
+def random_dropouts(rng: np.random.Generator, users: int, sums: int) -> DropOuts:
+    """Usually nobody or one; anywhere."""
+    stages = [("set-up", "advertise"), ("set-up", "share")]
+    stages += [(str(n), stage) for n in range(1, sums + 1) for stage in ("input", "unmask")]
+    at_set_up: dict[str, set[int]] = {}
+    at_sums: dict[int, dict[str, set[int]]] = {}
+    for client in rng.permutation(users)[: rng.choice(4, p=[0.2, 0.4, 0.3, 0.1])]:
+        when, stage = stages[rng.choice(len(stages))]
+        if rng.random() < 0.5:
+            when, stage = ("1", "input")
+        target = at_set_up if when == "set-up" else at_sums.setdefault(int(when), {})
+        target.setdefault(stage, set()).add(int(client))
+    return DropOuts(at_set_up, at_sums)
+
+
+def secure_run(
+    seed: int, name: str
+) -> tuple[Interactions, FederatedSettings, SecureInProcess | None, Components | ProtocolError]:
+    rng = np.random.default_rng(seed)
+    settings = PROGRAMS[name].model_copy(update={"seed": seed})
+    train = histories(rng, int(rng.integers(8, 13)), int(rng.integers(5, 9)))
+    sums = planned_sums(settings, train.n_users, train.n_items)
+    dropouts = random_dropouts(rng, train.n_users, len(sums))
+    protocol = "secagg+" if seed % 2 else "secagg"
+    runtime = None
+    try:
+        runtime = SecureInProcess(
+            clients_of(train),
+            sums,
+            protocol,
+            assumptions=Assumptions(corrupt_share=0.1, dropped_share=0.25),
+            dropouts=dropouts,
+        )
+        found, _ = execute(program(settings, train.n_users, train.n_items), runtime)
+    except ProtocolError as error:
+        return train, settings, runtime, error
+    return train, settings, runtime, found
+
+
+def check(seed: int, name: str) -> type[ProtocolError] | None:
+    train, settings, runtime, found = secure_run(seed, name)
+    where = f"seed {seed}, program {name!r}"
+    if isinstance(found, ProtocolError):
+        assert isinstance(found, CohortChanged | BelowThreshold | CohortTooSmall), (where, found)
+        return type(found)
+    assert runtime is not None
+    clients = clients_of(train)
+    survivors = [clients[number] for number in runtime.survivors]
+    expected, _ = execute(program(settings, train.n_users, train.n_items), InProcess(survivors))
+    for ours, plain in zip(arrays(found), arrays(expected), strict=True):
+        np.testing.assert_array_equal(ours, plain, err_msg=where)
+    return None
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_program_under_secure_aggregation(name: str) -> None:
+    for seed in range(4):
+        check(seed, name)
+
+
+@pytest.mark.heavy
+def test_a_thousand_runs_with_drop_outs_anywhere() -> None:
+    names = list(PROGRAMS)
+    ends = [check(seed, names[seed % len(names)]) for seed in range(1000)]
+    finished = ends.count(None)
+    # The test is worth something only if it sees both ends often.
+    assert finished > 300
+    assert ends.count(CohortChanged) > 100
+
+
+def test_silos_and_users_give_the_same_bits() -> None:
+    train = load_dataset("synthetic:small").train
+    settings = FederatedSettings(method="privirec-k", rank=8, rounds=2)
+    sums = planned_sums(settings, train.n_users, train.n_items)
+    results = []
+    for n_clients in (8, 40):
+        runtime = SecureInProcess(clients_of(train, n_clients), sums, "secagg+")
+        results.append(execute(program(settings, train.n_users, train.n_items), runtime)[0])
+    plain, _ = execute(
+        program(settings, train.n_users, train.n_items), InProcess(clients_of(train, 3))
+    )
+    for components in results:
+        for ours, theirs in zip(arrays(components), arrays(plain), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.heavy
+def test_a_thousand_clients_one_in_twenty_drops_before_the_first_sum() -> None:
+    train = load_dataset("synthetic:1000x400").train
+    settings = FederatedSettings(method="privirec-k", rank=8, rounds=3)
+    clients = clients_of(train)
+    sums = planned_sums(settings, train.n_users, train.n_items)
+    runtime = SecureInProcess(
+        clients, sums, "secagg+", dropouts=DropOuts.of_share(0.05, len(clients), seed=1)
+    )
+    found, ledger = execute(program(settings, train.n_users, train.n_items), runtime)
+    assert len(runtime.survivors) == 950
+    survivors = [clients[number] for number in runtime.survivors]
+    expected, plain = execute(program(settings, train.n_users, train.n_items), InProcess(survivors))
+    for ours, theirs in zip(arrays(found), arrays(expected), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert ledger.bytes_up > plain.bytes_up
+
+
+def test_a_client_that_leaves_later_ends_the_run_with_the_reason() -> None:
+    train = load_dataset("synthetic:small").train.rows(0, 40)
+    settings = FederatedSettings(method="privirec-k", rank=4, rounds=2)
+    runtime = SecureInProcess(
+        clients_of(train),
+        planned_sums(settings, train.n_users, train.n_items),
+        "secagg+",
+        assumptions=Assumptions(dropped_share=0.2),
+        dropouts=DropOuts(at_sums={2: {"input": {3}}}),
+    )
+    with pytest.raises(CohortChanged, match="differ"):
+        execute(program(settings, train.n_users, train.n_items), runtime)
+
+
+def test_a_sum_that_was_not_agreed_is_refused() -> None:
+    train = load_dataset("synthetic:small").train.rows(0, 40)
+    agreed = FederatedSettings(method="privirec-k", rank=4, rounds=2)
+    asked = FederatedSettings(method="privirec-k", rank=5, rounds=2)
+    sums = planned_sums(agreed, train.n_users, train.n_items)
+    runtime = SecureInProcess(clients_of(train), sums, "secagg+")
+    with pytest.raises(FederationError, match="agreed at set-up"):
+        execute(program(asked, train.n_users, train.n_items), runtime)
