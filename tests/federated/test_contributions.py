@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
@@ -150,6 +150,24 @@ def test_the_worst_cohort_fits(users: int, width: int) -> None:
         every = [np.concatenate(list(ask.blocks(user))) for user in silos(train, [*range(users)])]
         assert total.tolist() == [sum(int(vector[0]) for vector in every)]
         assert total[0] > 0
+
+
+@settings(max_examples=150)
+@given(users=st.integers(1, 64), width=st.integers(8, 20), top=st.integers(2**29, 2**30))
+@example(users=8, width=9, top=round(0.99375 * 2**30))
+def test_roundings_that_all_go_up_fit_too(users: int, width: int, top: int) -> None:
+    """Eight times 31.8 fits below 256, eight times 32 does not."""
+    train = Interactions.from_matrix(np.ones((users, 1), np.float32))
+    block = np.full((users, 1), top, np.int32)
+    for ask in (
+        PowerStep(train.item_degrees, block[:1], 30, width),
+        UserStart(train.item_degrees, block, 30, width),
+    ):
+        try:
+            sent = ask.rows_per_user(Histories(train.matrix))
+        except OverflowRefused:
+            continue
+        assert users * int(sent[0, 0]) < 2 ** (width - 1)
 
 
 def test_a_ring_too_narrow_for_the_cohort_is_refused() -> None:
