@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+from privirec import threads
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, OverflowRefused
 from privirec.federated import contributions
@@ -203,6 +204,20 @@ def test_a_stream_that_ends_early_is_not_taken_for_whole(
         pieces = list(ask.blocks(Histories(holes.matrix)))
         with pytest.raises(ValueError, match=r"zip|reshape"):
             ask.collect(pieces[:-1])
+
+
+def test_threads_do_not_change_a_bit(small: Dataset) -> None:
+    if threads.available() < 2:
+        pytest.skip("needs two threads")
+    train = small.train
+    x = np.random.default_rng(0).standard_normal((train.n_items, 70))
+    for kind in KINDS:
+        ask = ask_of(kind, train, x, 32)
+        totals = []
+        for number in (1, 2):
+            with threads.limit(number):
+                totals.append(ask.total(Histories(train.matrix)))
+        assert_identical(*totals)
 
 
 # --- what the integers stand for ------------------------------------------------------------------

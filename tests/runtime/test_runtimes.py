@@ -16,13 +16,7 @@ from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, OverflowRefused, UsageError
 from privirec.evaluation import evaluate
 from privirec.federated import contributions
-from privirec.federated.contributions import (
-    Contribution,
-    Histories,
-    ItemDegrees,
-    ItemItem,
-    PowerStep,
-)
+from privirec.federated.contributions import Contribution, Histories, ItemDegrees, ItemItem
 from privirec.federated.programs import FederatedSettings, paper, program
 from privirec.filters import Components, LowRankOperator, SparseOperator
 from privirec.models import GFCF, Recommender, TurboCF
@@ -287,6 +281,3 @@ def test_an_answer_is_in_the_ring(holes: Interactions) -> None:
     (answer,) = client.answer(ItemDegrees(holes.n_items, holes.n_users))
     assert answer.dtype == np.uint64
     np.testing.assert_array_equal(answer, holes.item_degrees.astype(np.uint64))
-    x = np.random.default_rng(0).standard_normal((holes.n_items, 3))
-    (answer,) = client.answer(PowerStep.of(x, holes.item_degrees, 24))
-    assert 2**23 < answer.max() < 2**24  # negative numbers, without their upper bits
