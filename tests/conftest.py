@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from privirec import threads
 from privirec.data import Dataset, Interactions
 from privirec.data.synthetic import synthetic
 
@@ -19,6 +22,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("privirec")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """On arrays this small several threads only wait for each other: ten times slower."""
+    with threads.limit(1):
+        yield
 
 
 @pytest.fixture(scope="session")

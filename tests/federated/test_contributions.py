@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+from privirec import threads
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, OverflowRefused
 from privirec.federated import contributions
@@ -152,6 +153,24 @@ def test_the_worst_cohort_fits(users: int, width: int) -> None:
         assert total[0] > 0
 
 
+@settings(max_examples=150)
+@given(users=st.integers(1, 64), width=st.integers(8, 20), top=st.integers(2**29, 2**30))
+@example(users=8, width=9, top=round(0.99375 * 2**30))
+def test_roundings_that_all_go_up_fit_too(users: int, width: int, top: int) -> None:
+    """Eight times 31.8 fits below 256, eight times 32 does not."""
+    train = Interactions.from_matrix(np.ones((users, 1), np.float32))
+    block = np.full((users, 1), top, np.int32)
+    for ask in (
+        PowerStep(train.item_degrees, block[:1], 30, width),
+        UserStart(train.item_degrees, block, 30, width),
+    ):
+        try:
+            sent = ask.rows_per_user(Histories(train.matrix))
+        except OverflowRefused:
+            continue
+        assert users * int(sent[0, 0]) < 2 ** (width - 1)
+
+
 def test_a_ring_too_narrow_for_the_cohort_is_refused() -> None:
     train = Interactions.from_matrix(np.ones((300, 2), np.float32))
     for kind in set(KINDS) - {"item-degrees"}:
@@ -185,6 +204,20 @@ def test_a_stream_that_ends_early_is_not_taken_for_whole(
         pieces = list(ask.blocks(Histories(holes.matrix)))
         with pytest.raises(ValueError, match=r"zip|reshape"):
             ask.collect(pieces[:-1])
+
+
+def test_threads_do_not_change_a_bit(small: Dataset) -> None:
+    if threads.available() < 2:
+        pytest.skip("needs two threads")
+    train = small.train
+    x = np.random.default_rng(0).standard_normal((train.n_items, 70))
+    for kind in KINDS:
+        ask = ask_of(kind, train, x, 32)
+        totals = []
+        for number in (1, 2):
+            with threads.limit(number):
+                totals.append(ask.total(Histories(train.matrix)))
+        assert_identical(*totals)
 
 
 # --- what the integers stand for ------------------------------------------------------------------

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privirec.errors import OverflowRefused
@@ -49,7 +49,9 @@ def test_a_sum_that_wraps_on_the_way_decodes_to_the_true_sum(
     assert encoding.from_ring(ring).tolist() == [total]
 
 
+@settings(max_examples=200)
 @given(st.integers(1, 64), bounds, st.integers(0, 2**20), st.booleans())
+@example(width=12, bound=15.9, roundings=2000, signed=True)
 def test_the_scale_fits_the_bound_and_is_the_finest(
     width: int, bound: float, roundings: int, signed: bool
 ) -> None:

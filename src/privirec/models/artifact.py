@@ -34,32 +34,53 @@ def write(
     folder: Path, components: Components, item_ids: NDArray, manifest: dict[str, Any]
 ) -> Path:
     """Write the folder, replacing an earlier artifact there but nothing else."""
-    if folder.exists() and not (folder / MANIFEST).is_file() and any(folder.iterdir()):
-        raise UsageError(f"{folder} exists and is not a saved model: nothing was written")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    tensors = _tensors(components, item_ids)
     try:
-        save_file(_tensors(components, item_ids), fresh / ARRAYS)
-        record = {
-            "format": FORMAT,
-            "privirec": __version__,
-            "alpha": components.alpha,
-            "sha256": _hash(fresh / ARRAYS),
-            **manifest,
-        }
-        (fresh / MANIFEST).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        fresh.chmod(0o755)
-        if folder.exists():
-            old = fresh.with_name(fresh.name + "-old")
-            os.rename(folder, old)
-            os.rename(fresh, folder)
-            shutil.rmtree(old)
-        else:
-            os.rename(fresh, folder)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
+        if folder.exists() and not _is_replaceable(folder):
+            raise UsageError(f"{folder} exists and is not a saved model: nothing was written")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            save_file(tensors, fresh / ARRAYS)
+            own = {
+                "format": FORMAT,
+                "privirec": __version__,
+                "alpha": components.alpha,
+                "sha256": _hash(fresh / ARRAYS),
+            }
+            record = json.dumps({**own, **manifest, **own}, indent=2)
+            (fresh / MANIFEST).write_text(record + "\n", encoding="utf-8")
+            fresh.chmod(0o755)
+            _put(fresh, folder)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"{folder} cannot be written: {error}") from None
     return folder
+
+
+def _is_replaceable(folder: Path) -> bool:
+    """Nothing in it, or an artifact and nothing else: no file of anybody's is ever lost."""
+    return folder.is_dir() and {path.name for path in folder.iterdir()} in (
+        set(),
+        {ARRAYS, MANIFEST},
+    )
+
+
+def _put(fresh: Path, folder: Path) -> None:
+    """Move a folder to its place; what was there stays if that fails."""
+    if not folder.exists():
+        os.rename(fresh, folder)
+        return
+    old = fresh.with_name(fresh.name + "-old")
+    os.rename(folder, old)
+    try:
+        os.rename(fresh, folder)
+    except BaseException:
+        os.rename(old, folder)
+        raise
+    shutil.rmtree(old)
 
 
 def read(folder: Path) -> tuple[Components, NDArray, dict[str, Any]]:
@@ -79,7 +100,10 @@ def read(folder: Path) -> tuple[Components, NDArray, dict[str, Any]]:
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{folder}/{ARRAYS}: {error}") from None
     try:
-        return _components(tensors, float(manifest["alpha"])), _ids(tensors), manifest
+        components, ids = _components(tensors, float(manifest["alpha"])), _ids(tensors)
+        if ids.shape != components.item_degrees.shape:
+            raise ValueError("ids and items differ in number")
+        return components, ids, manifest
     except (KeyError, ValueError, TypeError) as error:
         raise ArtifactError(f"{folder}: incomplete artifact ({error})") from None
 
@@ -112,19 +136,31 @@ def _tensors(components: Components, item_ids: NDArray) -> dict[str, NDArray]:
 
 def _components(tensors: dict[str, NDArray], alpha: float) -> Components:
     degrees = tensors["item_degrees"]
+    if degrees.ndim != 1 or degrees.dtype != np.int64:
+        raise ValueError("item degrees are not whole numbers")
     basis = tensors.get("basis")
     operator: ItemOperator
     if "item_item.basis" in tensors:
         operator = LowRankOperator(tensors["item_item.basis"], tensors["item_item.eigenvalues"])
         basis = operator.basis if basis is None else basis
+        _check_matrix(operator.basis, (len(degrees), len(operator.eigenvalues)))
+        _check_matrix(operator.eigenvalues, operator.eigenvalues.shape[:1])
     else:
         parts = tuple(tensors[f"item_item.{part}"] for part in ("data", "indices", "indptr"))
         matrix = sp.csr_array(parts, shape=(len(degrees), len(degrees)))
         matrix.check_format(full_check=True)
+        _check_matrix(matrix.data, (matrix.nnz,))
         operator = SparseOperator(matrix)
-    if operator.n_items != len(degrees) or (basis is not None and len(basis) != len(degrees)):
-        raise ValueError("parts of different sizes")
+    if basis is not None:
+        _check_matrix(basis, (len(degrees), *basis.shape[-1:]))
     return Components(degrees, operator, basis, alpha)
+
+
+def _check_matrix(values: NDArray, shape: tuple[int, ...]) -> None:
+    if values.shape != shape:
+        raise ValueError(f"an array of shape {values.shape} where {shape} belongs")
+    if not np.isfinite(values).all():
+        raise ValueError("an entry that is no number")
 
 
 def _ids(tensors: dict[str, NDArray]) -> NDArray:

@@ -159,7 +159,7 @@ class Recommender(ABC):
 
     def save(self, folder: str | Path, manifest: dict[str, Any] | None = None) -> Path:
         """Write `model.safetensors` and `manifest.json`, all or nothing. Holds no history."""
-        record = {"model": self.name, "config": self.config.model_dump(), **(manifest or {})}
+        record = {**(manifest or {}), "model": self.name, "config": self.config.model_dump()}
         ids = np.arange(self.components.n_items) if self.item_ids is None else self.item_ids
         return artifact.write(Path(folder), self.components.written_out(), ids, record)
 
@@ -169,14 +169,22 @@ class Recommender(ABC):
         from privirec.models import MODELS  # noqa: PLC0415 - the registry imports this module
 
         components, item_ids, manifest = artifact.read(Path(folder))
-        model = MODELS.get(manifest.get("model", ""))
+        name = manifest.get("model")
+        model = MODELS.get(name) if isinstance(name, str) else None
         if model is None:
-            raise artifact.ArtifactError(f"{folder}: unknown model {manifest.get('model')!r}")
-        return model(**manifest["config"]).use(components, item_ids)
+            raise artifact.ArtifactError(f"{folder}: unknown model {name!r}")
+        try:
+            return model(model.config_type(**manifest["config"])).use(components, item_ids)
+        except (KeyError, TypeError, ValidationError):
+            raise artifact.ArtifactError(f"{folder}: settings that {name} does not have") from None
+        except UsageError as error:
+            raise artifact.ArtifactError(f"{folder}: {error}") from None
 
 
 def _histories(user_items: sp.sparray, n_items: int) -> sp.csr_array:
     histories = sp.csr_array(user_items)
+    if histories.ndim == 1:  # what indexing a sparse array with one number gives
+        histories = sp.csr_array(histories.reshape(1, -1))
     if histories.shape[1] != n_items:
         raise UsageError(f"histories over {histories.shape[1]} items, filters over {n_items}")
     if not histories.has_canonical_format or not histories.data.all():

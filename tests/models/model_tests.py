@@ -1,0 +1,268 @@
+"""What every recommender must do, whatever its formula: inherit and name the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privirec.data import Dataset, Interactions
+from privirec.errors import UsageError
+from privirec.evaluation import evaluate
+from privirec.filters import Components, LowRankOperator, SparseOperator, centralized
+from privirec.models import Recommender, artifact
+
+
+def checkerboard(n: int) -> sp.csr_array:
+    """User u has every item of u's own parity, except item u itself: that is the answer."""
+    board = np.fromfunction(lambda u, i: ((u + i) % 2 == 0) & (u != i), (n, n))
+    return sp.csr_array(board.astype(np.float32))
+
+
+def full_rank(components: Components) -> Components:
+    """The same P~ as what PriviRec-k releases when it keeps every eigenvector."""
+    dense = components.item_item.times(np.eye(components.n_items, dtype=np.float32))
+    values, vectors = np.linalg.eigh(dense.astype(np.float64))
+    basis = np.ascontiguousarray(vectors[:, ::-1], np.float32)
+    operator = LowRankOperator(basis, np.clip(values[::-1], 0, None))
+    return Components(components.item_degrees, operator, components.basis, alpha=components.alpha)
+
+
+class ModelTests:
+    """Subclass it, set `model`, and give settings that fit small catalogues."""
+
+    model: ClassVar[type[Recommender]]
+    small_rank: ClassVar[dict[str, Any]] = {"rank": 1}
+    """Settings with which a catalogue of one item can be fitted."""
+
+    def fit(self, user_items: Any, rank: int = 1) -> Recommender:
+        settings = dict.fromkeys(self.small_rank, rank)
+        return self.model(**settings).fit(user_items)
+
+    # --- recommending -----------------------------------------------------------------------------
+
+    def test_checkerboard(self) -> None:
+        board = checkerboard(30)
+        ids, scores = self.fit(board, rank=2).recommend(np.arange(30), board, N=1)
+        np.testing.assert_array_equal(ids[:, 0], np.arange(30))
+        assert ids.dtype == np.int64
+        assert scores.dtype == np.float32
+
+    def test_similar_items_are_of_the_same_colour(self) -> None:
+        model = self.fit(checkerboard(20), rank=2)
+        for item in (0, 7, 19):
+            ids, scores = model.similar_items(item, N=5)
+            assert set((ids - item) % 2) == {0}
+            assert item not in ids
+            assert (np.diff(scores) <= 0).all()
+        for unknown in (-1, 20):
+            with pytest.raises(UsageError, match=f"item {unknown} is not in a catalogue of 20"):
+                model.similar_items(unknown)
+
+    def test_beats_popularity(self, small: Dataset) -> None:
+        class Popularity:
+            def score(self, user_items: sp.csr_array) -> NDArray[np.float32]:
+                degrees = small.train.item_degrees.astype(np.float32)
+                return np.tile(degrees, (user_items.shape[0], 1))
+
+        ours = evaluate(self.fit(small.train, rank=16), small)
+        assert ours.ndcg > 1.3 * evaluate(Popularity(), small).ndcg
+
+    def test_batch_equals_single(self, small: Dataset) -> None:
+        histories = small.train.matrix
+        model = self.fit(small.train, rank=8)
+        users = np.arange(small.train.n_users)
+        ids, scores = model.recommend(users, histories, N=12)
+        assert ids.shape == scores.shape == (len(users), 12)
+        for user in (0, 1, 63, 64, 127, 199):
+            one_ids, one_scores = model.recommend(user, histories[[user]], N=12)
+            assert one_ids.shape == one_scores.shape == (12,)
+            np.testing.assert_array_equal(one_ids, ids[user])
+            np.testing.assert_allclose(one_scores, scores[user], rtol=1e-5, atol=1e-6)
+
+    def test_large_batches_are_cut_without_a_trace(
+        self, small: Dataset, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        histories = small.train.matrix
+        model = self.fit(small.train, rank=8)
+        whole = model.recommend(np.arange(200), histories)
+        monkeypatch.setattr("privirec.models.base.USERS_AT_ONCE", 7)
+        cut = model.recommend(np.arange(200), histories)
+        np.testing.assert_array_equal(whole[0], cut[0])
+        np.testing.assert_allclose(whole[1], cut[1], rtol=1e-5, atol=1e-6)
+
+    def test_histories_as_people_pass_them(self, holes: Interactions) -> None:
+        """A row of a sparse array, counts instead of ones, stored zeros, entries in any order."""
+        model = self.fit(holes)
+        row = holes.matrix[[3]]
+        expected, _ = model.recommend(3, row, N=5)
+        items = row.indices[::-1].copy()
+        untidy = sp.csr_array(
+            (np.full(len(items), 4), items, np.array([0, len(items)])), shape=row.shape
+        )
+        zeros = sp.csr_array(
+            (np.array([*row.data, 0.0]), np.array([*row.indices, 0]), [0, row.nnz + 1]),
+            shape=row.shape,
+        )
+        assert 0 not in row.indices
+        for same in (
+            holes.matrix[3],
+            row.toarray(),
+            sp.csr_matrix(row),
+            untidy,
+            zeros,
+            row.tocoo(),
+        ):
+            np.testing.assert_array_equal(model.recommend(3, same, N=5)[0], expected)
+
+    def test_seen_items_are_left_out_unless_asked_for(self, small: Dataset) -> None:
+        histories = small.train.matrix
+        model = self.fit(small.train, rank=8)
+        users = np.arange(small.train.n_users)
+        ids, _ = model.recommend(users, histories, N=20)
+        assert not histories.toarray()[users[:, None], ids].any()
+        ids, scores = model.recommend(users, histories, N=20, filter_already_liked_items=False)
+        assert histories.toarray()[users[:, None], ids].any()
+        order = np.argsort(-model.score(histories), axis=1, kind="stable")[:, :20]
+        np.testing.assert_array_equal(ids, order)
+        assert (np.diff(scores, axis=1) <= 0).all()
+
+    def test_fewer_items_than_asked_for(self, holes: Interactions) -> None:
+        model = self.fit(holes)
+        ids, scores = model.recommend(np.arange(30), holes.matrix, N=40)
+        unseen = holes.n_items - holes.user_degrees
+        np.testing.assert_array_equal((ids >= 0).sum(axis=1), unseen)
+        for user in range(30):
+            assert set(ids[user, unseen[user] :]) == {-1}
+            assert len(set(ids[user, : unseen[user]])) == unseen[user]
+        np.testing.assert_array_equal(ids < 0, scores == -np.inf)
+
+    def test_ties_go_to_the_lower_item(self) -> None:
+        """A matrix of equal entries scores all items alike, to the last bit."""
+        alike = SparseOperator(sp.csr_array(np.full((9, 9), 1 / 9, np.float32)))
+        basis = np.zeros((9, 1), np.float32)
+        model = self.model(**self.small_rank).use(Components(np.ones(9, np.int64), alike, basis))
+        ids, scores = model.recommend(0, sp.csr_array([[0, 1, 0, 0, 0, 1, 0, 0, 0]]), N=6)
+        assert ids.tolist() == [0, 2, 3, 4, 6, 7]
+        assert len(set(scores.tolist())) == 1
+
+    def test_wrong_questions(self, holes: Interactions) -> None:
+        model = self.fit(holes)
+        with pytest.raises(UsageError, match="2 users but 3 histories"):
+            model.recommend([0, 1], holes.matrix[:3])
+        with pytest.raises(UsageError, match="histories over 5 items, filters over 17"):
+            model.recommend(0, sp.csr_array((1, 5)))
+        with pytest.raises(UsageError, match="N must be at least 1"):
+            model.recommend(0, holes.matrix[:1], N=0)
+        with pytest.raises(UsageError, match=f"{self.model.name} has not been fitted"):
+            self.model().recommend(0, holes.matrix[:1])
+
+    # --- nothing there ----------------------------------------------------------------------------
+
+    def test_items_without_users_and_users_without_items(self, holes: Interactions) -> None:
+        model = self.fit(holes, rank=8)
+        scores = model.score(holes.matrix)
+        assert np.isfinite(scores).all()
+        assert not scores[0].any()
+        lonely = sp.csr_array(np.eye(holes.n_items, dtype=np.float32)[[2]])
+        assert np.isfinite(model.score(lonely)).all()
+        ids, values = model.recommend(0, holes.matrix[[0]], N=3)
+        assert ids.tolist() == [0, 1, 2]
+        assert not values.any()
+
+    @pytest.mark.parametrize(
+        "touched",
+        [np.ones((1, 1)), np.zeros((1, 1)), np.ones((5, 1)), np.zeros((4, 6)), np.eye(6)],
+        ids=["one and one", "empty one", "one item", "no interactions", "strangers"],
+    )
+    def test_degenerate_catalogues(self, touched: NDArray[np.float64]) -> None:
+        model = self.fit(touched)
+        scores = model.score(sp.csr_array(touched))
+        assert scores.shape == touched.shape
+        assert np.isfinite(scores).all()
+        ids, _ = model.recommend(0, sp.csr_array(touched[:1]), N=2)
+        assert ids.shape == (2,)
+
+    def test_no_users_at_all(self) -> None:
+        model = self.fit(sp.csr_array((0, 4)))
+        assert not model.score(sp.csr_array((3, 4))).any()
+        assert model.score(sp.csr_array((0, 4))).shape == (0, 4)
+        ids, _ = model.recommend(np.arange(0), sp.csr_array((0, 4)))
+        assert ids.shape == (0, 10)
+
+    # --- where the filters come from --------------------------------------------------------------
+
+    @pytest.mark.parametrize("data_set", ["default", "gowalla", "yelp2018", "amazon-book"])
+    def test_all_forms_of_the_matrix_give_the_same_scores(
+        self, small: Dataset, data_set: str
+    ) -> None:
+        config = self.model.published.get(data_set, self.model().config)
+        if hasattr(config, "rank"):
+            config = config.model_copy(update={"rank": 20})
+        train, x = small.train, small.train.matrix[:20]
+        central = centralized(train, rank=config.low_pass_rank, alpha=config.normalisation)
+        in_factors = self.model(config).use(central).score(x)
+        forms = [central.written_out()]
+        assert isinstance(forms[0].item_item, SparseOperator)
+        if getattr(config, "s", 1) == 1:
+            forms.append(full_rank(central))
+        size = float(np.abs(in_factors).max())
+        for form in forms:
+            scores = self.model(config).use(form).score(x)
+            np.testing.assert_allclose(scores, in_factors, atol=2e-4 * size)
+
+    def test_filters_of_another_normalisation_are_refused(self, holes: Interactions) -> None:
+        with pytest.raises(UsageError, match=r"alpha = 0\.5, not 0\.25"):
+            self.model(**self.small_rank).use(centralized(holes, alpha=0.25))
+
+    # --- settings ---------------------------------------------------------------------------------
+
+    def test_unknown_settings_are_refused(self) -> None:
+        with pytest.raises(UsageError, match=f"{self.model.name}: gama: Extra inputs"):
+            self.model(gama=1)
+        with pytest.raises(ValueError, match="frozen"):
+            self.model().config.gamma = 2  # type: ignore[attr-defined]
+
+    # --- keeping ----------------------------------------------------------------------------------
+
+    def test_saved_and_loaded_recommends_the_same(self, small: Dataset, tmp_path: Path) -> None:
+        model = self.fit(small.train, rank=8)
+        model.save(tmp_path / "new" / "saved", {"note": "kept"})
+        loaded = Recommender.load(tmp_path / "new" / "saved")
+        assert type(loaded) is self.model
+        assert loaded.config == model.config
+        assert isinstance(loaded.components.item_item, SparseOperator)
+        users, histories = np.arange(200), small.train.matrix
+        ids, scores = model.recommend(users, histories)
+        loaded_ids, loaded_scores = loaded.recommend(users, histories)
+        np.testing.assert_array_equal(ids[:, 0], loaded_ids[:, 0])
+        np.testing.assert_allclose(scores, loaded_scores, rtol=1e-4, atol=1e-5)
+        # From here on there is only one form, so nothing may change.
+        again = Recommender.load(loaded.save(tmp_path / "again"))
+        np.testing.assert_array_equal(again.recommend(users, histories)[0], loaded_ids)
+        np.testing.assert_array_equal(again.recommend(users, histories)[1], loaded_scores)
+        first, second = (tmp_path / name / artifact.ARRAYS for name in ("new/saved", "again"))
+        assert first.read_bytes() == second.read_bytes()
+        assert json.loads((tmp_path / "new/saved/manifest.json").read_text())["note"] == "kept"
+
+    def test_low_rank_filters_are_kept_as_they_are(
+        self, holes: Interactions, tmp_path: Path
+    ) -> None:
+        components = full_rank(centralized(holes, rank=3))
+        model = self.model(**dict.fromkeys(self.small_rank, 3)).use(components)
+        loaded = Recommender.load(model.save(tmp_path / "saved"))
+        assert isinstance(loaded.components.item_item, LowRankOperator)
+        np.testing.assert_array_equal(loaded.score(holes.matrix), model.score(holes.matrix))
+
+    def test_item_ids_are_kept(self, tmp_path: Path) -> None:
+        names = np.array(["", "a", "b", "longer name", "zürich 東京"])
+        for ids in (names, np.array([3, 5, 10**12, 10**12 + 1, 10**13])):
+            train = Interactions.from_matrix(checkerboard(5), item_ids=ids)
+            loaded = Recommender.load(self.fit(train).save(tmp_path / "saved"))
+            assert loaded.item_ids is not None
+            assert loaded.item_ids.tolist() == ids.tolist()

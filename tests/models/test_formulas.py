@@ -1,0 +1,136 @@
+"""Scores against the formulas of the papers, computed densely and in double precision here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from privirec.data import Interactions
+from privirec.models import BSPMEM, BSPMLM, GFCF, Recommender, TurboCF
+
+Dense = NDArray[np.float64]
+RANK = 6
+
+
+@pytest.fixture(scope="module")
+def train() -> Interactions:
+    """Random, long-tailed, with an item and a user that have nothing."""
+    rng = np.random.default_rng(11)
+    touched = rng.random((90, 50)) < 0.6 * rng.random(50) ** 2
+    touched[4] = False
+    touched[:, 9] = False
+    return Interactions.from_matrix(touched.astype(np.float32))
+
+
+def normalised(r: Dense, alpha: float) -> Dense:
+    """R~ = U^-alpha R V^(alpha-1); rows and columns of zeros stay zeros."""
+    users = np.maximum(r.sum(axis=1), 1) ** -alpha
+    items = np.maximum(r.sum(axis=0), 1) ** (alpha - 1)
+    return np.asarray(users[:, None] * r * items[None, :])
+
+
+def low_pass(r: Dense, rank: int) -> Dense:
+    """V^-1/2 S S^T V^1/2 with S from the SVD of R~."""
+    _, singular, vt = np.linalg.svd(normalised(r, 0.5))
+    assert singular[rank - 1] > singular[rank] + 1e-3, "the leading space must be well defined"
+    s = vt[:rank].T
+    v = np.maximum(r.sum(axis=0), 1)
+    return np.asarray((v**-0.5)[:, None] * (s @ s.T) * np.sqrt(v)[None, :])
+
+
+def assert_scores(model: Recommender, train: Interactions, expected: Dense) -> None:
+    scores = model.fit(train).score(train.matrix)
+    np.testing.assert_allclose(scores, expected, atol=2e-5 * max(1.0, np.abs(expected).max()))
+    assert np.abs(expected).max() > 0.1
+
+
+@pytest.mark.parametrize("gamma", [0.3, 1.0, 0.0])
+def test_gf_cf(train: Interactions, gamma: float) -> None:
+    r = train.matrix.toarray().astype(np.float64)
+    a = normalised(r, 0.5)
+    expected = r @ a.T @ a + gamma * r @ low_pass(r, RANK)
+    assert_scores(GFCF(rank=RANK, gamma=gamma), train, expected)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("s", [0.7, 1.0, 1.4])
+@pytest.mark.parametrize("alpha", [0.5, 0.6, 0.0, 1.0])
+def test_turbo_cf(train: Interactions, number: int, s: float, alpha: float) -> None:
+    r = train.matrix.toarray().astype(np.float64)
+    a = normalised(r, alpha)
+    p = (a.T @ a) ** s
+    h = {
+        1: p,
+        2: 2 * p - p @ p,
+        3: p + 0.01 * (-p @ p @ p + 10 * p @ p - 29 * p),
+    }[number]
+    assert_scores(TurboCF(alpha=alpha, s=s, filter=number), train, r @ h)
+
+
+def euler(y: Dense, p: Dense, h: float) -> Dense:
+    return y - h * (y @ p)
+
+
+def three_eighths(y: Dense, p: Dense, h: float) -> Dense:
+    """One step of dy/dt = -y P by the four stages of Runge and Kutta's 3/8 rule."""
+    k1 = -y @ p
+    k2 = -(y + h * k1 / 3) @ p
+    k3 = -(y + h * (k2 - k1 / 3)) @ p
+    k4 = -(y + h * (k1 - k2 + k3)) @ p
+    return y + h * (k1 + 3 * (k2 + k3) + k4) / 8
+
+
+def bspm(r: Dense, early: bool, settings: dict[str, Any]) -> Dense:
+    """The process as its authors describe it, state by state."""
+    a = normalised(r, 0.5)
+    p = a.T @ a
+    state, blurred = r, []
+    step = settings["blur_time"] / settings["blur_steps"]
+    for _ in range(settings["blur_steps"]):
+        state = state + step * (state @ p - state)
+        blurred.append(state)
+    low = settings["beta"] * (r @ low_pass(r, RANK))
+    state = state + low if early else state
+    solve = three_eighths if settings["solver"] == "rk4" else euler
+    sharpened = []
+    for _ in range(settings["sharpen_steps"]):
+        state = solve(state, p, settings["sharpen_time"] / settings["sharpen_steps"])
+        sharpened.append(state)
+    out = np.mean(blurred + sharpened, axis=0) if settings["combine"] else sharpened[-1]
+    return np.asarray(out if early else out + low)
+
+
+TIMES = [
+    {"blur_steps": 1, "blur_time": 1.0, "sharpen_steps": 1, "sharpen_time": 2.5, "beta": 0.2},
+    {"blur_steps": 1, "blur_time": 1.0, "sharpen_steps": 1, "sharpen_time": 1.2, "beta": 0.3},
+    {"blur_steps": 1, "blur_time": 1.0, "sharpen_steps": 2, "sharpen_time": 2.2, "beta": 0.0},
+    {"blur_steps": 3, "blur_time": 1.5, "sharpen_steps": 2, "sharpen_time": 1.0, "beta": 0.5},
+]
+
+
+@pytest.mark.parametrize("model", [BSPMLM, BSPMEM])
+@pytest.mark.parametrize("solver", ["euler", "rk4"])
+@pytest.mark.parametrize("combine", [False, True])
+@pytest.mark.parametrize("times", TIMES)
+def test_bspm(
+    train: Interactions, model: type[BSPMLM], solver: str, combine: bool, times: dict[str, Any]
+) -> None:
+    settings = {**times, "solver": solver, "combine": combine}
+    expected = bspm(train.matrix.toarray().astype(np.float64), model is BSPMEM, settings)
+    assert_scores(model(rank=RANK, **settings), train, expected)
+
+
+@pytest.mark.parametrize("model", [BSPMLM, BSPMEM])
+def test_bspm_of_yelp2018_in_one_line(train: Interactions, model: type[BSPMLM]) -> None:
+    """The closed forms that FINDINGS gives for Euler, one step, combination."""
+    r = train.matrix.toarray().astype(np.float64)
+    a = normalised(r, 0.5)
+    p = a.T @ a
+    b, i = r @ p, r @ low_pass(r, RANK)
+    early = b + 0.3 * i / 2 - 0.6 * (b + 0.3 * i) @ p
+    late = b - 0.6 * b @ p + 0.3 * i
+    settings = model.published["yelp2018"].model_dump() | {"rank": RANK}
+    assert_scores(model(**settings), train, early if model is BSPMEM else late)

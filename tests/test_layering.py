@@ -1,0 +1,173 @@
+"""Who may import whom: arrows point one way, and nothing loads code or opens a connection."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import privirec
+
+ROOT = Path(privirec.__file__).parent
+
+# What each part may use beside itself and `version`. A new part needs a line here.
+ALLOWED = {
+    "errors": set(),
+    "version": set(),
+    "threads": {"errors"},
+    "data": {"errors"},
+    "filters": {"data", "errors"},
+    "models": {"filters", "data", "errors"},
+    "device": {"models", "filters", "data", "errors"},
+    "evaluation": {"filters", "data", "errors"},
+    "federated": {"filters", "data", "errors"},
+    "secagg": {"errors"},
+    "privacy": {"federated", "filters", "data", "errors"},
+    "runtime": {"federated", "secagg", "privacy", "filters", "data", "errors"},
+}
+LIBRARY = set(ALLOWED)
+ALLOWED |= {
+    "__init__": LIBRARY - {"runtime"},
+    "report": LIBRARY - {"runtime"},
+    "experiments": LIBRARY | {"report"},
+    "cli": LIBRARY | {"report", "experiments"},
+    "__main__": {"cli"},
+}
+
+# Parts that compute: whoever wants to talk to a network does so in data/download or a runtime.
+SILENT = {"filters", "models", "device", "evaluation", "federated", "secagg", "privacy", "report"}
+NETWORK = {
+    "socket",
+    "ssl",
+    "http",
+    "urllib",
+    "requests",
+    "grpc",
+    "flwr",
+    "asyncio",
+    "multiprocessing",
+}
+RUNS_WHAT_IT_READS = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "shelve",
+    "marshal",
+}
+
+MODULES = sorted(ROOT.rglob("*.py"))
+each_module = pytest.mark.parametrize(
+    "path", MODULES, ids=[str(path.relative_to(ROOT)) for path in MODULES]
+)
+
+
+def part_of(path: Path) -> str:
+    """The part of the package that a module belongs to: its folder, or its own name."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Dotted names of all imports, also those inside functions; relative ones resolved."""
+    package = ["privirec", *path.relative_to(ROOT).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def parts_used(path: Path) -> set[str]:
+    own = [name.split(".") for name in imported(path)]
+    return {name[1] for name in own if name[0] == "privirec" and len(name) > 1} - {"__version__"}
+
+
+@each_module
+def test_arrows_point_one_way(path: Path) -> None:
+    part = part_of(path)
+    assert part in ALLOWED, f"{part} has no place in the layering: give it one here"
+    wrong = parts_used(path) - ALLOWED[part] - {part, "version"}
+    assert not wrong, f"{part} must not import {sorted(wrong)}"
+
+
+@each_module
+def test_nothing_runs_what_it_reads(path: Path) -> None:
+    assert not {name.split(".")[0] for name in imported(path)} & RUNS_WHAT_IT_READS
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"eval", "exec", "compile", "__import__"}
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            assert isinstance(node.value, ast.Constant)
+            assert node.value.value is False
+
+
+@each_module
+def test_only_carriers_know_the_network(path: Path) -> None:
+    if part_of(path) in SILENT:
+        assert not {name.split(".")[0] for name in imported(path)} & NETWORK
+
+
+def test_the_allowed_arrows_have_no_circle() -> None:
+    done: set[str] = set()
+    while len(done) < len(ALLOWED):
+        ready = {part for part, uses in ALLOWED.items() if part not in done and uses <= done}
+        assert ready, f"a circle among {sorted(set(ALLOWED) - done)}"
+        done |= ready
+
+
+def test_the_reader_of_imports_sees_all_forms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the tests above could not fail."""
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    path = tmp_path / "data" / "spy.py"
+    path.parent.mkdir()
+    path.write_text(
+        "import privirec.cli.main\n"
+        "from privirec import runtime as r\n"
+        "from ..models import base\n"
+        "from .. import secagg\n"
+        "from . import text\n"
+        "def f():\n    from privirec.filters.eigen import power_method\n"
+        "import numpy, pickle as p\n"
+    )
+    assert parts_used(path) == {"cli", "runtime", "models", "secagg", "data", "filters"}
+    assert "pickle" in set(imported(path))
+    with pytest.raises(AssertionError, match="data must not import"):
+        test_arrows_point_one_way(path)
+    with pytest.raises(AssertionError):
+        test_nothing_runs_what_it_reads(path)
+
+
+def test_importing_everything_opens_no_connection() -> None:
+    names = [
+        ".".join(["privirec", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(
+            ".__init__"
+        )
+        for path in MODULES
+        if path.name != "__main__.py"
+    ]
+    script = f"""
+import importlib, sys
+
+def watch(event, arguments):
+    if event.startswith("socket."):
+        sys.stderr.write(f"{{event}} {{arguments}}\\n")
+        raise SystemExit(9)
+
+sys.addaudithook(watch)
+for name in {names!r}:
+    importlib.import_module(name)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
