@@ -67,7 +67,14 @@ class Installed:
 
     def load(self) -> Recommender:
         """The current model, mapped; it was verified when it was installed."""
-        return Recommender.load(self.current(), verify=False)
+        while True:
+            folder = self.current()
+            try:
+                return Recommender.load(folder, verify=False)
+            except ArtifactError:
+                # Installations in the meantime may have removed it; then another one is current.
+                if self.current() == folder:
+                    raise
 
     def install(self, source: str | Path, trusted_key: Ed25519PublicKey | None = None) -> str:
         """Copy an artifact, verify the copy, make it current; returns its hash."""
