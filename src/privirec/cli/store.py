@@ -49,7 +49,7 @@ def import_(
     found = read_interactions(source, user_column=user_column, item_column=item_column)
     with Store(store, create=True) as opened:
         new = opened.add_interactions(found)
-    _say(f"{new:,} new interactions of {found.n_interactions:,} in {source}, now in {store}.")
+    _say(f"{_counted(found.n_interactions)} in {source}, {new:,} of them new in {store}.")
 
 
 @app.command()
@@ -62,7 +62,7 @@ def add(
     with Store(store, create=True) as opened:
         name = _only_user(opened, user)
         new = opened.add((name, item) for item in items)
-    _say(f"{new:,} new interactions of user {name} in {store}.")
+    _say(f"{_counted(new, 'new ')} of user {name} in {store}.")
 
 
 @app.command()
@@ -94,7 +94,7 @@ def forget(
         else:
             gone = opened.forget_user(user)
         summary = opened.summary()
-    _say(f"Forgotten: {gone:,} interactions.")
+    _say(f"Forgotten: {_counted(gone)}.")
     if summary.pending_forgets > before:
         _say(_until_next_run(summary.pending_forgets))
     else:
@@ -111,7 +111,7 @@ def export(
     """Write all histories to a file that only its owner can read."""
     with Store(store) as opened:
         count = opened.export(target)
-    _say(f"{count:,} interactions written to {target}.")
+    _say(f"{_counted(count)} written to {target}.")
 
 
 @app.command()
@@ -159,15 +159,15 @@ def show(store: StoreFile, user: User = None, json_file: options.Json = None) ->
     write_json_lines(json_file, rows)
     shown = [{key: _plain(value) for key, value in row.items()} for row in rows]
     console().print(table(_plain(heading), columns, shown))
-    _say(f"{summary.interactions:,} interactions of {summary.users:,} users in {store}.")
+    _say(f"{_counted(summary.interactions)}, users: {summary.users:,}, in {store}.")
     run = summary.last_run
     if run is None:
         _say("No run has used them.")
     else:
         state = "used" if run.finished else "is using or began to use"
         _say(
-            f"Run {run.run} (begun {run.begun}) {state} {run.interactions:,} interactions of "
-            f"{run.users:,} users; {summary.waiting:,} wait for the next run."
+            f"Run {run.run} (begun {run.begun}) {state} {_counted(run.interactions)}; "
+            f"waiting for the next run: {summary.waiting:,}."
         )
     if summary.pending_forgets:
         _say(_until_next_run(summary.pending_forgets))
@@ -184,9 +184,13 @@ def _only_user(store: Store, user: str | None) -> str:
 
 def _until_next_run(count: int) -> str:
     return (
-        f"Up to {count:,} forgotten interactions are still counted in the filters of an earlier "
+        f"Forgotten since: {_counted(count)}. They may still be counted in the filters of an earlier "
         "run; forgetting takes effect there at the next run."
     )
+
+
+def _counted(count: int, kind: str = "") -> str:
+    return f"{count:,} {kind}interaction{'' if count == 1 else 's'}"
 
 
 def _say(sentence: str) -> None:
