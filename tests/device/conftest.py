@@ -12,14 +12,15 @@ from privirec.data import Interactions
 from privirec.data.synthetic import synthetic
 from privirec.models import GFCF, Recommender
 
+# As in the tests' own conftest, so that these files also run by themselves.
 settings.register_profile(
-    "device",
+    "privirec",
     deadline=None,
     max_examples=25,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.load_profile("device")
+settings.load_profile("privirec")
 
 
 @pytest.fixture(scope="session")

@@ -176,12 +176,14 @@ def test_killed_while_installing(versions: list[Path], tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
         )
         with child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            for _ in range(20):  # a reader beside the writer sees a whole one at every moment
-                seen.add(rank_of(installed))
-            time.sleep(rng.uniform(0, 0.1))
-            os.kill(child.pid, signal.SIGKILL)
+            try:
+                assert child.stdout is not None
+                assert child.stdout.readline() == b"ready\n"
+                for _ in range(20):  # a reader beside the writer sees a whole one at every moment
+                    seen.add(rank_of(installed))
+                time.sleep(rng.uniform(0, 0.1))
+            finally:
+                os.kill(child.pid, signal.SIGKILL)
         for name in installed.versions()[:1]:
             Recommender.load(installed.folder / "versions" / name)
     assert seen <= {4, 8, 12}

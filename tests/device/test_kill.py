@@ -53,12 +53,14 @@ def killed_run(path: Path, start: int, out: Path, after: float) -> list[list[str
     )
     with child:
         assert child.stdout is not None
-        if after > 0:
-            assert child.stdout.readline() == "ready\n"
-            time.sleep(after)
-        else:
-            time.sleep(-after)  # counted from the start: kills the creation, too
-        os.kill(child.pid, signal.SIGKILL)
+        try:
+            if after > 0:
+                assert child.stdout.readline() == "ready\n"
+                time.sleep(after)
+            else:
+                time.sleep(-after)  # counted from the start: kills the creation, too
+        finally:
+            os.kill(child.pid, signal.SIGKILL)
         said = child.stdout.read()
     lines = [line.split() for line in said.splitlines() if line.endswith(tuple("0123456789"))]
     return [line for line in lines if len(line) == 3]
