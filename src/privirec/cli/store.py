@@ -184,8 +184,8 @@ def _only_user(store: Store, user: str | None) -> str:
 
 def _until_next_run(count: int) -> str:
     return (
-        f"Forgotten since: {_counted(count)}. They may still be counted in the filters of an earlier "
-        "run; forgetting takes effect there at the next run."
+        f"Forgotten since: {_counted(count)}. The filters of an earlier run may still count them; "
+        "forgetting takes effect there at the next run."
     )
 
 
