@@ -46,9 +46,9 @@ def data_folder(folder: Path, train: str, test: str = "0 2\n1 0\n") -> str:
 @pytest.mark.parametrize(
     ("train", "test", "words"),
     [
-        ("0 0 1\n1 x 2\n", "0 2\n", ["train.txt", "line 2"]),
-        ("0 0 1\n1 -3 2\n", "0 2\n", ["train.txt", "line 2"]),
-        ("0 0 1\n1 99999999999 2\n", "0 2\n", ["train.txt", "line 2"]),
+        ("0 0 1\n1 x 2\n", "0 2\n", ["train.txt:2:"]),
+        ("0 0 1\n1 -3 2\n", "0 2\n", ["train.txt:2:"]),
+        ("0 0 1\n1 99999999999 2\n", "0 2\n", ["train.txt:2:"]),
         ("", "0 2\n", ["train.txt", "empty"]),
         ("0 0 1\n1 1 2\n", "7 1\n", ["test.txt", "7"]),
     ],

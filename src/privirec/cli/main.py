@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from privirec.cli import audit, cost, data, demo, doctor, sweep, table
+from privirec.cli import audit, cost, data, demo, doctor, recommend, store, sweep, table
 from privirec.cli import run as run_command
 from privirec.errors import PrivirecError
 from privirec.version import __version__
@@ -25,7 +25,9 @@ app.command("sweep")(sweep.command)
 app.command("cost")(cost.command)
 app.command("audit")(audit.command)
 app.command("doctor")(doctor.command)
+app.command("recommend")(recommend.command)
 app.add_typer(data.app, name="data")
+app.add_typer(store.app, name="store")
 
 
 def _show_version(wanted: bool) -> None:

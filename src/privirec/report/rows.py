@@ -10,6 +10,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from privirec.data.text import write_lines
@@ -51,7 +52,9 @@ def console() -> Console:
 
 def warn(sentence: str) -> None:
     """One sentence on standard error."""
-    Console(stderr=True, soft_wrap=True).print(sentence, style="yellow", highlight=False)
+    Console(stderr=True, soft_wrap=True).print(
+        sentence, style="yellow", highlight=False, markup=False
+    )
 
 
 def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Row]) -> None:
@@ -62,14 +65,14 @@ def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[R
         numeric = any(isinstance(row.get(key), int | float) for row in rows)
         out.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
-        out.add_row(*(shown(key, row.get(key)) for key, _ in columns))
-    console().print(title, style="bold", highlight=False, soft_wrap=True)
+        out.add_row(*(escape(shown(key, row.get(key))) for key, _ in columns))
+    console().print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
     console().print(out)
 
 
 def say(sentence: str) -> None:
     """One plain line on standard output."""
-    console().print(sentence, highlight=False, soft_wrap=True)
+    console().print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def shown(key: str, value: Any) -> str:
