@@ -112,7 +112,9 @@ def test_nothing_runs_what_it_reads(path: Path) -> None:
 @each_module
 def test_only_carriers_know_the_network(path: Path) -> None:
     if part_of(path) in SILENT:
-        assert not {name.split(".")[0] for name in imported(path)} & NETWORK
+        # urllib.parse only takes addresses apart.
+        names = {name for name in imported(path) if not name.startswith("urllib.parse.")}
+        assert not {name.split(".")[0] for name in names} & NETWORK
 
 
 def test_the_allowed_arrows_have_no_circle() -> None:

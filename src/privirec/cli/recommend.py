@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from privirec.cli import options
 from privirec.device import Device, Recommendation, Store, load_model
@@ -84,7 +83,7 @@ def _row(rank: int, each: Recommendation, explain: bool) -> dict[str, Any]:
 def _shown(rank: int, each: Recommendation) -> dict[str, Any]:
     # Names and titles are text to show, not markup to follow.
     names = {"item": each.item, "title": each.title or "", "why": _why(each)}
-    return {"rank": rank, "score": each.score} | {key: escape(text) for key, text in names.items()}
+    return {"rank": rank, "score": each.score} | names
 
 
 def _why(each: Recommendation) -> str:

@@ -166,7 +166,7 @@ class Recommender(ABC):
         signing_key: Ed25519PrivateKey | None = None,
     ) -> Path:
         """Write `model.safetensors` and `manifest.json`, all or nothing. Holds no history."""
-        record = {"model": self.name, "config": self.config.model_dump(), **(manifest or {})}
+        record = {**(manifest or {}), "model": self.name, "config": self.config.model_dump()}
         ids = np.arange(self.components.n_items) if self.item_ids is None else self.item_ids
         components = self.components.written_out()
         return artifact.write(Path(folder), components, ids, record, signing_key)
@@ -199,6 +199,8 @@ class Recommender(ABC):
 
 def _histories(user_items: sp.sparray, n_items: int) -> sp.csr_array:
     histories = sp.csr_array(user_items)
+    if histories.ndim == 1:  # what indexing a sparse array with one number gives
+        histories = sp.csr_array(histories.reshape(1, -1))
     if histories.shape[1] != n_items:
         raise UsageError(f"histories over {histories.shape[1]} items, filters over {n_items}")
     if not histories.has_canonical_format or not histories.data.all():
