@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint unit heavy bench clean
+.PHONY: setup demo test lint unit heavy bench fuzz clean
 
 setup: $(READY)
 
@@ -32,6 +32,11 @@ heavy: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py
+
+# Ten minutes of coverage-guided fuzzing of the messages of secure aggregation.
+fuzz: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
+	$(BIN)/python tests/secagg/fuzz_atheris.py -max_total_time=600
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

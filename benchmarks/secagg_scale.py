@@ -1,0 +1,159 @@
+"""Secure aggregation at the size of the paper's data, with real cryptography in one process.
+
+    python benchmarks/secagg_scale.py degrees     # every user of Gowalla a client of its own
+    python benchmarks/secagg_scale.py item-item   # ten silos, the whole triangle, streamed
+
+`degrees` also runs smaller cohorts and draws cost per client against n (secagg-cost.png). Every
+opened sum is compared with the plain one, entry by entry. One thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privirec import threads
+from privirec.data import load_dataset
+from privirec.federated.contributions import Histories, ItemDegrees, ItemItem
+from privirec.runtime.in_process import clients_of
+from privirec.runtime.plan import PlannedSum
+from privirec.runtime.secure import shape_of
+from privirec.secagg import ClientPolicy, LocalFederation
+
+POLICY = ClientPolicy(proven_sums=True)
+
+
+def peak_gb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+
+
+def degrees(dataset: str, n_users: int, drop_share: float) -> dict[str, Any]:
+    """The item degrees of the first n users, each a client, some of whom drop out."""
+    train = load_dataset(dataset).train.rows(0, n_users)
+    ask = ItemDegrees(train.n_items, train.n_users)
+    planned = PlannedSum(ask.name, ask.length, ask.encoding.width, False, 0)
+    clients = clients_of(train)
+    rng = np.random.default_rng(n_users)
+    leaving = rng.choice(n_users, int(drop_share * n_users), replace=False).tolist()
+    cpu = time.process_time()
+    federation = LocalFederation("secagg+", n_users, [shape_of(planned)], policy=POLICY)
+    set_up = time.process_time() - cpu
+    opened = federation.sum(lambda client: clients[client].answer(ask), {"input": leaving})
+    cpu = time.process_time() - cpu
+    staying = np.setdiff1d(np.arange(n_users), leaving)
+    plain = np.bincount(train.matrix[staying].indices, minlength=train.n_items)
+    assert opened.survivors == tuple(staying.tolist())
+    assert np.array_equal(opened.total.astype(np.int64), plain)
+    traffic = federation.traffic
+    parameters = federation.server.parameters
+    return {
+        "clients": n_users,
+        "dropped": len(leaving),
+        "neighbours": parameters.neighbours,
+        "threshold": parameters.threshold,
+        "entries": ask.length,
+        "ring_bits": ask.encoding.width,
+        "cpu_seconds": cpu,
+        "set_up_cpu_seconds": set_up,
+        "cpu_ms_per_client": 1000 * cpu / n_users,
+        "bytes_up_per_client": float(traffic.up_per_client()[staying].mean()),
+        "bytes_down_per_client": float(traffic.down_per_client()[staying].mean()),
+        "payload_bytes": ask.encoding.payload_bytes(ask.length),
+        "peak_gb": peak_gb(),
+        "equal_to_plain_sum": True,
+    }
+
+
+def item_item(dataset: str, silos: int) -> dict[str, Any]:
+    """The whole triangle of P' over silo clients."""
+    train = load_dataset(dataset).train
+    ask = ItemItem(train.n_items, int(train.item_degrees.max()))
+    planned = PlannedSum(ask.name, ask.length, ask.encoding.width, False, 8)
+    clients = clients_of(train, silos)
+    cpu = time.process_time()
+    federation = LocalFederation("secagg", silos, [shape_of(planned)], policy=POLICY)
+    opened = federation.sum(lambda client: clients[client].answer(ask))
+    cpu = time.process_time() - cpu
+    start = 0
+    for block in ask.blocks(Histories(train.matrix)):
+        part = opened.total[start : start + len(block)]
+        assert np.array_equal(part.astype(np.int64), block), f"entries from {start} on differ"
+        start += len(block)
+    assert start == ask.length
+    return {
+        "clients": silos,
+        "entries": ask.length,
+        "entries_compared": start,
+        "ring_bits": ask.encoding.width,
+        "fraction_bits": ask.encoding.fraction_bits,
+        "cpu_seconds": cpu,
+        "cpu_seconds_per_client": cpu / silos,
+        "bytes_up_per_client": float(federation.traffic.up_per_client().mean()),
+        "bytes_down_per_client": float(federation.traffic.down_per_client().mean()),
+        "payload_bytes": ask.encoding.payload_bytes(ask.length),
+        "peak_gb": peak_gb(),
+        "equal_to_plain_sum": True,
+    }
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    from privirec.report.plots import COLOURS, write_figure
+
+    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    n = np.array([row["clients"] for row in rows], float)
+    panels = (
+        ("CPU ms per client", [row["cpu_ms_per_client"] for row in rows]),
+        (
+            "kB per client beside the vector, up and down",
+            [
+                (row["bytes_up_per_client"] + row["bytes_down_per_client"] - row["payload_bytes"])
+                / 1000
+                for row in rows
+            ],
+        ),
+    )
+    for place, (title, values) in enumerate(panels, 1):
+        axes = figure.add_subplot(1, 2, place)
+        axes.semilogx(n, values, "o-", color=COLOURS[0], label="measured")
+        log_n = np.log(n) * values[-1] / np.log(n[-1])
+        axes.semilogx(n, log_n, "--", color="#9aa5ad", label="log n, scaled to the last point")
+        axes.set_ylim(bottom=0)
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_xlabel("clients")
+        axes.legend(frameon=False, fontsize=8)
+    write_figure(figure, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("degrees", "item-item"))
+    parser.add_argument("--dataset", default="gowalla")
+    parser.add_argument("--cohorts", default="100,1000,10000,29858")
+    parser.add_argument("--silos", type=int, default=10)
+    parser.add_argument("--drop-share", type=float, default=0.02)
+    parser.add_argument("--out", type=Path, default=Path("privirec-out"))
+    args = parser.parse_args()
+    rows = []
+    with threads.limit(1):
+        if args.what == "degrees":
+            for n_users in map(int, args.cohorts.split(",")):
+                rows.append(degrees(args.dataset, n_users, args.drop_share))
+                print(json.dumps(rows[-1]), flush=True)
+            if len(rows) > 1:
+                plot(rows, args.out / "secagg-cost.png")
+                print(f"Saved {args.out / 'secagg-cost.png'}")
+        else:
+            print(json.dumps(item_item(args.dataset, args.silos)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
