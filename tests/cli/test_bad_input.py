@@ -76,6 +76,7 @@ def test_rank_larger_than_the_catalogue(tmp_path: Path) -> None:
 
 def test_settings_that_do_not_fit_are_refused() -> None:
     refused(privirec("run", *SMALL, "--rounds", "3"), "centralized")
+    refused(privirec("run", *SMALL, "--model", "turbo-cf", "--solver", "power-1qr"), "turbo-cf")
     refused(privirec("run", *SMALL, "--method", "privirec", "--ring-bits", "8"), "8-bit ring")
     refused(privirec("sweep", *SMALL, "--ranks", "1:x:2"), "1:x:2")
     refused(privirec("table", "--datasets", "synthetic:small", "--models", "magic"), "magic")

@@ -9,7 +9,7 @@ import typer
 
 from privirec.cli import options
 from privirec.data import load_dataset
-from privirec.experiments.run import GIVES_AWAY, Method, Plan, Preset, RuntimeName, run
+from privirec.experiments.run import GIVES_AWAY, Method, Plan, Preset, RuntimeName, Solver, run
 from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.secure import Aggregator, Assumptions
@@ -51,6 +51,13 @@ def command(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="L: secure sums of the power method (default 5).")
     ] = None,
+    solver: Annotated[
+        Solver,
+        typer.Option(
+            help="centralized: converged singular vectors, or the randomised power method with "
+            "--rounds steps of one or two QR."
+        ),
+    ] = "converged",
     start: Annotated[
         Literal["items", "users"] | None,
         typer.Option(help="Start block over items from a public seed, or one row per user."),
@@ -116,6 +123,7 @@ def command(
         preset=preset,
         rank=rank,
         rounds=rounds,
+        solver=solver,
         runtime=runtime,
         clients=clients,
         aggregator=aggregator,

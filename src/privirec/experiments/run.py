@@ -14,6 +14,7 @@ from privirec.data.interactions import Dataset, Interactions
 from privirec.errors import UsageError
 from privirec.evaluation import Metrics, evaluate
 from privirec.federated.programs import FederatedSettings, paper, program
+from privirec.filters import randomized
 from privirec.models import MODELS, Recommender
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime, execute
@@ -27,6 +28,7 @@ from privirec.version import __version__
 Method = Literal["centralized", "privirec", "privirec-k"]
 Preset = Literal["published", "paper"]
 RuntimeName = Literal["simulation", "in-process"]
+Solver = Literal["converged", "power-1qr", "power-2qr"]
 
 # What a release gives away, in one sentence each. Shown by every command that makes one.
 GIVES_AWAY = {
@@ -50,6 +52,8 @@ class Plan:
     preset: Preset = "published"
     rank: int | None = None
     rounds: int | None = None
+    solver: Solver = "converged"
+    """Centralised singular vectors: converged, or `rounds` power steps with one or two QR each."""
     runtime: RuntimeName = "simulation"
     clients: int | None = None
     aggregator: Aggregator = "none"
@@ -112,6 +116,30 @@ class Result:
         }
 
 
+def _fit_centrally(
+    recommender: Recommender, train: Interactions, plan: Plan, phases: Phases
+) -> None:
+    if plan.federated:
+        raise UsageError(f"{next(iter(plan.federated))} does not go with centralized")
+    report = phases(f"{plan.model}: singular vectors")
+    if plan.solver == "converged":
+        if plan.rounds:
+            raise UsageError("rounds do not go with centralized, unless the solver is power-...")
+        recommender.fit(train, seed=plan.seed, progress=report)
+        return
+    rank = recommender.config.low_pass_rank
+    if not rank:
+        raise UsageError(f"{plan.model} has no singular vectors to solve for")
+    components = randomized(
+        train,
+        rank=rank,
+        steps=plan.rounds or 5,
+        qr_per_step=2 if plan.solver == "power-2qr" else 1,
+        seed=plan.seed,
+    )
+    recommender.use(components, train.item_ids)
+
+
 def _runtime(
     plan: Plan, settings: FederatedSettings, train: Interactions, simulation: Simulation
 ) -> Runtime:
@@ -146,10 +174,10 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
     wall, cpu = time.perf_counter(), time.process_time()
     ledger = settings = None
     if plan.method == "centralized":
-        if plan.federated or plan.rounds:
-            raise UsageError("--rounds and other federated settings do not go with centralized")
-        recommender.fit(train, seed=plan.seed, progress=phases(f"{plan.model}: singular vectors"))
+        _fit_centrally(recommender, train, plan, phases)
     else:
+        if plan.solver != "converged":
+            raise UsageError("a solver is chosen for centralized; with clients --rounds counts")
         settings = plan.settings(recommender)
         steps = program(settings, train.n_users, train.n_items)
         simulation = Simulation(train)
@@ -190,7 +218,9 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         "version": __version__,
     }
     if settings is None and row["rank"]:
-        row["solver"] = "converged"
+        row["solver"] = plan.solver
+        if plan.solver != "converged":
+            row |= {"rounds": plan.rounds or 5, "multiplications": plan.rounds or 5}
     if settings and settings.low_pass_from == "server" and settings.method == "privirec":
         row |= {"rounds": None, "multiplications": None, "solver": "converged, by the server"}
     return Result(row, recommender, metrics, ledger)

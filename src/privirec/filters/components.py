@@ -112,6 +112,8 @@ def randomized(
     train: Interactions, *, rank: int, steps: int, qr_per_step: int = 2, seed: int = 0
 ) -> Components:
     """As `centralized`, with the randomised power method as the baselines run it."""
+    if not 1 <= rank <= train.n_items:
+        raise UsageError(f"rank {rank} does not fit a catalogue of {train.n_items} items")
     operator = factored(train)
     rng = np.random.Generator(np.random.Philox(seed))
     omega = rng.standard_normal((train.n_users, rank))
