@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
-from rich.table import Table
 
+from privirec.cli import options
 from privirec.data.catalogue import PUBLISHED, Statistics, find, load_dataset, statistics
 from privirec.data.download import SOURCE, download
 from privirec.data.formats import SUFFIXES, read_interactions
@@ -22,27 +20,15 @@ from privirec.data.splits import split
 from privirec.data.synthetic import DEFAULT_SEED, NAMED_SIZES, PREFIX
 from privirec.data.text import fits_text, write_lines, write_text
 from privirec.errors import DataError, UsageError
+from privirec.report.rows import print_table, say, write_json_lines
 
 app = typer.Typer(
     help="Find, fetch, look at and convert data sets.", no_args_is_help=True, add_completion=False
 )
 
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        help="Folder of data sets; without it $PRIVIREC_DATA, then the user's cache folder.",
-        show_default=False,
-    ),
-]
-Json = Annotated[
-    Path | None,
-    typer.Option("--json", help="Also write one JSON object a line to this file."),
-]
-
 
 @app.command("list")
-def list_(data_dir: DataDir = None, json_file: Json = None) -> None:
+def list_(data_dir: options.DataDir = None, json_file: options.Json = None) -> None:
     """Show the data sets known by name and whether they are on this machine.
 
     "yes" means found and equal to the published files; "other" found, but with other contents.
@@ -76,31 +62,18 @@ def list_(data_dir: DataDir = None, json_file: Json = None) -> None:
                 "folder": "",
             }
         )
-    _write_json(json_file, rows)
-    table = Table(title="Data sets")
-    table.add_column("name", no_wrap=True)
-    for column in ("users", "items", "train", "test"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("here", no_wrap=True)
-    for row in rows:
-        about = "~" if row["here"] == "made up" else ""
-        table.add_row(
-            str(row["dataset"]),
-            *(f"{row[key]:,}" for key in ("users", "items")),
-            *(f"{about}{row[key]:,}" for key in ("train", "test")),
-            str(row["here"]),
-        )
-    console = Console()
-    console.print(table)
-    console.print(f"{PREFIX}USERSxITEMS makes up any size, such as {PREFIX}1000x2000.")
+    write_json_lines(json_file, rows)
+    headings = [(key, key) for key in ("dataset", "users", "items", "train", "test", "here")]
+    print_table("Data sets (synthetic sizes are approximate)", headings, rows)
+    say(f"{PREFIX}USERSxITEMS makes up any size, such as {PREFIX}1000x2000.")
     if any(row["here"] == "no" for row in rows):
-        console.print("Fetch a missing one with: privirec data get NAME")
+        say("Fetch a missing one with: privirec data get NAME")
 
 
 @app.command()
 def get(
     names: Annotated[list[str], typer.Argument(help=f"One or more of {', '.join(PUBLISHED)}.")],
-    data_dir: DataDir = None,
+    data_dir: options.DataDir = None,
     source: Annotated[
         str, typer.Option("--from", help="Web address that holds NAME/train.txt and NAME/test.txt.")
     ] = SOURCE,
@@ -128,8 +101,8 @@ def info(
         list[str],
         typer.Argument(help="Names, folders with train.txt and test.txt, or single files."),
     ],
-    data_dir: DataDir = None,
-    json_file: Json = None,
+    data_dir: options.DataDir = None,
+    json_file: options.Json = None,
 ) -> None:
     """Print the statistics of data sets, as the paper's table does.
 
@@ -137,8 +110,8 @@ def info(
     and the rare items are those of train, which is what a model sees.
     """
     found = [statistics(load_dataset(dataset, data_dir)) for dataset in datasets]
-    _write_json(json_file, [each.row() for each in found])
-    Console().print(_statistics_table(found))
+    write_json_lines(json_file, [each.row() for each in found])
+    _print_statistics(found)
 
 
 @app.command()
@@ -191,8 +164,8 @@ def convert(
         write_text(folder / "test.txt", dataset.test)
         # Last, because train.txt is what makes a folder a data set.
         write_text(folder / "train.txt", dataset.train)
-    Console().print(_statistics_table([statistics(dataset)]))
-    print(f"written to {target}")
+    _print_statistics([statistics(dataset)])
+    say(f"written to {target}")
 
 
 def _shown_on(bar: Progress, name: str) -> Callable[[str, int, int | None], None]:
@@ -218,13 +191,8 @@ def _state(name: str, data_dir: Path | None) -> tuple[str, str]:
     return ("yes" if right else "other"), str(folder)
 
 
-def _statistics_table(found: Iterable[Statistics]) -> Table:
+def _print_statistics(found: Sequence[Statistics]) -> None:
     """One column a data set: many figures fit a narrow terminal better downwards."""
-    found = list(found)
-    table = Table(title="Statistics")
-    table.add_column("")
-    for each in found:
-        table.add_column(escape(each.dataset), justify="right", overflow="fold")
     lines = {
         "users": [f"{each.users:,}" for each in found],
         "items": [f"{each.items:,}" for each in found],
@@ -239,15 +207,10 @@ def _statistics_table(found: Iterable[Statistics]) -> Table:
         "items without users": [f"{each.items_without_users:,}" for each in found],
         "users without test items": [f"{each.users_without_test:,}" for each in found],
     }
-    for label, cells in lines.items():
-        table.add_row(label, *cells)
-    return table
+    names = [each.dataset for each in found]
+    rows = [{"": label} | dict(zip(names, cells, strict=True)) for label, cells in lines.items()]
+    print_table("Statistics", [("", ""), *((name, name) for name in names)], rows)
 
 
 def _write_names(path: Path, ids: np.ndarray) -> None:
     write_lines(path, (f"{name}\t{number}" for number, name in enumerate(ids.tolist())))
-
-
-def _write_json(path: Path | None, rows: Iterable[Mapping[str, object]]) -> None:
-    if path is not None:
-        write_lines(path, (json.dumps(row) for row in rows))

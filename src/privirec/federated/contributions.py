@@ -290,18 +290,12 @@ class _Outer:
 
 
 @dataclass(frozen=True)
-class PowerStep(_Outer):
-    """P' W for a broadcast block W = V^-1/2 X: q_u = (1/d_u) r_u W.
+class _BroadcastBlock(_Outer):
+    """Contributions that depend on a matrix which everybody receives first."""
 
-    Two bounds on an entry of row i, whichever is smaller. Each q_u is a mean of entries of W, so
-    V_i max|W| bounds the sum. And |(P' W)_ic| = sqrt(V_i) |(P~ X)_ic| <= sqrt(V_i) |X_c|, since
-    the spectral norm of P~ is at most one, for any part of the cohort.
-    """
-
-    name: ClassVar[str] = "power-step"
     item_degrees: Integers
     block: NDArray[np.int32]
-    """W in units of 2^-block_bits, (items, columns)."""
+    """In units of 2^-block_bits; one row an item or a user."""
     block_bits: int
     width: int = 32
 
@@ -309,14 +303,6 @@ class PowerStep(_Outer):
         # Compiled loops do not check where they read.
         if self.block.ndim != 2 or self.block.dtype != np.int32:
             raise FederationError("a block must be a matrix of 32-bit integers")
-        if len(self.block) != self.n_items:
-            raise FederationError(f"a block of {len(self.block)} rows for {self.n_items} items")
-
-    @classmethod
-    def of(cls, x: NDArray[np.float64], item_degrees: Integers, width: int) -> PowerStep:
-        """The step that multiplies X with P~."""
-        block, bits = _quantize(degree_power(item_degrees, -0.5)[:, None] * x)
-        return cls(item_degrees, block, bits, width)
 
     @property
     def n_items(self) -> int:  # type: ignore[override]
@@ -326,19 +312,51 @@ class PowerStep(_Outer):
     def columns(self) -> int:  # type: ignore[override]
         return int(self.block.shape[1])
 
-    @cached_property
-    def encoding(self) -> FixedPoint:
-        largest = int(self.item_degrees.max(initial=0))
-        top = int(max(self.block.max(initial=0), -self.block.min(initial=0)))
-        by_mean = largest * float(np.ldexp(float(top), -self.block_bits))
-        squares = self.item_degrees.astype(np.float64) @ np.square(self.block, dtype=np.float64)
-        norm = float(np.ldexp(np.sqrt(squares.max(initial=0.0)), -self.block_bits))
-        by_norm = float(np.sqrt(largest)) * norm * (1 + 1e-9)
-        return FixedPoint.for_sum(self.width, min(by_mean, by_norm), largest, signed=True)
-
     @property
     def broadcast_bytes(self) -> int:
         return self.block.nbytes
+
+    @property
+    def largest_degree(self) -> int:
+        return int(self.item_degrees.max(initial=0))
+
+    def bound_by_norm(self, row_weights: Integers | None = None) -> float:
+        """sqrt(V_max) max_c |X_c|, where |X_c|^2 is the weighted sum of squares of column c."""
+        weights = np.ones(len(self.block)) if row_weights is None else row_weights.astype(float)
+        squares = weights @ np.square(self.block, dtype=np.float64)
+        norm = float(np.ldexp(np.sqrt(squares.max(initial=0.0)), -self.block_bits))
+        return float(np.sqrt(self.largest_degree)) * norm * (1 + 1e-9)
+
+
+@dataclass(frozen=True)
+class PowerStep(_BroadcastBlock):
+    """P' W for a broadcast block W = V^-1/2 X: q_u = (1/d_u) r_u W.
+
+    Two bounds on an entry of row i, whichever is smaller. Each q_u is a mean of entries of W, so
+    V_i max|W| bounds the sum. And |(P' W)_ic| = sqrt(V_i) |(P~ X)_ic| <= sqrt(V_i) |X_c|, since
+    the spectral norm of P~ is at most one, for any part of the cohort.
+    """
+
+    name: ClassVar[str] = "power-step"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.block) != self.n_items:
+            raise FederationError(f"a block of {len(self.block)} rows for {self.n_items} items")
+
+    @classmethod
+    def of(cls, x: NDArray[np.float64], item_degrees: Integers, width: int) -> PowerStep:
+        """The step that multiplies X with P~."""
+        block, bits = _quantize(degree_power(item_degrees, -0.5)[:, None] * x)
+        return cls(item_degrees, block, bits, width)
+
+    @cached_property
+    def encoding(self) -> FixedPoint:
+        largest = self.largest_degree
+        top = int(max(self.block.max(initial=0), -int(self.block.min(initial=0))))
+        by_mean = largest * float(np.ldexp(float(top), -self.block_bits))
+        bound = min(by_mean, self.bound_by_norm(self.item_degrees))
+        return FixedPoint.for_sum(self.width, bound, largest, signed=True)
 
     def rows_per_user(self, histories: Histories) -> Integers:
         shift = self.encoding.fraction_bits - self.block_bits
@@ -390,43 +408,23 @@ class SeededStep(_Outer):
 
 
 @dataclass(frozen=True)
-class UserStart(_Outer):
+class UserStart(_BroadcastBlock):
     """The paper's start: sum_u A_u^T X_0[u, :] with one broadcast row per user.
 
     q_u = d_u^-1/2 X_0[u, :]. By Cauchy and Schwarz an entry of row i is at most sqrt(V_i) |X_c|.
     """
 
     name: ClassVar[str] = "user-start"
-    item_degrees: Integers
-    block: NDArray[np.int32]
-    """X_0 in units of 2^-block_bits, (users, columns)."""
-    block_bits: int
-    width: int = 32
 
     @classmethod
     def of(cls, x: NDArray[np.float64], item_degrees: Integers, width: int) -> UserStart:
         block, bits = _quantize(x)
         return cls(item_degrees, block, bits, width)
 
-    @property
-    def n_items(self) -> int:  # type: ignore[override]
-        return len(self.item_degrees)
-
-    @property
-    def columns(self) -> int:  # type: ignore[override]
-        return int(self.block.shape[1])
-
     @cached_property
     def encoding(self) -> FixedPoint:
-        largest = int(self.item_degrees.max(initial=0))
-        squares = np.square(self.block, dtype=np.float64).sum(axis=0)
-        norm = float(np.ldexp(np.sqrt(squares.max(initial=0.0)), -self.block_bits))
-        bound = float(np.sqrt(largest)) * norm * (1 + 1e-9)
-        return FixedPoint.for_sum(self.width, bound, largest, signed=True)
-
-    @property
-    def broadcast_bytes(self) -> int:
-        return self.block.nbytes
+        bound = self.bound_by_norm()
+        return FixedPoint.for_sum(self.width, bound, self.largest_degree, signed=True)
 
     def rows_per_user(self, histories: Histories) -> Integers:
         last = histories.first_user + histories.n_users
