@@ -16,6 +16,17 @@ def available() -> int:
 
 
 @contextmanager
+def one_kernel_thread() -> Iterator[None]:
+    """Compiled loops on one thread: for many small calls, where waking a second costs more."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+
+
+@contextmanager
 def limit(threads: int | None) -> Iterator[int]:
     """Run the body with so many threads (all cores when None)."""
     wanted = available() if threads is None else max(1, min(threads, available()))

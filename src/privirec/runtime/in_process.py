@@ -14,6 +14,7 @@ from privirec.errors import UsageError
 from privirec.federated.contributions import Contribution, Histories
 from privirec.runtime.client import Client
 from privirec.runtime.ledger import Ledger
+from privirec.threads import one_kernel_thread
 
 
 def clients_of(train: Interactions, n_clients: int | None = None) -> list[Client]:
@@ -35,7 +36,8 @@ class InProcess:
         self._clients = clients
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
-        total = ask.collect(self._summed_blocks(ask))
+        with one_kernel_thread():
+            total = ask.collect(self._summed_blocks(ask))
         ledger.add_sum(ask)
         return total
 

@@ -21,6 +21,7 @@ from privirec.runtime.client import Client
 from privirec.runtime.ledger import Ledger
 from privirec.runtime.plan import PlannedSum
 from privirec.secagg import ClientPolicy, LocalFederation, VectorShape
+from privirec.threads import one_kernel_thread
 
 Aggregator = Literal["none", "secagg+", "secagg"]
 
@@ -90,10 +91,11 @@ class SecureInProcess:
         ):
             raise FederationError(f"the sum of {ask.name} is not what was agreed at set-up")
         self._done += 1
-        opened = self._federation.sum(
-            lambda client: self._clients[client].answer(ask),
-            self._dropouts.at_sums.get(self._done),
-        )
+        with one_kernel_thread():
+            opened = self._federation.sum(
+                lambda client: self._clients[client].answer(ask),
+                self._dropouts.at_sums.get(self._done),
+            )
         self.survivors = opened.survivors
         total = ask.collect(_pieces(opened.total, ask.block_lengths(), ask.encoding))
         up, down = self._bytes_per_client()
