@@ -31,6 +31,7 @@ from privirec.models.gf_cf import GFCFConfig
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import execute_steps
 from privirec.runtime.simulation import Simulation
+from privirec.version import __version__
 
 PRIVIREC = 0
 """The rank under which PriviRec itself (the whole item-item matrix) is filed."""
@@ -176,7 +177,8 @@ class Sweep:
 
     def _identity(self) -> str:
         """Points of another data set, seed or largest rank are not points of this sweep."""
-        return f"{self.dataset.train.fingerprint()[:16]}/{self.seed}/{max(self.ranks)}"
+        dataset = self.dataset.train.fingerprint()[:16]
+        return f"{__version__}/{dataset}/{self.seed}/{max(self.ranks)}"
 
     def _read_partial(self, rounds: int, ranks: list[int]) -> _Sums:
         try:
