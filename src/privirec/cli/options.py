@@ -34,4 +34,11 @@ Threads = Annotated[
         "--threads", min=1, help="Threads to use (default: all cores).", show_default=False
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        min=0,
+        help="Seed of the start blocks and of who drops out (data sets have their own).",
+    ),
+]

@@ -9,7 +9,7 @@ import typer
 
 from privirec.cli import options
 from privirec.data import load_dataset
-from privirec.experiments.run import GIVES_AWAY, Method, Plan, Preset, RuntimeName, Solver, run
+from privirec.experiments.run import Method, Plan, Preset, RuntimeName, Solver, gives_away, run
 from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.secure import Aggregator, Assumptions
@@ -49,7 +49,10 @@ def command(
         ),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="L: secure sums of the power method (default 5).")
+        int | None,
+        typer.Option(
+            min=1, help="L: secure sums of the power method (default 5; 2 with the preset paper)."
+        ),
     ] = None,
     solver: Annotated[
         Solver,
@@ -138,8 +141,8 @@ def command(
         result = run(data, plan, phases)
     write_json_lines(json_file, [result.row])
     print_table(f"{data.name}, seed {seed}", COLUMNS, [result.row])
-    if method in GIVES_AWAY:
-        warn(GIVES_AWAY[method])
+    if warning := gives_away(method, data.name):
+        warn(warning)
     if save:
         result.recommender.save(save, result.manifest())
         say(f"Saved in {save}")

@@ -11,7 +11,7 @@ from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.errors import UsageError
 from privirec.experiments.published import COMPETITIVE_RANK
-from privirec.experiments.run import GIVES_AWAY
+from privirec.experiments.run import gives_away
 from privirec.experiments.sweep import Sweep, reaches
 from privirec.report.plots import sweep_plot
 from privirec.report.progress import shown
@@ -67,7 +67,7 @@ def command(
     ]
     print_table(f"{data.name}: GF-CF, paper's preset, seed {seed}", headings, summary)
     say(f"Saved {sweep.csv_path} and {sweep.png_path}")
-    warn(GIVES_AWAY["privirec-k"])
+    warn(str(gives_away("privirec-k", data.name)))
 
 
 def _numbers(text: str) -> list[int]:

@@ -10,8 +10,9 @@ from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.errors import DataError, UsageError
 from privirec.experiments.published import NDCG
-from privirec.experiments.run import GIVES_AWAY
-from privirec.experiments.table import ROUNDS, table_rows
+from privirec.experiments.run import gives_away
+from privirec.experiments.table import table_rows
+from privirec.federated.programs import DEFAULT_ROUNDS
 from privirec.models import MODELS
 from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, warn, write_json_lines
@@ -41,7 +42,7 @@ def command(
     models: Annotated[str, typer.Option(help="Models, separated by commas.")] = ",".join(MODELS),
     rounds: Annotated[
         int, typer.Option(min=2, help="L of the PriviRec rows that are not to the letter.")
-    ] = ROUNDS,
+    ] = DEFAULT_ROUNDS,
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
@@ -79,4 +80,4 @@ def command(
                 rows.append(row)
                 write_json_lines(json_file, rows)
         print_table(f"{data.name}: NDCG@20, seed {seed}", COLUMNS, mine)
-    warn(GIVES_AWAY["privirec"])
+    warn(str(gives_away("privirec", found[0].name)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -13,7 +14,7 @@ from privirec import threads as threading
 from privirec.data.interactions import Dataset, Interactions
 from privirec.errors import UsageError
 from privirec.evaluation import Metrics, evaluate
-from privirec.federated.programs import FederatedSettings, paper, program
+from privirec.federated.programs import DEFAULT_ROUNDS, FederatedSettings, paper, program
 from privirec.filters import randomized
 from privirec.models import MODELS, Recommender
 from privirec.report.progress import QUIET, Phases
@@ -30,17 +31,20 @@ Preset = Literal["published", "paper"]
 RuntimeName = Literal["simulation", "in-process"]
 Solver = Literal["converged", "power-1qr", "power-2qr"]
 
-# What a release gives away, in one sentence each. Shown by every command that makes one.
-GIVES_AWAY = {
-    "privirec": (
-        "Warning: the exact item-item matrix gives every history away, to the server and to every "
-        "client; see for yourself: privirec audit --release privirec"
-    ),
-    "privirec-k": (
-        "Warning: exact low-rank sums are not proven safe; rows of items with few users can be "
-        "recovered from them when the rank is high."
-    ),
-}
+
+def gives_away(method: str, dataset: str) -> str | None:
+    """What a release gives away, in one sentence. Shown by every command that makes one."""
+    if method == "privirec":
+        return (
+            "Warning: the exact item-item matrix gives every history away, to the server and to "
+            f"every client; see for yourself: privirec audit --dataset {dataset}"
+        )
+    if method == "privirec-k":
+        return (
+            "Warning: exact low-rank sums are not proven safe; rows of items with few users can be "
+            "recovered from them when the rank is high."
+        )
+    return None
 
 
 @dataclass(frozen=True)
@@ -65,26 +69,63 @@ class Plan:
     federated: dict[str, Any] = field(default_factory=dict)
     """Further settings of the federated program, by name."""
 
-    def recommender(self, dataset: str) -> Recommender:
-        """The model with its published settings for this data set (its defaults elsewhere)."""
-        kind = MODELS.get(self.model)
-        if kind is None:
+    def check(self) -> None:
+        """Refuse what would do nothing: nobody should believe that it did."""
+        if self.model not in MODELS:
             raise UsageError(f"no model {self.model!r}; there are {', '.join(MODELS)}")
-        config = kind.published.get(dataset, kind.config_type())
-        if self.rank is not None and config.low_pass_rank:
-            low_pass = self.rank
-            if self.method == "privirec-k":
-                low_pass = min(config.low_pass_rank, self.rank)
-            config = config.model_copy(update={"rank": low_pass})
-        return kind(config)
+        if self.method == "centralized":
+            idle = {
+                "the preset paper": self.preset == "paper",
+                "a runtime": self.runtime != "simulation",
+                "clients": self.clients,
+                "an aggregator": self.aggregator != "none",
+                "drop-outs": self.drop_share,
+                **{key.replace("_", "-"): True for key in self.federated},
+            }
+            for name, given in idle.items():
+                if given:
+                    raise UsageError(f"{name} does not go with the method centralized")
+            if self.rounds and self.solver == "converged":
+                raise UsageError("rounds go with centralized only for the solvers power-1qr, -2qr")
+            return
+        if self.solver != "converged":
+            raise UsageError("a solver is chosen for centralized; with clients --rounds counts")
+        wrong = {"privirec": "eigenvalues", "privirec-k": "low_pass_from"}[self.method]
+        if wrong in self.federated:
+            raise UsageError(f"{wrong.replace('_', '-')} does not go with {self.method}")
+        if self.runtime == "simulation" and (
+            self.clients or self.drop_share or self.aggregator != "none"
+        ):
+            raise UsageError("clients, drop-outs and aggregators need --runtime in-process")
+        if self.drop_share and self.aggregator == "none":
+            raise UsageError("drop-outs need secure aggregation: --aggregator secagg+")
 
-    def settings(self, recommender: Recommender) -> FederatedSettings:
+    def recommender(self, dataset: Dataset) -> Recommender:
+        """The model with its published settings for this data set (its defaults elsewhere).
+
+        A rank that nobody asked for is cut to the catalogue. PriviRec-k's low-pass filter takes
+        the leading vectors, as many as the model has elsewhere (S_p in the paper's diagram).
+        """
+        self.check()
+        kind = MODELS[self.model]
+        config = kind.published.get(dataset.name, kind.config_type())
+        usual = config.low_pass_rank
+        if not usual:
+            if self.rank is not None and self.method != "privirec-k":
+                raise UsageError(f"{self.model} has no low-pass filter whose rank could be set")
+            return kind(config)
+        rank = min(usual, dataset.train.n_items) if self.rank is None else self.rank
+        if self.method == "privirec-k":
+            rank = min(usual, rank)
+        return kind(config.model_copy(update={"rank": rank}))
+
+    def settings(self, recommender: Recommender, n_items: int) -> FederatedSettings:
         """How the components of this model are computed with the clients."""
         method = cast(Literal["privirec", "privirec-k"], self.method)
         config = recommender.config
         rank = config.low_pass_rank
         if method == "privirec-k":
-            rank = self.rank or rank or 256
+            rank = self.rank or rank or min(256, n_items)
         changes: dict[str, Any] = {"alpha": config.normalisation, "seed": self.seed}
         if self.rounds is not None:
             changes["rounds"] = self.rounds
@@ -112,19 +153,16 @@ class Result:
         return {
             "run": self.row,
             "ledger": self.ledger.as_rows() if self.ledger else [],
-            "gives_away": GIVES_AWAY.get(self.row["method"], "holds no history itself"),
+            "gives_away": gives_away(self.row["method"], self.row["dataset"])
+            or "computed on one machine; holds no history itself",
         }
 
 
 def _fit_centrally(
     recommender: Recommender, train: Interactions, plan: Plan, phases: Phases
 ) -> None:
-    if plan.federated:
-        raise UsageError(f"{next(iter(plan.federated))} does not go with centralized")
     report = phases(f"{plan.model}: singular vectors")
     if plan.solver == "converged":
-        if plan.rounds:
-            raise UsageError("rounds do not go with centralized, unless the solver is power-...")
         recommender.fit(train, seed=plan.seed, progress=report)
         return
     rank = recommender.config.low_pass_rank
@@ -133,7 +171,7 @@ def _fit_centrally(
     components = randomized(
         train,
         rank=rank,
-        steps=plan.rounds or 5,
+        steps=plan.rounds or DEFAULT_ROUNDS,
         qr_per_step=2 if plan.solver == "power-2qr" else 1,
         seed=plan.seed,
     )
@@ -143,15 +181,10 @@ def _fit_centrally(
 def _runtime(
     plan: Plan, settings: FederatedSettings, train: Interactions, simulation: Simulation
 ) -> Runtime:
-    secure = plan.aggregator != "none"
     if plan.runtime == "simulation":
-        if secure or plan.drop_share or plan.clients:
-            raise UsageError("clients, drop-outs and secure aggregation need --runtime in-process")
         return simulation
     clients = clients_of(train, plan.clients)
     if plan.aggregator == "none":
-        if plan.drop_share:
-            raise UsageError("drop-outs need secure aggregation: --aggregator secagg+")
         return InProcess(clients)
     return SecureInProcess(
         clients,
@@ -162,6 +195,12 @@ def _runtime(
     )
 
 
+def peak_rss_mb() -> float:
+    """Largest resident size of this process so far."""
+    units = 1024**2 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / units
+
+
 def run(dataset: Dataset, plan: Plan, phases: Phases = QUIET) -> Result:
     """Fit and evaluate."""
     with threading.limit(plan.threads) as threads:
@@ -169,22 +208,25 @@ def run(dataset: Dataset, plan: Plan, phases: Phases = QUIET) -> Result:
 
 
 def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
-    recommender = plan.recommender(dataset.name)
+    recommender = plan.recommender(dataset)
     train = dataset.train
     wall, cpu = time.perf_counter(), time.process_time()
     ledger = settings = None
+    cohort = train.n_users
     if plan.method == "centralized":
         _fit_centrally(recommender, train, plan, phases)
     else:
-        if plan.solver != "converged":
-            raise UsageError("a solver is chosen for centralized; with clients --rounds counts")
-        settings = plan.settings(recommender)
+        settings = plan.settings(recommender, train.n_items)
         steps = program(settings, train.n_users, train.n_items)
         simulation = Simulation(train)
         runtime = _runtime(plan, settings, train, simulation)
         components, ledger = execute(
             steps, runtime, lambda name: phases(f"{plan.method}: sum of {name}")(0, 1)
         )
+        if isinstance(runtime, SecureInProcess):
+            cohort = len(runtime.survivors)
+        elif plan.clients:
+            cohort = plan.clients
         if plan.runtime == "simulation":
             components = simulation.with_factors(components, settings)
         recommender.use(components, train.item_ids)
@@ -204,13 +246,16 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         "solver": "power method" if settings and settings.rank else None,
         "users": train.n_users,
         "items": train.n_items,
+        "fingerprint": train.fingerprint()[:16],
+        "cohort": cohort if ledger else None,
+        "drop_share": plan.drop_share if ledger else None,
         **metrics.as_row(),
         "fit_seconds": fitted - wall,
         "eval_seconds": done - fitted,
         "fit_cpu_seconds": fitted_cpu - cpu,
         "eval_cpu_seconds": done_cpu - fitted_cpu,
         "cpu_seconds": done_cpu - cpu,
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mb": peak_rss_mb(),
         "bytes_up_per_client": ledger.bytes_up if ledger else 0,
         "bytes_down_per_client": ledger.bytes_down if ledger else 0,
         "threads": threads,
@@ -220,7 +265,8 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
     if settings is None and row["rank"]:
         row["solver"] = plan.solver
         if plan.solver != "converged":
-            row |= {"rounds": plan.rounds or 5, "multiplications": plan.rounds or 5}
+            steps_done = plan.rounds or DEFAULT_ROUNDS
+            row |= {"rounds": steps_done, "multiplications": steps_done}
     if settings and settings.low_pass_from == "server" and settings.method == "privirec":
         row |= {"rounds": None, "multiplications": None, "solver": "converged, by the server"}
     return Result(row, recommender, metrics, ledger)

@@ -8,19 +8,16 @@ from typing import Any
 from privirec.data.interactions import Dataset
 from privirec.experiments.published import NDCG
 from privirec.experiments.run import Plan, run
+from privirec.federated.programs import DEFAULT_ROUNDS
 from privirec.models import MODELS
 from privirec.report.progress import QUIET, Phases
-
-# Enough multiplications for the low-pass filter to come as close to a converged one as the paper
-# claims; how many stand behind its own figures it does not say.
-ROUNDS = 5
 
 
 def table_rows(
     dataset: Dataset,
     models: Sequence[str] = tuple(MODELS),
     *,
-    rounds: int = ROUNDS,
+    rounds: int = DEFAULT_ROUNDS,
     seed: int = 0,
     threads: int | None = None,
     phases: Phases = QUIET,
@@ -33,7 +30,7 @@ def table_rows(
         central = run(dataset, Plan(**shared), phases).row
         plans = [Plan(method="privirec", rounds=rounds, **shared)]
         # Without a low-pass filter there is no power method, and nothing to read literally.
-        if MODELS[model].published.get(dataset.name, MODELS[model].config_type()).low_pass_rank:
+        if plans[0].recommender(dataset).config.low_pass_rank:
             plans.append(Plan(method="privirec", preset="paper", **shared))
         yield _beside(central, central, central_paper)
         for plan in plans:

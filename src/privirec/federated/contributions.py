@@ -32,8 +32,8 @@ from privirec.filters.normalize import degree_power
 # Entries in one block of a stream: 32 MB of 64-bit integers.
 BLOCK_ENTRIES = 1 << 22
 
-# Fraction bits of broadcast matrices: entries fit 32-bit integers.
-BROADCAST_BITS = 31
+# Entries of broadcast matrices stay below 2^BROADCAST_BITS, inside a 32-bit integer.
+BROADCAST_BITS = 30
 
 Integers = NDArray[np.int64]
 
@@ -119,11 +119,8 @@ class ItemDegrees:
         return 0
 
     def blocks(self, histories: Histories) -> Iterator[Integers]:
-        counts = self.total(histories)
-        start = 0
-        for length in self.block_lengths():
-            yield counts[start : start + length]
-            start += length
+        for start in range(0, self.n_items, BLOCK_ENTRIES):
+            yield self.total(histories)[start : start + BLOCK_ENTRIES]
 
     def block_lengths(self) -> Iterator[int]:
         for start in range(0, self.n_items, BLOCK_ENTRIES):
@@ -179,21 +176,27 @@ class ItemItem:
 
     def blocks(self, histories: Histories) -> Iterator[Integers]:
         weights = self.weights(histories.degrees)
-        matrix, by_item = histories.matrix, histories.by_item
         for (first, last), length in zip(self._row_ranges(), self.block_lengths(), strict=True):
-            block = np.zeros(length, np.int64)
-            kernels.add_triangle_rows(
-                first,
-                last,
-                by_item.indptr,
-                by_item.indices,
-                matrix.indptr,
-                matrix.indices,
-                weights,
-                self.n_items,
-                block,
-            )
-            yield block
+            yield self._rows(histories, weights, first, last, length)
+
+    def _rows(
+        self, histories: Histories, weights: Integers, first: int, last: int, length: int
+    ) -> Integers:
+        """Rows first..last of the triangle, one after the other."""
+        matrix, by_item = histories.matrix, histories.by_item
+        block = np.zeros(length, np.int64)
+        kernels.add_triangle_rows(
+            first,
+            last,
+            by_item.indptr,
+            by_item.indices,
+            matrix.indptr,
+            matrix.indices,
+            weights,
+            self.n_items,
+            block,
+        )
+        return block
 
     def total(self, histories: Histories) -> sp.csr_array:
         weighted = sp.csr_array(
@@ -258,14 +261,11 @@ class _Outer:
 
     def blocks(self, histories: Histories) -> Iterator[Integers]:
         sent = self.rows_per_user(histories)
-        by_item = histories.by_item
         first = 0
         for length in self.block_lengths():
-            part = by_item[first : first + length // self.columns]
-            first += part.shape[0]
-            out = np.empty((part.shape[0], self.columns), np.int64)
-            kernels.sum_rows(part.indptr, part.indices, sent, out)
-            yield out.reshape(-1)
+            last = first + length // self.columns
+            yield _summed(histories.by_item[first:last], sent).reshape(-1)
+            first = last
 
     def block_lengths(self) -> Iterator[int]:
         """Whole rows."""
@@ -277,12 +277,9 @@ class _Outer:
         """(items, columns), a few columns at a time so that a block stays in the cache."""
         out = np.empty((self.n_items, self.columns), np.int64)
         sent = self.rows_per_user(histories)
-        by_item = histories.by_item
         for first in range(0, self.columns, kernels.COLUMNS):
             part = np.ascontiguousarray(sent[:, first : first + kernels.COLUMNS])
-            block = np.empty((self.n_items, part.shape[1]), np.int64)
-            kernels.sum_rows(by_item.indptr, by_item.indices, part, block)
-            out[:, first : first + kernels.COLUMNS] = block
+            out[:, first : first + kernels.COLUMNS] = _summed(histories.by_item, part)
         return out
 
     def collect(self, blocks: Iterable[Integers]) -> Integers:
@@ -323,7 +320,9 @@ class _BroadcastBlock(_Outer):
     def bound_by_norm(self, row_weights: Integers | None = None) -> float:
         """sqrt(V_max) max_c |X_c|, where |X_c|^2 is the weighted sum of squares of column c."""
         weights = np.ones(len(self.block)) if row_weights is None else row_weights.astype(float)
-        squares = weights @ np.square(self.block, dtype=np.float64)
+        squares = np.zeros(self.columns)
+        # Not a matrix product: clients find the scale themselves and must find the same one.
+        kernels.add_squares(self.block, weights, squares)
         norm = float(np.ldexp(np.sqrt(squares.max(initial=0.0)), -self.block_bits))
         return float(np.sqrt(self.largest_degree)) * norm * (1 + 1e-9)
 
@@ -456,7 +455,7 @@ def start_signs(seed: bytes, n_items: int, columns: int) -> NDArray[np.int8]:
 def _quantize(matrix: NDArray[np.float64]) -> tuple[NDArray[np.int32], int]:
     """A matrix as 32-bit integers in units of 2^-bits, as fine as the largest entry allows."""
     top = float(np.abs(matrix).max(initial=0.0))
-    bits = BROADCAST_BITS - 1 - (int(np.frexp(top)[1]) if top > 0 else 0)
+    bits = BROADCAST_BITS - (int(np.frexp(top)[1]) if top > 0 else 0)
     return np.rint(np.ldexp(matrix, bits)).astype(np.int32), bits
 
 
@@ -466,6 +465,13 @@ def _powers(degrees: Integers, exponent: float) -> NDArray[np.float64]:
     known, where = np.unique(degrees, return_inverse=True)
     powers = [float(context.power(d, Decimal(exponent))) if d else 0.0 for d in known.tolist()]
     return np.array(powers)[where]
+
+
+def _summed(by_item: sp.csr_array, sent: Integers) -> Integers:
+    """For each item, the sum of what its users send: (items, columns)."""
+    out = np.empty((by_item.shape[0], sent.shape[1]), np.int64)
+    kernels.sum_rows(by_item.indptr, by_item.indices, sent, out)
+    return out
 
 
 def _canonical(matrix: sp.csr_array) -> sp.csr_array:

@@ -43,6 +43,17 @@ def mean_rows(indptr, indices, source, scale, out):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True)
+def add_squares(block, weights, out):  # type: ignore[no-untyped-def]
+    """out[c] += sum over rows of weight times the square, row after row: the same bits anywhere."""
+    for row in range(block.shape[0]):
+        weight = weights[row]
+        line = block[row]
+        for column in range(line.shape[0]):
+            value = np.float64(line[column])
+            out[column] += weight * (value * value)
+
+
+@njit(cache=True)
 def add_triangle_rows(  # type: ignore[no-untyped-def]
     first, last, item_indptr, item_users, user_indptr, user_items, weights, n_items, block
 ):

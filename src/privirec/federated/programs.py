@@ -32,6 +32,9 @@ from privirec.filters.eigen import leading_eigenpairs, orthonormalize, rayleigh_
 from privirec.filters.normalize import degree_power
 from privirec.filters.operators import LowRankOperator, SparseOperator
 
+# Enough multiplications for a low-pass filter as good as a converged one on the data we know.
+DEFAULT_ROUNDS = 5
+
 Program = Generator["Contribution | Broadcast", Any, Components]
 OnStep = Callable[[int, NDArray[np.float64], NDArray[np.float64]], None]
 
@@ -52,7 +55,7 @@ class FederatedSettings(BaseModel):
     method: Literal["privirec", "privirec-k"]
     rank: int = Field(256, ge=0)
     """k: columns of the power method (0: no low-pass filter)."""
-    rounds: int = Field(5, ge=1)
+    rounds: int = Field(DEFAULT_ROUNDS, ge=1)
     """L: secure sums of the power method."""
     start: Literal["users", "items"] = "items"
     """The paper's start block with a row per user, or one over items from a public seed."""

@@ -23,6 +23,9 @@ from privirec.filters.operators import (
     history_coordinates,
 )
 
+# Eigenvalues below this are zero up to single-precision rounding (the largest is one).
+NULL = 1e-6
+
 
 @dataclass(frozen=True)
 class LowPass:
@@ -104,7 +107,9 @@ def centralized(
             raise UsageError("the low-pass filter is defined for alpha = 1/2")
         if rank > train.n_items:
             raise UsageError(f"rank {rank} does not fit a catalogue of {train.n_items} items")
-        _, basis = leading_eigenpairs(operator, rank, seed=seed, progress=progress)
+        values, basis = leading_eigenpairs(operator, rank, seed=seed, progress=progress)
+        # Beyond the rank of P~ any vector of its null space would do, and none means anything.
+        basis[:, values < NULL * max(float(values[0]), 1.0)] = 0
     return Components(train.item_degrees, operator, basis, alpha)
 
 

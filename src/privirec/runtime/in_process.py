@@ -42,11 +42,13 @@ class InProcess:
         return total
 
     def _summed_blocks(self, ask: Contribution) -> Iterator[NDArray[np.int64]]:
-        """Block by block over all clients, so that nobody's whole vector is ever held."""
+        """Block by block over all clients: one block is held at a time, and nobody's whole vector.
+        (Contributions yield expressions, not names, or each waiting client would keep its block.)
+        """
         encoding = ask.encoding
         streams = [client.answer(ask) for client in self._clients]
-        for blocks in zip(*streams, strict=True):
-            total = encoding.to_ring(blocks[0])
-            for block in blocks[1:]:
-                total += encoding.to_ring(block)
+        for length in ask.block_lengths():
+            total = np.zeros(length, np.uint64)
+            for stream in streams:
+                total += encoding.to_ring(next(stream))
             yield encoding.from_ring(total)
