@@ -12,7 +12,11 @@ from threadpoolctl import threadpool_limits
 
 def available() -> int:
     """Cores this process may use."""
-    return min(len(os.sched_getaffinity(0)), int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # only Linux tells
+        cores = os.cpu_count() or 1
+    return min(cores, int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from privirec.data import Dataset, load_dataset
+from privirec.errors import DataError
 from privirec.evaluation import evaluate
 from privirec.experiments.cost import Sizes, byte_rows, formula_rows
 from privirec.experiments.run import Plan, run
@@ -124,3 +125,15 @@ def test_sweep_reads_finished_points_instead_of_measuring(small: Dataset, tmp_pa
     assert again.run() == first
     assert Sweep(small, tmp_path, [16, 32], [2]).missing(2) == [32]
     assert Sweep(small, tmp_path, [16], [2], seed=1).missing(2) == [PRIVIREC, 16]
+
+
+def test_sweep_does_not_mix_or_lose_points(small: Dataset, tmp_path: Path) -> None:
+    first = Sweep(small, tmp_path, [8], [2]).run()
+    Sweep(small, tmp_path, [8], [2], seed=1).run()
+    assert Sweep(small, tmp_path, [8], [2]).run() == first
+    # PriviRec's level is the same whatever the ranks of the sweep are.
+    wider = Sweep(small, tmp_path / "other", [8, 64], [2]).run()
+    assert [p for p in wider if p["rank"] in (PRIVIREC, 8)] == first
+    changed = Dataset(small.name, small.train.rows(0, 100), small.test.rows(0, 100))
+    with pytest.raises(DataError, match="choose another --out"):
+        Sweep(changed, tmp_path, [8], [2])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privirec.data import Interactions
@@ -134,3 +135,17 @@ def test_bspm_of_yelp2018_in_one_line(train: Interactions, model: type[BSPMLM]) 
     late = b - 0.6 * b @ p + 0.3 * i
     settings = model.published["yelp2018"].model_dump() | {"rank": RANK}
     assert_scores(model(**settings), train, early if model is BSPMEM else late)
+
+
+def test_beyond_the_rank_of_the_data_nothing_is_invented() -> None:
+    """Six users span six directions: asking for twenty must not depend on the users' order."""
+    rng = np.random.default_rng(3)
+    matrix = (rng.random((6, 40)) < 0.3).astype(float)
+    shuffled = matrix[rng.permutation(6)]
+    one, other = (GFCF(rank=20).fit(sp.csr_array(each)) for each in (matrix, shuffled))
+    exact = GFCF(rank=6).fit(sp.csr_array(matrix))
+    for item in range(0, 40, 7):
+        ids, scores = one.similar_items(item)
+        np.testing.assert_allclose(scores, other.similar_items(item)[1], atol=1e-5)
+        np.testing.assert_allclose(scores, exact.similar_items(item)[1], atol=1e-5)
+        assert len(ids) == 10

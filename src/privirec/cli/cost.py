@@ -28,8 +28,12 @@ def command(
         str | None,
         typer.Option(help="Take both from this data set, and the real size of its P~ too."),
     ] = None,
-    rank: Annotated[int, typer.Option(min=1, help="k2 of PriviRec-k.")] = COST_RANK,
-    low_pass_rank: Annotated[int, typer.Option(min=1, help="k1 of PriviRec.")] = 256,
+    rank: Annotated[
+        int | None, typer.Option(min=1, help=f"k2 of PriviRec-k (default {COST_RANK}, if it fits).")
+    ] = None,
+    low_pass_rank: Annotated[
+        int | None, typer.Option(min=1, help="k1 of PriviRec (default 256, if it fits).")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=2, help="L.")] = COST_ROUNDS,
     ring_bits: Annotated[int, typer.Option(min=1, max=64, help="Width of the ring.")] = 32,
     data_dir: options.DataDir = None,
@@ -50,6 +54,8 @@ def command(
         users, items = train.n_users, train.n_items
         entries = factored(train).written_out().matrix.nnz
     n_users, n_items = users or GOWALLA[0], items or GOWALLA[1]
+    rank = min(COST_RANK, n_items) if rank is None else rank
+    low_pass_rank = min(256, n_items) if low_pass_rank is None else low_pass_rank
     if max(rank, low_pass_rank) > n_items:
         raise UsageError(f"rank {max(rank, low_pass_rank)} does not fit {n_items} items")
     sizes = Sizes(n_users, n_items, low_pass_rank, rank, rounds, ring_bits, entries)

@@ -32,7 +32,7 @@ def command(
 ) -> None:
     """Show everything once on made-up data: the same recommender computed on one machine, by
     PriviRec and by PriviRec-k, what each costs in bytes, and what the first gives away."""
-    check_writable(out, json_file)
+    check_writable(json_file, folder=out)
     with shown() as phases:
         result = demo(out, seed, threads, phases)
     write_json_lines(json_file, result.rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 import typer
@@ -48,18 +50,35 @@ def _main(
 def run() -> None:
     """Entry point. Exit codes: 0 done, 1 a check failed, 2 bad usage or input, 3 a federation
     that could not finish safely, 130 interrupted."""
+    # Typer would answer Ctrl-C itself, and in silence; this way it is one line and 130.
+    signal.signal(signal.SIGINT, _interrupted)
     try:
         code = app(standalone_mode=True)
     except PrivirecError as error:
-        print(f"privirec: {error}", file=sys.stderr)
-        code = error.exit_code
-    except KeyboardInterrupt:
-        print("privirec: interrupted", file=sys.stderr)
-        code = 130
+        code = _say(str(error), error.exit_code)
+    except _Interrupted:
+        code = _say("interrupted", 130)
+    except MemoryError as error:
+        code = _say(f"not enough memory ({str(error).rstrip('.') or 'none left'})", 2)
     except BrokenPipeError:
+        # Whoever read has gone; say nothing, not even at exit when buffers are flushed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"privirec: {where}{error.strerror or error}", file=sys.stderr)
-        code = 2
+        code = _say(f"{where}{error.strerror or error}", 2)
     sys.exit(code)
+
+
+class _Interrupted(BaseException):
+    """Ctrl-C."""
+
+
+def _interrupted(_number: int, _frame: object) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one is enough: let things be put away
+    raise _Interrupted
+
+
+def _say(line: str, code: int) -> int:
+    print(f"privirec: {line}", file=sys.stderr)
+    return code

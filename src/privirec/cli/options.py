@@ -39,6 +39,6 @@ Seed = Annotated[
     typer.Option(
         "--seed",
         min=0,
-        help="Seed of the start blocks and of who drops out (data sets have their own).",
+        help="Seed of start blocks and drop-outs; data have their own.",
     ),
 ]

@@ -10,6 +10,7 @@ import typer
 from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.experiments.run import Method, Plan, Preset, RuntimeName, Solver, gives_away, run
+from privirec.models.artifact import check_replaceable
 from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.secure import Aggregator, Assumptions
@@ -113,7 +114,9 @@ def command(
 
       privirec run --dataset gowalla --model gf-cf --method privirec-k --rank 512 --save model
     """
-    check_writable(save, json_file)
+    check_writable(json_file, folder=save)
+    if save is not None:
+        check_replaceable(save)
     choices = {
         "start": start,
         "eigenvalues": eigenvalues,

@@ -37,7 +37,7 @@ def command(
     The paper's preset (Algorithm 1 to the letter) with L rounds. Stop it with Ctrl-C whenever you
     like: the same command goes on where it stopped, and finished points are kept.
     """
-    check_writable(out, json_file)
+    check_writable(json_file, folder=out)
     data = load_dataset(dataset, data_dir)
     sweep = Sweep(data, out, _numbers(ranks), _numbers(rounds), seed=seed, threads=threads)
     with shown() as phases:

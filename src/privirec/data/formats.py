@@ -102,6 +102,10 @@ def _read_delimited(
     return users, items
 
 
+# Longer fields are no ids, and memory grows with the longest one.
+LONGEST_ID = 256
+
+
 def _ids(
     path: Path,
     name: str,
@@ -122,6 +126,11 @@ def _ids(
     missing = np.flatnonzero(lengths == 0)
     if len(missing):
         raise DataError(f"{path}:{numbers[missing[0]]}: column {name} is empty")
+    endless = np.flatnonzero(lengths > LONGEST_ID)
+    if len(endless):
+        raise DataError(
+            f"{path}:{numbers[endless[0]]}: an id of {lengths[endless[0]]:,} bytes in column {name}"
+        )
     leading = codes[starts]
     negative = leading == ord("-")
     # A leading zero marks a name: 007 and 7 are different people.

@@ -13,6 +13,7 @@ from privirec.data.splits import split
 from privirec.errors import UsageError
 
 DEFAULT_SEED = 2024
+LARGEST = 10_000_000
 PREFIX = "synthetic:"
 
 
@@ -112,5 +113,7 @@ def _size(name: str) -> Size:
             f"and any {PREFIX}USERSxITEMS such as {PREFIX}1000x2000"
         )
     users, items = int(match[1]), int(match[2])
+    if users > LARGEST or items > LARGEST:
+        raise UsageError(f"{name}: at most {LARGEST:,} users and as many items can be made up")
     mean = min(32.0, max(1.0, items / 8))
     return Size(users, items, mean, max(1, int(mean / 3)))

@@ -36,7 +36,17 @@ from privirec.version import __version__
 PRIVIREC = 0
 """The rank under which PriviRec itself (the whole item-item matrix) is filed."""
 
-FIELDS = ["dataset", "rounds", "rank", "ndcg@20", "recall@20", "users", "seed"]
+FIELDS: dict[str, Callable[[str], Any]] = {
+    "dataset": str,
+    "rounds": int,
+    "rank": int,
+    "ndcg@20": float,
+    "recall@20": float,
+    "users": int,
+    "seed": int,
+    "fingerprint": str,
+    "version": str,
+}
 
 
 @dataclass
@@ -65,7 +75,8 @@ class Sweep:
 
     @property
     def _stem(self) -> str:
-        return "sweep-" + "".join(c if c.isalnum() else "-" for c in self.dataset.name)
+        name = "".join(c if c.isalnum() else "-" for c in self.dataset.name)
+        return f"sweep-{name}" + (f"-seed{self.seed}" if self.seed else "")
 
     @property
     def csv_path(self) -> Path:
@@ -97,8 +108,10 @@ class Sweep:
     def _measure(self, wanted: list[int], phases: Phases) -> None:
         train = self.dataset.train
         gf_cf = GFCFConfig()
-        low_rank = min(gf_cf.low_pass_rank, max(self.ranks))
-        settings = paper("privirec-k", max(self.ranks), rounds=max(wanted), seed=self.seed)
+        # PriviRec's own low-pass filter does not depend on the ranks of this sweep.
+        low_rank = min(gf_cf.low_pass_rank, train.n_items)
+        rank = max(low_rank, *self.ranks)
+        settings = paper("privirec-k", rank, rounds=max(wanted), seed=self.seed)
         simulation = Simulation(train)
         report = phases(f"{self.dataset.name}: power method, k = {settings.rank}")
         states: dict[int, tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
@@ -164,26 +177,27 @@ class Sweep:
                 start = k
             sums.users += train.shape[0]
             sums.batches = number + 1
-            write_lines(self._partial_path, [json.dumps(sums.as_dict(rounds, self._identity()))])
+            kept = sums.as_dict(rounds, list(self._identity()))
+            write_lines(self._partial_path, [json.dumps(kept)])
             report(sums.users, total)
         for k in ranks:
             recall, ndcg = sums.sums[k]
-            values = (self.dataset.name, rounds, k, ndcg / total, recall / total, total, self.seed)
+            mine = (self.seed, *self._identity())
+            values = (self.dataset.name, rounds, k, ndcg / total, recall / total, total, *mine)
             self.points[rounds, k] = dict(zip(FIELDS, values, strict=True))
         self._write_points()
         self._partial_path.unlink(missing_ok=True)
 
     # --- what survives ------------------------------------------------------------------------
 
-    def _identity(self) -> str:
-        """Points of another data set, seed or largest rank are not points of this sweep."""
-        dataset = self.dataset.train.fingerprint()[:16]
-        return f"{__version__}/{dataset}/{self.seed}/{max(self.ranks)}"
+    def _identity(self) -> tuple[str, str]:
+        """Points of other data or of another version are not points of this sweep."""
+        return self.dataset.train.fingerprint()[:16], __version__
 
     def _read_partial(self, rounds: int, ranks: list[int]) -> _Sums:
         try:
             kept = json.loads(self._partial_path.read_text(encoding="utf-8"))
-            if (kept["rounds"], kept["identity"]) == (rounds, self._identity()):
+            if (kept["rounds"], kept["identity"]) == (rounds, list(self._identity())):
                 sums = {int(k): (r, n) for k, (r, n) in kept["sums"].items()}
                 if sorted(sums) == sorted(ranks):
                     return _Sums(kept["batches"], kept["users"], sums)
@@ -198,19 +212,25 @@ class Sweep:
         try:
             with self.csv_path.open(encoding="utf-8", newline="") as file:
                 for line in csv.DictReader(file):
-                    casts: list[Callable[[str], Any]] = [str, int, int, float, float, int, int]
-                    row = {key: cast(line[key]) for key, cast in zip(FIELDS, casts, strict=True)}
-                    if row["dataset"] == self.dataset.name and row["seed"] == self.seed:
-                        points[row["rounds"], row["rank"]] = row
+                    row = {key: cast(line[key]) for key, cast in FIELDS.items()}
+                    points[row["rounds"], row["rank"]] = row
         except (KeyError, ValueError, TypeError):
             raise DataError(
                 f"{self.csv_path}: not a table of sweep points; move it away first"
             ) from None
+        mine = (self.dataset.name, self.seed, *self._identity())
+        for row in points.values():
+            theirs = (row["dataset"], row["seed"], row["fingerprint"], row["version"])
+            if theirs != mine:
+                raise DataError(
+                    f"{self.csv_path}: points of {' '.join(map(str, theirs))}, not of "
+                    f"{' '.join(map(str, mine))}; choose another --out"
+                )
         return points
 
     def _write_points(self) -> None:
         text = io.StringIO()
-        writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
+        writer = csv.DictWriter(text, list(FIELDS), lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.points[key] for key in sorted(self.points))
         write_lines(self.csv_path, text.getvalue().splitlines())
@@ -228,7 +248,7 @@ class _Sums:
         before = self.sums.get(k, (0.0, 0.0))
         self.sums[k] = (before[0] + recall, before[1] + ndcg)
 
-    def as_dict(self, rounds: int, identity: str) -> dict[str, Any]:
+    def as_dict(self, rounds: int, identity: list[str]) -> dict[str, Any]:
         return {
             "rounds": rounds,
             "identity": identity,

@@ -55,8 +55,7 @@ def write(
     """Write the folder, replacing an earlier artifact there but nothing else."""
     tensors = _tensors(components, item_ids)
     try:
-        if folder.exists() and not _is_replaceable(folder):
-            raise UsageError(f"{folder} exists and is not a saved model: nothing was written")
+        check_replaceable(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
@@ -72,7 +71,7 @@ def write(
             _write_durably(fresh / MANIFEST, canonical(record))
             if signing_key is not None:
                 sign(fresh, signing_key)
-            fresh.chmod(0o755)
+            _open_up(fresh)
             _put(fresh, folder)
             _sync(folder.parent)
         except BaseException:
@@ -83,12 +82,21 @@ def write(
     return folder
 
 
-def _is_replaceable(folder: Path) -> bool:
-    """Nothing in it, or an artifact and nothing else: no file of anybody's is ever lost."""
-    if not folder.is_dir():
-        return False
-    names = {path.name for path in folder.iterdir()}
-    return not names or {ARRAYS, MANIFEST} <= names <= {ARRAYS, MANIFEST, SIGNATURE}
+def check_replaceable(folder: Path) -> None:
+    """Nothing there, or an artifact and nothing else: no file of anybody's is ever lost."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {""}
+    known = {ARRAYS, MANIFEST} <= names <= {ARRAYS, MANIFEST, SIGNATURE}
+    if folder.exists() and names and not known:
+        raise UsageError(f"{folder} exists and is not a saved model: nothing was written")
+
+
+def _open_up(folder: Path) -> None:
+    """Permissions as for any new file; temporary folders and safetensors start out private."""
+    umask = os.umask(0)
+    os.umask(umask)
+    for path in folder.iterdir():
+        path.chmod(0o666 & ~umask)
+    folder.chmod(0o777 & ~umask)
 
 
 def _put(fresh: Path, folder: Path) -> None:

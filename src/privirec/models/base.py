@@ -53,6 +53,8 @@ class Recommender(ABC):
     """The settings its authors published, by data set."""
 
     def __init__(self, config: Config | None = None, **settings: Any) -> None:
+        if config is not None and (settings or not isinstance(config, self.config_type)):
+            raise UsageError(f"{self.name}: give a {self.config_type.__name__}, or its settings")
         try:
             self.config = config or self.config_type(**settings)
         except ValidationError as error:

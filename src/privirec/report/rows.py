@@ -25,16 +25,23 @@ def write_json_lines(path: Path | None, rows: Iterable[Row]) -> None:
         write_lines(path, (json.dumps(row) for row in rows))
 
 
-def check_writable(*paths: Path | None) -> None:
+def check_writable(file: Path | None = None, *, folder: Path | None = None) -> None:
     """Say before hours of work, not after, that a result could not be written."""
-    for path in paths:
+    if file is not None:
+        if file.name == "-":
+            raise UsageError(f"{file}: name a file; /dev/stdout is one")
+        if file.is_dir():
+            raise UsageError(f"{file}: cannot be written (it is a folder)")
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: cannot be written (it is a file, and a folder is needed)")
+    for path in (file, folder):
         if path is None:
             continue
         target = path if path.exists() else _nearest_existing(path)
-        if not os.access(target, os.W_OK):
-            raise UsageError(f"{path}: cannot be written (no permission in {target})")
         if not path.exists() and not target.is_dir():
             raise UsageError(f"{path}: cannot be written ({target} is not a folder)")
+        if not os.access(target, os.W_OK):
+            raise UsageError(f"{path}: cannot be written (no permission in {target})")
 
 
 def _nearest_existing(path: Path) -> Path:
@@ -66,8 +73,11 @@ def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[R
         out.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
         out.add_row(*(escape(shown(key, row.get(key))) for key, _ in columns))
-    console().print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
-    console().print(out)
+    screen = console()
+    screen.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
+    # A table wider than the terminal runs over its edge: better than figures that are cut.
+    natural = Console(width=10_000).measure(out).maximum
+    Console(width=max(screen.width, natural)).print(out)
 
 
 def say(sentence: str) -> None:
