@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from privirec.secagg import keys
-from privirec.secagg.errors import BadKey, BadShare, BadSignature
+from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.keys import Identity, Roster, Secret
 from privirec.secagg.randomness import InsecureSeededBytes
 
@@ -92,10 +92,19 @@ def test_signatures_cover_every_key_and_the_run() -> None:
 def test_secrets_are_redacted_and_can_be_wiped() -> None:
     secret = Secret(b"very secret bytes")
     assert repr(secret) == str(secret) == f"{secret}" == "<redacted>"
-    secret.wipe(0, 4)
-    assert secret.reveal() == bytes(4) + b" secret bytes"
+    secret.wipe(5)
+    assert secret.stored() == bytes(5) + b"secret bytes"
+    assert secret.reveal(5) == b"secret bytes"
+    for start in range(5):
+        with pytest.raises(WipedSecret):
+            secret.reveal(start, 6)
+    restored = Secret(secret.stored(), secret.wiped)
+    with pytest.raises(WipedSecret):
+        restored.reveal()
     secret.wipe()
-    assert secret.reveal() == bytes(17)
+    assert secret.stored() == bytes(17)
+    with pytest.raises(WipedSecret):
+        secret.reveal()
     identity = Identity(b"private identity seed 0123456789")
     assert "<redacted>" in repr(identity)
     assert (b"private").hex() not in repr(identity)

@@ -352,17 +352,17 @@ def test_the_callers_arrays_are_left_alone() -> None:
 def test_secrets_of_a_round_are_wiped_once_it_is_answered() -> None:
     run = federation(rounds=2)
     state = run.clients[0]._state  # type: ignore[attr-defined]
-    assert state.sealing_private.reveal() == bytes(32)
-    assert set(state.opening_keys.reveal()) == {0}
+    assert state.sealing_private.stored() == bytes(32)
+    assert set(state.opening_keys.stored()) == {0}
     assert bytes(32) not in (state.seeds.reveal(0, 32), state.mask_privates.reveal(0, 32))
     run.sum(one_block)
     half = len(state.held_shares) // 2
-    assert state.seeds.reveal(0, 32) == state.mask_privates.reveal(0, 32) == bytes(32)
-    assert state.held_shares.reveal(0, half) == bytes(half)
+    assert state.seeds.stored()[:32] == state.mask_privates.stored()[:32] == bytes(32)
+    assert state.held_shares.stored()[:half] == bytes(half)
     assert bytes(32) not in (state.seeds.reveal(32), state.mask_privates.reveal(32))
     run.clients[0].close()
-    assert state.held_shares.reveal() == bytes(2 * half)
-    assert state.seeds.reveal() == bytes(64)
+    assert state.held_shares.stored() == bytes(2 * half)
+    assert state.seeds.stored() == bytes(64)
 
 
 def test_nothing_secret_shows_in_a_repr() -> None:

@@ -152,8 +152,10 @@ class _ClientState:
                 raw = struct.pack(">Q", value)
             elif isinstance(value, array):
                 raw = struct.pack(f">{len(value)}I", *value)
+            elif isinstance(value, Secret):
+                raw = struct.pack(">Q", value.wiped) + value.stored()
             else:
-                raw = value.reveal() if isinstance(value, Secret) else value
+                raw = value
             parts += (struct.pack(">Q", len(raw)), raw)
         return b"".join(parts)
 
@@ -170,8 +172,10 @@ class _ClientState:
                 setattr(state, entry.name, int.from_bytes(raw, "big"))
             elif isinstance(value, array):
                 setattr(state, entry.name, array("I", struct.unpack(f">{size // 4}I", raw)))
+            elif isinstance(value, Secret):
+                setattr(state, entry.name, Secret(raw[8:], int.from_bytes(raw[:8], "big")))
             else:
-                setattr(state, entry.name, Secret(raw) if isinstance(value, Secret) else raw)
+                setattr(state, entry.name, raw)
         return state
 
 
@@ -240,7 +244,13 @@ class BellClient(ClientSession):
         if round_number < state.round_number or state.input_begun:
             raise SecondInput(f"round {round_number} has had its contribution: masks serve once")
         state.input_begun = 1
-        return self._masked_blocks(blocks)
+        # Now and not when the first block is asked for: the secrets may be gone by then.
+        try:
+            add, subtract = self._mask_seeds()
+        except ProtocolError:
+            self.close()
+            raise
+        return self._masked_blocks(blocks, add, subtract)
 
     # --- set-up -----------------------------------------------------------------------------------
 
@@ -439,15 +449,17 @@ class BellClient(ClientSession):
             (add if self.client < peer else subtract).append(seed)
         return add, subtract
 
-    def _masked_blocks(self, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
+    def _masked_blocks(
+        self, blocks: Iterable[NDArray[Any]], add: list[bytes], subtract: list[bytes]
+    ) -> Iterator[bytes]:
         state, announce = self._state, self._announce
         number = state.round_number
         shape = announce.shapes[number - 1]
-        add, subtract = self._mask_seeds()
         generator = MaskGenerator()
         offset = 0
         try:
             for block in rechunked(blocks, shape, announce.block_entries):
+                self._check_open()
                 generator.add(block, offset, add)
                 generator.subtract(block, offset, subtract)
                 packed = shape.ring.pack(block)
@@ -481,9 +493,9 @@ class BellClient(ClientSession):
         at = [index[peer] * _PAIR_BYTES + SHARE_BYTES for peer in message.dropped]
         key_shares = tuple(held[place : place + SHARE_BYTES] for place in at)
 
-        state.held_shares.wipe(start, stop)
-        state.seeds.wipe((number - 1) * SEED_BYTES, number * SEED_BYTES)
-        state.mask_privates.wipe((number - 1) * KEY_BYTES, number * KEY_BYTES)
+        state.held_shares.wipe(stop)
+        state.seeds.wipe(number * SEED_BYTES)
+        state.mask_privates.wipe(number * KEY_BYTES)
         state.active = array("I", message.survivors)
         state.cohort = message.cohort
         state.answered += digest

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from privirec.secagg.errors import BadKey, BadShare, BadSignature
+from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.randomness import RandomBytes
 
 VERSION = 1
@@ -30,24 +30,37 @@ _LABEL = b"privirec-secagg-" + bytes([VERSION])
 
 
 class Secret:
-    """Bytes that never show in a repr and can be wiped.
+    """Bytes that never show in a repr and can be wiped, from the front on.
 
-    Wiping clears this copy. Python may have made others while computing, which nobody can reach
-    any more but which stay in memory until it is used again.
+    Wiped bytes cannot be revealed: zeros in the place of a key would protect nothing. Wiping clears
+    this copy. Python may have made others while computing, which nobody can reach any more but
+    which stay in memory until it is used again.
     """
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "wiped")
 
-    def __init__(self, data: bytes | bytearray) -> None:
+    def __init__(self, data: bytes | bytearray, wiped: int = 0) -> None:
         self._data = bytearray(data)
+        self.wiped = 0
+        """Number of bytes at the front that are gone."""
+        if wiped:
+            self.wipe(wiped)
 
     def reveal(self, start: int = 0, stop: int | None = None) -> bytes:
+        """The bytes start ... stop. Raises WipedSecret when one of them is gone."""
+        if start < self.wiped:
+            raise WipedSecret("a secret that was wiped cannot be used")
         return bytes(self._data[start:stop])
 
-    def wipe(self, start: int = 0, stop: int | None = None) -> None:
-        """Overwrite the bytes start ... stop with zeros."""
+    def wipe(self, stop: int | None = None) -> None:
+        """Overwrite the bytes before `stop`, or all, with zeros."""
         stop = len(self._data) if stop is None else stop
-        self._data[start:stop] = bytes(stop - start)
+        self._data[:stop] = bytes(stop)
+        self.wiped = max(self.wiped, stop)
+
+    def stored(self) -> bytes:
+        """All bytes for storage, zeros where they are wiped; keep `wiped` beside them."""
+        return bytes(self._data)
 
     def __len__(self) -> int:
         return len(self._data)

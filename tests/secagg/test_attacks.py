@@ -1,0 +1,136 @@
+"""What a lying server, a careless caller or a broken client could try, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from privirec.secagg import (
+    ClientPolicy,
+    ClientSession,
+    Identity,
+    Roster,
+    ServerSession,
+    ServerSettings,
+    Statement,
+    VectorShape,
+    protocol,
+)
+from privirec.secagg.errors import (
+    SecondSurvivorSet,
+    SessionClosed,
+)
+from privirec.secagg.messages import Message, Survivors, decode, encode
+from privirec.secagg.randomness import InsecureSeededBytes
+
+LENGTH = 20
+SHAPE = VectorShape(LENGTH, 32, 10**6)
+BOTH = pytest.mark.parametrize("name", ["secagg+", "secagg"])
+
+
+@dataclass
+class Run:
+    """All parties, and a server whose messages a test may change on the way."""
+
+    server: ServerSession
+    clients: list[ClientSession]
+    identities: list[Identity]
+    roster: Roster
+
+    def advertise(self, among: range | list[int] | None = None) -> None:
+        for client in among if among is not None else range(len(self.clients)):
+            self.server.receive(client, self.clients[client].receive(self.server.announcement))
+
+    def answer(self, outgoing: Iterator[tuple[int, bytes]]) -> dict[int, Message]:
+        """Every client answers; what it was asked."""
+        asked = {}
+        for client, message in outgoing:
+            asked[client] = decode(message)
+            reply = self.clients[client].receive(message)
+            if reply is not None:
+                self.server.receive(client, reply)
+        return asked
+
+    def set_up(self) -> None:
+        self.advertise()
+        self.answer(self.server.advance())
+        self.answer(self.server.advance())
+
+    def contribute(self, number: int) -> None:
+        for client in self.server.waiting_for():
+            for message in self.clients[client].contribute(number, [vector(client)]):
+                self.server.receive(client, message)
+
+
+def vector(client: int) -> np.ndarray:
+    return np.random.default_rng(client).integers(0, 10**6, LENGTH)
+
+
+def start(
+    name: str = "secagg",
+    clients: int = 8,
+    *,
+    rounds: int = 1,
+    shares: tuple[float, float] = (0.05, 0.05),
+    policy: ClientPolicy | None = None,
+    shape: VectorShape = SHAPE,
+) -> Run:
+    seeded = InsecureSeededBytes("attacks")
+    scheme = protocol(name)
+    identities = [Identity.generate(seeded) for _ in range(clients)]
+    roster = Roster({number: one.public for number, one in enumerate(identities)})
+    server = scheme.server(
+        roster,
+        Statement.of(clients, *shares, rounds=rounds),
+        [shape] * rounds,
+        ServerSettings(block_entries=8),
+        seeded,
+    )
+    sessions = [
+        scheme.client(number, identity, roster, policy or ClientPolicy(), seeded)
+        for number, identity in enumerate(identities)
+    ]
+    return Run(server, sessions, identities, roster)
+
+
+def refuses(client: ClientSession, message: Message, error: type[Exception]) -> None:
+    """The client refuses by this name, and has left."""
+    with pytest.raises(error) as refusal:
+        client.receive(encode(message))
+    assert type(refusal.value) is error
+    with pytest.raises(SessionClosed):
+        client.dump()
+
+
+# --- a session that ends while it masks -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", range(4))
+def test_a_closed_session_masks_nothing_more(sent: int) -> None:
+    """20 entries are three blocks; the session is closed before any of them or after all."""
+    run = start()
+    run.set_up()
+    blocks = run.clients[3].contribute(1, [vector(3)])
+    for _ in range(sent):
+        next(blocks)
+    run.clients[3].close()
+    with pytest.raises(SessionClosed if sent < 3 else StopIteration):
+        next(blocks)
+
+
+def test_a_refusal_of_an_old_round_stops_the_masking_of_the_new_one() -> None:
+    """Masks from wiped keys are masks anybody can compute."""
+    run = start(rounds=2)
+    run.set_up()
+    run.contribute(1)
+    asked = run.answer(run.server.advance())
+    run.server.open_sum()
+    blocks = run.clients[3].contribute(2, [vector(3)])
+    survivors = asked[3]
+    assert isinstance(survivors, Survivors)
+    refuses(run.clients[3], replace(survivors, cohort=7), SecondSurvivorSet)
+    with pytest.raises(SessionClosed):
+        next(blocks)
