@@ -372,6 +372,12 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
         2,
         encode(replace(deliver, shares=deliver.shares[:1])),
     )
+    case(
+        "more shares kept back than clients may drop",
+        "TooManyDropped",
+        2,
+        encode(replace(deliver, shares=deliver.shares[2:])),
+    )
     case("survivors before any input", "OutOfOrder", 3, raw[4])
     # Survivors, first round.
     both = tuple(sorted({*first.dropped, first.survivors[0]}))
@@ -390,15 +396,15 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("more summed than take part", "RosterMismatch", 4, encode(replace(first, cohort=9)))
     too_many = replace(
         first,
-        cohort=6,
+        cohort=5,
         survivors=first.survivors[2:],
         dropped=tuple(sorted({*first.dropped, *first.survivors[:2]})),
     )
     case("more dropped than allowed", "TooManyDropped", 4, encode(too_many))
+    contradictory = replace(too_many, cohort=7)
+    case("more gone than the cohort has room for", "RosterMismatch", 4, encode(contradictory))
     everybody = tuple(sorted({*first.dropped, *first.survivors}))
-    alone = replace(first, survivors=everybody[:1], dropped=everybody[1:])
-    case("survivors below the threshold", "BelowThreshold", 4, encode(alone))
-    alone = replace(alone, cohort=2)
+    alone = replace(first, survivors=everybody[:1], dropped=everybody[1:], cohort=2)
     case("sum over too small a cohort", "CohortTooSmall", 4, encode(alone))
     case("survivors of a later round", "OutOfOrder", 4, raw[6])
     case("shares delivered again", "ReplayedMessage", 4, raw[2])

@@ -20,10 +20,12 @@ from privirec.secagg import (
     protocol,
 )
 from privirec.secagg.errors import (
+    RosterMismatch,
     SecondSurvivorSet,
     SessionClosed,
+    TooManyDropped,
 )
-from privirec.secagg.messages import Message, Survivors, decode, encode
+from privirec.secagg.messages import Deliver, Message, Survivors, decode, encode
 from privirec.secagg.randomness import InsecureSeededBytes
 
 LENGTH = 20
@@ -134,3 +136,46 @@ def test_a_refusal_of_an_old_round_stops_the_masking_of_the_new_one() -> None:
     refuses(run.clients[3], replace(survivors, cohort=7), SecondSurvivorSet)
     with pytest.raises(SessionClosed):
         next(blocks)
+
+
+# --- a server that tells everybody something else, complete graph ---------------------------------
+
+
+def test_shares_of_chosen_neighbours_alone_are_refused() -> None:
+    """20 clients, one may drop; the server wants client 7 to mask with a bare threshold of them."""
+    run = start(clients=20)
+    run.advertise()
+    run.answer(run.server.advance())
+    threshold = run.server.parameters.threshold
+    delivered = decode(dict(run.server.advance())[7])
+    assert isinstance(delivered, Deliver)
+    few = replace(delivered, shares=delivered.shares[:threshold])
+    refuses(run.clients[7], few, TooManyDropped)
+
+
+@pytest.mark.parametrize(("claimed", "error"), [(20, RosterMismatch), (12, TooManyDropped)])
+def test_clients_named_as_dropped_count_against_the_cohort(
+    claimed: int, error: type[Exception]
+) -> None:
+    """To open the keys of the neighbours of one client, the server must call many dropped."""
+    run = start(clients=20)
+    run.set_up()
+    run.contribute(1)
+    messages = dict(run.server.advance())
+    honest = decode(messages[2])
+    assert isinstance(honest, Survivors)
+    lie = replace(
+        honest, survivors=honest.survivors[8:], dropped=honest.survivors[:8], cohort=claimed
+    )
+    refuses(run.clients[2], lie, error)
+
+
+@BOTH
+def test_no_neighbour_is_called_dropped_while_everybody_is_in_the_sum(name: str) -> None:
+    run = start(name, clients=20, shares=(0.1, 0.2))
+    run.set_up()
+    run.contribute(1)
+    honest = decode(dict(run.server.advance())[2])
+    assert isinstance(honest, Survivors)
+    lie = replace(honest, survivors=honest.survivors[1:], dropped=honest.survivors[:1])
+    refuses(run.clients[2], lie, RosterMismatch)

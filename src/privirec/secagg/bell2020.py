@@ -6,8 +6,8 @@ Bonawitz et al., CCS 2017, is the same with the complete graph.
 A client adds to its vector a mask from a seed of its own, and for every neighbour a mask they both
 can compute, which one adds and the other subtracts. Both secrets, the seed and the key behind the
 common masks, are shared among the neighbours. For a client whose vector arrived the neighbours
-open the seed, for one whose vector did not they open the key, and never both: that is what every
-check in `BellClient._unmask` is for.
+open the seed, for one whose vector did not they open the key. No neighbour opens both: that is what
+every check in `BellClient._unmask` is for.
 
 Keys and shares are fresh for each round and are all dealt in one set-up. The clients summed in the
 first round are the cohort; later rounds must have the same, because the difference of two sums
@@ -119,6 +119,8 @@ class _ClientState:
     input_begun: int = 0
     input_sent: int = 0
     participants: int = 0
+    degree: int = 0
+    """Neighbours in the graph, whether they sent shares or not."""
     threshold: int = 0
     cohort: int = 0
     """Number of clients in the round that was answered last."""
@@ -189,7 +191,7 @@ class Scheme:
 
 
 class BellClient(ClientSession):
-    """A client that trusts the server with nothing but to carry messages."""
+    """A client that checks what it can see alone; docs/secagg-wire.md says what it cannot."""
 
     def __init__(
         self,
@@ -359,7 +361,7 @@ class BellClient(ClientSession):
         state.opening_keys = Secret(opening)
         state.peers = array("I", listed)
         state.peer_mask_keys = b"".join(key.mask_keys for key in message.keys)
-        state.threshold = message.threshold
+        state.degree, state.threshold = message.neighbours, message.threshold
         state.stage = _STAGES[Deliver]
         return encode(Shares(announce.run, self.client, nonce, tuple(sealed)))
 
@@ -406,6 +408,12 @@ class BellClient(ClientSession):
             raise Stranger("shares from a client that is not a neighbour")
         if len(senders) < state.threshold:
             raise BelowThreshold(f"shares of {len(senders)} neighbours, fewer than the threshold")
+        # A server that keeps shares back chooses whose masks hide this client's vector.
+        if state.degree - len(senders) > self._allowed_to_drop():
+            raise TooManyDropped(
+                f"{state.degree - len(senders)} neighbours sent no shares, "
+                f"{self._allowed_to_drop()} clients may drop"
+            )
         plain, mask_keys = [], []
         for share in message.shares:
             number = index[share.sender]
@@ -522,10 +530,12 @@ class BellClient(ClientSession):
         changed = bool(message.dropped) or message.cohort != state.cohort
         if state.round_number > 1 and changed and not self._policy.allow_cohort_change:
             raise CohortChanged(_COHORT_CHANGED)
-        if not len(message.survivors) < message.cohort <= state.participants:
+        # Neighbours that are gone are not in the sum: in the complete graph this leaves one number.
+        gone = state.degree - len(message.survivors)
+        if not len(message.survivors) < message.cohort <= state.participants - gone:
             raise RosterMismatch(f"a sum over {message.cohort} clients cannot be")
         self._check_cohort(message.cohort, announce.min_cohort)
-        allowed = announce.statement.with_clients(state.participants).dropped
+        allowed = self._allowed_to_drop()
         if message.cohort < state.participants - allowed:
             raise TooManyDropped(
                 f"{state.participants - message.cohort} clients dropped, {allowed} may"
@@ -534,6 +544,9 @@ class BellClient(ClientSession):
             raise BelowThreshold(
                 f"{len(message.survivors)} neighbours survive, fewer than the threshold"
             )
+
+    def _allowed_to_drop(self) -> int:
+        return self._announce.statement.with_clients(self._state.participants).dropped
 
     def _check_open(self) -> None:
         if self._closed:
