@@ -157,6 +157,7 @@ def primitives() -> dict[str, Any]:
                 Statement.of(100, 0.33, 0.05),
                 Statement.of(1000, 0.1, 0.1),
                 Statement.of(1000, 0.1, 0.1, rounds=7),
+                Statement.of(1000, 0.1, 0.1).with_clients(900),
                 Statement.of(30_000, 0.2, 0.2, security_bits=64),
             )
         ],
@@ -280,7 +281,7 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     # Announce: the terms.
     case("cohort below the policy", "CohortTooSmall", 0, raw[0], min_cohort=9)
     few = replace(announce, statement=announce.statement.with_clients(2))
-    case("announced cohort of two", "CohortTooSmall", 0, encode(few))
+    case("fewer clients announced than the roster has", "RosterMismatch", 0, encode(few))
     narrow = replace(announce, shapes=(replace(SHAPES[0], bound=600), SHAPES[1]))
     case("ring too narrow", "RingTooNarrow", 0, encode(narrow))
     unproven = replace(announce, shapes=(replace(SHAPES[0], bounds_sum=True), SHAPES[1]))
@@ -317,6 +318,8 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("client missing from the graph", "NotInGraph", 1, encode(missing))
     cohort_of_two = replace(neighbours, participants=b"\3")
     case("too few take part", "CohortTooSmall", 1, encode(cohort_of_two))
+    picked = replace(neighbours, participants=bytes([0b111111]))
+    case("six of eight take part where one may drop", "CohortTooSmall", 1, encode(picked))
     wrong_map = replace(neighbours, participants=b"\xff\xff")
     case("map of participants too long", "MalformedMessage", 1, encode(wrong_map))
     irregular = replace(neighbours, keys=neighbours.keys[:-1])

@@ -20,12 +20,14 @@ from privirec.secagg import (
     protocol,
 )
 from privirec.secagg.errors import (
+    CohortTooSmall,
     RosterMismatch,
     SecondSurvivorSet,
     SessionClosed,
     TooManyDropped,
 )
-from privirec.secagg.messages import Deliver, Message, Survivors, decode, encode
+from privirec.secagg.graph import write_participants
+from privirec.secagg.messages import Deliver, Message, Neighbours, Survivors, decode, encode
 from privirec.secagg.randomness import InsecureSeededBytes
 
 LENGTH = 20
@@ -179,3 +181,33 @@ def test_no_neighbour_is_called_dropped_while_everybody_is_in_the_sum(name: str)
     assert isinstance(honest, Survivors)
     lie = replace(honest, survivors=honest.survivors[1:], dropped=honest.survivors[:1])
     refuses(run.clients[2], lie, RosterMismatch)
+
+
+# --- a server that picks who takes part -----------------------------------------------------------
+
+
+@BOTH
+def test_one_client_among_the_servers_friends_takes_no_part(name: str) -> None:
+    """A roster of 200 with 10 corrupt clients: a graph of those and one more protects nobody."""
+    run = start(name, clients=200)
+    friends = [*range(10), 150]
+    run.advertise(friends)
+    with pytest.raises(CohortTooSmall, match="11 clients answered, 190 are needed"):
+        run.server.advance()
+    picked = Neighbours(
+        run.server.announcement[2:18], 150, 10, 6, write_participants(friends, run.roster), ()
+    )
+    refuses(run.clients[150], picked, CohortTooSmall)
+
+
+def test_the_parameters_withstand_the_corrupt_clients_of_the_whole_roster() -> None:
+    run = start("secagg+", clients=200, shares=(0.1, 0.2))
+    run.advertise(list(range(40, 200)))
+    messages = dict(run.server.advance())
+    told = decode(messages[150])
+    assert isinstance(told, Neighbours)
+    expected = protocol("secagg+").parameters(Statement.of(200, 0.1, 0.2).with_clients(160))
+    assert (told.neighbours, told.threshold) == (expected.neighbours, expected.threshold)
+    weaker = protocol("secagg+").parameters(Statement.of(160, 0.1, 0.2))
+    assert weaker != expected
+    assert run.clients[150].receive(messages[150]) is not None

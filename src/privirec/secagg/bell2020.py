@@ -292,7 +292,7 @@ class BellClient(ClientSession):
         terms = message.statement
         if message.protocol != self._scheme.code:
             raise WrongProtocol(f"protocol {message.protocol} is not {self._scheme.name}")
-        if message.roster != self._roster.digest or terms.clients > len(self._roster):
+        if message.roster != self._roster.digest or terms.clients != len(self._roster):
             raise RosterMismatch("the announced roster is not the one this client knows")
         if self.client not in self._roster:
             raise NotInGraph(f"client {self.client} is not in the roster")
@@ -370,9 +370,7 @@ class BellClient(ClientSession):
         announce = self._announce
         participants = read_participants(message.participants, self._roster)
         size = len(participants)
-        if size > announce.statement.clients:
-            raise RosterMismatch("more clients take part than were announced")
-        self._check_cohort(size, announce.min_cohort)
+        self._check_cohort(size, max(announce.min_cohort, least_participants(announce.statement)))
         place = int(np.searchsorted(participants, self.client))
         if place == size or participants[place] != self.client:
             raise NotInGraph(f"client {self.client} is missing from the graph")
@@ -681,10 +679,9 @@ class BellServer(ServerSession):
 
     def _form_graph(self) -> Iterator[tuple[int, bytes]]:
         size = len(self._advertised)
-        if size < self._settings.min_cohort:
-            self._abort(
-                CohortTooSmall(f"{size} clients answered, {self._settings.min_cohort} are needed")
-            )
+        least = max(self._settings.min_cohort, least_participants(self._statement))
+        if size < least:
+            self._abort(CohortTooSmall(f"{size} clients answered, {least} are needed"))
         try:
             self._parameters = self._scheme.parameters(self._statement.with_clients(size))
         except ProtocolError as error:
@@ -976,6 +973,11 @@ class _Upload:
 
     spool: BinaryIO | None
     received: int = 0
+
+
+def least_participants(statement: Statement) -> int:
+    """Clients that must advertise; the corrupt ones among fewer could be too large a part."""
+    return statement.clients - statement.dropped
 
 
 def check_settings(

@@ -38,6 +38,8 @@ class Statement:
     security_bits: int = 40
     correctness_bits: int = 30
     rounds: int = 1
+    roster: int = 0
+    """Clients of which the corrupt share is taken, if more than take part."""
 
     @classmethod
     def of(
@@ -62,8 +64,11 @@ class Statement:
 
     @property
     def corrupt(self) -> int:
-        """Largest number of corrupt clients; a broken one counts as a whole."""
-        return -(-self.clients * self.corrupt_ppm // PPM)
+        """Largest number of corrupt clients; a broken one counts as a whole.
+
+        It is a share of the roster: whoever decides who takes part may leave out honest ones only.
+        """
+        return -(-max(self.roster, self.clients) * self.corrupt_ppm // PPM)
 
     @property
     def dropped(self) -> int:
@@ -71,7 +76,8 @@ class Statement:
         return self.clients * self.dropped_ppm // PPM
 
     def with_clients(self, clients: int) -> Statement:
-        return replace(self, clients=clients)
+        """The same with so many of the clients taking part."""
+        return replace(self, clients=clients, roster=max(self.roster, self.clients))
 
 
 @dataclass(frozen=True)
