@@ -282,6 +282,7 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("cohort below the policy", "CohortTooSmall", 0, raw[0], min_cohort=9)
     few = replace(announce, statement=announce.statement.with_clients(2))
     case("fewer clients announced than the roster has", "RosterMismatch", 0, encode(few))
+    case("more may drop than the policy allows", "WeakParameters", 0, raw[0], max_dropped_share=0.1)
     narrow = replace(announce, shapes=(replace(SHAPES[0], bound=600), SHAPES[1]))
     case("ring too narrow", "RingTooNarrow", 0, encode(narrow))
     unproven = replace(announce, shapes=(replace(SHAPES[0], bounds_sum=True), SHAPES[1]))

@@ -25,6 +25,7 @@ from privirec.secagg.errors import (
     SecondSurvivorSet,
     SessionClosed,
     TooManyDropped,
+    WeakParameters,
 )
 from privirec.secagg.graph import write_participants
 from privirec.secagg.messages import Deliver, Message, Neighbours, Survivors, decode, encode
@@ -211,3 +212,39 @@ def test_the_parameters_withstand_the_corrupt_clients_of_the_whole_roster() -> N
     weaker = protocol("secagg+").parameters(Statement.of(160, 0.1, 0.2))
     assert weaker != expected
     assert run.clients[150].receive(messages[150]) is not None
+
+
+# --- a server that weakens the parameters ---------------------------------------------------------
+
+
+@BOTH
+def test_an_absurd_share_of_drop_outs_is_not_accepted(name: str) -> None:
+    run = start(name, clients=100, shares=(0.05, 0.49))
+    with pytest.raises(WeakParameters, match="accepts 300000"):
+        run.clients[0].receive(run.server.announcement)
+    willing = start(name, 100, shares=(0.05, 0.49), policy=ClientPolicy(max_dropped_share=0.49))
+    assert willing.clients[0].receive(willing.server.announcement)
+
+
+def test_the_complete_graph_needs_more_than_half_of_all_shares() -> None:
+    """Of 100 clients 49 may drop: 6 shares open a secret, and 99 + 5 are there to be collected."""
+    for allowed in (False, True):
+        policy = ClientPolicy(max_dropped_share=0.49, allow_split_views=allowed)
+        run = start(clients=100, shares=(0.05, 0.49), policy=policy)
+        run.advertise()
+        told = dict(run.server.advance())[0]
+        if allowed:
+            assert run.clients[0].receive(told)
+        else:
+            refuses(run.clients[0], decode(told), WeakParameters)
+
+
+def test_more_neighbours_do_not_make_up_for_a_lower_part_of_them() -> None:
+    run = start("secagg+", clients=100)
+    run.advertise()
+    told = decode(dict(run.server.advance())[0])
+    assert isinstance(told, Neighbours)
+    assert (told.neighbours, told.threshold) == (22, 6)
+    wider = replace(told, neighbours=99)
+    with pytest.raises(WeakParameters, match="99 neighbours and threshold 6"):
+        run.clients[0].receive(encode(wider))

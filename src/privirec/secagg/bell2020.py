@@ -87,6 +87,7 @@ from privirec.secagg.parameters import (
     Statement,
     complete_parameters,
     is_secure,
+    is_steadfast,
     sparse_parameters,
 )
 from privirec.secagg.prg import SEED_BYTES, MaskGenerator
@@ -188,6 +189,7 @@ class Scheme:
     name: str
     code: int
     parameters: Callable[[Statement], Parameters]
+    complete: bool
 
 
 class BellClient(ClientSession):
@@ -297,6 +299,11 @@ class BellClient(ClientSession):
         if self.client not in self._roster:
             raise NotInGraph(f"client {self.client} is not in the roster")
         self._check_cohort(terms.clients, message.min_cohort)
+        if terms.dropped_ppm > round(self._policy.max_dropped_share * PPM):
+            raise WeakParameters(
+                f"{terms.dropped_ppm} of a million clients may drop out, where this client "
+                f"accepts {round(self._policy.max_dropped_share * PPM)}"
+            )
         for shape in message.shapes:
             if shape.bounds_sum and not self._policy.proven_sums:
                 raise RingTooNarrow("a bound on the sum that this client has no proof of")
@@ -387,11 +394,19 @@ class BellClient(ClientSession):
         if (
             given.neighbours < own.neighbours
             or given.threshold < own.threshold
+            # More neighbours, but a smaller part of them opens a secret.
+            or given.threshold * own.neighbours < own.threshold * given.neighbours
             or not is_secure(terms, given)
         ):
             raise WeakParameters(
                 f"{given.neighbours} neighbours and threshold {given.threshold}, where this "
                 f"client computes {own.neighbours} and {own.threshold}"
+            )
+        split = self._scheme.complete and not is_steadfast(terms, given)
+        if split and not policy.allow_split_views:
+            raise WeakParameters(
+                f"threshold {given.threshold} of {given.neighbours}: a server that tells clients "
+                "different stories could open both secrets of one"
             )
         self._state.participants = size
         graph = ring_graph(size, given.neighbours, graph_seed(self._digest, message.participants))
@@ -1050,5 +1065,5 @@ def _protocol(scheme: Scheme) -> Protocol:
     return Protocol(scheme.name, scheme.code, scheme.parameters, client, load_client, server)
 
 
-SECAGG_PLUS = _protocol(Scheme("secagg+", 1, sparse_parameters))
-SECAGG = _protocol(Scheme("secagg", 2, complete_parameters))
+SECAGG_PLUS = _protocol(Scheme("secagg+", 1, sparse_parameters, complete=False))
+SECAGG = _protocol(Scheme("secagg", 2, complete_parameters, complete=True))

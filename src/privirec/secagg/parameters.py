@@ -105,7 +105,7 @@ def sparse_parameters(statement: Statement) -> Parameters:
 
 @lru_cache(maxsize=64)
 def complete_parameters(statement: Statement) -> Parameters:
-    """Everybody is everybody's neighbour, and a lying server gets no two secrets of a client.
+    """Everybody is everybody's neighbour; if it can be had, no two secrets of a client are opened.
 
     A server that calls a client dropped to some and alive to others gets one share of either secret
     from each honest neighbour and both from the c corrupt ones: k + c in all, too few for two
@@ -125,6 +125,12 @@ def complete_parameters(statement: Statement) -> Parameters:
             f"rebuild a secret and only {max(0, degree - statement.dropped)} are certain to be left"
         )
     return Parameters(degree, threshold)
+
+
+def is_steadfast(statement: Statement, parameters: Parameters) -> bool:
+    """Whether k + c shares, one from each and another from the corrupt ones, are too few for two
+    secrets of one client."""
+    return 2 * parameters.threshold > parameters.neighbours + statement.corrupt
 
 
 def is_secure(statement: Statement, parameters: Parameters) -> bool:

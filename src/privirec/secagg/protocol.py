@@ -55,7 +55,13 @@ class ClientPolicy:
     """Least share of corrupt clients that the parameters must withstand."""
     dropped_share: float = 0.0
     """Least share of dropped clients under which the graph must stay connected."""
+    max_dropped_share: float = 0.3
+    """Largest announced share of dropped clients: the larger, the fewer shares open a secret."""
     security_bits: int = 40
+    """Chance 2^-bits that the graph fails; for a server that can try many graphs, its work."""
+    allow_split_views: bool = False
+    """In the complete graph, accept a threshold at which a server that tells clients different
+    stories collects both secrets of one of them."""
     proven_sums: bool = False
     """Accept rounds whose bound is one on the sum: only where the application has a proof of it."""
     allow_cohort_change: bool = False
