@@ -20,8 +20,10 @@ from privirec.secagg import (
     protocol,
 )
 from privirec.secagg.errors import (
+    BadDump,
     CohortTooSmall,
     RosterMismatch,
+    SecondInput,
     SecondSurvivorSet,
     SessionClosed,
     TooManyDropped,
@@ -248,3 +250,44 @@ def test_more_neighbours_do_not_make_up_for_a_lower_part_of_them() -> None:
     wider = replace(told, neighbours=99)
     with pytest.raises(WeakParameters, match="99 neighbours and threshold 6"):
         run.clients[0].receive(encode(wider))
+
+
+# --- stored clients -------------------------------------------------------------------------------
+
+
+def test_the_masks_are_spent_when_a_contribution_begins() -> None:
+    run = start()
+    run.set_up()
+    run.clients[0].contribute(1, [vector(0)])
+    seeded = InsecureSeededBytes("restored")
+    restored = protocol("secagg").load_client(
+        run.clients[0].dump(), run.identities[0], run.roster, ClientPolicy(), seeded
+    )
+    with pytest.raises(SecondInput):
+        restored.contribute(1, [vector(1)])
+
+
+def test_a_damaged_or_foreign_dump_is_refused() -> None:
+    run = start()
+    run.set_up()
+    dumped = run.clients[0].dump()
+    seeded = InsecureSeededBytes("restored")
+
+    def load(data: bytes, name: str = "secagg", identity: int = 0, roster: Roster = run.roster):
+        return protocol(name).load_client(
+            data, run.identities[identity], roster, ClientPolicy(), seeded
+        )
+
+    assert load(dumped).dump() == dumped
+    for size in (0, 1, 31, 32, 33, len(dumped) - 400, len(dumped) - 1):
+        with pytest.raises(BadDump):
+            load(dumped[:size])
+    for place in (0, 22, 24, 100, len(dumped) - 40, len(dumped) - 1):
+        with pytest.raises(BadDump):
+            load(dumped[:place] + bytes([dumped[place] ^ 1]) + dumped[place + 1 :])
+    with pytest.raises(BadDump):
+        load(dumped, name="secagg+")
+    with pytest.raises(BadDump, match="identity"):
+        load(dumped, identity=1)
+    with pytest.raises(BadDump, match="roster"):
+        load(dumped, roster=Roster({0: run.roster[0], 1: run.roster[1]}))

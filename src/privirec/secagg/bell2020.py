@@ -31,6 +31,7 @@ from privirec.errors import UsageError
 from privirec.secagg import keys
 from privirec.secagg.errors import (
     BadContribution,
+    BadDump,
     BadKey,
     BadShare,
     BelowThreshold,
@@ -106,6 +107,8 @@ from privirec.secagg.shamir import SHARE_BYTES, combine, split
 
 # A round's shares of one client: of its seed, then of its mask key.
 _PAIR_BYTES = 2 * SHARE_BYTES
+# The last byte counts changes of what is stored.
+_DUMP_MARK = b"privirec-secagg-client" + bytes([keys.VERSION, 2])
 _STAGES: dict[type, int] = {Announce: 0, Neighbours: 1, Deliver: 2, Survivors: 3}
 
 
@@ -147,8 +150,9 @@ class _ClientState:
         for name in ("sealing_private", "mask_privates", "seeds", "opening_keys", "held_shares"):
             getattr(self, name).wipe()
 
-    def dump(self) -> bytes:
-        parts: list[bytes] = []
+    def dump(self, code: int) -> bytes:
+        """All fields, after a mark of what they are and before a digest against damage."""
+        parts = [_DUMP_MARK, bytes([code])]
         for entry in fields(self):
             value = getattr(self, entry.name)
             if isinstance(value, int):
@@ -160,12 +164,18 @@ class _ClientState:
             else:
                 raw = value
             parts += (struct.pack(">Q", len(raw)), raw)
-        return b"".join(parts)
+        data = b"".join(parts)
+        return data + hashlib.sha256(data).digest()
 
     @classmethod
-    def load(cls, data: bytes) -> _ClientState:
+    def load(cls, dumped: bytes, code: int) -> _ClientState:
+        """Inverse of `dump`; BadDump for anything that it did not give."""
+        data, digest = dumped[:-32], dumped[-32:]
+        mark = _DUMP_MARK + bytes([code])
+        if hashlib.sha256(data).digest() != digest or not data.startswith(mark):
+            raise BadDump("stored state is damaged, or of another version or protocol")
         state = cls(0)
-        position = 0
+        position = len(mark)
         for entry in fields(cls):
             size = int.from_bytes(data[position : position + 8], "big")
             raw = data[position + 8 : position + 8 + size]
@@ -217,7 +227,10 @@ class BellClient(ClientSession):
         self._digest = b""
         if state.announcement:
             announced = decode(state.announcement)
-            assert isinstance(announced, Announce)  # noqa: S101 - our own state
+            if not isinstance(announced, Announce) or announced.roster != roster.digest:
+                raise BadDump("stored state of a run with another roster")
+            if roster[state.client] != identity.public:
+                raise BadDump(f"stored state of client {state.client}, which has another identity")
             self._remember(announced)
 
     def __repr__(self) -> str:
@@ -225,7 +238,7 @@ class BellClient(ClientSession):
 
     def dump(self) -> bytes:
         self._check_open()
-        return self._state.dump()
+        return self._state.dump(self._scheme.code)
 
     def close(self) -> None:
         self._closed = True
@@ -1039,7 +1052,7 @@ def _protocol(scheme: Scheme) -> Protocol:
     ) -> BellClient:
         return BellClient(
             scheme,
-            _ClientState.load(dumped),
+            _ClientState.load(dumped, scheme.code),
             identity=identity,
             roster=roster,
             policy=policy,
