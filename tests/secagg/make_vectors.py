@@ -337,7 +337,9 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
         "mask key replaced",
         "BadSignature",
         1,
-        with_key(lambda key: replace(key, mask_keys=key.mask_keys[:32] + bytes(32))),
+        with_key(
+            lambda key: replace(key, mask_keys=key.mask_keys[:32] + keys.public_key(b"m" * 32))
+        ),
     )
 
     def resigned(key: Any) -> Any:
@@ -352,7 +354,15 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
         )
         return replace(key, sealing_key=bytes(32), signature=identity[key.client].sign(signed))
 
+    def small_order_later(key: Any) -> Any:
+        masks = key.mask_keys[:32] + bytes(32)
+        signed = keys.advertised_bytes(
+            announcement_digest(raw[0]), key.client, key.sealing_key, masks
+        )
+        return replace(key, mask_keys=masks, signature=identity[key.client].sign(signed))
+
     case("signed by another identity", "BadSignature", 1, with_key(resigned))
+    case("mask key of small order in the second round", "BadKey", 1, with_key(small_order_later))
     case("key of small order", "BadKey", 1, with_key(small_order))
     one_round = tuple(replace(key, mask_keys=key.mask_keys[:32]) for key in neighbours.keys)
     case("keys for one round only", "BadKey", 1, encode(replace(neighbours, keys=one_round)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -19,8 +20,10 @@ from privirec.secagg import (
     VectorShape,
     protocol,
 )
+from privirec.secagg import keys as secagg_keys
 from privirec.secagg.errors import (
     BadDump,
+    BadKey,
     CohortTooSmall,
     RosterMismatch,
     SecondInput,
@@ -30,7 +33,15 @@ from privirec.secagg.errors import (
     WeakParameters,
 )
 from privirec.secagg.graph import write_participants
-from privirec.secagg.messages import Deliver, Message, Neighbours, Survivors, decode, encode
+from privirec.secagg.messages import (
+    Advertise,
+    Deliver,
+    Message,
+    Neighbours,
+    Survivors,
+    decode,
+    encode,
+)
 from privirec.secagg.randomness import InsecureSeededBytes
 
 LENGTH = 20
@@ -291,3 +302,16 @@ def test_a_damaged_or_foreign_dump_is_refused() -> None:
         load(dumped, identity=1)
     with pytest.raises(BadDump, match="roster"):
         load(dumped, roster=Roster({0: run.roster[0], 1: run.roster[1]}))
+
+
+def test_the_server_drops_who_advertises_a_key_of_small_order() -> None:
+    run = start(rounds=2)
+    honest = decode(run.clients[2].receive(run.server.announcement) or b"")
+    assert isinstance(honest, Advertise)
+    masks = honest.mask_keys[:32] + bytes(32)
+    digest = hashlib.sha256(run.server.announcement).digest()
+    signed = secagg_keys.advertised_bytes(digest, 2, honest.sealing_key, masks)
+    bad = replace(honest, mask_keys=masks, signature=run.identities[2].sign(signed))
+    with pytest.raises(BadKey):
+        run.server.receive(2, encode(bad))
+    assert 2 in run.server.waiting_for()

@@ -48,9 +48,14 @@ def test_every_part_of_the_derivation_counts() -> None:
 
 
 def test_points_of_small_order_are_refused() -> None:
-    for point in (bytes(32), b"\1" + bytes(31)):
-        with pytest.raises(BadKey):
-            list(keys.agree(os.urandom(32), [point]))
+    for point in keys._SMALL_ORDER:
+        for sign in (0, 128):  # X25519 ignores the top bit
+            encoded = point[:-1] + bytes([point[-1] | sign])
+            with pytest.raises(BadKey):
+                list(keys.agree(os.urandom(32), [encoded]))
+            with pytest.raises(BadKey):
+                keys.check_publics(keys.public_key(os.urandom(32)) + encoded, 3)
+    keys.check_publics(keys.public_key(b"1" * 32) + keys.public_key(b"2" * 32), 3)
 
 
 def test_sealed_shares_open_only_where_they_belong() -> None:

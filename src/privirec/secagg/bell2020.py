@@ -359,6 +359,7 @@ class BellClient(ClientSession):
         for key in message.keys:
             if len(key.mask_keys) != rounds * KEY_BYTES:
                 raise BadKey(f"client {key.client} has not got one key for each round")
+            keys.check_publics(key.sealing_key + key.mask_keys, key.client)
             signed = keys.advertised_bytes(self._digest, key.client, key.sealing_key, key.mask_keys)
             keys.verify(self._roster[key.client], key.signature, signed, key.client)
 
@@ -701,6 +702,7 @@ class BellServer(ServerSession):
             raise Stranger(f"client {client} is not in the roster")
         if len(message.mask_keys) != self._statement.rounds * KEY_BYTES:
             raise BadKey(f"client {client} has not got one key for each round")
+        keys.check_publics(message.sealing_key + message.mask_keys, client)
         signed = keys.advertised_bytes(self._digest, client, message.sealing_key, message.mask_keys)
         keys.verify(self._roster[client], message.signature, signed, client)
         self._advertised[client] = message

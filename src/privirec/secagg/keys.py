@@ -26,6 +26,22 @@ NONCE_BYTES = 12
 TAG_BYTES = 16
 MAX_CLIENT_ID = (1 << 32) - 2
 
+# X25519 public keys whose agreement is zero whatever the private key (order 1, 2, 4 or 8, on the
+# curve and on its twist), each encoding, without the top bit, which X25519 ignores.
+_FIELD = (1 << 255) - 19
+_SMALL_ORDER = frozenset(
+    number.to_bytes(KEY_BYTES, "little")
+    for number in (
+        0,
+        1,
+        _FIELD - 1,
+        _FIELD,
+        _FIELD + 1,
+        0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
+        0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
+    )
+)
+
 _LABEL = b"privirec-secagg-" + bytes([VERSION])
 
 
@@ -129,6 +145,14 @@ class Roster(Mapping[int, bytes]):
 def public_key(private: bytes) -> bytes:
     """X25519 public key of a private key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def check_publics(publics: bytes, client: int) -> None:
+    """Raises BadKey when one of these X25519 public keys, one after the other, has small order."""
+    for start in range(0, len(publics), KEY_BYTES):
+        key = publics[start : start + KEY_BYTES]
+        if key[:-1] + bytes([key[-1] & 0x7F]) in _SMALL_ORDER:
+            raise BadKey(f"client {client} has a public key of small order: no honest client does")
 
 
 def agree(private: bytes, publics: Iterable[bytes]) -> Iterator[bytes]:
