@@ -157,6 +157,7 @@ def primitives() -> dict[str, Any]:
                 Statement.of(100, 0.33, 0.05),
                 Statement.of(1000, 0.1, 0.1),
                 Statement.of(1000, 0.1, 0.1, rounds=7),
+                Statement.of(1000, 0.1, 0.1).with_clients(900),
                 Statement.of(30_000, 0.2, 0.2, security_bits=64),
             )
         ],
@@ -280,7 +281,8 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     # Announce: the terms.
     case("cohort below the policy", "CohortTooSmall", 0, raw[0], min_cohort=9)
     few = replace(announce, statement=announce.statement.with_clients(2))
-    case("announced cohort of two", "CohortTooSmall", 0, encode(few))
+    case("fewer clients announced than the roster has", "RosterMismatch", 0, encode(few))
+    case("more may drop than the policy allows", "WeakParameters", 0, raw[0], max_dropped_share=0.1)
     narrow = replace(announce, shapes=(replace(SHAPES[0], bound=600), SHAPES[1]))
     case("ring too narrow", "RingTooNarrow", 0, encode(narrow))
     unproven = replace(announce, shapes=(replace(SHAPES[0], bounds_sum=True), SHAPES[1]))
@@ -317,6 +319,8 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("client missing from the graph", "NotInGraph", 1, encode(missing))
     cohort_of_two = replace(neighbours, participants=b"\3")
     case("too few take part", "CohortTooSmall", 1, encode(cohort_of_two))
+    picked = replace(neighbours, participants=bytes([0b111111]))
+    case("six of eight take part where one may drop", "CohortTooSmall", 1, encode(picked))
     wrong_map = replace(neighbours, participants=b"\xff\xff")
     case("map of participants too long", "MalformedMessage", 1, encode(wrong_map))
     irregular = replace(neighbours, keys=neighbours.keys[:-1])
@@ -333,7 +337,9 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
         "mask key replaced",
         "BadSignature",
         1,
-        with_key(lambda key: replace(key, mask_keys=key.mask_keys[:32] + bytes(32))),
+        with_key(
+            lambda key: replace(key, mask_keys=key.mask_keys[:32] + keys.public_key(b"m" * 32))
+        ),
     )
 
     def resigned(key: Any) -> Any:
@@ -348,7 +354,15 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
         )
         return replace(key, sealing_key=bytes(32), signature=identity[key.client].sign(signed))
 
+    def small_order_later(key: Any) -> Any:
+        masks = key.mask_keys[:32] + bytes(32)
+        signed = keys.advertised_bytes(
+            announcement_digest(raw[0]), key.client, key.sealing_key, masks
+        )
+        return replace(key, mask_keys=masks, signature=identity[key.client].sign(signed))
+
     case("signed by another identity", "BadSignature", 1, with_key(resigned))
+    case("mask key of small order in the second round", "BadKey", 1, with_key(small_order_later))
     case("key of small order", "BadKey", 1, with_key(small_order))
     one_round = tuple(replace(key, mask_keys=key.mask_keys[:32]) for key in neighbours.keys)
     case("keys for one round only", "BadKey", 1, encode(replace(neighbours, keys=one_round)))
@@ -372,6 +386,12 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
         2,
         encode(replace(deliver, shares=deliver.shares[:1])),
     )
+    case(
+        "more shares kept back than clients may drop",
+        "TooManyDropped",
+        2,
+        encode(replace(deliver, shares=deliver.shares[2:])),
+    )
     case("survivors before any input", "OutOfOrder", 3, raw[4])
     # Survivors, first round.
     both = tuple(sorted({*first.dropped, first.survivors[0]}))
@@ -390,15 +410,15 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("more summed than take part", "RosterMismatch", 4, encode(replace(first, cohort=9)))
     too_many = replace(
         first,
-        cohort=6,
+        cohort=5,
         survivors=first.survivors[2:],
         dropped=tuple(sorted({*first.dropped, *first.survivors[:2]})),
     )
     case("more dropped than allowed", "TooManyDropped", 4, encode(too_many))
+    contradictory = replace(too_many, cohort=7)
+    case("more gone than the cohort has room for", "RosterMismatch", 4, encode(contradictory))
     everybody = tuple(sorted({*first.dropped, *first.survivors}))
-    alone = replace(first, survivors=everybody[:1], dropped=everybody[1:])
-    case("survivors below the threshold", "BelowThreshold", 4, encode(alone))
-    alone = replace(alone, cohort=2)
+    alone = replace(first, survivors=everybody[:1], dropped=everybody[1:], cohort=2)
     case("sum over too small a cohort", "CohortTooSmall", 4, encode(alone))
     case("survivors of a later round", "OutOfOrder", 4, raw[6])
     case("shares delivered again", "ReplayedMessage", 4, raw[2])

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from privirec.secagg import keys
-from privirec.secagg.errors import BadKey, BadShare, BadSignature
+from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.keys import Identity, Roster, Secret
 from privirec.secagg.randomness import InsecureSeededBytes
 
@@ -48,9 +48,14 @@ def test_every_part_of_the_derivation_counts() -> None:
 
 
 def test_points_of_small_order_are_refused() -> None:
-    for point in (bytes(32), b"\1" + bytes(31)):
-        with pytest.raises(BadKey):
-            list(keys.agree(os.urandom(32), [point]))
+    for point in keys._SMALL_ORDER:
+        for sign in (0, 128):  # X25519 ignores the top bit
+            encoded = point[:-1] + bytes([point[-1] | sign])
+            with pytest.raises(BadKey):
+                list(keys.agree(os.urandom(32), [encoded]))
+            with pytest.raises(BadKey):
+                keys.check_publics(keys.public_key(os.urandom(32)) + encoded, 3)
+    keys.check_publics(keys.public_key(b"1" * 32) + keys.public_key(b"2" * 32), 3)
 
 
 def test_sealed_shares_open_only_where_they_belong() -> None:
@@ -92,10 +97,19 @@ def test_signatures_cover_every_key_and_the_run() -> None:
 def test_secrets_are_redacted_and_can_be_wiped() -> None:
     secret = Secret(b"very secret bytes")
     assert repr(secret) == str(secret) == f"{secret}" == "<redacted>"
-    secret.wipe(0, 4)
-    assert secret.reveal() == bytes(4) + b" secret bytes"
+    secret.wipe(5)
+    assert secret.stored() == bytes(5) + b"secret bytes"
+    assert secret.reveal(5) == b"secret bytes"
+    for start in range(5):
+        with pytest.raises(WipedSecret):
+            secret.reveal(start, 6)
+    restored = Secret(secret.stored(), secret.wiped)
+    with pytest.raises(WipedSecret):
+        restored.reveal()
     secret.wipe()
-    assert secret.reveal() == bytes(17)
+    assert secret.stored() == bytes(17)
+    with pytest.raises(WipedSecret):
+        secret.reveal()
     identity = Identity(b"private identity seed 0123456789")
     assert "<redacted>" in repr(identity)
     assert (b"private").hex() not in repr(identity)

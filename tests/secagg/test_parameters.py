@@ -103,6 +103,14 @@ def test_a_broken_client_counts_as_a_whole() -> None:
     assert Statement.of(100, 0.29, 0.29).dropped == 29
 
 
+def test_the_corrupt_clients_are_a_share_of_the_roster() -> None:
+    picked = Statement.of(1000, 0.1, 0.1).with_clients(900)
+    assert (picked.clients, picked.corrupt, picked.dropped) == (900, 100, 90)
+    assert picked.with_clients(850).corrupt == 100
+    fair = sparse_parameters(Statement.of(900, 0.1, 0.1))
+    assert sparse_parameters(picked).neighbours > fair.neighbours
+
+
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [

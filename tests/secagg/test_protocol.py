@@ -342,6 +342,25 @@ def test_wrong_contributions_never_leave(values: np.ndarray) -> None:
         run.clients[0].contribute(1, one_block(0))
 
 
+@pytest.mark.parametrize("length", [16, 37])
+def test_a_contribution_that_is_too_long_is_never_sent_whole(length: int) -> None:
+    """Nor where the announced length ends with a block, or the caller's blocks do."""
+    shape = VectorShape(length, 20, bound=500)
+    settings = ServerSettings(block_entries=8)
+    run = LocalFederation("secagg", 5, [shape], corrupt_share=0.2, settings=settings)
+    blocks = [np.ones(length, int), np.ones(0, int), np.ones(1, int)]
+
+    def send_all() -> None:
+        for message in run.clients[0].contribute(1, blocks):
+            run.server.receive(0, message)
+
+    with pytest.raises(BadContribution, match="longer"):
+        send_all()
+    assert 0 in run.server.waiting_for()
+    exact = run.clients[1].contribute(1, [np.ones(length, int), np.ones(0, int)])
+    assert len(list(exact)) == -(-length // 8)
+
+
 def test_the_callers_arrays_are_left_alone() -> None:
     values = vector(0).astype(np.uint32).astype(SHAPE.ring.dtype) % 100
     before = values.copy()
@@ -352,17 +371,17 @@ def test_the_callers_arrays_are_left_alone() -> None:
 def test_secrets_of_a_round_are_wiped_once_it_is_answered() -> None:
     run = federation(rounds=2)
     state = run.clients[0]._state  # type: ignore[attr-defined]
-    assert state.sealing_private.reveal() == bytes(32)
-    assert set(state.opening_keys.reveal()) == {0}
+    assert state.sealing_private.stored() == bytes(32)
+    assert set(state.opening_keys.stored()) == {0}
     assert bytes(32) not in (state.seeds.reveal(0, 32), state.mask_privates.reveal(0, 32))
     run.sum(one_block)
     half = len(state.held_shares) // 2
-    assert state.seeds.reveal(0, 32) == state.mask_privates.reveal(0, 32) == bytes(32)
-    assert state.held_shares.reveal(0, half) == bytes(half)
+    assert state.seeds.stored()[:32] == state.mask_privates.stored()[:32] == bytes(32)
+    assert state.held_shares.stored()[:half] == bytes(half)
     assert bytes(32) not in (state.seeds.reveal(32), state.mask_privates.reveal(32))
     run.clients[0].close()
-    assert state.held_shares.reveal() == bytes(2 * half)
-    assert state.seeds.reveal() == bytes(64)
+    assert state.held_shares.stored() == bytes(2 * half)
+    assert state.seeds.stored() == bytes(64)
 
 
 def test_nothing_secret_shows_in_a_repr() -> None:

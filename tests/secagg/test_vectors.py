@@ -112,8 +112,8 @@ def test_bad_messages_are_refused_by_name(case: dict[str, Any]) -> None:
         with pytest.raises(SessionClosed):
             step(client, rest[0])
         secrets = client._state  # type: ignore[attr-defined]
-        assert not any(secrets.seeds.reveal() + secrets.mask_privates.reveal())
-        assert not any(secrets.held_shares.reveal())
+        assert not any(secrets.seeds.stored() + secrets.mask_privates.stored())
+        assert not any(secrets.held_shares.stored())
     else:
         for expected in rest:  # noise changes nothing
             step(client, expected)

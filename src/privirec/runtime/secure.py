@@ -77,7 +77,11 @@ class SecureInProcess:
             [shape_of(planned) for planned in sums],
             corrupt_share=assumptions.corrupt_share,
             dropped_share=assumptions.dropped_share,
-            policy=ClientPolicy(corrupt_share=assumptions.corrupt_share, proven_sums=True),
+            policy=ClientPolicy(
+                corrupt_share=assumptions.corrupt_share,
+                max_dropped_share=max(0.3, assumptions.dropped_share),
+                proven_sums=True,
+            ),
             dropouts=self._dropouts.at_set_up,
         )
         self.survivors: tuple[int, ...] = ()

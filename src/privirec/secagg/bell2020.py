@@ -6,8 +6,8 @@ Bonawitz et al., CCS 2017, is the same with the complete graph.
 A client adds to its vector a mask from a seed of its own, and for every neighbour a mask they both
 can compute, which one adds and the other subtracts. Both secrets, the seed and the key behind the
 common masks, are shared among the neighbours. For a client whose vector arrived the neighbours
-open the seed, for one whose vector did not they open the key, and never both: that is what every
-check in `BellClient._unmask` is for.
+open the seed, for one whose vector did not they open the key. No neighbour opens both: that is what
+every check in `BellClient._unmask` is for.
 
 Keys and shares are fresh for each round and are all dealt in one set-up. The clients summed in the
 first round are the cohort; later rounds must have the same, because the difference of two sums
@@ -31,6 +31,7 @@ from privirec.errors import UsageError
 from privirec.secagg import keys
 from privirec.secagg.errors import (
     BadContribution,
+    BadDump,
     BadKey,
     BadShare,
     BelowThreshold,
@@ -87,6 +88,7 @@ from privirec.secagg.parameters import (
     Statement,
     complete_parameters,
     is_secure,
+    is_steadfast,
     sparse_parameters,
 )
 from privirec.secagg.prg import SEED_BYTES, MaskGenerator
@@ -101,10 +103,12 @@ from privirec.secagg.protocol import (
 )
 from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import BLOCK_ALIGNMENT, VectorShape, Words, rechunked
-from privirec.secagg.shamir import SHARE_BYTES, combine, split
+from privirec.secagg.shamir import SHARE_BYTES, check_consistent, combine, split
 
 # A round's shares of one client: of its seed, then of its mask key.
 _PAIR_BYTES = 2 * SHARE_BYTES
+# The last byte counts changes of what is stored.
+_DUMP_MARK = b"privirec-secagg-client" + bytes([keys.VERSION, 2])
 _STAGES: dict[type, int] = {Announce: 0, Neighbours: 1, Deliver: 2, Survivors: 3}
 
 
@@ -119,6 +123,8 @@ class _ClientState:
     input_begun: int = 0
     input_sent: int = 0
     participants: int = 0
+    degree: int = 0
+    """Neighbours in the graph, whether they sent shares or not."""
     threshold: int = 0
     cohort: int = 0
     """Number of clients in the round that was answered last."""
@@ -144,23 +150,32 @@ class _ClientState:
         for name in ("sealing_private", "mask_privates", "seeds", "opening_keys", "held_shares"):
             getattr(self, name).wipe()
 
-    def dump(self) -> bytes:
-        parts: list[bytes] = []
+    def dump(self, code: int) -> bytes:
+        """All fields, after a mark of what they are and before a digest against damage."""
+        parts = [_DUMP_MARK, bytes([code])]
         for entry in fields(self):
             value = getattr(self, entry.name)
             if isinstance(value, int):
                 raw = struct.pack(">Q", value)
             elif isinstance(value, array):
                 raw = struct.pack(f">{len(value)}I", *value)
+            elif isinstance(value, Secret):
+                raw = struct.pack(">Q", value.wiped) + value.stored()
             else:
-                raw = value.reveal() if isinstance(value, Secret) else value
+                raw = value
             parts += (struct.pack(">Q", len(raw)), raw)
-        return b"".join(parts)
+        data = b"".join(parts)
+        return data + hashlib.sha256(data).digest()
 
     @classmethod
-    def load(cls, data: bytes) -> _ClientState:
+    def load(cls, dumped: bytes, code: int) -> _ClientState:
+        """Inverse of `dump`; BadDump for anything that it did not give."""
+        data, digest = dumped[:-32], dumped[-32:]
+        mark = _DUMP_MARK + bytes([code])
+        if hashlib.sha256(data).digest() != digest or not data.startswith(mark):
+            raise BadDump("stored state is damaged, or of another version or protocol")
         state = cls(0)
-        position = 0
+        position = len(mark)
         for entry in fields(cls):
             size = int.from_bytes(data[position : position + 8], "big")
             raw = data[position + 8 : position + 8 + size]
@@ -170,8 +185,10 @@ class _ClientState:
                 setattr(state, entry.name, int.from_bytes(raw, "big"))
             elif isinstance(value, array):
                 setattr(state, entry.name, array("I", struct.unpack(f">{size // 4}I", raw)))
+            elif isinstance(value, Secret):
+                setattr(state, entry.name, Secret(raw[8:], int.from_bytes(raw[:8], "big")))
             else:
-                setattr(state, entry.name, Secret(raw) if isinstance(value, Secret) else raw)
+                setattr(state, entry.name, raw)
         return state
 
 
@@ -182,10 +199,11 @@ class Scheme:
     name: str
     code: int
     parameters: Callable[[Statement], Parameters]
+    complete: bool
 
 
 class BellClient(ClientSession):
-    """A client that trusts the server with nothing but to carry messages."""
+    """A client that checks what it can see alone; docs/secagg-wire.md says what it cannot."""
 
     def __init__(
         self,
@@ -209,7 +227,10 @@ class BellClient(ClientSession):
         self._digest = b""
         if state.announcement:
             announced = decode(state.announcement)
-            assert isinstance(announced, Announce)  # noqa: S101 - our own state
+            if not isinstance(announced, Announce) or announced.roster != roster.digest:
+                raise BadDump("stored state of a run with another roster")
+            if roster[state.client] != identity.public:
+                raise BadDump(f"stored state of client {state.client}, which has another identity")
             self._remember(announced)
 
     def __repr__(self) -> str:
@@ -217,7 +238,7 @@ class BellClient(ClientSession):
 
     def dump(self) -> bytes:
         self._check_open()
-        return self._state.dump()
+        return self._state.dump(self._scheme.code)
 
     def close(self) -> None:
         self._closed = True
@@ -240,7 +261,13 @@ class BellClient(ClientSession):
         if round_number < state.round_number or state.input_begun:
             raise SecondInput(f"round {round_number} has had its contribution: masks serve once")
         state.input_begun = 1
-        return self._masked_blocks(blocks)
+        # Now and not when the first block is asked for: the secrets may be gone by then.
+        try:
+            add, subtract = self._mask_seeds()
+        except ProtocolError:
+            self.close()
+            raise
+        return self._masked_blocks(blocks, add, subtract)
 
     # --- set-up -----------------------------------------------------------------------------------
 
@@ -280,11 +307,16 @@ class BellClient(ClientSession):
         terms = message.statement
         if message.protocol != self._scheme.code:
             raise WrongProtocol(f"protocol {message.protocol} is not {self._scheme.name}")
-        if message.roster != self._roster.digest or terms.clients > len(self._roster):
+        if message.roster != self._roster.digest or terms.clients != len(self._roster):
             raise RosterMismatch("the announced roster is not the one this client knows")
         if self.client not in self._roster:
             raise NotInGraph(f"client {self.client} is not in the roster")
         self._check_cohort(terms.clients, message.min_cohort)
+        if terms.dropped_ppm > round(self._policy.max_dropped_share * PPM):
+            raise WeakParameters(
+                f"{terms.dropped_ppm} of a million clients may drop out, where this client "
+                f"accepts {round(self._policy.max_dropped_share * PPM)}"
+            )
         for shape in message.shapes:
             if shape.bounds_sum and not self._policy.proven_sums:
                 raise RingTooNarrow("a bound on the sum that this client has no proof of")
@@ -327,6 +359,7 @@ class BellClient(ClientSession):
         for key in message.keys:
             if len(key.mask_keys) != rounds * KEY_BYTES:
                 raise BadKey(f"client {key.client} has not got one key for each round")
+            keys.check_publics(key.sealing_key + key.mask_keys, key.client)
             signed = keys.advertised_bytes(self._digest, key.client, key.sealing_key, key.mask_keys)
             keys.verify(self._roster[key.client], key.signature, signed, key.client)
 
@@ -349,7 +382,7 @@ class BellClient(ClientSession):
         state.opening_keys = Secret(opening)
         state.peers = array("I", listed)
         state.peer_mask_keys = b"".join(key.mask_keys for key in message.keys)
-        state.threshold = message.threshold
+        state.degree, state.threshold = message.neighbours, message.threshold
         state.stage = _STAGES[Deliver]
         return encode(Shares(announce.run, self.client, nonce, tuple(sealed)))
 
@@ -358,9 +391,7 @@ class BellClient(ClientSession):
         announce = self._announce
         participants = read_participants(message.participants, self._roster)
         size = len(participants)
-        if size > announce.statement.clients:
-            raise RosterMismatch("more clients take part than were announced")
-        self._check_cohort(size, announce.min_cohort)
+        self._check_cohort(size, max(announce.min_cohort, least_participants(announce.statement)))
         place = int(np.searchsorted(participants, self.client))
         if place == size or participants[place] != self.client:
             raise NotInGraph(f"client {self.client} is missing from the graph")
@@ -377,11 +408,19 @@ class BellClient(ClientSession):
         if (
             given.neighbours < own.neighbours
             or given.threshold < own.threshold
+            # More neighbours, but a smaller part of them opens a secret.
+            or given.threshold * own.neighbours < own.threshold * given.neighbours
             or not is_secure(terms, given)
         ):
             raise WeakParameters(
                 f"{given.neighbours} neighbours and threshold {given.threshold}, where this "
                 f"client computes {own.neighbours} and {own.threshold}"
+            )
+        split = self._scheme.complete and not is_steadfast(terms, given)
+        if split and not policy.allow_split_views:
+            raise WeakParameters(
+                f"threshold {given.threshold} of {given.neighbours}: a server that tells clients "
+                "different stories could open both secrets of one"
             )
         self._state.participants = size
         graph = ring_graph(size, given.neighbours, graph_seed(self._digest, message.participants))
@@ -396,6 +435,12 @@ class BellClient(ClientSession):
             raise Stranger("shares from a client that is not a neighbour")
         if len(senders) < state.threshold:
             raise BelowThreshold(f"shares of {len(senders)} neighbours, fewer than the threshold")
+        # A server that keeps shares back chooses whose masks hide this client's vector.
+        if state.degree - len(senders) > self._allowed_to_drop():
+            raise TooManyDropped(
+                f"{state.degree - len(senders)} neighbours sent no shares, "
+                f"{self._allowed_to_drop()} clients may drop"
+            )
         plain, mask_keys = [], []
         for share in message.shares:
             number = index[share.sender]
@@ -439,15 +484,17 @@ class BellClient(ClientSession):
             (add if self.client < peer else subtract).append(seed)
         return add, subtract
 
-    def _masked_blocks(self, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
+    def _masked_blocks(
+        self, blocks: Iterable[NDArray[Any]], add: list[bytes], subtract: list[bytes]
+    ) -> Iterator[bytes]:
         state, announce = self._state, self._announce
         number = state.round_number
         shape = announce.shapes[number - 1]
-        add, subtract = self._mask_seeds()
         generator = MaskGenerator()
         offset = 0
         try:
             for block in rechunked(blocks, shape, announce.block_entries):
+                self._check_open()
                 generator.add(block, offset, add)
                 generator.subtract(block, offset, subtract)
                 packed = shape.ring.pack(block)
@@ -481,9 +528,9 @@ class BellClient(ClientSession):
         at = [index[peer] * _PAIR_BYTES + SHARE_BYTES for peer in message.dropped]
         key_shares = tuple(held[place : place + SHARE_BYTES] for place in at)
 
-        state.held_shares.wipe(start, stop)
-        state.seeds.wipe((number - 1) * SEED_BYTES, number * SEED_BYTES)
-        state.mask_privates.wipe((number - 1) * KEY_BYTES, number * KEY_BYTES)
+        state.held_shares.wipe(stop)
+        state.seeds.wipe(number * SEED_BYTES)
+        state.mask_privates.wipe(number * KEY_BYTES)
         state.active = array("I", message.survivors)
         state.cohort = message.cohort
         state.answered += digest
@@ -510,10 +557,12 @@ class BellClient(ClientSession):
         changed = bool(message.dropped) or message.cohort != state.cohort
         if state.round_number > 1 and changed and not self._policy.allow_cohort_change:
             raise CohortChanged(_COHORT_CHANGED)
-        if not len(message.survivors) < message.cohort <= state.participants:
+        # Neighbours that are gone are not in the sum: in the complete graph this leaves one number.
+        gone = state.degree - len(message.survivors)
+        if not len(message.survivors) < message.cohort <= state.participants - gone:
             raise RosterMismatch(f"a sum over {message.cohort} clients cannot be")
         self._check_cohort(message.cohort, announce.min_cohort)
-        allowed = announce.statement.with_clients(state.participants).dropped
+        allowed = self._allowed_to_drop()
         if message.cohort < state.participants - allowed:
             raise TooManyDropped(
                 f"{state.participants - message.cohort} clients dropped, {allowed} may"
@@ -522,6 +571,9 @@ class BellClient(ClientSession):
             raise BelowThreshold(
                 f"{len(message.survivors)} neighbours survive, fewer than the threshold"
             )
+
+    def _allowed_to_drop(self) -> int:
+        return self._announce.statement.with_clients(self._state.participants).dropped
 
     def _check_open(self) -> None:
         if self._closed:
@@ -650,16 +702,16 @@ class BellServer(ServerSession):
             raise Stranger(f"client {client} is not in the roster")
         if len(message.mask_keys) != self._statement.rounds * KEY_BYTES:
             raise BadKey(f"client {client} has not got one key for each round")
+        keys.check_publics(message.sealing_key + message.mask_keys, client)
         signed = keys.advertised_bytes(self._digest, client, message.sealing_key, message.mask_keys)
         keys.verify(self._roster[client], message.signature, signed, client)
         self._advertised[client] = message
 
     def _form_graph(self) -> Iterator[tuple[int, bytes]]:
         size = len(self._advertised)
-        if size < self._settings.min_cohort:
-            self._abort(
-                CohortTooSmall(f"{size} clients answered, {self._settings.min_cohort} are needed")
-            )
+        least = max(self._settings.min_cohort, least_participants(self._statement))
+        if size < least:
+            self._abort(CohortTooSmall(f"{size} clients answered, {least} are needed"))
         try:
             self._parameters = self._scheme.parameters(self._statement.with_clients(size))
         except ProtocolError as error:
@@ -832,7 +884,8 @@ class BellServer(ServerSession):
         shares = message.seed_shares + message.key_shares
         for owner, share in zip(owners, shares, strict=True):
             collected = self._collected.setdefault(owner, [])
-            if len(collected) < self._parameters.threshold:
+            # One more than needed, to see whether they fit together.
+            if len(collected) <= self._parameters.threshold:
                 collected.append((rank_at[owner] + 1, share))
 
     def open_blocks(self) -> Iterator[Words]:
@@ -878,7 +931,9 @@ class BellServer(ServerSession):
                     )
                 )
             try:
-                (secret,) = combine(shares)
+                if len(shares) > needed:
+                    check_consistent(shares)
+                (secret,) = combine(shares[:needed])
             except BadShare as error:
                 self._abort(error)
             if self._survived[owner]:
@@ -953,6 +1008,11 @@ class _Upload:
     received: int = 0
 
 
+def least_participants(statement: Statement) -> int:
+    """Clients that must advertise; the corrupt ones among fewer could be too large a part."""
+    return statement.clients - statement.dropped
+
+
 def check_settings(
     roster: Roster, statement: Statement, shapes: Sequence[VectorShape], settings: ServerSettings
 ) -> None:
@@ -997,7 +1057,7 @@ def _protocol(scheme: Scheme) -> Protocol:
     ) -> BellClient:
         return BellClient(
             scheme,
-            _ClientState.load(dumped),
+            _ClientState.load(dumped, scheme.code),
             identity=identity,
             roster=roster,
             policy=policy,
@@ -1023,5 +1083,5 @@ def _protocol(scheme: Scheme) -> Protocol:
     return Protocol(scheme.name, scheme.code, scheme.parameters, client, load_client, server)
 
 
-SECAGG_PLUS = _protocol(Scheme("secagg+", 1, sparse_parameters))
-SECAGG = _protocol(Scheme("secagg", 2, complete_parameters))
+SECAGG_PLUS = _protocol(Scheme("secagg+", 1, sparse_parameters, complete=False))
+SECAGG = _protocol(Scheme("secagg", 2, complete_parameters, complete=True))

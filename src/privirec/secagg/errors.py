@@ -78,6 +78,14 @@ class SessionClosed(ProtocolError):
     """The session refused or aborted before, and its secrets are gone."""
 
 
+class WipedSecret(SessionClosed):
+    """A secret that is gone was asked for: the session ended, or the round was answered."""
+
+
+class BadDump(ProtocolError):
+    """Stored state that is damaged, or of another version, protocol, client or roster."""
+
+
 class CohortTooSmall(ProtocolError):
     """Fewer clients than the statement or the client's policy asks for."""
 

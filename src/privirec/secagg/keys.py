@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from privirec.secagg.errors import BadKey, BadShare, BadSignature
+from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.randomness import RandomBytes
 
 VERSION = 1
@@ -26,28 +26,57 @@ NONCE_BYTES = 12
 TAG_BYTES = 16
 MAX_CLIENT_ID = (1 << 32) - 2
 
+# X25519 public keys whose agreement is zero whatever the private key (order 1, 2, 4 or 8, on the
+# curve and on its twist), each encoding, without the top bit, which X25519 ignores.
+_FIELD = (1 << 255) - 19
+_SMALL_ORDER = frozenset(
+    number.to_bytes(KEY_BYTES, "little")
+    for number in (
+        0,
+        1,
+        _FIELD - 1,
+        _FIELD,
+        _FIELD + 1,
+        0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
+        0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
+    )
+)
+
 _LABEL = b"privirec-secagg-" + bytes([VERSION])
 
 
 class Secret:
-    """Bytes that never show in a repr and can be wiped.
+    """Bytes that never show in a repr and can be wiped, from the front on.
 
-    Wiping clears this copy. Python may have made others while computing, which nobody can reach
-    any more but which stay in memory until it is used again.
+    Wiped bytes cannot be revealed: zeros in the place of a key would protect nothing. Wiping clears
+    this copy. Python may have made others while computing, which nobody can reach any more but
+    which stay in memory until it is used again.
     """
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "wiped")
 
-    def __init__(self, data: bytes | bytearray) -> None:
+    def __init__(self, data: bytes | bytearray, wiped: int = 0) -> None:
         self._data = bytearray(data)
+        self.wiped = 0
+        """Number of bytes at the front that are gone."""
+        if wiped:
+            self.wipe(wiped)
 
     def reveal(self, start: int = 0, stop: int | None = None) -> bytes:
+        """The bytes start ... stop. Raises WipedSecret when one of them is gone."""
+        if start < self.wiped:
+            raise WipedSecret("a secret that was wiped cannot be used")
         return bytes(self._data[start:stop])
 
-    def wipe(self, start: int = 0, stop: int | None = None) -> None:
-        """Overwrite the bytes start ... stop with zeros."""
+    def wipe(self, stop: int | None = None) -> None:
+        """Overwrite the bytes before `stop`, or all, with zeros."""
         stop = len(self._data) if stop is None else stop
-        self._data[start:stop] = bytes(stop - start)
+        self._data[:stop] = bytes(stop)
+        self.wiped = max(self.wiped, stop)
+
+    def stored(self) -> bytes:
+        """All bytes for storage, zeros where they are wiped; keep `wiped` beside them."""
+        return bytes(self._data)
 
     def __len__(self) -> int:
         return len(self._data)
@@ -116,6 +145,14 @@ class Roster(Mapping[int, bytes]):
 def public_key(private: bytes) -> bytes:
     """X25519 public key of a private key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def check_publics(publics: bytes, client: int) -> None:
+    """Raises BadKey when one of these X25519 public keys, one after the other, has small order."""
+    for start in range(0, len(publics), KEY_BYTES):
+        key = publics[start : start + KEY_BYTES]
+        if key[:-1] + bytes([key[-1] & 0x7F]) in _SMALL_ORDER:
+            raise BadKey(f"client {client} has a public key of small order: no honest client does")
 
 
 def agree(private: bytes, publics: Iterable[bytes]) -> Iterator[bytes]:

@@ -113,7 +113,9 @@ class LocalFederation:
             correctness_bits=correctness_bits,
             rounds=len(shapes),
         )
-        policy = policy or ClientPolicy(corrupt_share=min(0.05, corrupt_share))
+        policy = policy or ClientPolicy(
+            corrupt_share=min(0.05, corrupt_share), max_dropped_share=max(0.3, dropped_share)
+        )
         self.shapes = tuple(shapes)
         self.traffic = Traffic(clients)
         self._observe = observe

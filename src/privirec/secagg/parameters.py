@@ -38,6 +38,8 @@ class Statement:
     security_bits: int = 40
     correctness_bits: int = 30
     rounds: int = 1
+    roster: int = 0
+    """Clients of which the corrupt share is taken, if more than take part."""
 
     @classmethod
     def of(
@@ -62,8 +64,11 @@ class Statement:
 
     @property
     def corrupt(self) -> int:
-        """Largest number of corrupt clients; a broken one counts as a whole."""
-        return -(-self.clients * self.corrupt_ppm // PPM)
+        """Largest number of corrupt clients; a broken one counts as a whole.
+
+        It is a share of the roster: whoever decides who takes part may leave out honest ones only.
+        """
+        return -(-max(self.roster, self.clients) * self.corrupt_ppm // PPM)
 
     @property
     def dropped(self) -> int:
@@ -71,7 +76,8 @@ class Statement:
         return self.clients * self.dropped_ppm // PPM
 
     def with_clients(self, clients: int) -> Statement:
-        return replace(self, clients=clients)
+        """The same with so many of the clients taking part."""
+        return replace(self, clients=clients, roster=max(self.roster, self.clients))
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def sparse_parameters(statement: Statement) -> Parameters:
 
 @lru_cache(maxsize=64)
 def complete_parameters(statement: Statement) -> Parameters:
-    """Everybody is everybody's neighbour, and a lying server gets no two secrets of a client.
+    """Everybody is everybody's neighbour; if it can be had, no two secrets of a client are opened.
 
     A server that calls a client dropped to some and alive to others gets one share of either secret
     from each honest neighbour and both from the c corrupt ones: k + c in all, too few for two
@@ -119,6 +125,12 @@ def complete_parameters(statement: Statement) -> Parameters:
             f"rebuild a secret and only {max(0, degree - statement.dropped)} are certain to be left"
         )
     return Parameters(degree, threshold)
+
+
+def is_steadfast(statement: Statement, parameters: Parameters) -> bool:
+    """Whether k + c shares, one from each and another from the corrupt ones, are too few for two
+    secrets of one client."""
+    return 2 * parameters.threshold > parameters.neighbours + statement.corrupt
 
 
 def is_secure(statement: Statement, parameters: Parameters) -> bool:

@@ -55,7 +55,13 @@ class ClientPolicy:
     """Least share of corrupt clients that the parameters must withstand."""
     dropped_share: float = 0.0
     """Least share of dropped clients under which the graph must stay connected."""
+    max_dropped_share: float = 0.3
+    """Largest announced share of dropped clients: the larger, the fewer shares open a secret."""
     security_bits: int = 40
+    """Chance 2^-bits that the graph fails; for a server that can try many graphs, its work."""
+    allow_split_views: bool = False
+    """In the complete graph, accept a threshold at which a server that tells clients different
+    stories collects both secrets of one of them."""
     proven_sums: bool = False
     """Accept rounds whose bound is one on the sum: only where the application has a proof of it."""
     allow_cohort_change: bool = False
@@ -96,13 +102,20 @@ class ClientSession(ABC):
     def contribute(self, round_number: int, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
         """Messages that carry this client's masked integers for a round, one block at a time.
 
-        The blocks may have any sizes that add up to the announced length.
+        The blocks may have any sizes that add up to the announced length. The round is spent when
+        this is called, whether the messages are sent or not.
         """
 
     @abstractmethod
     def dump(self) -> bytes:
-        """All state, secrets included, so that another process can go on. Keep it safe, and never
-        restore a state from before a message that was answered: that would answer twice."""
+        """All state, secrets included, so that another process can go on. Keep it safe.
+
+        Store it before anything is sent that `receive` or `contribute` returned, and never restore
+        an older one: two vectors under the masks of one round give away their difference, two
+        answers to one round both secrets of a client. From the call of `contribute` on, a stored
+        client refuses a second vector; one stored before the last block was made takes no further
+        part in the round.
+        """
 
     @abstractmethod
     def close(self) -> None:

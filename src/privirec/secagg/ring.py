@@ -139,7 +139,8 @@ class VectorShape:
 def rechunked(blocks: Iterable[NDArray[Any]], shape: VectorShape, size: int) -> Iterator[Words]:
     """The same entries as ring words in blocks of exactly `size`, the last one shorter.
 
-    Raises BadContribution, before the last block leaves, unless they have the announced length.
+    Raises BadContribution, before the last block leaves, unless they have the announced length: the
+    last one waits until there is nothing behind it.
     """
     waiting: list[Words] = []
     count, left = 0, shape.length
@@ -152,15 +153,19 @@ def rechunked(blocks: Iterable[NDArray[Any]], shape: VectorShape, size: int) -> 
             part, words = words[: size - count], words[size - count :]
             waiting.append(part)
             count += len(part)
-            if count == size:
-                yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+            if count == size and (left or len(words)):
+                yield _joined(waiting)
                 waiting, count = [], 0
     if left:
         raise BadContribution(
             f"a contribution of {shape.length - left} entries, not {shape.length}"
         )
     if waiting:
-        yield np.concatenate(waiting)
+        yield _joined(waiting)
+
+
+def _joined(parts: list[Words]) -> Words:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @njit(cache=True, nogil=True)

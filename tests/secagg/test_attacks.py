@@ -1,0 +1,343 @@
+"""What a lying server, a careless caller or a broken client could try, and what comes of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from privirec.secagg import (
+    ClientPolicy,
+    ClientSession,
+    Identity,
+    Phase,
+    Roster,
+    ServerSession,
+    ServerSettings,
+    Statement,
+    VectorShape,
+    protocol,
+)
+from privirec.secagg import keys as secagg_keys
+from privirec.secagg.errors import (
+    BadDump,
+    BadKey,
+    BadShare,
+    CohortTooSmall,
+    RosterMismatch,
+    SecondInput,
+    SecondSurvivorSet,
+    SessionClosed,
+    TooManyDropped,
+    WeakParameters,
+)
+from privirec.secagg.graph import write_participants
+from privirec.secagg.messages import (
+    Advertise,
+    Deliver,
+    Message,
+    Neighbours,
+    Survivors,
+    decode,
+    encode,
+)
+from privirec.secagg.randomness import InsecureSeededBytes
+
+LENGTH = 20
+SHAPE = VectorShape(LENGTH, 32, 10**6)
+BOTH = pytest.mark.parametrize("name", ["secagg+", "secagg"])
+
+
+@dataclass
+class Run:
+    """All parties, and a server whose messages a test may change on the way."""
+
+    server: ServerSession
+    clients: list[ClientSession]
+    identities: list[Identity]
+    roster: Roster
+
+    def advertise(self, among: range | list[int] | None = None) -> None:
+        for client in among if among is not None else range(len(self.clients)):
+            self.server.receive(client, self.clients[client].receive(self.server.announcement))
+
+    def answer(self, outgoing: Iterator[tuple[int, bytes]]) -> dict[int, Message]:
+        """Every client answers; what it was asked."""
+        asked = {}
+        for client, message in outgoing:
+            asked[client] = decode(message)
+            reply = self.clients[client].receive(message)
+            if reply is not None:
+                self.server.receive(client, reply)
+        return asked
+
+    def set_up(self) -> None:
+        self.advertise()
+        self.answer(self.server.advance())
+        self.answer(self.server.advance())
+
+    def contribute(self, number: int) -> None:
+        for client in self.server.waiting_for():
+            for message in self.clients[client].contribute(number, [vector(client)]):
+                self.server.receive(client, message)
+
+
+def vector(client: int) -> np.ndarray:
+    return np.random.default_rng(client).integers(0, 10**6, LENGTH)
+
+
+def start(
+    name: str = "secagg",
+    clients: int = 8,
+    *,
+    rounds: int = 1,
+    shares: tuple[float, float] = (0.05, 0.05),
+    policy: ClientPolicy | None = None,
+    shape: VectorShape = SHAPE,
+) -> Run:
+    seeded = InsecureSeededBytes("attacks")
+    scheme = protocol(name)
+    identities = [Identity.generate(seeded) for _ in range(clients)]
+    roster = Roster({number: one.public for number, one in enumerate(identities)})
+    server = scheme.server(
+        roster,
+        Statement.of(clients, *shares, rounds=rounds),
+        [shape] * rounds,
+        ServerSettings(block_entries=8),
+        seeded,
+    )
+    sessions = [
+        scheme.client(number, identity, roster, policy or ClientPolicy(), seeded)
+        for number, identity in enumerate(identities)
+    ]
+    return Run(server, sessions, identities, roster)
+
+
+def refuses(client: ClientSession, message: Message, error: type[Exception]) -> None:
+    """The client refuses by this name, and has left."""
+    with pytest.raises(error) as refusal:
+        client.receive(encode(message))
+    assert type(refusal.value) is error
+    with pytest.raises(SessionClosed):
+        client.dump()
+
+
+# --- a session that ends while it masks -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", range(4))
+def test_a_closed_session_masks_nothing_more(sent: int) -> None:
+    """20 entries are three blocks; the session is closed before any of them or after all."""
+    run = start()
+    run.set_up()
+    blocks = run.clients[3].contribute(1, [vector(3)])
+    for _ in range(sent):
+        next(blocks)
+    run.clients[3].close()
+    with pytest.raises(SessionClosed if sent < 3 else StopIteration):
+        next(blocks)
+
+
+def test_a_refusal_of_an_old_round_stops_the_masking_of_the_new_one() -> None:
+    """Masks from wiped keys are masks anybody can compute."""
+    run = start(rounds=2)
+    run.set_up()
+    run.contribute(1)
+    asked = run.answer(run.server.advance())
+    run.server.open_sum()
+    blocks = run.clients[3].contribute(2, [vector(3)])
+    survivors = asked[3]
+    assert isinstance(survivors, Survivors)
+    refuses(run.clients[3], replace(survivors, cohort=7), SecondSurvivorSet)
+    with pytest.raises(SessionClosed):
+        next(blocks)
+
+
+# --- a server that tells everybody something else, complete graph ---------------------------------
+
+
+def test_shares_of_chosen_neighbours_alone_are_refused() -> None:
+    """20 clients, one may drop; the server wants client 7 to mask with a bare threshold of them."""
+    run = start(clients=20)
+    run.advertise()
+    run.answer(run.server.advance())
+    threshold = run.server.parameters.threshold
+    delivered = decode(dict(run.server.advance())[7])
+    assert isinstance(delivered, Deliver)
+    few = replace(delivered, shares=delivered.shares[:threshold])
+    refuses(run.clients[7], few, TooManyDropped)
+
+
+@pytest.mark.parametrize(("claimed", "error"), [(20, RosterMismatch), (12, TooManyDropped)])
+def test_clients_named_as_dropped_count_against_the_cohort(
+    claimed: int, error: type[Exception]
+) -> None:
+    """To open the keys of the neighbours of one client, the server must call many dropped."""
+    run = start(clients=20)
+    run.set_up()
+    run.contribute(1)
+    messages = dict(run.server.advance())
+    honest = decode(messages[2])
+    assert isinstance(honest, Survivors)
+    lie = replace(
+        honest, survivors=honest.survivors[8:], dropped=honest.survivors[:8], cohort=claimed
+    )
+    refuses(run.clients[2], lie, error)
+
+
+@BOTH
+def test_no_neighbour_is_called_dropped_while_everybody_is_in_the_sum(name: str) -> None:
+    run = start(name, clients=20, shares=(0.1, 0.2))
+    run.set_up()
+    run.contribute(1)
+    honest = decode(dict(run.server.advance())[2])
+    assert isinstance(honest, Survivors)
+    lie = replace(honest, survivors=honest.survivors[1:], dropped=honest.survivors[:1])
+    refuses(run.clients[2], lie, RosterMismatch)
+
+
+# --- a server that picks who takes part -----------------------------------------------------------
+
+
+@BOTH
+def test_one_client_among_the_servers_friends_takes_no_part(name: str) -> None:
+    """A roster of 200 with 10 corrupt clients: a graph of those and one more protects nobody."""
+    run = start(name, clients=200)
+    friends = [*range(10), 150]
+    run.advertise(friends)
+    with pytest.raises(CohortTooSmall, match="11 clients answered, 190 are needed"):
+        run.server.advance()
+    picked = Neighbours(
+        run.server.announcement[2:18], 150, 10, 6, write_participants(friends, run.roster), ()
+    )
+    refuses(run.clients[150], picked, CohortTooSmall)
+
+
+def test_the_parameters_withstand_the_corrupt_clients_of_the_whole_roster() -> None:
+    run = start("secagg+", clients=200, shares=(0.1, 0.2))
+    run.advertise(list(range(40, 200)))
+    messages = dict(run.server.advance())
+    told = decode(messages[150])
+    assert isinstance(told, Neighbours)
+    expected = protocol("secagg+").parameters(Statement.of(200, 0.1, 0.2).with_clients(160))
+    assert (told.neighbours, told.threshold) == (expected.neighbours, expected.threshold)
+    weaker = protocol("secagg+").parameters(Statement.of(160, 0.1, 0.2))
+    assert weaker != expected
+    assert run.clients[150].receive(messages[150]) is not None
+
+
+# --- a server that weakens the parameters ---------------------------------------------------------
+
+
+@BOTH
+def test_an_absurd_share_of_drop_outs_is_not_accepted(name: str) -> None:
+    run = start(name, clients=100, shares=(0.05, 0.49))
+    with pytest.raises(WeakParameters, match="accepts 300000"):
+        run.clients[0].receive(run.server.announcement)
+    willing = start(name, 100, shares=(0.05, 0.49), policy=ClientPolicy(max_dropped_share=0.49))
+    assert willing.clients[0].receive(willing.server.announcement)
+
+
+def test_the_complete_graph_needs_more_than_half_of_all_shares() -> None:
+    """Of 100 clients 49 may drop: 6 shares open a secret, and 99 + 5 are there to be collected."""
+    for allowed in (False, True):
+        policy = ClientPolicy(max_dropped_share=0.49, allow_split_views=allowed)
+        run = start(clients=100, shares=(0.05, 0.49), policy=policy)
+        run.advertise()
+        told = dict(run.server.advance())[0]
+        if allowed:
+            assert run.clients[0].receive(told)
+        else:
+            refuses(run.clients[0], decode(told), WeakParameters)
+
+
+def test_more_neighbours_do_not_make_up_for_a_lower_part_of_them() -> None:
+    run = start("secagg+", clients=100)
+    run.advertise()
+    told = decode(dict(run.server.advance())[0])
+    assert isinstance(told, Neighbours)
+    assert (told.neighbours, told.threshold) == (22, 6)
+    wider = replace(told, neighbours=99)
+    with pytest.raises(WeakParameters, match="99 neighbours and threshold 6"):
+        run.clients[0].receive(encode(wider))
+
+
+# --- stored clients -------------------------------------------------------------------------------
+
+
+def test_the_masks_are_spent_when_a_contribution_begins() -> None:
+    run = start()
+    run.set_up()
+    run.clients[0].contribute(1, [vector(0)])
+    seeded = InsecureSeededBytes("restored")
+    restored = protocol("secagg").load_client(
+        run.clients[0].dump(), run.identities[0], run.roster, ClientPolicy(), seeded
+    )
+    with pytest.raises(SecondInput):
+        restored.contribute(1, [vector(1)])
+
+
+def test_a_damaged_or_foreign_dump_is_refused() -> None:
+    run = start()
+    run.set_up()
+    dumped = run.clients[0].dump()
+    seeded = InsecureSeededBytes("restored")
+
+    def load(data: bytes, name: str = "secagg", identity: int = 0, roster: Roster = run.roster):
+        return protocol(name).load_client(
+            data, run.identities[identity], roster, ClientPolicy(), seeded
+        )
+
+    assert load(dumped).dump() == dumped
+    for size in (0, 1, 31, 32, 33, len(dumped) - 400, len(dumped) - 1):
+        with pytest.raises(BadDump):
+            load(dumped[:size])
+    for place in (0, 22, 24, 100, len(dumped) - 40, len(dumped) - 1):
+        with pytest.raises(BadDump):
+            load(dumped[:place] + bytes([dumped[place] ^ 1]) + dumped[place + 1 :])
+    with pytest.raises(BadDump):
+        load(dumped, name="secagg+")
+    with pytest.raises(BadDump, match="identity"):
+        load(dumped, identity=1)
+    with pytest.raises(BadDump, match="roster"):
+        load(dumped, roster=Roster({0: run.roster[0], 1: run.roster[1]}))
+
+
+def test_the_server_drops_who_advertises_a_key_of_small_order() -> None:
+    run = start(rounds=2)
+    honest = decode(run.clients[2].receive(run.server.announcement) or b"")
+    assert isinstance(honest, Advertise)
+    masks = honest.mask_keys[:32] + bytes(32)
+    digest = hashlib.sha256(run.server.announcement).digest()
+    signed = secagg_keys.advertised_bytes(digest, 2, honest.sealing_key, masks)
+    bad = replace(honest, mask_keys=masks, signature=run.identities[2].sign(signed))
+    with pytest.raises(BadKey):
+        run.server.receive(2, encode(bad))
+    assert 2 in run.server.waiting_for()
+
+
+# --- a client that answers with a wrong share -----------------------------------------------------
+
+
+@pytest.mark.parametrize("liar", [0, 3, 5, 7])
+def test_one_wrong_seed_share_opens_nothing(liar: int) -> None:
+    """Eight clients, any five shares open a seed: whichever are used, a sixth does not fit."""
+    run = start()
+    run.set_up()
+    run.contribute(1)
+    assert run.server.parameters.threshold == 5
+    order = [liar, *(client for client in range(8) if client != liar)]
+    messages = dict(run.server.advance())
+    for client in order:
+        reply = decode(run.clients[client].receive(messages[client]) or b"")
+        assert isinstance(reply, Unmask)
+        if client == liar:
+            wrong = (int.from_bytes(reply.seed_shares[0], "big") ^ 1).to_bytes(33, "big")
+            reply = replace(reply, seed_shares=(wrong, *reply.seed_shares[1:]))
+        run.server.receive(client, encode(reply))
+    with pytest.raises(BadShare, match="not what was dealt"):
+        run.server.open_sum()
+    assert run.server.phase is Phase.ABORTED
