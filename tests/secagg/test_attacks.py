@@ -13,6 +13,7 @@ from privirec.secagg import (
     ClientPolicy,
     ClientSession,
     Identity,
+    Phase,
     Roster,
     ServerSession,
     ServerSettings,
@@ -24,6 +25,7 @@ from privirec.secagg import keys as secagg_keys
 from privirec.secagg.errors import (
     BadDump,
     BadKey,
+    BadShare,
     CohortTooSmall,
     RosterMismatch,
     SecondInput,
@@ -39,6 +41,7 @@ from privirec.secagg.messages import (
     Message,
     Neighbours,
     Survivors,
+    Unmask,
     decode,
     encode,
 )
@@ -315,3 +318,27 @@ def test_the_server_drops_who_advertises_a_key_of_small_order() -> None:
     with pytest.raises(BadKey):
         run.server.receive(2, encode(bad))
     assert 2 in run.server.waiting_for()
+
+
+# --- a client that answers with a wrong share -----------------------------------------------------
+
+
+@pytest.mark.parametrize("liar", [0, 3, 5, 7])
+def test_one_wrong_seed_share_opens_nothing(liar: int) -> None:
+    """Eight clients, any five shares open a seed: whichever are used, a sixth does not fit."""
+    run = start()
+    run.set_up()
+    run.contribute(1)
+    assert run.server.parameters.threshold == 5
+    order = [liar, *(client for client in range(8) if client != liar)]
+    messages = dict(run.server.advance())
+    for client in order:
+        reply = decode(run.clients[client].receive(messages[client]) or b"")
+        assert isinstance(reply, Unmask)
+        if client == liar:
+            wrong = (int.from_bytes(reply.seed_shares[0], "big") ^ 1).to_bytes(33, "big")
+            reply = replace(reply, seed_shares=(wrong, *reply.seed_shares[1:]))
+        run.server.receive(client, encode(reply))
+    with pytest.raises(BadShare, match="not what was dealt"):
+        run.server.open_sum()
+    assert run.server.phase is Phase.ABORTED

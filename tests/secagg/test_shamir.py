@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privirec.secagg.errors import BadShare, BelowThreshold
 from privirec.secagg.randomness import InsecureSeededBytes
-from privirec.secagg.shamir import PRIME, SHARE_BYTES, combine, split
+from privirec.secagg.shamir import PRIME, SHARE_BYTES, check_consistent, combine, split
 
 
 def is_probably_prime(number: int) -> bool:
@@ -118,3 +118,22 @@ def test_nonsense_is_refused() -> None:
         split([b"a" * 32], 3, 4, os.urandom)
     with pytest.raises(ValueError, match="32 bytes"):
         split([b"a" * 31], 3, 2, os.urandom)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_one_share_more_than_needed_shows_a_wrong_one(data: st.DataObject) -> None:
+    holders = data.draw(st.integers(2, 40))
+    threshold = data.draw(st.integers(1, holders - 1))
+    shares = split([os.urandom(32)], holders, threshold, os.urandom)
+    size = threshold + 1
+    chosen = data.draw(st.lists(st.integers(1, holders), min_size=size, max_size=size, unique=True))
+    pairs = [(holder, shares[holder - 1]) for holder in chosen]
+    check_consistent(pairs)
+    victim = data.draw(st.integers(0, threshold))
+    error = data.draw(st.integers(1, PRIME - 1))
+    holder, share = pairs[victim]
+    wrong = (int.from_bytes(share, "big") + error) % PRIME
+    pairs[victim] = (holder, wrong.to_bytes(SHARE_BYTES, "big"))
+    with pytest.raises(BadShare):
+        check_consistent(pairs)

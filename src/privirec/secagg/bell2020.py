@@ -103,7 +103,7 @@ from privirec.secagg.protocol import (
 )
 from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import BLOCK_ALIGNMENT, VectorShape, Words, rechunked
-from privirec.secagg.shamir import SHARE_BYTES, combine, split
+from privirec.secagg.shamir import SHARE_BYTES, check_consistent, combine, split
 
 # A round's shares of one client: of its seed, then of its mask key.
 _PAIR_BYTES = 2 * SHARE_BYTES
@@ -884,7 +884,8 @@ class BellServer(ServerSession):
         shares = message.seed_shares + message.key_shares
         for owner, share in zip(owners, shares, strict=True):
             collected = self._collected.setdefault(owner, [])
-            if len(collected) < self._parameters.threshold:
+            # One more than needed, to see whether they fit together.
+            if len(collected) <= self._parameters.threshold:
                 collected.append((rank_at[owner] + 1, share))
 
     def open_blocks(self) -> Iterator[Words]:
@@ -930,7 +931,9 @@ class BellServer(ServerSession):
                     )
                 )
             try:
-                (secret,) = combine(shares)
+                if len(shares) > needed:
+                    check_consistent(shares)
+                (secret,) = combine(shares[:needed])
             except BadShare as error:
                 self._abort(error)
             if self._survived[owner]:

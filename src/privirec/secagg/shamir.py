@@ -56,7 +56,8 @@ def split(
 def combine(shares: Sequence[tuple[int, bytes]]) -> list[bytes]:
     """The secrets behind (holder, string of shares) pairs, at least a threshold of them.
 
-    Raises BadShare when the result cannot be a secret: some string was not dealt with the others.
+    A wrong share gives a wrong secret. It is noticed only when that is too large to be one, about
+    every second time: `check_consistent` sees it where there is a share more than needed.
     """
     if not shares:
         raise BelowThreshold("no shares to combine")
@@ -74,6 +75,19 @@ def combine(shares: Sequence[tuple[int, bytes]]) -> list[bytes]:
             raise BadShare("shares do not fit together")
         secrets.append(secret.to_bytes(SECRET_BYTES, "big"))
     return secrets
+
+
+def check_consistent(shares: Sequence[tuple[int, bytes]]) -> None:
+    """Raises BadShare unless threshold + 1 shares, one each, lie on one polynomial.
+
+    They do if the coefficient of x^threshold of the polynomial through all of them is zero.
+    """
+    weights = _leading_weights(tuple(holder for holder, _ in shares))
+    total = 0
+    for weight, (_, share) in zip(weights, shares, strict=True):
+        total += weight * int.from_bytes(share, "big")
+    if total % PRIME:
+        raise BadShare("one of the shares of a secret is not what was dealt")
 
 
 def _random_elements(count: int, random_bytes: RandomBytes) -> list[int]:
@@ -130,6 +144,19 @@ def _weights_at_zero(holders: tuple[int, ...]) -> tuple[int, ...]:
                 product *= other - holder
         denominators.append(product % PRIME)
     return tuple(numerator * inverse % PRIME for inverse in _inverses(denominators))
+
+
+@lru_cache(maxsize=256)
+def _leading_weights(holders: tuple[int, ...]) -> tuple[int, ...]:
+    """The coefficient of the highest power is the weighted sum of the holders' shares."""
+    denominators = []
+    for holder in holders:
+        product = 1
+        for other in holders:
+            if other != holder:
+                product *= holder - other
+        denominators.append(product % PRIME)
+    return tuple(_inverses(denominators))
 
 
 def _inverses(elements: list[int]) -> list[int]:
