@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,8 @@ from privirec.secagg.errors import (
     BadKey,
     BadShare,
     CohortTooSmall,
+    MalformedMessage,
+    OutOfOrder,
     RosterMismatch,
     SecondInput,
     SecondSurvivorSet,
@@ -34,10 +37,11 @@ from privirec.secagg.errors import (
     TooManyDropped,
     WeakParameters,
 )
-from privirec.secagg.graph import write_participants
+from privirec.secagg.graph import read_participants, write_participants
 from privirec.secagg.messages import (
     Advertise,
     Deliver,
+    Masked,
     Message,
     Neighbours,
     Survivors,
@@ -342,3 +346,32 @@ def test_one_wrong_seed_share_opens_nothing(liar: int) -> None:
     with pytest.raises(BadShare, match="not what was dealt"):
         run.server.open_sum()
     assert run.server.phase is Phase.ABORTED
+
+
+# --- small things ---------------------------------------------------------------------------------
+
+
+def test_there_is_no_round_after_the_last() -> None:
+    run = start()
+    run.set_up()
+    run.contribute(1)
+    run.answer(run.server.advance())
+    run.server.open_sum()
+    with pytest.raises(OutOfOrder, match="no round 2"):
+        run.clients[0].contribute(2, [vector(0)])
+
+
+def test_a_map_that_is_too_long_is_not_unpacked() -> None:
+    roster = start().roster
+    tracemalloc.start()
+    with pytest.raises(MalformedMessage):
+        read_participants(bytes(1 << 22), roster)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 23
+
+
+def test_shares_and_entries_do_not_show_in_messages() -> None:
+    shown = repr(Unmask(bytes(16), 1, 1, (b"SEED SHARE",), (b"KEY SHARE",)))
+    shown += repr(Masked(bytes(16), 1, 1, 0, b"ENTRIES"))
+    assert not any(word in shown for word in ("SEED SHARE", "KEY SHARE", "ENTRIES"))

@@ -258,6 +258,8 @@ class BellClient(ClientSession):
         state = self._state
         if state.stage < _STAGES[Survivors] or round_number > state.round_number:
             raise OutOfOrder(f"client {self.client} is not ready for round {round_number}")
+        if round_number > self._announce.statement.rounds:
+            raise OutOfOrder(f"the run has no round {round_number}")
         if round_number < state.round_number or state.input_begun:
             raise SecondInput(f"round {round_number} has had its contribution: masks serve once")
         state.input_begun = 1
