@@ -27,6 +27,7 @@ from privirec.secagg.errors import (
     BadDump,
     BadKey,
     BadShare,
+    CohortDiffers,
     CohortTooSmall,
     MalformedMessage,
     OutOfOrder,
@@ -375,3 +376,35 @@ def test_shares_and_entries_do_not_show_in_messages() -> None:
     shown = repr(Unmask(bytes(16), 1, 1, (b"SEED SHARE",), (b"KEY SHARE",)))
     shown += repr(Masked(bytes(16), 1, 1, 0, b"ENTRIES"))
     assert not any(word in shown for word in ("SEED SHARE", "KEY SHARE", "ENTRIES"))
+
+
+# --- one run after the other ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("previous", "accepted"),
+    [(20, True), (19, False), (16, False), (13, False), (12, True), (None, True)],
+)
+def test_the_next_run_has_the_same_clients_or_many_others(
+    previous: int | None, accepted: bool
+) -> None:
+    """20 clients of which 3 may drop, and at least 5 have to differ in the end."""
+    last = None if previous is None else frozenset(range(previous))
+    policy = ClientPolicy(previous_participants=last, min_difference=5)
+    run = start("secagg+", clients=20, shares=(0.05, 0.15), policy=policy)
+    run.advertise()
+    told = dict(run.server.advance())[0]
+    if accepted:
+        assert run.clients[0].receive(told)
+    else:
+        refuses(run.clients[0], decode(told), CohortDiffers)
+
+
+def test_nobody_drops_out_of_a_run_with_the_clients_of_the_last_one() -> None:
+    policy = ClientPolicy(previous_participants=frozenset(range(20)), min_difference=2)
+    run = start("secagg+", clients=20, shares=(0.05, 0.15), policy=policy)
+    run.set_up()
+    for client in range(19):
+        for message in run.clients[client].contribute(1, [vector(client)]):
+            run.server.receive(client, message)
+    refuses(run.clients[0], decode(dict(run.server.advance())[0]), CohortDiffers)
