@@ -428,16 +428,16 @@ class BellClient(ClientSession):
                 "different stories could open both secrets of one"
             )
         self._state.participants = size
-        self._check_difference(set(participants.tolist()))
+        self._check_difference(participants)
         graph = ring_graph(size, given.neighbours, graph_seed(self._digest, message.participants))
         return participants[graph.neighbours(place)].tolist()
 
-    def _check_difference(self, participants: set[int]) -> None:
+    def _check_difference(self, participants: NDArray[np.uint32]) -> None:
         """Two runs over almost the same clients give away the few that differ."""
         policy = self._policy
         if policy.previous_participants is None or not policy.min_difference:
             return
-        difference = len(participants ^ policy.previous_participants)
+        difference = len(policy.previous_participants.symmetric_difference(participants.tolist()))
         # As many may still drop, and bring this run nearer to the last one.
         least = policy.min_difference + self._allowed_to_drop()
         if 0 < difference < least:
