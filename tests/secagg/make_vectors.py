@@ -321,6 +321,8 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("too few take part", "CohortTooSmall", 1, encode(cohort_of_two))
     picked = replace(neighbours, participants=bytes([0b111111]))
     case("six of eight take part where one may drop", "CohortTooSmall", 1, encode(picked))
+    almost = {"previous_participants": IDS[1:], "min_difference": 2}
+    case("one client more than in the last run", "CohortDiffers", 1, raw[1], **almost)
     wrong_map = replace(neighbours, participants=b"\xff\xff")
     case("map of participants too long", "MalformedMessage", 1, encode(wrong_map))
     irregular = replace(neighbours, keys=neighbours.keys[:-1])
@@ -425,6 +427,8 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("truncated survivors", "TruncatedMessage", 4, raw[4][:-2])
     unsorted = raw[4][:38] + raw[4][42:46] + raw[4][38:42] + raw[4][46:]
     case("survivors in another order", "MalformedMessage", 4, unsorted)
+    same = {"previous_participants": IDS, "min_difference": 2}
+    case("one client less than in the last run", "CohortDiffers", 4, raw[4], **same)
     # After the first round was answered.
     case("second unmask", "SecondUnmask", 5, raw[4])
     other_set = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -26,7 +27,10 @@ from privirec.secagg.errors import (
     BadDump,
     BadKey,
     BadShare,
+    CohortDiffers,
     CohortTooSmall,
+    MalformedMessage,
+    OutOfOrder,
     RosterMismatch,
     SecondInput,
     SecondSurvivorSet,
@@ -34,13 +38,15 @@ from privirec.secagg.errors import (
     TooManyDropped,
     WeakParameters,
 )
-from privirec.secagg.graph import write_participants
+from privirec.secagg.graph import read_participants, write_participants
 from privirec.secagg.messages import (
     Advertise,
     Deliver,
+    Masked,
     Message,
     Neighbours,
     Survivors,
+    Unmask,
     decode,
     encode,
 )
@@ -341,3 +347,64 @@ def test_one_wrong_seed_share_opens_nothing(liar: int) -> None:
     with pytest.raises(BadShare, match="not what was dealt"):
         run.server.open_sum()
     assert run.server.phase is Phase.ABORTED
+
+
+# --- small things ---------------------------------------------------------------------------------
+
+
+def test_there_is_no_round_after_the_last() -> None:
+    run = start()
+    run.set_up()
+    run.contribute(1)
+    run.answer(run.server.advance())
+    run.server.open_sum()
+    with pytest.raises(OutOfOrder, match="no round 2"):
+        run.clients[0].contribute(2, [vector(0)])
+
+
+def test_a_map_that_is_too_long_is_not_unpacked() -> None:
+    roster = start().roster
+    tracemalloc.start()
+    with pytest.raises(MalformedMessage):
+        read_participants(bytes(1 << 22), roster)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 23
+
+
+def test_shares_and_entries_do_not_show_in_messages() -> None:
+    shown = repr(Unmask(bytes(16), 1, 1, (b"SEED SHARE",), (b"KEY SHARE",)))
+    shown += repr(Masked(bytes(16), 1, 1, 0, b"ENTRIES"))
+    assert not any(word in shown for word in ("SEED SHARE", "KEY SHARE", "ENTRIES"))
+
+
+# --- one run after the other ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("previous", "accepted"),
+    [(20, True), (19, False), (16, False), (13, False), (12, True), (None, True)],
+)
+def test_the_next_run_has_the_same_clients_or_many_others(
+    previous: int | None, accepted: bool
+) -> None:
+    """20 clients of which 3 may drop, and at least 5 have to differ in the end."""
+    last = None if previous is None else frozenset(range(previous))
+    policy = ClientPolicy(previous_participants=last, min_difference=5)
+    run = start("secagg+", clients=20, shares=(0.05, 0.15), policy=policy)
+    run.advertise()
+    told = dict(run.server.advance())[0]
+    if accepted:
+        assert run.clients[0].receive(told)
+    else:
+        refuses(run.clients[0], decode(told), CohortDiffers)
+
+
+def test_nobody_drops_out_of_a_run_with_the_clients_of_the_last_one() -> None:
+    policy = ClientPolicy(previous_participants=frozenset(range(20)), min_difference=2)
+    run = start("secagg+", clients=20, shares=(0.05, 0.15), policy=policy)
+    run.set_up()
+    for client in range(19):
+        for message in run.clients[client].contribute(1, [vector(client)]):
+            run.server.receive(client, message)
+    refuses(run.clients[0], decode(dict(run.server.advance())[0]), CohortDiffers)

@@ -37,6 +37,7 @@ REFUSED = {
     "WrongVersion",
     "RingTooNarrow",
     "CohortChanged",
+    "CohortDiffers",
     "TooManyDropped",
     "BelowThreshold",
 }
@@ -56,6 +57,9 @@ class Replayed:
 
 def session(recorded: dict[str, Any], policy: dict[str, Any]) -> ClientSession:
     roster = Roster({int(client): bytes.fromhex(key) for client, key in RUN["roster"].items()})
+    previous = policy["previous_participants"]
+    if previous is not None:
+        policy = {**policy, "previous_participants": frozenset(previous)}
     return protocol(RUN["protocol"]).client(
         recorded["client"],
         Identity(bytes.fromhex(recorded["identity_seed"])),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.errors import FederationError
+from privirec.errors import FederationError, OverflowRefused
 from privirec.federated.contributions import Contribution
 from privirec.federated.fixed_point import FixedPoint
 from privirec.runtime.client import Client
@@ -88,11 +88,8 @@ class SecureInProcess:
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         planned = self._sums[self._done]
-        if (ask.name, ask.length, ask.encoding.width) != (
-            planned.name,
-            planned.length,
-            planned.ring_bits,
-        ):
+        asked = (ask.name, ask.length, ask.encoding.width, ask.encoding.signed)
+        if asked != (planned.name, planned.length, planned.ring_bits, planned.signed):
             raise FederationError(f"the sum of {ask.name} is not what was agreed at set-up")
         self._done += 1
         with one_kernel_thread():
@@ -122,6 +119,8 @@ def shape_of(planned: PlannedSum) -> VectorShape:
     """The bound of a sum is proven by its encoding before a client answers; set-up needs only that
     it stays inside the ring."""
     most = 2 ** (planned.ring_bits - planned.signed) - 1
+    if most < 1:
+        raise OverflowRefused(f"a signed sum of {planned.name} does not fit into one bit")
     return VectorShape(planned.length, planned.ring_bits, most, planned.signed, bounds_sum=True)
 
 

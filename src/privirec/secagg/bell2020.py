@@ -37,6 +37,7 @@ from privirec.secagg.errors import (
     BelowThreshold,
     BrokenUpload,
     CohortChanged,
+    CohortDiffers,
     CohortTooSmall,
     IncompleteLists,
     ListsOverlap,
@@ -123,6 +124,8 @@ class _ClientState:
     input_begun: int = 0
     input_sent: int = 0
     participants: int = 0
+    nobody_may_drop: int = 0
+    """The participants are those of the last run, and must all be in the sum."""
     degree: int = 0
     """Neighbours in the graph, whether they sent shares or not."""
     threshold: int = 0
@@ -258,6 +261,8 @@ class BellClient(ClientSession):
         state = self._state
         if state.stage < _STAGES[Survivors] or round_number > state.round_number:
             raise OutOfOrder(f"client {self.client} is not ready for round {round_number}")
+        if round_number > self._announce.statement.rounds:
+            raise OutOfOrder(f"the run has no round {round_number}")
         if round_number < state.round_number or state.input_begun:
             raise SecondInput(f"round {round_number} has had its contribution: masks serve once")
         state.input_begun = 1
@@ -423,8 +428,24 @@ class BellClient(ClientSession):
                 "different stories could open both secrets of one"
             )
         self._state.participants = size
+        self._check_difference(participants)
         graph = ring_graph(size, given.neighbours, graph_seed(self._digest, message.participants))
         return participants[graph.neighbours(place)].tolist()
+
+    def _check_difference(self, participants: NDArray[np.uint32]) -> None:
+        """Two runs over almost the same clients give away the few that differ."""
+        policy = self._policy
+        if policy.previous_participants is None or not policy.min_difference:
+            return
+        difference = len(policy.previous_participants.symmetric_difference(participants.tolist()))
+        # As many may still drop, and bring this run nearer to the last one.
+        least = policy.min_difference + self._allowed_to_drop()
+        if 0 < difference < least:
+            raise CohortDiffers(
+                f"{difference} clients are not the same as in the last run: none, or {least}, "
+                "would hide each other"
+            )
+        self._state.nobody_may_drop = int(difference == 0)
 
     def _store(self, message: Deliver) -> None:
         """Open the neighbours' shares; those who sent none are out of the run."""
@@ -557,6 +578,11 @@ class BellClient(ClientSession):
         changed = bool(message.dropped) or message.cohort != state.cohort
         if state.round_number > 1 and changed and not self._policy.allow_cohort_change:
             raise CohortChanged(_COHORT_CHANGED)
+        if state.nobody_may_drop and message.cohort != state.participants:
+            raise CohortDiffers(
+                f"{state.participants - message.cohort} clients of the last run are missing: the "
+                "difference of the two sums would show them"
+            )
         # Neighbours that are gone are not in the sum: in the complete graph this leaves one number.
         gone = state.degree - len(message.survivors)
         if not len(message.survivors) < message.cohort <= state.participants - gone:

@@ -150,6 +150,10 @@ class CohortChanged(ProtocolError):
     """A later round with other clients than the first: the difference would show single clients."""
 
 
+class CohortDiffers(ProtocolError):
+    """A run over almost the same clients as the one before: the difference would show the few."""
+
+
 class BelowThreshold(ProtocolError):
     """Too few clients are left; nothing is opened."""
 

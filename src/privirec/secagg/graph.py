@@ -67,9 +67,12 @@ def write_participants(clients: Iterable[int], roster: Roster) -> bytes:
 
 def read_participants(bitmap: bytes, roster: Roster) -> NDArray[np.uint32]:
     """Ascending ids of the clients in a bit map; MalformedMessage unless it fits the roster."""
+    refusal = MalformedMessage("the map of participants does not fit the roster")
+    if len(bitmap) != (len(roster) + 7) // 8:  # before it is unpacked into eight times its size
+        raise refusal
     bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
-    if len(bitmap) != (len(roster) + 7) // 8 or bits[len(roster) :].any():
-        raise MalformedMessage("the map of participants does not fit the roster")
+    if bits[len(roster) :].any():
+        raise refusal
     return np.array(roster.ids, np.uint32)[np.flatnonzero(bits)]
 
 

@@ -8,7 +8,7 @@ big-endian; packed ring entries are not (see `ring`). Reading is strict: what `d
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -125,7 +125,7 @@ class Masked:
     round_number: int
     client: int
     offset: int
-    packed: bytes
+    packed: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,8 @@ class Unmask:
     run: bytes
     round_number: int
     client: int
-    seed_shares: tuple[bytes, ...]
-    key_shares: tuple[bytes, ...]
+    seed_shares: tuple[bytes, ...] = field(repr=False)
+    key_shares: tuple[bytes, ...] = field(repr=False)
 
 
 Message = Announce | Advertise | Neighbours | Shares | Deliver | Masked | Survivors | Unmask

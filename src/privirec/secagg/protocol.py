@@ -67,6 +67,11 @@ class ClientPolicy:
     allow_cohort_change: bool = False
     """Answer rounds whose survivors differ from the first round's. Their difference is then the
     sum over the clients that left: only for sums that reveal nothing when subtracted."""
+    previous_participants: frozenset[int] | None = None
+    """Clients in the sums of the last run over the same history, if there was one."""
+    min_difference: int = 0
+    """With previous participants: this run has the same ones, and nobody drops, or at least so many
+    others, whoever drops. 0: not checked."""
 
 
 @dataclass(frozen=True)
