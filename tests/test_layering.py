@@ -27,7 +27,7 @@ ALLOWED = {
     "federated": {"filters", "data", "errors"},
     "secagg": {"errors"},
     "privacy": {"federated", "filters", "data", "errors"},
-    "runtime": {"federated", "secagg", "privacy", "filters", "data", "errors"},
+    "runtime": {"federated", "secagg", "privacy", "filters", "data", "errors", "threads"},
 }
 LIBRARY = set(ALLOWED)
 ALLOWED |= {
