@@ -1,37 +1,55 @@
-"""A saved model: a folder with `model.safetensors` and `manifest.json`.
+"""A saved model: a folder with `model.safetensors`, `manifest.json` and perhaps `manifest.sig`.
 
-Arrays only, no code, no histories. The folder appears whole or not at all, and the manifest holds
-the hash of the arrays, so that a damaged one is refused.
+Arrays only, no code, no histories. The folder appears whole or not at all. The manifest holds the
+hash of the arrays and the signature covers the manifest, so a damaged or forged one is refused.
+Arrays are mapped from the file: a device reads the pages that its own history touches.
+
+Format 2 has a canonical manifest that can be signed; format 1 had neither and stays readable.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import mmap as mapping
 import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters.components import Components
 from privirec.filters.operators import ItemOperator, LowRankOperator, SparseOperator
 from privirec.version import __version__
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)
 ARRAYS = "model.safetensors"
 MANIFEST = "manifest.json"
+SIGNATURE = "manifest.sig"
+
+# Part of every signed message, so that no signature made for another purpose passes for one here.
+_PURPOSE = b"privirec/artifact/2\0"
+_LARGEST_HEADER = 1 << 20
+_LARGEST_MANIFEST = 64 << 20
+_TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 
 
 def write(
-    folder: Path, components: Components, item_ids: NDArray, manifest: dict[str, Any]
+    folder: Path,
+    components: Components,
+    item_ids: NDArray,
+    manifest: dict[str, Any],
+    signing_key: Ed25519PrivateKey | None = None,
 ) -> Path:
     """Write the folder, replacing an earlier artifact there but nothing else."""
     if folder.exists() and not (folder / MANIFEST).is_file() and any(folder.iterdir()):
@@ -40,14 +58,17 @@ def write(
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         save_file(_tensors(components, item_ids), fresh / ARRAYS)
+        _sync(fresh / ARRAYS)
         record = {
+            **manifest,
             "format": FORMAT,
             "privirec": __version__,
             "alpha": components.alpha,
             "sha256": _hash(fresh / ARRAYS),
-            **manifest,
         }
-        (fresh / MANIFEST).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        _write_durably(fresh / MANIFEST, canonical(record))
+        if signing_key is not None:
+            sign(fresh, signing_key)
         fresh.chmod(0o755)
         if folder.exists():
             old = fresh.with_name(fresh.name + "-old")
@@ -56,32 +77,222 @@ def write(
             shutil.rmtree(old)
         else:
             os.rename(fresh, folder)
+        _sync(folder.parent)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     return folder
 
 
-def read(folder: Path) -> tuple[Components, NDArray, dict[str, Any]]:
-    """Components, item ids and manifest of a saved model."""
+def canonical(record: dict[str, Any]) -> bytes:
+    """The one way in which a manifest is written down."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        # Through JSON and back first: keys that are numbers sort differently once they are text.
+        plain = json.loads(json.dumps(record, allow_nan=False))
+        return (json.dumps(plain, indent=2, sort_keys=True) + "\n").encode()
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"a manifest cannot hold this: {error}") from None
+
+
+def sign(folder: Path, key: Ed25519PrivateKey) -> None:
+    """Put `manifest.sig` beside the manifest of a saved model."""
+    content, manifest = read_manifest(folder)
+    if manifest["format"] != FORMAT:
+        raise ArtifactError(f"{folder}: format {manifest['format']} cannot be signed; save it anew")
+    record = {
+        "key": key.public_key().public_bytes_raw().hex(),
+        "signature": key.sign(_signed_message(content)).hex(),
+    }
+    partial = folder / f".{SIGNATURE}.{os.getpid()}"
+    _write_durably(partial, canonical(record))
+    os.replace(partial, folder / SIGNATURE)
+    _sync(folder)
+
+
+def read(
+    folder: Path,
+    trusted_key: Ed25519PublicKey | None = None,
+    *,
+    mmap: bool = True,
+    verify: bool = True,
+) -> tuple[Components, NDArray, dict[str, Any]]:
+    """Components, item ids and manifest of a saved model.
+
+    With a trusted key the artifact must carry that key's signature. `verify=False` leaves out what
+    takes a pass over all arrays (their hash, indices in range, finite numbers): only for a file
+    that was verified before and that nobody else can write.
+    """
+    content, manifest = read_manifest(folder)
+    if trusted_key is not None:
+        _check_signature(folder, content, trusted_key)
+    where = folder / ARRAYS
+    buffer = _bytes_of(where, mmap)
+    if verify and hashlib.sha256(buffer).hexdigest() != manifest.get("sha256"):
+        raise ArtifactError(f"{where}: does not match its manifest")
+    tensors = _parse(where, buffer)
+    try:
+        alpha = float(manifest["alpha"])
+        components = _components(tensors, alpha, verify)
+        item_ids = _ids(tensors)
+        if len(item_ids) != components.n_items:
+            raise ValueError("parts of different sizes")
+        if verify and len(np.unique(item_ids)) != len(item_ids):
+            raise ValueError("an item id occurs twice")
+    except KeyError as error:
+        raise ArtifactError(f"{folder}: incomplete artifact (no {error})") from None
+    except (ValueError, TypeError) as error:
+        raise ArtifactError(f"{folder}: not a model ({error})") from None
+    return components, item_ids, manifest
+
+
+def read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
+    """The manifest's bytes and what they say, of any readable format."""
+    where = folder / MANIFEST
+    content = _read_small(where)
+    try:
+        manifest = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ArtifactError(f"{where}: not readable as JSON") from None
+    version = manifest.get("format") if isinstance(manifest, dict) else None
+    if type(version) is not int or version not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        raise ArtifactError(f"{folder}: format {_short(version)} is not known here ({known} are)")
+    # One text for one meaning: no repeated keys, nothing that parsers read differently.
+    if version == FORMAT and canonical(manifest) != content:
+        raise ArtifactError(f"{where}: not written in the canonical way")
+    return content, manifest
+
+
+# --- signatures -----------------------------------------------------------------------------------
+
+
+def _signed_message(manifest: bytes) -> bytes:
+    return _PURPOSE + hashlib.sha256(manifest).digest()
+
+
+def _check_signature(folder: Path, manifest: bytes, trusted: Ed25519PublicKey) -> None:
+    where = folder / SIGNATURE
+    if not where.exists():
+        raise ArtifactError(f"{folder}: not signed, and only signed artifacts are accepted")
+    try:
+        record = json.loads(_read_small(where))
+        key, signature = bytes.fromhex(record["key"]), bytes.fromhex(record["signature"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ArtifactError(f"{where}: not a signature") from None
+    expected = trusted.public_bytes_raw()
+    if key != expected:
+        raise ArtifactError(
+            f"{folder}: signed by key {key.hex()[:16]}, not by the trusted {expected.hex()[:16]}"
+        )
+    try:
+        trusted.verify(signature, _signed_message(manifest))
+    except InvalidSignature:
+        raise ArtifactError(f"{folder}: the signature does not fit the manifest") from None
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+def _read_small(where: Path) -> bytes:
+    try:
+        with where.open("rb") as file:
+            content = file.read(_LARGEST_MANIFEST + 1)
     except FileNotFoundError:
-        raise ArtifactError(f"{folder}: no {MANIFEST} there") from None
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{folder}/{MANIFEST}: not readable as JSON ({error})") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ArtifactError(f"{folder}: not an artifact of format {FORMAT}")
+        raise ArtifactError(f"{where.parent}: no {where.name} there") from None
+    except OSError as error:
+        raise ArtifactError(f"{where}: {error.strerror}") from None
+    if len(content) > _LARGEST_MANIFEST:
+        raise ArtifactError(f"{where}: too large")
+    return content
+
+
+def _bytes_of(where: Path, mmap: bool) -> memoryview:
     try:
-        if _hash(folder / ARRAYS) != manifest.get("sha256"):
-            raise ArtifactError(f"{folder}/{ARRAYS}: does not match its manifest")
-        tensors = load_file(folder / ARRAYS)
-    except (OSError, SafetensorError) as error:
-        raise ArtifactError(f"{folder}/{ARRAYS}: {error}") from None
+        with where.open("rb") as file:
+            if not mmap:
+                return memoryview(file.read())
+            if os.fstat(file.fileno()).st_size == 0:
+                _refuse(where, "empty")
+            return memoryview(mapping.mmap(file.fileno(), 0, access=mapping.ACCESS_READ))
+    except FileNotFoundError:
+        raise ArtifactError(f"{where.parent}: no {where.name} there") from None
+    except OSError as error:
+        raise ArtifactError(f"{where}: {error.strerror}") from None
+
+
+def _parse(where: Path, buffer: memoryview) -> dict[str, NDArray]:
+    """Read-only arrays over the bytes of a safetensors file; nothing in its header is believed."""
+    if len(buffer) < 8:
+        _refuse(where, "cut off before its header")
+    length = int.from_bytes(buffer[:8], "little")
+    if length > _LARGEST_HEADER:
+        _refuse(where, f"a header of {length} bytes")
+    start = 8 + length
+    if start > len(buffer):
+        _refuse(where, "cut off in its header")
     try:
-        return _components(tensors, float(manifest["alpha"])), _ids(tensors), manifest
-    except (KeyError, ValueError, TypeError) as error:
-        raise ArtifactError(f"{folder}: incomplete artifact ({error})") from None
+        header = json.loads(bytes(buffer[8:start]), object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError):
+        _refuse(where, "its header is not readable")
+    if not isinstance(header, dict):
+        _refuse(where, "its header is no table")
+    header.pop("__metadata__", None)
+    parts = sorted((_part(where, name, entry) for name, entry in header.items()), key=_position)
+    tensors: dict[str, NDArray] = {}
+    expected = 0
+    for name, kind, shape, begin, end in parts:
+        # Without gaps and overlaps, every byte that is hashed means exactly one thing.
+        if begin != expected or end - begin != math.prod(shape) * kind.itemsize:
+            _refuse(where, f"{_short(name)} lies in the wrong place")
+        if start + end > len(buffer):
+            _refuse(where, f"cut off in {_short(name)}")
+        if (start + begin) % kind.itemsize:
+            _refuse(where, f"{_short(name)} is not aligned")
+        count = math.prod(shape)
+        flat = np.frombuffer(buffer, kind, count, start + begin) if count else np.empty(0, kind)
+        tensors[name] = flat.reshape(shape)
+        expected = end
+    if start + expected != len(buffer):
+        _refuse(where, "more bytes than its header tells of")
+    return tensors
+
+
+def _part(where: Path, name: str, entry: Any) -> tuple[str, np.dtype, list[int], int, int]:
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        _refuse(where, f"{_short(name)} is not described")
+    kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(kind, str) or kind not in _TYPES:
+        _refuse(where, f"{_short(name)} has the unknown type {_short(kind)}")
+    for numbers, most in ((shape, 2), (offsets, 2)):
+        fine = isinstance(numbers, list) and len(numbers) <= most
+        if not fine or not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
+            _refuse(where, f"{_short(name)} has an impossible shape or place")
+    if len(offsets) != 2 or offsets[0] > offsets[1]:
+        _refuse(where, f"{_short(name)} has an impossible shape or place")
+    return name, np.dtype(_TYPES[kind]), shape, offsets[0], offsets[1]
+
+
+def _position(part: tuple[str, np.dtype, list[int], int, int]) -> tuple[int, int]:
+    return part[3], part[4]
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return table
+
+
+def _refuse(where: Path, why: str) -> NoReturn:
+    raise ArtifactError(f"{where}: {why}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+# --- arrays and what they mean --------------------------------------------------------------------
 
 
 def _tensors(components: Components, item_ids: NDArray) -> dict[str, NDArray]:
@@ -110,31 +321,83 @@ def _tensors(components: Components, item_ids: NDArray) -> dict[str, NDArray]:
     return tensors
 
 
-def _components(tensors: dict[str, NDArray], alpha: float) -> Components:
-    degrees = tensors["item_degrees"]
-    basis = tensors.get("basis")
+def _components(tensors: dict[str, NDArray], alpha: float, verify: bool) -> Components:
+    degrees = _typed(tensors, "item_degrees", "<i8", 1)
+    basis = _typed(tensors, "basis", "<f4", 2) if "basis" in tensors else None
     operator: ItemOperator
     if "item_item.basis" in tensors:
-        operator = LowRankOperator(tensors["item_item.basis"], tensors["item_item.eigenvalues"])
+        operator = LowRankOperator(
+            _typed(tensors, "item_item.basis", "<f4", 2),
+            _typed(tensors, "item_item.eigenvalues", "<f8", 1),
+        )
+        if operator.basis.shape[1] != len(operator.eigenvalues):
+            raise ValueError("parts of different sizes")
         basis = operator.basis if basis is None else basis
     else:
-        parts = tuple(tensors[f"item_item.{part}"] for part in ("data", "indices", "indptr"))
-        matrix = sp.csr_array(parts, shape=(len(degrees), len(degrees)))
-        matrix.check_format(full_check=True)
-        operator = SparseOperator(matrix)
+        operator = SparseOperator(_sparse(tensors, len(degrees), verify))
     if operator.n_items != len(degrees) or (basis is not None and len(basis) != len(degrees)):
         raise ValueError("parts of different sizes")
+    if not math.isfinite(alpha) or (len(degrees) and degrees.min() < 0):
+        raise ValueError("impossible degrees or normalisation")
+    if verify:
+        for name, array in tensors.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ValueError(f"{name} holds numbers that are not finite")
     return Components(degrees, operator, basis, alpha)
+
+
+def _sparse(tensors: dict[str, NDArray], n_items: int, verify: bool) -> sp.csr_array:
+    indptr = _typed(tensors, "item_item.indptr", "<i8", 1)
+    indices = _typed(tensors, "item_item.indices", "<i4", 1)
+    data = _typed(tensors, "item_item.data", "<f4", 1)
+    if len(indptr) != n_items + 1 or len(data) != len(indices):
+        raise ValueError("parts of different sizes")
+    if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+        raise ValueError("rows of the item-item matrix out of order")
+    if verify and len(indices) and (indices.min() < 0 or indices.max() >= n_items):
+        raise ValueError("an entry of the item-item matrix outside the catalogue")
+    matrix = sp.csr_array((n_items, n_items), dtype=np.float32)
+    # Assigned one by one: the constructor would copy arrays that are views of a larger buffer.
+    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
+    return matrix
 
 
 def _ids(tensors: dict[str, NDArray]) -> NDArray:
     if "item_ids" in tensors:
-        return tensors["item_ids"]
-    text, ends = tensors["item_ids.utf8"].tobytes(), tensors["item_ids.ends"].tolist()
-    starts = [0, *ends[:-1]]
-    return np.array([text[a:b].decode() for a, b in zip(starts, ends, strict=True)])
+        return _typed(tensors, "item_ids", "<i8", 1)
+    text = _typed(tensors, "item_ids.utf8", "|u1", 1).tobytes()
+    ends = _typed(tensors, "item_ids.ends", "<i8", 1)
+    if (np.diff(ends, prepend=0) < 0).any() or (int(ends[-1]) if len(ends) else 0) != len(text):
+        raise ValueError("item ids out of order")
+    stops = ends.tolist()
+    starts = [0, *stops[:-1]]
+    return np.array([text[a:b].decode() for a, b in zip(starts, stops, strict=True)], str)
+
+
+def _typed(tensors: dict[str, NDArray], name: str, kind: str, dimensions: int) -> NDArray:
+    array = tensors[name]
+    if array.dtype != np.dtype(kind) or array.ndim != dimensions:
+        raise ValueError(f"{name} is not what it should be")
+    return array
+
+
+# --- files ----------------------------------------------------------------------------------------
 
 
 def _hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from privirec.data.interactions import Interactions
-from privirec.errors import UsageError
+from privirec.errors import ArtifactError, UsageError
 from privirec.filters import kernels
 from privirec.filters.components import Components, centralized
 from privirec.filters.operators import Float32
@@ -157,22 +158,43 @@ class Recommender(ABC):
 
     # --- keeping ----------------------------------------------------------------------------------
 
-    def save(self, folder: str | Path, manifest: dict[str, Any] | None = None) -> Path:
+    def save(
+        self,
+        folder: str | Path,
+        manifest: dict[str, Any] | None = None,
+        *,
+        signing_key: Ed25519PrivateKey | None = None,
+    ) -> Path:
         """Write `model.safetensors` and `manifest.json`, all or nothing. Holds no history."""
         record = {"model": self.name, "config": self.config.model_dump(), **(manifest or {})}
         ids = np.arange(self.components.n_items) if self.item_ids is None else self.item_ids
-        return artifact.write(Path(folder), self.components.written_out(), ids, record)
+        components = self.components.written_out()
+        return artifact.write(Path(folder), components, ids, record, signing_key)
 
     @staticmethod
-    def load(folder: str | Path) -> Recommender:
-        """Read what `save` wrote. Never executes code from the file."""
+    def load(
+        folder: str | Path,
+        *,
+        trusted_key: Ed25519PublicKey | None = None,
+        mmap: bool = True,
+        verify: bool = True,
+    ) -> Recommender:
+        """Read what `save` wrote (see `artifact.read`). Never executes code from the file."""
         from privirec.models import MODELS  # noqa: PLC0415 - the registry imports this module
 
-        components, item_ids, manifest = artifact.read(Path(folder))
-        model = MODELS.get(manifest.get("model", ""))
+        components, item_ids, manifest = artifact.read(
+            Path(folder), trusted_key, mmap=mmap, verify=verify
+        )
+        name, config = manifest.get("model"), manifest.get("config")
+        model = MODELS.get(name) if isinstance(name, str) else None
         if model is None:
-            raise artifact.ArtifactError(f"{folder}: unknown model {manifest.get('model')!r}")
-        return model(**manifest["config"]).use(components, item_ids)
+            raise ArtifactError(f"{folder}: unknown model {name!r}")
+        try:
+            return model(model.config_type.model_validate(config)).use(components, item_ids)
+        except ValidationError:
+            raise ArtifactError(f"{folder}: not a config of {name}") from None
+        except UsageError as error:
+            raise ArtifactError(f"{folder}: {error}") from None
 
 
 def _histories(user_items: sp.sparray, n_items: int) -> sp.csr_array:

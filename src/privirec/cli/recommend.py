@@ -1,0 +1,96 @@
+"""`privirec recommend`: from one's own history, on one's own device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from privirec.cli import options
+from privirec.device import Device, Recommendation, Store, load_model
+from privirec.report.rows import check_writable, console, table, write_json_lines
+
+NAMED = 3
+"""Items of the history that the table names for each recommendation."""
+
+
+def command(
+    store: Annotated[Path, typer.Option("--store", help="File with the history.")],
+    artifact: Annotated[
+        Path,
+        typer.Option("--artifact", help="Folder of a saved model, or of installed artifacts."),
+    ],
+    user: Annotated[
+        str | None,
+        typer.Option("--user", help="Whose history, if the store has several.", show_default=False),
+    ] = None,
+    number: Annotated[int, typer.Option("-n", "--number", min=1, help="How many items.")] = 10,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Name the items of the history behind each score."),
+    ] = False,
+    similar_to: Annotated[
+        str | None,
+        typer.Option("--similar-to", help="Items like this one instead.", show_default=False),
+    ] = None,
+    include_seen: Annotated[
+        bool, typer.Option("--include-seen", help="Also rank what the history already holds.")
+    ] = False,
+    json_file: options.Json = None,
+) -> None:
+    """Recommend from the local store. Nothing leaves the device, nobody is asked.
+
+    Examples:
+
+      privirec recommend --store me.db --artifact model
+
+      privirec recommend --store me.db --artifact model -n 5 --explain
+    """
+    check_writable(json_file)
+    with Store(store) as opened:
+        device = Device(opened, load_model(artifact))
+        if similar_to is not None:
+            found = device.similar(similar_to, number)
+            title = f"Similar to {opened.title(similar_to) or similar_to}"
+        else:
+            name = device.user(user)
+            found = device.recommend(name, number, include_seen=include_seen, explain=explain)
+            title = f"For {name}"
+    rows = [_row(rank, each, explain) for rank, each in enumerate(found, 1)]
+    write_json_lines(json_file, rows)
+    columns = [("rank", ""), ("item", "item")]
+    if any(each.title for each in found):
+        columns.append(("title", "title"))
+    columns.append(("score", "score"))
+    if explain and similar_to is None:
+        columns.append(("why", "because of"))
+    shown = [_shown(rank, each) for rank, each in enumerate(found, 1)]
+    console().print(table(escape(title), columns, shown))
+
+
+def _row(rank: int, each: Recommendation, explain: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"rank": rank, "item": each.item, "title": each.title}
+    row["score"] = each.score
+    if explain and each.because:
+        row["because"] = [
+            {"item": cause.item, "title": cause.title, "contribution": cause.contribution}
+            for cause in each.because
+        ]
+    return row
+
+
+def _shown(rank: int, each: Recommendation) -> dict[str, Any]:
+    # Names and titles are text to show, not markup to follow.
+    names = {"item": each.item, "title": each.title or "", "why": _why(each)}
+    return {"rank": rank, "score": each.score} | {key: escape(text) for key, text in names.items()}
+
+
+def _why(each: Recommendation) -> str:
+    """The strongest items, each with its share of the score."""
+    return ", ".join(
+        f"{cause.title or cause.item} ({cause.contribution / each.score:.0%})"
+        for cause in each.because[:NAMED]
+        if cause.contribution > 0 and each.score > 0
+    )

@@ -1,0 +1,202 @@
+"""`privirec store`: one's own history: import, add, forget, export, look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from privirec.cli import options
+from privirec.data import read_interactions
+from privirec.data.formats import SUFFIXES
+from privirec.device import Store
+from privirec.device.titles import read_titles
+from privirec.errors import DataError, UsageError
+from privirec.report.rows import check_writable, console, table, write_json_lines
+
+app = typer.Typer(
+    help="Keep one's own history: import, add, forget, export, look.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+ONLY_USER = "me"
+"""The user of a store on one's own device, unless another is named."""
+
+StoreFile = Annotated[Path, typer.Option("--store", help="File with the history.")]
+User = Annotated[
+    str | None,
+    typer.Option("--user", help="Whose history, if there are several.", show_default=False),
+]
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        Path, typer.Argument(help=f"A file to read: {', '.join(SUFFIXES)}.", metavar="FILE")
+    ],
+    store: StoreFile,
+    user_column: Annotated[
+        str | None, typer.Option(help="Column of user ids, if it has an unusual name.")
+    ] = None,
+    item_column: Annotated[
+        str | None, typer.Option(help="Column of item ids, if it has an unusual name.")
+    ] = None,
+) -> None:
+    """Add all interactions of a file to a store, which is made if it is missing."""
+    found = read_interactions(source, user_column=user_column, item_column=item_column)
+    with Store(store, create=True) as opened:
+        new = opened.add_interactions(found)
+    _say(f"{_counted(found.n_interactions)} in {source}, {new:,} of them new in {store}.")
+
+
+@app.command()
+def add(
+    items: Annotated[list[str], typer.Argument(help="Ids of items.", metavar="ITEM...")],
+    store: StoreFile,
+    user: User = None,
+) -> None:
+    """Add items to a history; the store is made if it is missing."""
+    with Store(store, create=True) as opened:
+        name = _only_user(opened, user)
+        new = opened.add((name, item) for item in items)
+    _say(f"{_counted(new, 'new ')} of user {name} in {store}.")
+
+
+@app.command()
+def forget(
+    store: StoreFile,
+    items: Annotated[
+        list[str] | None,
+        typer.Argument(help="Ids of items (none: all of the user).", metavar="[ITEM...]"),
+    ] = None,
+    user: User = None,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Forget all users and all titles.")
+    ] = False,
+) -> None:
+    """Forget items, a user or everything. Takes effect in the file at once, in filters later.
+
+    Filters that were computed with the forgotten interactions count them until the next run.
+    """
+    if everything and (items or user is not None):
+        raise UsageError("--everything goes without items and without --user")
+    if not everything and not items and user is None:
+        raise UsageError("name items, a user with --user, or --everything")
+    with Store(store) as opened:
+        before = opened.pending_forgets()
+        if everything:
+            gone = opened.forget_everything()
+        elif items:
+            gone = opened.forget_items(_only_user(opened, user), items)
+        else:
+            gone = opened.forget_user(user)
+        summary = opened.summary()
+    _say(f"Forgotten: {_counted(gone)}.")
+    if summary.pending_forgets > before:
+        _say(_until_next_run(summary.pending_forgets))
+    else:
+        _say("No run has used them.")
+    if summary.traces:
+        _say("Another program has the store open: their traces leave the file when it is closed.")
+
+
+@app.command()
+def export(
+    target: Annotated[Path, typer.Argument(help="A .csv or .txt file.", metavar="FILE")],
+    store: StoreFile,
+) -> None:
+    """Write all histories to a file that only its owner can read."""
+    with Store(store) as opened:
+        count = opened.export(target)
+    _say(f"{_counted(count)} written to {target}.")
+
+
+@app.command()
+def titles(
+    source: Annotated[
+        Path, typer.Argument(help="A .csv or .tsv file: item_id, title.", metavar="FILE")
+    ],
+    store: StoreFile,
+    item_column: Annotated[
+        str | None, typer.Option(help="Column of item ids, if it has an unusual name.")
+    ] = None,
+    title_column: Annotated[
+        str | None, typer.Option(help="Column of titles, if it has an unusual name.")
+    ] = None,
+) -> None:
+    """Take the titles of the catalogue, so that recommendations have names."""
+    found = read_titles(source, item_column=item_column, title_column=title_column)
+    with Store(store, create=True) as opened:
+        count = opened.set_titles(found)
+    _say(f"{count:,} titles from {source}.")
+
+
+@app.command()
+def show(store: StoreFile, user: User = None, json_file: options.Json = None) -> None:
+    """Show what the store holds: users, or one user's items, and what runs have used."""
+    check_writable(json_file)
+    with Store(store) as opened:
+        summary = opened.summary()
+        if user is not None or summary.users == 1:
+            name = _only_user(opened, user)
+            held = opened.items(name)
+            if not held:
+                raise DataError(f"{store}: no user {name}")
+            rows: list[dict[str, Any]] = [
+                {"user": name, "item": item, "title": opened.title(item)} for item in held
+            ]
+            columns = [("item", "item")]
+            columns += [("title", "title")] if any(row["title"] for row in rows) else []
+            heading = f"History of {name}"
+        else:
+            degrees = opened.degrees().items()
+            rows = [{"user": name, "interactions": count} for name, count in degrees]
+            columns = [("user", "user"), ("interactions", "interactions")]
+            heading = "Histories"
+    write_json_lines(json_file, rows)
+    shown = [{key: _plain(value) for key, value in row.items()} for row in rows]
+    console().print(table(_plain(heading), columns, shown))
+    _say(f"{_counted(summary.interactions)}, users: {summary.users:,}, in {store}.")
+    run = summary.last_run
+    if run is None:
+        _say("No run has used them.")
+    else:
+        state = "used" if run.finished else "is using or began to use"
+        _say(
+            f"Run {run.run} (begun {run.begun}) {state} {_counted(run.interactions)}; "
+            f"waiting for the next run: {summary.waiting:,}."
+        )
+    if summary.pending_forgets:
+        _say(_until_next_run(summary.pending_forgets))
+
+
+def _only_user(store: Store, user: str | None) -> str:
+    if user is not None:
+        return user
+    users = store.users()
+    if len(users) > 1:
+        raise UsageError(f"{store.path}: {len(users)} users, so say which with --user")
+    return users[0] if users else ONLY_USER
+
+
+def _until_next_run(count: int) -> str:
+    return (
+        f"Forgotten since: {_counted(count)}. They may still be counted in the filters of an earlier "
+        "run; forgetting takes effect there at the next run."
+    )
+
+
+def _counted(count: int, kind: str = "") -> str:
+    return f"{count:,} {kind}interaction{'' if count == 1 else 's'}"
+
+
+def _say(sentence: str) -> None:
+    console().print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+def _plain(value: Any) -> Any:
+    """Names and titles are text to show, not markup to follow."""
+    return escape(value) if isinstance(value, str) else value

@@ -1,0 +1,167 @@
+"""Artifacts on this device: each under its own hash, one of them current.
+
+    FOLDER/versions/<hash of the manifest>/   verified copies that are never changed
+    FOLDER/current                            hashes, the current first, then the ones before it
+
+A new one is copied, verified and on the disk before `current` is replaced in one step, so a crash
+at any moment leaves a whole artifact current: the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from privirec.device.files import private_folder, sync_folder, write_private
+from privirec.errors import ArtifactError
+from privirec.models import Recommender, artifact
+
+KEPT = 2
+"""Versions that stay: the current one, and one to go back to."""
+
+_POINTER = "current"
+_VERSIONS = "versions"
+_INCOMING = ".incoming-"
+
+
+class Installed:
+    """The installed artifacts in a folder (made on the first installation)."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    @staticmethod
+    def at(folder: str | Path) -> bool:
+        """Whether this folder holds installed artifacts."""
+        return (Path(folder) / _POINTER).is_file()
+
+    def versions(self) -> list[str]:
+        """Hashes, the current first, then those that were current before."""
+        pointer = self.folder / _POINTER
+        try:
+            lines = pointer.read_text(encoding="ascii").split("\n")
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError):
+            self._refuse_pointer()
+        if lines[-1] != "" or not lines[:-1] or not all(map(_is_hash, lines[:-1])):
+            self._refuse_pointer()
+        return lines[:-1]
+
+    def current(self) -> Path:
+        """The folder of the current artifact."""
+        versions = self.versions()
+        if not versions:
+            raise ArtifactError(f"{self.folder}: no artifact is installed there")
+        return self._path(versions[0])
+
+    def load(self) -> Recommender:
+        """The current model, mapped; it was verified when it was installed."""
+        while True:
+            folder = self.current()
+            try:
+                return Recommender.load(folder, verify=False)
+            except ArtifactError:
+                # Installations in the meantime may have removed it; then another one is current.
+                if self.current() == folder:
+                    raise
+
+    def install(self, source: str | Path, trusted_key: Ed25519PublicKey | None = None) -> str:
+        """Copy an artifact, verify the copy, make it current; returns its hash."""
+        with self._alone():
+            incoming = Path(tempfile.mkdtemp(prefix=_INCOMING, dir=self.folder))
+            try:
+                _copy(Path(source), incoming)
+                try:
+                    # The copy, not the source: nobody can change it between this and its use.
+                    Recommender.load(incoming, trusted_key=trusted_key)
+                except ArtifactError as error:
+                    raise ArtifactError(str(error).replace(str(incoming), str(source))) from None
+                name = hashlib.sha256((incoming / artifact.MANIFEST).read_bytes()).hexdigest()
+                self._keep(incoming, name)
+            except OSError as error:
+                raise ArtifactError(
+                    f"{source}: could not be installed: {error.strerror or error}"
+                ) from None
+            finally:
+                shutil.rmtree(incoming, ignore_errors=True)
+            try:
+                before = self.versions()
+            except ArtifactError:
+                before = []  # a damaged pointer is what a new installation repairs
+            self._switch([name, *(old for old in before if old != name)][:KEPT])
+        return name
+
+    def rollback(self) -> str:
+        """Make the previous artifact current again; returns its hash."""
+        with self._alone():
+            versions = self.versions()
+            if len(versions) < 2:
+                raise ArtifactError(f"{self.folder}: no earlier artifact to go back to")
+            Recommender.load(self._path(versions[1]))
+            self._switch(versions[1:])
+        return versions[1]
+
+    def _path(self, name: str) -> Path:
+        return self.folder / _VERSIONS / name
+
+    def _keep(self, incoming: Path, name: str) -> None:
+        versions = self.folder / _VERSIONS
+        private_folder(versions)
+        target = self._path(name)
+        if target.exists():
+            # The same manifest and so the same arrays: an intact one may be in use, leave it.
+            try:
+                Recommender.load(target)
+            except ArtifactError:
+                shutil.rmtree(target)
+        if not target.exists():
+            os.rename(incoming, target)
+        sync_folder(versions)
+
+    def _switch(self, names: list[str]) -> None:
+        write_private(self.folder / _POINTER, names)
+        for path in (self.folder / _VERSIONS).iterdir():
+            if path.name not in names:
+                shutil.rmtree(path, ignore_errors=True)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One installer at a time; what an interrupted one left is cleared first."""
+        private_folder(self.folder)
+        with (self.folder / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for leftover in self.folder.glob(f"{_INCOMING}*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            yield
+
+    def _refuse_pointer(self) -> NoReturn:
+        raise ArtifactError(f"{self.folder / _POINTER}: damaged; install the artifact again")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """The files of an artifact and nothing else, on the disk when this returns."""
+    for name in (artifact.ARRAYS, artifact.MANIFEST, artifact.SIGNATURE):
+        if name == artifact.SIGNATURE and not (source / name).exists():
+            continue
+        try:
+            shutil.copyfile(source / name, target / name)
+        except FileNotFoundError:
+            raise ArtifactError(f"{source}: no {name} there") from None
+        with (target / name).open("rb") as file:
+            os.fsync(file.fileno())
+    sync_folder(target)
+
+
+def _is_hash(line: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{64}", line) is not None

@@ -1,0 +1,528 @@
+"""The local store of one client: the histories of its users (one person, or a silo) in SQLite.
+
+Every change is one transaction that is on the disk when the call returns (write-ahead log, full
+synchronisation), so a kill at any moment leaves either all of it or nothing.
+
+Forgetting takes the interactions out of the file at once: deleted bytes are overwritten, the file
+is rewritten and the log emptied; if that is interrupted, the next opening completes it. (What the
+disk, a backup or a snapshot keeps of earlier bytes is beyond a program's reach.) What it cannot do
+is change sums that others already have: filters of an earlier run count the forgotten interactions
+until the next run, and the store says how many those are without remembering which.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import numpy as np
+
+from privirec.data.interactions import Interactions
+from privirec.data.text import fits_text, text_lines
+from privirec.device.catalogue import Catalogue
+from privirec.device.files import private_folder, sync_folder, write_private
+from privirec.device.titles import clean_title
+from privirec.errors import DataError, FederationError, UsageError
+
+SCHEMA_VERSION = 1
+_APPLICATION = 0x50525354  # "PRST": marks the file as ours in SQLite's header
+_WAIT_SECONDS = 10.0
+
+# An interaction may be used by the runs from number `first_run` on. A run has its number from the
+# store; `forgotten` counts interactions it may have used that are gone since.
+_SCHEMA = """
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE interactions (
+    user TEXT NOT NULL, item TEXT NOT NULL, first_run INTEGER NOT NULL, PRIMARY KEY (user, item)
+) WITHOUT ROWID;
+CREATE TABLE titles (item TEXT PRIMARY KEY, title TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE runs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL UNIQUE, begun TEXT NOT NULL,
+    users INTEGER NOT NULL, interactions INTEGER NOT NULL,
+    forgotten INTEGER NOT NULL DEFAULT 0, finished INTEGER NOT NULL DEFAULT 0
+);
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that this store took part in."""
+
+    run: str
+    begun: str
+    users: int
+    interactions: int
+    forgotten: int
+    """Interactions it may have used that were forgotten since."""
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    users: int
+    interactions: int
+    titles: int
+    last_run: Run | None
+    pending_forgets: int
+    """Forgotten interactions that the filters of an earlier run still count."""
+    waiting: int
+    """Interactions that no run has used yet."""
+    traces: bool
+    """Whether forgotten bytes still have to be removed (another program holds the file open)."""
+
+
+class Store:
+    """Histories by user and item, both named by text.
+
+    >>> with Store("me/history.db", create=True) as store:          # doctest: +SKIP
+    ...     store.add([("me", "item-1"), ("me", "item-2")])
+    """
+
+    def __init__(self, path: str | Path, *, create: bool = False) -> None:
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise DataError(f"{self.path}: is a folder, not a store")
+        if not self.path.exists():
+            if not create:
+                raise DataError(
+                    f"{self.path}: no store there; make one with: privirec store import"
+                )
+            self._create()
+        self._tighten()
+        address = f"file:{quote(str(self.path.absolute()))}?mode=rw"
+        with self._reported():
+            self._db = sqlite3.connect(
+                address, uri=True, isolation_level=None, timeout=_WAIT_SECONDS
+            )
+        try:
+            with self._reported():
+                self._check_kind()
+                _prepare(self._db)
+                if self._setting("traces"):
+                    self._remove_traces()
+        except BaseException:
+            self._db.close()
+            raise
+        self._tighten()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- changing -------------------------------------------------------------------------------
+
+    def add(self, pairs: Iterable[tuple[object, object]]) -> int:
+        """Add (user, item) pairs, all or none; returns how many were new."""
+        rows = [(clean_id(user, "user"), clean_id(item, "item")) for user, item in pairs]
+        with self._change() as db:
+            (next_run,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()
+            before = db.total_changes
+            db.executemany(
+                "INSERT OR IGNORE INTO interactions VALUES (?, ?, ?)",
+                ((user, item, next_run) for user, item in rows),
+            )
+            return db.total_changes - before
+
+    def add_interactions(self, interactions: Interactions) -> int:
+        """Add what a reader read; returns how many were new."""
+        items = [clean_id(item, "item") for item in interactions.item_ids.tolist()]
+        users = [clean_id(user, "user") for user in interactions.user_ids.tolist()]
+        rows = np.repeat(np.arange(interactions.n_users), interactions.user_degrees).tolist()
+        columns = interactions.matrix.indices.tolist()
+        return self.add((users[r], items[c]) for r, c in zip(rows, columns, strict=True))
+
+    def forget_items(self, user: object, items: Iterable[object]) -> int:
+        """Forget some items of one user, all or none; an item that is not there is an error."""
+        name = clean_id(user, "user")
+        wanted = sorted({clean_id(item, "item") for item in items})
+        with self._forgetting() as db:
+            for item in wanted:
+                if not _forget(db, "user = ? AND item = ?", (name, item)):
+                    raise DataError(f"{self.path}: user {name} has no item {item}")
+        return len(wanted)
+
+    def forget_user(self, user: object) -> int:
+        """Forget one user; returns how many interactions that were."""
+        name = clean_id(user, "user")
+        with self._forgetting() as db:
+            gone = _forget(db, "user = ?", (name,))
+            if not gone:
+                raise DataError(f"{self.path}: no user {name}")
+        return gone
+
+    def forget_everything(self) -> int:
+        """Forget every interaction, and the titles too; returns how many interactions that were."""
+        with self._forgetting() as db:
+            gone = _forget(db, "TRUE", ())
+            db.execute("DELETE FROM titles")
+        return gone
+
+    def set_titles(self, titles: Mapping[str, str]) -> int:
+        """Titles of items, of the whole catalogue or a part; a new one replaces the old."""
+        rows = [(clean_id(item, "item"), clean_title(title)) for item, title in titles.items()]
+        with self._change() as db:
+            db.executemany("INSERT OR REPLACE INTO titles VALUES (?, ?)", rows)
+        return len(rows)
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def users(self) -> list[str]:
+        with self._reported():
+            found = self._db.execute("SELECT DISTINCT user FROM interactions ORDER BY user")
+            return [user for (user,) in found]
+
+    def items(self, user: object) -> list[str]:
+        """The history of one user, by item id; empty for somebody unknown."""
+        with self._reported():
+            found = self._db.execute(
+                "SELECT item FROM interactions WHERE user = ? ORDER BY item", (str(user),)
+            )
+            return [item for (item,) in found]
+
+    def degrees(self) -> dict[str, int]:
+        """How many items each user has."""
+        with self._reported():
+            return dict(self._db.execute("SELECT user, count(*) FROM interactions GROUP BY user"))
+
+    def title(self, item: str) -> str | None:
+        with self._reported():
+            found = self._db.execute("SELECT title FROM titles WHERE item = ?", (item,)).fetchone()
+        return found[0] if found else None
+
+    def interactions(
+        self, catalogue: Catalogue, user: object | None = None
+    ) -> tuple[Interactions, int]:
+        """Histories over a catalogue, and how many interactions it does not know (left out).
+
+        Every user of the store has a row, or only the one that is named.
+        """
+        with self._reported():
+            return self._interactions(catalogue, *_who(user))
+
+    def export(self, path: str | Path) -> int:
+        """Write everything to a .csv or .txt file that `privirec store import` reads back.
+
+        Only the owner can read it, and it appears whole or not at all.
+        """
+        path = Path(path)
+        if path.suffix.lower() not in (".csv", ".txt"):
+            raise UsageError(f"{path}: export to a name that ends in .csv or .txt")
+        with self._reported():
+            query = "SELECT user, item FROM interactions ORDER BY user, item"
+            pairs = self._db.execute(query).fetchall()
+        lines = _csv_lines(pairs) if path.suffix.lower() == ".csv" else _text_lines(path, pairs)
+        try:
+            write_private(path, lines)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be written: {error.strerror}") from None
+        return len(pairs)
+
+    def summary(self) -> Summary:
+        with self._reported():
+            return Summary(
+                users=self._count("SELECT count(DISTINCT user) FROM interactions"),
+                interactions=self._count("SELECT count(*) FROM interactions"),
+                titles=self._count("SELECT count(*) FROM titles"),
+                last_run=self._last_run(),
+                pending_forgets=self.pending_forgets(),
+                waiting=self._count(
+                    "SELECT count(*) FROM interactions"
+                    " WHERE first_run > (SELECT coalesce(max(number), 0) FROM runs)"
+                ),
+                traces=self._setting("traces") is not None,
+            )
+
+    def check(self) -> None:
+        """Raise if the file is damaged."""
+        with self._reported():
+            (found,) = self._db.execute("PRAGMA integrity_check(1)").fetchone()
+        if found != "ok":
+            raise DataError(f"{self.path}: damaged: {str(found).splitlines()[0]}")
+
+    # --- taking part in runs --------------------------------------------------------------------
+
+    def begin_run(self, run: str, catalogue: Catalogue) -> tuple[Interactions, int]:
+        """The histories to use in a run (and the count left out), noted before they are used.
+
+        Asked again for the same run, after a crash or in another process, it gives the same
+        histories: what was added meanwhile waits for the next run. If something was forgotten
+        meanwhile the client has to leave the run, because it cannot be used again, and answering
+        one run with two different histories would give the difference away.
+        """
+        with self._change() as db:
+            pinned = self._setting("catalogue")
+            if pinned is not None and pinned != catalogue.fingerprint:
+                raise FederationError(
+                    f"{self.path}: run {run} is over another catalogue than this store is tied to"
+                )
+            known = db.execute(
+                "SELECT number, forgotten, finished FROM runs WHERE run = ?", (run,)
+            ).fetchone()
+            if known is None:
+                found, ignored = self._interactions(catalogue, "TRUE", ())
+                db.execute(
+                    "INSERT INTO runs (run, begun, users, interactions) VALUES (?, ?, ?, ?)",
+                    (
+                        run,
+                        datetime.now(UTC).isoformat(timespec="seconds"),
+                        found.n_users,
+                        found.n_interactions,
+                    ),
+                )
+                return found, ignored
+            number, forgotten, finished = known
+            if finished:
+                raise FederationError(f"{self.path}: run {run} is over")
+            if forgotten:
+                raise FederationError(
+                    f"{self.path}: items were forgotten since run {run} began, so this client "
+                    "leaves it and takes part in the next"
+                )
+            return self._interactions(catalogue, "first_run <= ?", (number,))
+
+    def finish_run(self, run: str) -> None:
+        """The filters of this run replace those before, and what those still counted is over."""
+        with self._change() as db:
+            done = db.execute("UPDATE runs SET finished = 1 WHERE run = ?", (run,)).rowcount
+            if not done:
+                raise UsageError(f"{self.path}: no run {run} has begun")
+            db.execute(
+                "DELETE FROM runs WHERE number < (SELECT number FROM runs WHERE run = ?)", (run,)
+            )
+
+    def runs(self) -> list[Run]:
+        """The last finished run and all that began later, oldest first."""
+        with self._reported():
+            found = self._db.execute(
+                "SELECT run, begun, users, interactions, forgotten, finished"
+                " FROM runs ORDER BY number"
+            ).fetchall()
+        return [
+            Run(run, begun, users, interactions, forgotten, bool(finished))
+            for run, begun, users, interactions, forgotten, finished in found
+        ]
+
+    def pending_forgets(self) -> int:
+        """Forgotten interactions that may still be counted in filters, until the next run."""
+        return max((run.forgotten for run in self.runs()), default=0)
+
+    def pin_catalogue(self, catalogue: Catalogue | None) -> None:
+        """Take part only in runs over this catalogue (None: any)."""
+        with self._change() as db:
+            db.execute("DELETE FROM settings WHERE name = 'catalogue'")
+            if catalogue is not None:
+                db.execute("INSERT INTO settings VALUES ('catalogue', ?)", (catalogue.fingerprint,))
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _create(self) -> None:
+        """Make an empty store aside and link it into place, so that it appears whole."""
+        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+        try:
+            private_folder(self.path.parent)
+            aside.unlink(missing_ok=True)
+            os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            db = sqlite3.connect(aside, isolation_level=None)
+            try:
+                _prepare(db)
+                db.execute("BEGIN IMMEDIATE")
+                for statement in _SCHEMA.split(";\n"):
+                    db.execute(statement)
+                db.execute(f"PRAGMA application_id = {_APPLICATION}")
+                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                db.execute("COMMIT")
+            finally:
+                db.close()
+            with suppress(FileExistsError):  # another process was first
+                os.link(aside, self.path)
+            sync_folder(self.path.parent)
+        except (OSError, sqlite3.Error) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise DataError(f"{self.path}: no store can be made there: {why}") from None
+        finally:
+            for suffix in ("", "-wal", "-shm"):
+                aside.with_name(aside.name + suffix).unlink(missing_ok=True)
+
+    def _tighten(self) -> None:
+        """Owner only, also where somebody copied the file carelessly."""
+        for suffix in ("", "-wal", "-shm"):
+            file = self.path.with_name(self.path.name + suffix)
+            with suppress(FileNotFoundError, PermissionError):
+                if file.stat().st_mode & 0o077:
+                    file.chmod(0o600)
+
+    def _check_kind(self) -> None:
+        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        if application != _APPLICATION:
+            raise DataError(f"{self.path}: not a PriviRec store")
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version != SCHEMA_VERSION:
+            raise DataError(
+                f"{self.path}: a store of version {version}; this program knows {SCHEMA_VERSION}"
+            )
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """SQLite's complaints as one line about this file."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            text = str(error)
+            if "locked" in text:
+                text = "in use by another program"
+            raise DataError(f"{self.path}: {text}") from None
+        except sqlite3.DatabaseError as error:
+            text = str(error)
+            if "not a database" in text:
+                text = "not a PriviRec store"
+            raise DataError(f"{self.path}: {text}") from None
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: committed at the end, undone by any error."""
+        with self._reported():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[sqlite3.Connection]:
+        """A change after which no byte of what was deleted is left in the file."""
+        with self._change() as db:
+            # In the same transaction, so that an interrupted removal is known to be unfinished.
+            db.execute("INSERT OR REPLACE INTO settings VALUES ('traces', 'yes')")
+            yield db
+        with self._reported():
+            self._remove_traces()
+
+    def _remove_traces(self) -> None:
+        """Rewrite the file and empty the log; left for the next opening while others use it."""
+        try:
+            self._db.execute("VACUUM")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                return
+            raise
+        if self._empty_log():
+            self._db.execute("DELETE FROM settings WHERE name = 'traces'")
+            self._empty_log()
+
+    def _empty_log(self) -> bool:
+        (busy, _, _) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
+
+    def _interactions(
+        self, catalogue: Catalogue, where: str, values: tuple[Any, ...]
+    ) -> tuple[Interactions, int]:
+        found = self._db.execute(
+            f"SELECT user, item FROM interactions WHERE {where} ORDER BY user",  # noqa: S608
+            values,
+        ).fetchall()
+        columns = catalogue.columns
+        names: list[str] = []
+        rows: list[int] = []
+        picked: list[int] = []
+        for user, item in found:
+            if not names or names[-1] != user:
+                names.append(user)
+            column = columns.get(item)
+            if column is not None:
+                rows.append(len(names) - 1)
+                picked.append(column)
+        histories = Interactions.from_indices(
+            np.array(rows, np.int64),
+            np.array(picked, np.int64),
+            np.array(names, str),
+            catalogue.item_ids,
+        )
+        return histories, len(found) - len(picked)
+
+    def _setting(self, name: str) -> str | None:
+        found = self._db.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return found[0] if found else None
+
+    def _count(self, query: str) -> int:
+        return int(self._db.execute(query).fetchone()[0])
+
+    def _last_run(self) -> Run | None:
+        runs = self.runs()
+        return runs[-1] if runs else None
+
+
+def clean_id(value: object, kind: str) -> str:
+    """An id as the store keeps it: printable text without surplus blanks."""
+    text = " ".join(str(value).split())
+    if not text or not text.isprintable() or re.fullmatch(r"-[0-9]+", text):
+        raise DataError(f"{str(value)[:40]!r} cannot be the id of {_an(kind)}")
+    return text
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA secure_delete = ON")
+    # Rewriting the file makes a temporary copy: in memory, never in a folder for everybody.
+    db.execute("PRAGMA temp_store = MEMORY")
+
+
+def _forget(db: sqlite3.Connection, where: str, values: tuple[Any, ...]) -> int:
+    # `where` is one of the constants above; values never become part of the statement.
+    used = f"SELECT count(*) FROM interactions WHERE first_run <= runs.number AND {where}"  # noqa: S608
+    db.execute(f"UPDATE runs SET forgotten = forgotten + ({used})", values)  # noqa: S608
+    return db.execute(f"DELETE FROM interactions WHERE {where}", values).rowcount  # noqa: S608
+
+
+def _who(user: object | None) -> tuple[str, tuple[Any, ...]]:
+    return ("TRUE", ()) if user is None else ("user = ?", (str(user),))
+
+
+def _csv_lines(pairs: list[tuple[str, str]]) -> Iterator[str]:
+    yield "user,item"
+    for pair in pairs:
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(pair)
+        yield line.getvalue()
+
+
+def _text_lines(path: Path, pairs: list[tuple[str, str]]) -> Iterator[str]:
+    if not pairs:
+        return iter(())
+    numbers = []
+    for ids in zip(*pairs, strict=True):
+        if not all(re.fullmatch(r"0|[1-9][0-9]{0,17}", name) for name in ids):
+            raise DataError(f"{path}: the text format holds numbers only; export to a .csv file")
+        numbers.append(np.array([int(name) for name in ids], np.int64))
+    found = Interactions.from_pairs(*numbers)
+    if not (fits_text(found.user_ids) and fits_text(found.item_ids)):
+        raise DataError(f"{path}: numbers too large for the text format; export to a .csv file")
+    return text_lines(found)
+
+
+def _an(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeio" else f"a {kind}"

@@ -1,0 +1,61 @@
+"""Titles of items, from a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from privirec.data.formats import USUAL_ITEM_COLUMNS
+from privirec.errors import DataError
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+def clean_title(title: str) -> str:
+    """A title that fits one line and cannot steer a terminal."""
+    return "".join(letter for letter in " ".join(title.split()) if letter.isprintable())
+
+
+def read_titles(
+    path: str | Path, *, item_column: str | None = None, title_column: str | None = None
+) -> dict[str, str]:
+    """Titles from a .csv or .tsv file with a header: by default item_id (or the like) and title."""
+    path = Path(path)
+    if path.suffix.lower() not in _SEPARATORS:
+        raise DataError(f"{path}: titles are read from .csv and .tsv files")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: not UTF-8 text") from None
+    table = csv.reader(io.StringIO(text, newline=""), delimiter=_SEPARATORS[path.suffix.lower()])
+    titles: dict[str, str] = {}
+    try:
+        header = [name.strip() for name in next(table, [])]
+        item = _column(path, header, item_column, (*USUAL_ITEM_COLUMNS, "id"), "item ids")
+        title = _column(path, header, title_column, ("title", "name", "itemtitle"), "titles")
+        for row in table:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise DataError(
+                    f"{path}:{table.line_num}: {len(row)} fields where {len(header)} are expected"
+                )
+            titles[row[item]] = row[title]
+    except csv.Error as error:
+        raise DataError(f"{path}:{table.line_num}: {error}") from None
+    if not titles:
+        raise DataError(f"{path}: no titles in it")
+    return titles
+
+
+def _column(
+    path: Path, header: list[str], wanted: str | None, usual: tuple[str, ...], what: str
+) -> int:
+    for position, name in enumerate(header):
+        if name == wanted or (wanted is None and name.lower().replace("_", "") in usual):
+            return position
+    missing = f"no column {wanted!r}" if wanted else f"no column that is known to hold {what}"
+    raise DataError(f"{path}: {missing}; the columns are {', '.join(header) or 'none'}")

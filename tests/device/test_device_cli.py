@@ -1,0 +1,158 @@
+"""`privirec store` and `privirec recommend` as people use them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from privirec.cli import recommend as recommend_command
+from privirec.cli import store as store_commands
+from privirec.data import Interactions
+from privirec.device import Catalogue, Store
+from privirec.errors import PrivirecError
+
+app = typer.Typer()
+app.command("recommend")(recommend_command.command)
+app.add_typer(store_commands.app, name="store")
+
+
+def run(*arguments: object, error: str | None = None) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if error is None:
+        assert result.exit_code == 0, result.output
+        return result.stdout
+    assert isinstance(result.exception, PrivirecError), result.output
+    message = str(result.exception)
+    assert error in message
+    assert "\n" not in message
+    return message
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "me.db"
+    run("store", "add", "item-0001", "item-0005", "item-0009", "--store", path)
+    return path
+
+
+def test_three_items_and_a_recommendation(mine: Path, saved: Path, tmp_path: Path) -> None:
+    out = run(
+        *("recommend", "--store", mine, "--artifact", saved),
+        *("-n", 4, "--explain", "--json", tmp_path / "r.json"),
+    )
+    found = rows(tmp_path / "r.json")
+    assert [row["rank"] for row in found] == [1, 2, 3, 4]
+    for row in found:
+        assert row["item"] in out
+        assert row["item"] not in ("item-0001", "item-0005", "item-0009")
+        assert row["title"] is None
+        assert sum(cause["contribution"] for cause in row["because"]) == pytest.approx(
+            row["score"], rel=1e-4
+        )
+    assert f"{found[0]['because'][0]['item']} (" in out
+    assert "title" not in out
+
+
+def test_seen_similar_and_titles(mine: Path, saved: Path, tmp_path: Path) -> None:
+    titles = tmp_path / "items.csv"
+    titles.write_text("item_id,title\nitem-0001,Once [bold]Upon\nitem-0005,A Time\n")
+    run("store", "titles", titles, "--store", mine)
+    common = ("recommend", "--store", mine, "--artifact", saved)
+    out = run(*common, "-n", 300, "--include-seen", "--json", tmp_path / "r.json")
+    assert len(rows(tmp_path / "r.json")) > 200
+    assert "Once [bold]Upon" in out
+    run(*common, "--similar-to", "item-0001", "--json", tmp_path / "s.json")
+    similar = rows(tmp_path / "s.json")
+    assert len(similar) == 10
+    assert "item-0001" not in {row["item"] for row in similar}
+    assert "because" not in similar[0]
+    shown = run("store", "show", "--store", mine)
+    assert "Once [bold]Upon" in shown
+
+
+def test_one_line_for_what_goes_wrong(
+    mine: Path, saved: Path, tmp_path: Path, named: Interactions
+) -> None:
+    common = ("recommend", "--artifact", saved, "--store")
+    run(*common, tmp_path / "none.db", error="no store there")
+    run(*common, mine, "--user", "bob", error="no user bob")
+    run(*common, mine, "--similar-to", "x", error="knows no item x")
+    run("recommend", "--store", mine, "--artifact", tmp_path, error="no manifest.json there")
+    with Store(tmp_path / "empty.db", create=True):
+        pass
+    run(*common, tmp_path / "empty.db", error="an empty history")
+    with Store(tmp_path / "silo.db", create=True) as store:
+        store.add_interactions(named)
+    run(*common, tmp_path / "silo.db", error="users, so say which with --user")
+    run(*common, tmp_path / "silo.db", "--user", "user-0003")
+
+
+def test_import_show_export(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("user,item\nann,x\nann,y\nbob,x\n")
+    store = ("--store", tmp_path / "new" / "s.db")
+    assert "3 interactions in" in run("store", "import", tmp_path / "in.csv", *store)
+    assert "0 of them new" in run("store", "import", tmp_path / "in.csv", *store)
+    out = run("store", "show", *store, "--json", tmp_path / "show.json")
+    assert rows(tmp_path / "show.json") == [
+        {"user": "ann", "interactions": 2},
+        {"user": "bob", "interactions": 1},
+    ]
+    assert "3 interactions, users: 2" in out
+    assert "No run has used them." in out
+    run("store", "show", *store, "--user", "ann", "--json", tmp_path / "ann.json")
+    assert [row["item"] for row in rows(tmp_path / "ann.json")] == ["x", "y"]
+    run("store", "show", *store, "--user", "cy", error="no user cy")
+    assert "3 interactions written" in run("store", "export", tmp_path / "out.csv", *store)
+    assert (tmp_path / "out.csv").read_text() == "user,item\nann,x\nann,y\nbob,x\n"
+    run("store", "export", tmp_path / "out.doc", *store, error="ends in .csv or .txt")
+    run("store", "import", tmp_path / "nothing.csv", *store, error="cannot be read")
+    run("store", "add", "z", *store, error="2 users, so say which")
+
+
+def test_a_bad_import_makes_no_store(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("user,item\nann,\n")
+    store = tmp_path / "s.db"
+    run("store", "import", tmp_path / "in.csv", "--store", store, error="column item is empty")
+    assert not store.exists()
+
+
+def test_forgetting_says_when_it_takes_effect(mine: Path) -> None:
+    store = ("--store", mine)
+    run("store", "forget", *store, error="name items, a user")
+    run("store", "forget", *store, "--everything", "--user", "me", error="--everything goes")
+    run("store", "forget", "nothing", *store, error="user me has no item nothing")
+    out = run("store", "forget", "item-0001", *store)
+    assert "Forgotten: 1 interaction." in out
+    assert "No run has used them." in out
+    with Store(mine) as opened:
+        opened.begin_run("r1", Catalogue(["item-0005", "item-0009"]))
+        opened.finish_run("r1")
+    assert "Run r1" in run("store", "show", *store)
+    assert "at the next run" not in run("store", "show", *store)
+    assert "at the next run" in run("store", "forget", "item-0005", *store)
+    assert "at the next run" in run("store", "show", *store)
+    assert "Forgotten: 1 interaction." in run("store", "forget", "--user", "me", *store)
+    assert "Forgotten since: 2 interactions" in run("store", "show", *store)
+    run("store", "add", "item-0001", *store)
+    assert "No run has used them." in run("store", "forget", "--everything", *store)
+    assert b"item-" not in mine.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("recommend",),
+        *(("store", name) for name in ("import", "add", "forget", "export", "show", "titles")),
+    ],
+)
+def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
+    assert len(run(*command, "--help").splitlines()) > 8
