@@ -210,7 +210,7 @@ class Carrier:
         while True:
             steps += 1
             assert steps < most_steps, f"the run does not end: {server} {self.events}"
-            self.time += 0.25
+            self.time += 0.5
             if self._happens("clock"):
                 self.skew += self.rng.choice([-1e6, -30, 30, 1e6])
             if self._happens("away"):

@@ -88,7 +88,7 @@ class Deadlines(BaseModel):
     input: float = Field(1800.0, gt=0)
     unmask: float = Field(600.0, gt=0)
     artifact: float = Field(900.0, gt=0)
-    silence: float = Field(120.0, gt=0)
+    silence: float = Field(300.0, gt=0)
     """After so long without an answer the same message is sent again."""
     retry: float = Field(2.0, gt=0)
     """The same after a failure that was reported."""
@@ -155,7 +155,7 @@ class Coordinator:
         self._operator = operator
         self._roster = roster
         self._catalogue = catalogue
-        self._deadlines = deadlines or Deadlines()
+        self.deadlines = deadlines or Deadlines()
         self._clock = clock
         self._on_round = on_round
         self._last = clock()
@@ -209,7 +209,7 @@ class Coordinator:
             return
         if self.stage is not Stage.ABORTED:
             for address, sent in self._strangers.items():
-                if sent is None or now - sent > self._deadlines.silence:
+                if sent is None or now - sent > self.deadlines.silence:
                     self._strangers[address] = now
                     yield address, self._hello
         for client in sorted(self.waiting_for()):
@@ -226,10 +226,10 @@ class Coordinator:
         now = self._now()
         if address in self._strangers:
             # So that it is asked again in a moment.
-            self._strangers[address] = now - self._deadlines.silence + self._deadlines.retry
+            self._strangers[address] = now - self.deadlines.silence + self.deadlines.retry
         for line in self.lines.values():
             if line.address == address and line.sent_at is not None:
-                line.retry_at = now + self._deadlines.retry
+                line.retry_at = now + self.deadlines.retry
 
     def receive(self, address: Address, message: bytes) -> None:
         """Take a reply. What does not belong here is dropped with a line in the log."""
@@ -327,6 +327,11 @@ class Coordinator:
         return waiting & known
 
     @property
+    def cohort(self) -> tuple[int, ...]:
+        """Clients that the current stage counts on; once a sum is open, those in it."""
+        return self._taking_part
+
+    @property
     def plan(self) -> RunPlan:
         if self._plan is None:
             raise FederationError("this run has no plan yet")
@@ -339,7 +344,7 @@ class Coordinator:
             return True
         if line.retry_at is not None:
             return now >= line.retry_at
-        return now - line.sent_at >= self._deadlines.silence
+        return now - line.sent_at >= self.deadlines.silence
 
     def _message_for(self, client: int) -> bytes:
         if self.stage is Stage.ABORTED:
@@ -493,7 +498,7 @@ class Coordinator:
 
     def _advance(self) -> bool:
         """Leave the stage if it is complete or has taken too long; whether it was left."""
-        limits = self._deadlines
+        limits = self.deadlines
         late = self._now() - self._begun
         if self.stage is Stage.HELLO:
             here = {client for client, line in self.lines.items() if line.state == "here"}
@@ -881,7 +886,7 @@ class Coordinator:
         text = json.dumps(self.status())
         if text != self._status:
             self._status = text
-            write_whole(self._folder / "status.json", text.encode())
+            write_whole(self._folder / "status.json", text.encode(), durable=False)
 
 
 class _Stranger(BadEnvelope):

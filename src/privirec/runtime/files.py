@@ -23,7 +23,7 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
-def write_whole(path: Path, *parts: bytes) -> None:
+def write_whole(path: Path, *parts: bytes, durable: bool = True) -> None:
     """Replace a file in one step; after a crash it is the old or the new one."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -31,11 +31,13 @@ def write_whole(path: Path, *parts: bytes) -> None:
             for part in parts:
                 file.write(part)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
