@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from privirec.cli import audit, cost, data, demo, doctor, sweep, table
+from privirec.cli import audit, cost, data, demo, doctor, federate, sweep, table
 from privirec.cli import run as run_command
 from privirec.errors import PrivirecError
 from privirec.version import __version__
@@ -26,6 +26,7 @@ app.command("cost")(cost.command)
 app.command("audit")(audit.command)
 app.command("doctor")(doctor.command)
 app.add_typer(data.app, name="data")
+app.command("federate")(federate.command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -247,12 +247,10 @@ class Coordinator:
                     f"a message in the name of client {reply.client} is not signed by the key in "
                     "the roster"
                 ) from None
-            if reply.run != self.run:
-                if reply.kind != "refused":
-                    raise BadEnvelope(
-                        f"client {reply.client} sent a message of another run: a replay, or a late "
-                        "reply"
-                    )
+            if reply.run != self.run and reply.kind != "refused":
+                raise BadEnvelope(
+                    f"client {reply.client} sent a message of another run: a replay, or a late one"
+                )
             self.lines[reply.client].bytes_up += len(message)
             self._take(address, reply)
         except (BadEnvelope, ProtocolError) as error:
@@ -831,7 +829,7 @@ class Coordinator:
     # --- helpers ----------------------------------------------------------------------------------
 
     def _now(self) -> float:
-        """Seconds this server has waited. Jumps of the clock, and what it computes, count little."""
+        """Seconds this server has waited; jumps of the clock, and computing, count little."""
         now = self._clock()
         self._elapsed += min(max(now - self._last, 0.0), LONGEST_WAIT)
         self._last = now

@@ -2,7 +2,7 @@
 
     operator's folder                          client's folder
       operator.key     signs all it says         identity.key    signs all it says
-      roster.json      who may take part         roster.json     the operator's, brought here by hand
+      roster.json      who may take part         roster.json     the operator's, brought by hand
       catalogue.txt    item ids, in order        catalogue.txt   the same
       nodes/           Flower keys to register   node.key        Flower's own authentication
       tls/             certificates              ca.crt          whom to believe to be the server

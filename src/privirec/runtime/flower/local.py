@@ -6,10 +6,7 @@ Every client has a folder and processes of its own; nothing is shared but the ne
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,22 +16,19 @@ import numpy as np
 from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
 from privirec.device.catalogue import Catalogue
-from privirec.errors import FederationError, UsageError
+from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.certificates import make_certificates
 from privirec.runtime.files import private_folder, write_whole
 from privirec.runtime.flower import processes
 from privirec.runtime.flower.processes import Processes, Running
+from privirec.runtime.flower.runs import RunFile, Watch, result_of, start_run
 from privirec.runtime.histories import write_catalogue
 from privirec.runtime.homes import ClientHome, ServerHome
 
-Watch = Callable[[dict[str, Any]], None]
-"""Sees the server's status whenever it is looked at."""
-
-CLIENT_THREADS = {
-    name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
-}
-LONGEST = 24 * 3600.0
+CLIENT_THREADS = dict.fromkeys(
+    ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
 
 
 @dataclass
@@ -98,37 +92,20 @@ class LocalNetwork:
         command = processes.supernode_command(folder, self.address, processes.free_port())
         return self.processes.start(folder.name, command, env, folder / "supernode.log")
 
-    def run(self, name: str, run_file: dict[str, Any], watch: Watch) -> dict[str, Any]:
+    def run(self, name: str, file: RunFile, watch: Watch) -> dict[str, Any]:
         """Start a run and wait for its end; what the server wrote about it."""
-        home = self._home
-        folder = private_folder(home.run(name))
-        write_whole(folder / "run.json", json.dumps(run_file).encode())
-        app = processes.write_app(home.folder / "app")
-        configured = f"name={json.dumps(name)}"
-        processes.flwr(
-            ["run", str(app), processes.CONNECTION, "--run-config", configured], self.env
+        number = start_run(self._home, name, file, self.env)
+        return result_of(
+            self._home, name, number, self.env, lambda status: self._look(status, watch)
         )
-        end = time.monotonic() + LONGEST
-        while time.monotonic() < end:
-            self._look(folder, watch)
-            if (folder / "result.json").exists():
-                self._look(folder, watch)
-                result: dict[str, Any] = json.loads((folder / "result.json").read_bytes())
-                return result
-            self.processes.check()
-            _check_log(folder / "server.log")
-            time.sleep(0.5)
-        raise FederationError("the run did not end within a day")
 
-    def _look(self, folder: Path, watch: Watch) -> None:
+    def _look(self, status: dict[str, Any], watch: Watch) -> None:
+        self.processes.check()
         memory = processes.group_memory([one.process.pid for one in self.processes.running])
         for one in self.processes.running:
             now = memory.get(one.process.pid, 0.0)
             self.peaks[one.name] = max(self.peaks.get(one.name, 0.0), now)
-        try:
-            watch(json.loads((folder / "status.json").read_bytes()))
-        except FileNotFoundError:
-            return
+        watch(status)
 
     @property
     def _home(self) -> ServerHome:
@@ -149,11 +126,3 @@ def _write_histories(path: Path, part: Interactions) -> None:
         write_whole(path, "".join(f"{line}\n" for line in text_lines(part)).encode())
         return
     raise UsageError("a local federation needs users and items that are whole numbers")
-
-
-def _check_log(log: Path) -> None:
-    """A server app that dies before it has a run leaves a line in its log only."""
-    if log.exists() and " ERROR " in (text := log.read_text(encoding="utf-8")):
-        line = next(line for line in text.splitlines() if " ERROR " in line)
-        if "is stopped" not in line:
-            raise FederationError(line.split(" ERROR ", 1)[1])

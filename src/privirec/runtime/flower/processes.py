@@ -80,6 +80,7 @@ def environment(flower_home: Path, **more: str) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_HOME": str(flower_home),
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join(
             part for part in (package, os.environ.get("PYTHONPATH", "")) if part

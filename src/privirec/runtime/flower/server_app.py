@@ -1,7 +1,7 @@
 """The server as Flower starts it: a coordinator, and a loop that carries its messages.
 
-Its folder is in the environment (PRIVIREC_SERVER), because whoever may start runs should not be able
-to choose one. A run that was interrupted goes on when one of the same name is started again.
+Its folder is in the environment (PRIVIREC_SERVER), because whoever may start runs should not be
+able to choose one. A run that was interrupted goes on when one of the same name is started again.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import os
 import resource
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
-from pydantic import BaseModel, ConfigDict, Field
 
 from privirec import threads as threading
-from privirec.errors import FederationError, UsageError
+from privirec.errors import FederationError, PrivirecError, UsageError
 from privirec.federated.programs import FederatedSettings
 from privirec.models import MODELS
-from privirec.runtime.coordinator import Coordinator, Deadlines, Stage
+from privirec.runtime.coordinator import Coordinator, Stage
 from privirec.runtime.files import private_folder, write_whole
 from privirec.runtime.flower.carriage import KIND, pack, unpack
 from privirec.runtime.flower.client_app import log_to
+from privirec.runtime.flower.runs import ALIVE, RunFile
 from privirec.runtime.homes import ServerHome
 from privirec.runtime.run_plan import RunTerms
 
@@ -38,20 +38,6 @@ LAST_WORDS = 20.0
 """Seconds in which clients can hear that a run is over."""
 
 
-class RunFile(BaseModel):
-    """What a run is started with; kept in the run's folder."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    terms: RunTerms
-    model: str = "gf-cf"
-    config: dict[str, Any] = Field(default_factory=dict)
-    threads: int | None = None
-    deadlines: Deadlines = Deadlines()
-    manifest: dict[str, Any] = Field(default_factory=dict)
-    """Further facts for the artifact's manifest."""
-
-
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """One run, from its name to an artifact on every client."""
@@ -59,27 +45,40 @@ def main(grid: Grid, context: Context) -> None:
     name = str(context.run_config.get("name") or f"run-{context.run_id}")
     folder = private_folder(home.run(name))
     log_to(folder / "server.log")
-    started = time.monotonic()
     try:
-        file = _run_file(folder, context)
-        with threading.limit(file.threads) as threads:
-            coordinator = Coordinator(
-                folder, home.operator, home.members.roster(), home.catalogue, file.terms,
-                file.deadlines,
-            )  # fmt: skip
-            try:
-                _carry(grid, coordinator, home, folder, file, threads)
-            finally:
-                coordinator.close()
-        _result(folder, coordinator, time.monotonic() - started)
-        coordinator.raise_if_stopped()
+        coordinator = _run(grid, context, home, folder)
     except OSError as error:
-        reason = (
+        _die(
             f"the server's folder cannot be written ({error.strerror or error}); make room and "
             f"start the run {name} again: it goes on where it stopped"
         )
-        log.error("%s", reason)
-        raise FederationError(reason) from None
+    except PrivirecError as error:
+        _die(str(error))
+    except Exception as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        _die(f"the server ended ({what[:200]}); start the run {name} again: it goes on")
+    coordinator.raise_if_stopped()
+
+
+def _die(reason: str) -> NoReturn:
+    log.critical("%s", reason)
+    raise FederationError(reason) from None
+
+
+def _run(grid: Grid, context: Context, home: ServerHome, folder: Path) -> Coordinator:
+    started = time.monotonic()
+    file = _run_file(folder, context)
+    with threading.limit(file.threads) as threads:
+        roster = home.members.roster()
+        coordinator = Coordinator(
+            folder, home.operator, roster, home.catalogue, file.terms, file.deadlines
+        )
+        try:
+            _carry(grid, coordinator, home, folder, file, threads)
+        finally:
+            coordinator.close()
+    _result(folder, coordinator, time.monotonic() - started)
+    return coordinator
 
 
 def _carry(
@@ -98,6 +97,7 @@ def _carry(
         if now - looked > 2:
             coordinator.met(grid.get_node_ids())
             looked = now
+            (folder / ALIVE).touch(mode=0o600)
         for node, content in coordinator.outgoing():
             _push(grid, coordinator, pending, node, content)
         quiet = True
