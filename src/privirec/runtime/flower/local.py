@@ -89,8 +89,7 @@ class LocalNetwork:
 
     def start_client(self, folder: Path) -> Running:
         env = processes.environment(folder / "flower", **CLIENT_THREADS)
-        command = processes.supernode_command(folder, self.address, processes.free_port())
-        return self.processes.start(folder.name, command, env, folder / "supernode.log")
+        return processes.start_client(self.processes, folder, self.address, env)
 
     def run(self, name: str, file: RunFile, watch: Watch) -> dict[str, Any]:
         """Start a run and wait for its end; what the server wrote about it."""
@@ -101,10 +100,11 @@ class LocalNetwork:
 
     def _look(self, status: dict[str, Any], watch: Watch) -> None:
         self.processes.check()
-        memory = processes.group_memory([one.process.pid for one in self.processes.running])
+        now: dict[str, float] = {}
         for one in self.processes.running:
-            now = memory.get(one.process.pid, 0.0)
-            self.peaks[one.name] = max(self.peaks.get(one.name, 0.0), now)
+            name = one.name.rstrip("+")
+            now[name] = now.get(name, 0.0) + processes.memory(one.process.pid)
+        self.peaks = {name: max(self.peaks.get(name, 0.0), now[name]) for name in now}
         watch(status)
 
     @property

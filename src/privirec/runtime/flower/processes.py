@@ -19,6 +19,7 @@ from pathlib import Path
 import privirec
 from privirec.errors import FederationError, UsageError
 from privirec.runtime.files import private_folder, write_whole
+from privirec.runtime.flower import warm
 from privirec.runtime.homes import ServerHome
 from privirec.version import __version__
 
@@ -160,6 +161,16 @@ def register(key: Path, env: Mapping[str, str]) -> None:
             raise
 
 
+def start_client(running: Processes, folder: Path, server: str, env: Mapping[str, str]) -> Running:
+    """A SuperNode, and beside it the process that answers its messages."""
+    path, line = warm.hand_over(folder / "flower" / "bin", _program("flwr-clientapp"))
+    env = {**env, "PATH": os.pathsep.join([str(path.resolve()), env["PATH"]])}
+    python = [sys.executable, "-m", warm.__name__, str(line)]
+    running.start(f"{folder.name}+", python, env, folder / "supernode.log")
+    command = supernode_command(folder, server, free_port())
+    return running.start(folder.name, command, env, folder / "supernode.log")
+
+
 @dataclass
 class Running:
     """A program that was started here, with all that it starts."""
@@ -201,14 +212,18 @@ class Processes:
             one.check()
 
     def stop(self) -> None:
-        """End all of them, and what they started, by their process groups."""
+        """End all of them, and what they started."""
+        all_of_them = {pid for one in self.running for pid in family(one.process.pid)}
         for number in (signal.SIGTERM, signal.SIGKILL):
-            for one in self.running:
+            for pid in all_of_them:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(one.process.pid, number)
+                    os.kill(pid, number)
             deadline = time.monotonic() + 8
-            while time.monotonic() < deadline and any(map(_group_lives, self.running)):
+            while time.monotonic() < deadline and any(map(_lives, all_of_them)):
+                for one in self.running:
+                    one.process.poll()
                 time.sleep(0.1)
+            all_of_them = {pid for pid in all_of_them if _lives(pid)}
         for one in self.running:
             one.process.wait()
         self.running.clear()
@@ -220,10 +235,9 @@ class Processes:
         self.stop()
 
 
-def _group_lives(one: Running) -> bool:
-    one.process.poll()
+def _lives(pid: int) -> bool:
     try:
-        os.killpg(one.process.pid, 0)
+        os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):
         return False
     return True
@@ -240,18 +254,27 @@ def wait_for_port(host: str, port: int, running: Running, seconds: float = 60) -
     raise FederationError(f"{running.name} did not start within {seconds:.0f} s; see {running.log}")
 
 
-def group_memory(pids: Sequence[int]) -> dict[int, float]:
-    """Resident megabytes of whole process groups; empty where there is no /proc."""
-    groups = dict.fromkeys(pids, 0.0)
-    page = os.sysconf("SC_PAGE_SIZE") / 1e6
+def family(pid: int) -> set[int]:
+    """A process and all that it started, as far as /proc tells."""
+    parents: dict[int, int] = {}
     for process in _processes():
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = (process / "stat").read_text(encoding="ascii", errors="replace")
-            group = int(fields.rsplit(")", 1)[1].split()[2])
-            if group in groups:
-                resident = int((process / "statm").read_text(encoding="ascii").split()[1])
-                groups[group] += resident * page
-    return groups
+            parents[int(process.name)] = int(fields.rsplit(")", 1)[1].split()[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def memory(pid: int) -> float:
+    """Resident megabytes of a process and all that it started."""
+    page = os.sysconf("SC_PAGE_SIZE") / 1e6
+    total = 0.0
+    for one in family(pid):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            total += int(Path(f"/proc/{one}/statm").read_text(encoding="ascii").split()[1]) * page
+    return total
 
 
 def _processes() -> Iterator[Path]:
