@@ -6,7 +6,19 @@ import sys
 
 import typer
 
-from privirec.cli import audit, cost, data, demo, doctor, federate, sweep, table
+from privirec.cli import (
+    audit,
+    client,
+    cost,
+    data,
+    demo,
+    doctor,
+    federate,
+    keys,
+    server,
+    sweep,
+    table,
+)
 from privirec.cli import run as run_command
 from privirec.errors import PrivirecError
 from privirec.version import __version__
@@ -27,6 +39,9 @@ app.command("audit")(audit.command)
 app.command("doctor")(doctor.command)
 app.add_typer(data.app, name="data")
 app.command("federate")(federate.command)
+app.command("client")(client.command)
+app.add_typer(server.app, name="server")
+app.add_typer(keys.app, name="keys")
 
 
 def _show_version(wanted: bool) -> None:

@@ -31,7 +31,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from privirec.data.interactions import Interactions
 from privirec.device.catalogue import Catalogue
+from privirec.device.store import Store
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.files import private_folder, write_whole
@@ -260,6 +262,14 @@ class ClientHome:
     def histories(self) -> HistorySource:
         path = self.folder / self.settings.histories
         return FromStore(path) if path.suffix == ".db" else FromFile(path)
+
+    def look(self, catalogue: Catalogue) -> Interactions:
+        """The histories as a run would see them, without beginning one."""
+        path = self.folder / self.settings.histories
+        if path.suffix == ".db":
+            with Store(path) as store:
+                return store.interactions(catalogue)[0]
+        return FromFile(path).begin("", catalogue)
 
     def node(self) -> Node:
         """The client that lives in this folder."""
