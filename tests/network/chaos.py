@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privirec.data import Interactions
@@ -381,13 +382,10 @@ def one_run(folder: Path, seed: int, logs: Callable[[], str]) -> Outcome:
     else:
         assert outcome.reason
         assert "\n" not in outcome.reason
-        try:
+        with pytest.raises(FederationError) as stopped:  # and does not come back to life
             federation.server().raise_if_stopped()
-        except FederationError as error:
-            assert str(error) == outcome.reason
-            assert error.exit_code == 3
-        else:
-            raise AssertionError("a stopped run came back to life")
+        assert str(stopped.value) == outcome.reason
+        assert stopped.value.exit_code == 3
     return outcome
 
 

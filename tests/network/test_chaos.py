@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from privirec.runtime.coordinator import Stage
-from tests.network.chaos import (
+
+from .chaos import (
     TERMS,
     Carrier,
     Federation,
