@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -20,12 +21,7 @@ from privirec.federated.programs import FederatedSettings
 from privirec.privacy.policy import Policy
 from privirec.runtime.flower import processes
 
-have_flower = True
-try:
-    import flwr  # noqa: F401
-except ImportError:
-    have_flower = False
-
+have_flower = importlib.util.find_spec("flwr") is not None
 needs_flower = pytest.mark.skipif(
     not have_flower, reason="needs Flower: pip install 'privirec[flower]'"
 )

@@ -75,7 +75,7 @@ def environment(flower_home: Path, **more: str) -> dict[str, str]:
     inherited = {
         key: value
         for key, value in os.environ.items()
-        if not key.startswith("FLWR_") and key.lower() not in ("http_proxy", "https_proxy")
+        if not key.startswith("FLWR_") and key.lower() not in ("http_proxy", "https_proxy", "all_proxy")
     }
     return inherited | {
         "FLWR_TELEMETRY_ENABLED": "0",
