@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint unit heavy bench fuzz clean
+.PHONY: setup demo test lint unit heavy chaos bench fuzz clean
 
 setup: $(READY)
 
@@ -29,6 +29,9 @@ unit: $(READY)
 
 heavy: $(READY)
 	$(BIN)/python -m pytest -m "heavy or fullscale"
+
+chaos: $(READY)
+	PRIVIREC_CHAOS=100 $(BIN)/python -m pytest tests/network/test_chaos.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py

@@ -8,7 +8,21 @@ import sys
 
 import typer
 
-from privirec.cli import audit, cost, data, demo, doctor, recommend, store, sweep, table
+from privirec.cli import (
+    audit,
+    client,
+    cost,
+    data,
+    demo,
+    doctor,
+    federate,
+    keys,
+    recommend,
+    server,
+    store,
+    sweep,
+    table,
+)
 from privirec.cli import run as run_command
 from privirec.errors import PrivirecError
 from privirec.version import __version__
@@ -30,6 +44,10 @@ app.command("doctor")(doctor.command)
 app.command("recommend")(recommend.command)
 app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")
+app.command("federate")(federate.command)
+app.command("client")(client.command)
+app.add_typer(server.app, name="server")
+app.add_typer(keys.app, name="keys")
 
 
 def _show_version(wanted: bool) -> None:

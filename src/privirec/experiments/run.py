@@ -100,7 +100,7 @@ class Plan:
         if self.drop_share and self.aggregator == "none":
             raise UsageError("drop-outs need secure aggregation: --aggregator secagg+")
 
-    def recommender(self, dataset: Dataset) -> Recommender:
+    def recommender(self, dataset: str, n_items: int) -> Recommender:
         """The model with its published settings for this data set (its defaults elsewhere).
 
         A rank that nobody asked for is cut to the catalogue. PriviRec-k's low-pass filter takes
@@ -108,13 +108,13 @@ class Plan:
         """
         self.check()
         kind = MODELS[self.model]
-        config = kind.published.get(dataset.name, kind.config_type())
+        config = kind.published.get(dataset, kind.config_type())
         usual = config.low_pass_rank
         if not usual:
             if self.rank is not None and self.method != "privirec-k":
                 raise UsageError(f"{self.model} has no low-pass filter whose rank could be set")
             return kind(config)
-        rank = min(usual, dataset.train.n_items) if self.rank is None else self.rank
+        rank = min(usual, n_items) if self.rank is None else self.rank
         if self.method == "privirec-k":
             rank = min(usual, rank)
         return kind(config.model_copy(update={"rank": rank}))
@@ -208,8 +208,8 @@ def run(dataset: Dataset, plan: Plan, phases: Phases = QUIET) -> Result:
 
 
 def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
-    recommender = plan.recommender(dataset)
     train = dataset.train
+    recommender = plan.recommender(dataset.name, train.n_items)
     wall, cpu = time.perf_counter(), time.process_time()
     ledger = settings = None
     cohort = train.n_users

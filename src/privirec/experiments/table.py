@@ -30,7 +30,7 @@ def table_rows(
         central = run(dataset, Plan(**shared), phases).row
         plans = [Plan(method="privirec", rounds=rounds, **shared)]
         # Without a low-pass filter there is no power method, and nothing to read literally.
-        if plans[0].recommender(dataset).config.low_pass_rank:
+        if plans[0].recommender(dataset.name, dataset.train.n_items).config.low_pass_rank:
             plans.append(Plan(method="privirec", preset="paper", **shared))
         yield _beside(central, central, central_paper)
         for plan in plans:

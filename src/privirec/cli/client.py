@@ -1,0 +1,51 @@
+"""`privirec client`: take part in an operator's federation."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privirec.errors import FederationError, UsageError
+from privirec.report.rows import say
+from privirec.runtime.histories import read_catalogue
+from privirec.runtime.homes import ClientHome
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(help="The client's folder.", metavar="CLIENT")],
+    server: Annotated[
+        str | None, typer.Option(help="host:port, if not the one it joined with.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check keys, roster, policy and histories.")
+    ] = False,
+) -> None:
+    """Stay connected and answer what the policy allows, until interrupted."""
+    home = ClientHome(folder)
+    node = home.node()
+    address = server or home.settings.server
+    if not (folder / "ca.crt").is_file():
+        raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
+    if check:
+        found = home.look(read_catalogue(folder / "catalogue.txt"))
+        say(f"Client {node.client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
+        return
+    if ":" not in address:
+        raise UsageError("no server is known: privirec keys join --server HOST:PORT")
+    _stay(folder, node.client, address)
+
+
+def _stay(folder: Path, client: int, address: str) -> None:
+    from privirec.runtime.flower import processes  # noqa: PLC0415 - needs Flower
+
+    processes.check_flower()
+    env = processes.environment(folder / "flower")
+    with processes.Processes() as running:
+        node = processes.start_client(running, folder, address, env)
+        say(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
+        while node.process.poll() is None:
+            time.sleep(1)
+        raise FederationError(f"the connection ended: {processes.last_line(node.log)}")

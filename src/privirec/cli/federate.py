@@ -1,0 +1,109 @@
+"""`privirec federate`: a whole federation on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from privirec.cli import options
+from privirec.data import load_dataset
+from privirec.experiments.federate import Wanted, federate
+from privirec.experiments.run import Plan, Preset, gives_away
+from privirec.report import live
+from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
+from privirec.runtime.flower.processes import check_flower
+
+COLUMNS = [
+    ("method", "method"),
+    ("rank", "k"),
+    ("rounds", "L"),
+    ("clients", "clients"),
+    ("dropped", "dropped"),
+    ("ndcg@20", "NDCG@20"),
+    ("recall@20", "Recall@20"),
+    ("bytes_up_per_client", "up/client"),
+    ("bytes_down_per_client", "down/client"),
+    ("fit_seconds", "seconds"),
+    ("peak_rss_mb", "server MB"),
+    ("peak_client_rss_mb", "client MB"),
+]
+
+
+def command(
+    dataset: options.Dataset,
+    clients: Annotated[int, typer.Option(min=2, help="How many clients (silos).")] = 5,
+    model: Annotated[
+        Literal["gf-cf", "turbo-cf", "bspm-lm", "bspm-em"], typer.Option(help="Which recommender.")
+    ] = "gf-cf",
+    method: Annotated[
+        Literal["privirec", "privirec-k"], typer.Option(help="What the clients compute together.")
+    ] = "privirec-k",
+    preset: Annotated[Preset, typer.Option(help="See: privirec run --help.")] = "published",
+    rank: Annotated[int | None, typer.Option(min=1, help="k: columns of the power method.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="L: secure sums of the power method (default 5).")
+    ] = None,
+    aggregator: Annotated[
+        Literal["secagg+", "secagg"], typer.Option(help="Secure aggregation protocol.")
+    ] = "secagg+",
+    corrupt_share: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Share of clients that may be corrupt.")
+    ] = 0.05,
+    drop_share: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Share that may drop out before the first sum.")
+    ] = 0.2,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run the simulation too; exit 1 if a bit differs.")
+    ] = False,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    data_dir: options.DataDir = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Keep keys, logs and client folders here.", show_default=False),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Save the model in this folder.", show_default=False)
+    ] = None,
+    json_file: options.Json = None,
+) -> None:
+    """Start a server and clients as real processes, over TLS, and compute a model with them.
+
+    Example:
+
+      privirec federate --clients 5 --dataset synthetic:small --rank 16
+    """
+    check_flower()
+    check_writable(json_file, folder=save)
+    check_writable(folder=keep)
+    wanted = Wanted(
+        Plan(
+            model=model,
+            method=method,
+            preset=preset,
+            rank=rank,
+            rounds=rounds,
+            seed=seed,
+            threads=threads,
+        ),
+        clients,
+        aggregator,
+        corrupt_share,
+        drop_share,
+        keep,
+        check,
+    )
+    data = load_dataset(dataset, data_dir)
+    with live.federation() as watch:
+        row = federate(data, wanted, save, watch)
+    write_json_lines(json_file, [row])
+    print_table(f"{data.name} over {clients} clients, seed {seed}", COLUMNS, [row])
+    warn(str(gives_away(method, data.name)))
+    say(f"Model {row['model_sha256'][:16]}" + (f", saved in {save}" if save else ""))
+    if check:
+        same = row["same_as_simulation"]
+        say(f"The simulation gives {'the same' if same else 'ANOTHER'} model, bit for bit.")
+        if not same:
+            raise typer.Exit(1)

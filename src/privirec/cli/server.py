@@ -1,0 +1,143 @@
+"""`privirec server`: carry a federation, and run programs on it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from privirec.cli import options
+from privirec.errors import FederationError, UsageError
+from privirec.experiments.run import Plan, gives_away
+from privirec.report import live
+from privirec.report.rows import print_table, say, warn, write_json_lines
+from privirec.runtime.coordinator import Deadlines
+from privirec.runtime.flower import processes
+from privirec.runtime.homes import ServerHome
+from privirec.runtime.run_plan import RunTerms
+
+app = typer.Typer(
+    help="Carry a federation, and run programs on it.", no_args_is_help=True, add_completion=False
+)
+
+Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
+
+
+@app.command()
+def up(
+    folder: Folder,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 9443,
+    address: Annotated[
+        str | None, typer.Option(help="host:port in the certificate (default: localhost).")
+    ] = None,
+) -> None:
+    """Stay up for approved clients until interrupted; others cannot connect."""
+    processes.check_flower()
+    home = ServerHome(folder)
+    roster = home.members.roster()
+    for name in ("ca.crt", "server.crt", "server.key"):
+        if not (folder / "tls" / name).is_file():
+            raise UsageError(f"{folder / 'tls' / name}: missing; see docs/operate.md, Certificates")
+    env = _environment(home)
+    own = address or f"localhost:{port}"
+    processes.write_connection(folder / "flower", own, folder / "tls/ca.crt")
+    processes.write_app(folder / "app")
+    with processes.Processes() as running:
+        command = processes.superlink_command(home, host, port)
+        link = running.start("superlink", command, env, folder / "superlink.log")
+        processes.wait_for_port("127.0.0.1", port, link)
+        for client in roster:
+            processes.register(folder / f"nodes/{client}.pub", env)
+        say(f"Up on {host}:{port} for {len(roster)} clients; log in {folder / 'superlink.log'}")
+        say(f"Start runs with: privirec server run {folder} NAME")
+        while link.process.poll() is None:
+            time.sleep(1)
+        raise FederationError(f"the server stopped: {processes.last_line(link.log)}")
+
+
+@app.command()
+def run(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(help="Name of the run; the same name goes on with it.")],
+    model: Annotated[
+        Literal["gf-cf", "turbo-cf", "bspm-lm", "bspm-em"], typer.Option(help="Which recommender.")
+    ] = "gf-cf",
+    method: Annotated[Literal["privirec", "privirec-k"], typer.Option()] = "privirec-k",
+    rank: Annotated[int | None, typer.Option(min=1, help="k: columns of the power method.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="L: secure sums (default 5).")] = None,
+    aggregator: Annotated[Literal["secagg+", "secagg"], typer.Option()] = "secagg+",
+    corrupt_share: Annotated[float, typer.Option(min=0, max=0.5)] = 0.05,
+    drop_share: Annotated[float, typer.Option(min=0, max=0.5)] = 0.2,
+    smallest_cohort: Annotated[int, typer.Option(min=2)] = 3,
+    hello: Annotated[float, typer.Option(min=1, help="Seconds to wait for clients.")] = 120,
+    deadline: Annotated[
+        float, typer.Option(min=1, help="Seconds that a stage of a sum may take.")
+    ] = 1800,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    json_file: options.Json = None,
+) -> None:
+    """Run a program on a server that is up, and follow it to its end."""
+    from privirec.runtime.flower.runs import (  # noqa: PLC0415 - not needed for --help
+        RunFile,
+        result_of,
+        start_run,
+    )
+
+    processes.check_flower()
+    home = ServerHome(folder)
+    plan = Plan(model=model, method=method, rank=rank, rounds=rounds, seed=seed, threads=threads)
+    n_items = len(home.catalogue.item_ids)
+    recommender = plan.recommender("", n_items)
+    file = RunFile(
+        terms=RunTerms(
+            settings=plan.settings(recommender, n_items),
+            aggregator=aggregator,
+            corrupt_share=corrupt_share,
+            dropped_share=drop_share,
+            smallest_cohort=smallest_cohort,
+        ),
+        model=model,
+        config=recommender.config.model_dump(),
+        threads=threads,
+        deadlines=Deadlines(
+            hello=hello, setup=deadline, input=deadline, unmask=deadline, artifact=deadline
+        ),
+        manifest={"gives_away": gives_away(method, "DATASET")},
+    )
+    env = _environment(home)
+    number = start_run(home, name, file, env)
+    with live.federation() as watch:
+        result = result_of(home, name, number, env, watch)
+    if result["reason"]:
+        raise FederationError(result["reason"])
+    row = {key: value for key, value in result.items() if key not in ("status", "reason")}
+    write_json_lines(json_file, [row])
+    _show(result["status"])
+    warn(str(gives_away(method, "DATASET")))
+    say(f"Model signed and handed out: {home.run(name) / 'model'}")
+
+
+@app.command()
+def status(folder: Folder, name: Annotated[str, typer.Argument(help="Name of the run.")]) -> None:
+    """Show where a run stands."""
+    path = ServerHome(folder).run(name) / "status.json"
+    if not path.exists():
+        raise UsageError(f"{path}: no such run, or it has not begun")
+    _show(json.loads(path.read_bytes()))
+
+
+def _show(found: dict[str, Any]) -> None:
+    rows = [{"client": int(client), **line} for client, line in found["clients"].items()]
+    names = ("client", "state", "users", "bytes_up", "bytes_down", "why")
+    reason = f": {found['reason']}" if found["reason"] else ""
+    print_table(f"{found['stage']}{reason}", [(name, name) for name in names], rows)
+
+
+def _environment(home: ServerHome) -> dict[str, str]:
+    here = str(home.folder.resolve())
+    return processes.environment(home.folder / "flower", PRIVIREC_SERVER=here)

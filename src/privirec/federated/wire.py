@@ -1,0 +1,142 @@
+"""Asks as bytes: what a server sends so that a client can compute a contribution.
+
+    "PRW" and the version byte | header length (u32) | header (JSON) | arrays
+
+The header names a contribution of the registry, its plain fields and, in order, its arrays. Arrays
+follow without gaps, little-endian, in the narrowest integers that hold them. There is one encoding
+of each ask; anything else is refused, and nothing in a message can name code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from dataclasses import fields
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec.errors import FederationError
+from privirec.federated.contributions import REGISTRY, Contribution
+
+VERSION = 1
+MAX_HEADER = 1 << 16
+MAX_BYTES = 1 << 31
+"""A carrier's message holds less than this."""
+
+_MAGIC = b"PRW" + bytes([VERSION])
+_NARROW: dict[str, Any] = {"i1": np.int8, "i2": np.int16, "i4": np.int32, "i8": np.int64}
+# Declared type of a field -> dtype in memory and number of dimensions.
+_ARRAYS: dict[str, tuple[type[np.signedinteger[Any]], int]] = {
+    "Integers": (np.int64, 1),
+    "NDArray[np.int32]": (np.int32, 2),
+}
+
+
+def encode(ask: Contribution) -> bytes:
+    """The one encoding of an ask."""
+    if REGISTRY.get(ask.name) is not type(ask):
+        raise FederationError(f"{ask.name!r} is not in the registry of contributions")
+    plain: dict[str, Any] = {}
+    arrays: list[dict[str, Any]] = []
+    chunks: list[bytes] = []
+    for field in fields(ask):  # type: ignore[arg-type]
+        value = getattr(ask, field.name)
+        if field.type in _ARRAYS:
+            kind = _narrowest(value)
+            arrays.append({"name": field.name, "dtype": kind, "shape": list(value.shape)})
+            chunks.append(value.astype(f"<{kind}").tobytes())
+        else:
+            plain[field.name] = value.hex() if field.type == "bytes" else value
+    header = json.dumps(
+        {"ask": ask.name, "fields": plain, "arrays": arrays},
+        separators=(",", ":"),
+        sort_keys=True,
+        allow_nan=False,
+    ).encode()
+    return b"".join([_MAGIC, struct.pack(">I", len(header)), header, *chunks])
+
+
+def decode(message: bytes, max_bytes: int = MAX_BYTES) -> Contribution:
+    """The ask in a message. Raises FederationError for anything that `encode` does not write."""
+    if len(message) > max_bytes:
+        _refuse(f"{len(message)} bytes where {max_bytes} are the most")
+    if len(message) < 8 or message[:4] != _MAGIC:
+        _refuse("not an ask of this version")
+    (size,) = struct.unpack_from(">I", message, 4)
+    if size > MAX_HEADER or 8 + size > len(message):
+        _refuse("the header is too long or cut off")
+    try:
+        header = json.loads(message[8 : 8 + size])
+        name, plain, arrays = header["ask"], header["fields"], header["arrays"]
+        kind = REGISTRY[name]
+        values: dict[str, Any] = {}
+        position = 8 + size
+        described = iter(arrays)
+        for field in fields(kind):
+            if field.type in _ARRAYS:
+                values[field.name], position = _array(
+                    message, position, next(described), field.name, str(field.type)
+                )
+            else:
+                values[field.name] = _plain(plain[field.name], str(field.type))
+        ask: Contribution = kind(**values)
+        # One encoding for one ask: surplus fields, other orders and wider arrays are refused too.
+        if position != len(message) or encode(ask) != message:
+            _refuse("not written in the one way there is")
+    except FederationError:
+        raise
+    except KeyError as error:
+        _refuse(f"no {str(error)[:40]}")
+    except (ValueError, TypeError, StopIteration, RecursionError, AttributeError, OverflowError):
+        _refuse("its fields cannot be read")
+    return ask
+
+
+def _plain(value: Any, kind: str) -> Any:
+    if kind == "bytes":
+        return bytes.fromhex(value)
+    if kind == "int":
+        if type(value) is not int or not 0 <= abs(value) < 2**63:
+            _refuse("a number that is not whole or too large")
+        return value
+    if kind == "float":
+        if type(value) is not float or not math.isfinite(value):
+            _refuse("a number that is not finite")
+        return value
+    raise TypeError(kind)
+
+
+def _array(
+    message: bytes, position: int, entry: dict[str, Any], name: str, declared: str
+) -> tuple[NDArray[Any], int]:
+    wanted, dimensions = _ARRAYS[declared]
+    shape = entry["shape"]
+    if entry["name"] != name or len(shape) != dimensions:
+        _refuse(f"{name} is not described")
+    if not all(type(length) is int and 0 <= length < 2**40 for length in shape):
+        _refuse(f"{name} has an impossible shape")
+    dtype = np.dtype(_NARROW[entry["dtype"]]).newbyteorder("<")
+    if dtype.itemsize > np.dtype(wanted).itemsize:
+        _refuse(f"{name} holds larger numbers than it may")
+    count = math.prod(shape)
+    end = position + count * dtype.itemsize
+    if end > len(message):
+        _refuse(f"cut off in {name}")
+    flat = np.frombuffer(message, dtype, count, position)
+    return flat.astype(wanted).reshape(shape), end
+
+
+def _narrowest(values: NDArray[Any]) -> str:
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    for name, dtype in _NARROW.items():
+        limits = np.iinfo(dtype)
+        if limits.min <= low and high <= limits.max:
+            return name
+    raise AssertionError("unreachable: all fields are 64-bit integers at most")
+
+
+def _refuse(why: str) -> NoReturn:
+    raise FederationError(f"an ask that cannot be read: {why}")

@@ -1,0 +1,160 @@
+"""What a client insists on, in one place, checked before every answer.
+
+The server proposes, the client decides. Defaults leave out the two computations that give histories
+away by themselves: the exact item-item matrix, and a start block with a row per user.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from privirec.errors import FederationError, UsageError
+
+
+class PolicyRefusal(FederationError):
+    """Something this client does not do, whoever asks."""
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Who was, or will be, in the sums of a run."""
+
+    participants: frozenset[int]
+    """Clients that took part in the set-up."""
+    missing: int = 0
+    """How many of them are in no sum; which ones, a client does not know."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run plans, as far as a policy cares."""
+
+    clients: int
+    """Most clients that can take part."""
+    computations: tuple[str, ...]
+    """One for each secure sum, in order."""
+    bytes_up: int
+    bytes_down: int
+    corrupt_share: float
+    security_bits: int
+
+
+class Policy(BaseModel):
+    """A client's own settings. Unknown names are refused: a misspelt limit would be no limit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    smallest_cohort: int = Field(3, ge=2)
+    """Fewest clients in a sum."""
+    smallest_change: int = Field(3, ge=1)
+    """Cohorts of two runs must be equal or differ by so many clients: the difference of their sums
+    belongs to the clients in which they differ."""
+    computations: tuple[str, ...] = ("item-degrees", "seeded-step", "power-step")
+    """Which contributions this client computes."""
+    most_rounds: int = Field(16, ge=1)
+    """Most secure sums in one run."""
+    most_bytes_up: int = Field(1_000_000_000, ge=1)
+    most_bytes_down: int = Field(1_000_000_000, ge=1)
+    corrupt_share: float = Field(0.05, ge=0, lt=1)
+    """Share of corrupt clients that the masks must withstand."""
+    largest_dropped_share: float = Field(0.35, ge=0, lt=1)
+    """Share of clients that may drop out, at most: the larger it is, the fewer shares open a
+    secret."""
+    security_bits: int = Field(40, ge=20)
+
+    @classmethod
+    def load(cls, path: Path) -> Policy:
+        """From a TOML file; without one, the defaults."""
+        if not path.exists():
+            return cls()
+        try:
+            return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: {error}") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UsageError(f"{path}: {where}: {first['msg']}") from None
+
+    def as_toml(self) -> str:
+        """What `load` reads."""
+        return "".join(
+            f"{name} = {_toml(getattr(self, name))}\n" for name in type(self).model_fields
+        )
+
+    # --- before a run -----------------------------------------------------------------------------
+
+    def check_run(self, terms: Terms) -> None:
+        """Refuse a run whose plan already goes beyond what this client does."""
+        if terms.clients < self.smallest_cohort:
+            _refuse(f"{terms.clients} clients", f"smallest_cohort = {self.smallest_cohort}")
+        if len(terms.computations) > self.most_rounds:
+            _refuse(f"{len(terms.computations)} secure sums", f"most_rounds = {self.most_rounds}")
+        for computation in terms.computations:
+            self._check_computation(computation)
+        self.check_traffic(terms.bytes_up, terms.bytes_down)
+        if terms.corrupt_share < self.corrupt_share:
+            _refuse(
+                f"masks that withstand {terms.corrupt_share:.0%} corrupt clients",
+                f"corrupt_share = {self.corrupt_share}",
+            )
+        if terms.security_bits < self.security_bits:
+            _refuse(
+                f"{terms.security_bits} bits of security", f"security_bits = {self.security_bits}"
+            )
+
+    def check_cohort(self, now: Cohort, before: Cohort | None) -> None:
+        """Refuse a cohort that is too small, or too like the one before without being equal."""
+        size = len(now.participants) - now.missing
+        if size < self.smallest_cohort:
+            _refuse(f"a sum over {size} clients", f"smallest_cohort = {self.smallest_cohort}")
+        if before is None:
+            return
+        changed = len(now.participants ^ before.participants)
+        unknown = now.missing + before.missing
+        if (changed or unknown) and changed - unknown < self.smallest_change:
+            _refuse(
+                f"a cohort that may differ from the last one in only {max(1, changed - unknown)} "
+                "clients, whose sums the difference would show",
+                f"smallest_change = {self.smallest_change}",
+            )
+
+    # --- before every answer ----------------------------------------------------------------------
+
+    def check_answer(self, computation: str, number: int, bytes_up: int, bytes_down: int) -> None:
+        """Refuse an answer; bytes count all of the run, this answer included."""
+        self._check_computation(computation)
+        if number > self.most_rounds:
+            _refuse(f"secure sum {number}", f"most_rounds = {self.most_rounds}")
+        self.check_traffic(bytes_up, bytes_down)
+
+    def check_traffic(self, bytes_up: int, bytes_down: int) -> None:
+        if bytes_up > self.most_bytes_up:
+            _refuse(f"{bytes_up} bytes up", f"most_bytes_up = {self.most_bytes_up}")
+        if bytes_down > self.most_bytes_down:
+            _refuse(f"{bytes_down} bytes down", f"most_bytes_down = {self.most_bytes_down}")
+
+    def _check_computation(self, computation: str) -> None:
+        if computation not in self.computations:
+            _refuse(f"the computation {computation}", f"computations = {_toml(self.computations)}")
+
+
+def allowing(computations: Collection[str], **changes: Any) -> Policy:
+    """The default policy with these computations."""
+    return Policy(computations=tuple(dict.fromkeys(computations)), **changes)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(f'"{name}"' for name in value) + "]"
+    return str(value)
+
+
+def _refuse(asked: str, setting: str) -> None:
+    raise PolicyRefusal(f"asked for {asked}; this client's policy says {setting}")

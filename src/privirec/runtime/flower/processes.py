@@ -1,0 +1,301 @@
+"""Flower's own programs, started with our settings and ended whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import privirec
+from privirec.errors import FederationError, UsageError
+from privirec.runtime.files import private_folder, write_whole
+from privirec.runtime.flower import warm
+from privirec.runtime.homes import ServerHome
+from privirec.version import __version__
+
+CONNECTION = "privirec"
+"""Name of the server in Flower's configuration."""
+
+_APP = """\
+[project]
+name = "privirec-federation"
+version = "{version}"
+description = "PriviRec carried by Flower"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "privirec"
+
+[tool.flwr.app.components]
+serverapp = "privirec.runtime.flower.server_app:app"
+clientapp = "privirec.runtime.flower.client_app:app"
+
+[tool.flwr.app.config]
+name = ""
+model = "gf-cf"
+method = "privirec-k"
+rank = 256
+rounds = 5
+seed = 0
+aggregator = "secagg+"
+corrupt-share = 0.05
+dropped-share = 0.2
+smallest-cohort = 3
+"""
+
+
+def check_flower() -> None:
+    """One line for who has not got it."""
+    if importlib.util.find_spec("flwr") is None:
+        raise UsageError("a network needs Flower: pip install 'privirec[flower]'")
+
+
+def write_app(folder: Path) -> Path:
+    """The folder that `flwr run` takes. It holds no code: that is installed on both sides."""
+    private_folder(folder)
+    write_whole(folder / "pyproject.toml", _APP.format(version=__version__).encode())
+    return folder
+
+
+def environment(flower_home: Path, **more: str) -> dict[str, str]:
+    """Flower without telemetry, without update checks, and with its files in our folder."""
+    private_folder(flower_home)
+    package = str(Path(privirec.__file__).resolve().parents[1])
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("FLWR_")
+        and key.lower() not in ("http_proxy", "https_proxy", "all_proxy")
+    }
+    return inherited | {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_HOME": str(flower_home),
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        "PYTHONPATH": os.pathsep.join(
+            part for part in (package, os.environ.get("PYTHONPATH", "")) if part
+        ),
+        **more,
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def superlink_command(home: ServerHome, host: str, port: int) -> list[str]:
+    tls = home.folder / "tls"
+    return [
+        _program("flower-superlink"),
+        *("--host", host, "--port", str(port)),
+        *("--ssl-ca-certfile", str(tls / "ca.crt")),
+        *("--ssl-certfile", str(tls / "server.crt")),
+        *("--ssl-keyfile", str(tls / "server.key")),
+        "--enable-supernode-auth",
+        "--disable-runtime-dependency-installation",
+    ]
+
+
+def supernode_command(folder: Path, server: str, port: int) -> list[str]:
+    """`port`: where the node's own processes meet, on this machine only."""
+    return [
+        _program("flower-supernode"),
+        *("--superlink", server),
+        *("--root-certificates", str(folder / "ca.crt")),
+        *("--auth-supernode-private-key", str(folder / "node.key")),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--node-config", f"home={json.dumps(str(folder.resolve()))}"),
+    ]
+
+
+def write_connection(flower_home: Path, server: str, ca: Path) -> None:
+    """How `flwr` reaches the server."""
+    private_folder(flower_home)
+    text = (
+        f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n[superlink.{CONNECTION}]\n"
+        f"address = {json.dumps(server)}\nroot-certificates = {json.dumps(str(ca.resolve()))}\n"
+    )
+    write_whole(flower_home / "config.toml", text.encode())
+
+
+def flwr(arguments: Sequence[str], env: Mapping[str, str], *, timeout: float = 120) -> str:
+    """Run Flower's command line tool; what it complains about in one line."""
+    try:
+        done = subprocess.run(
+            [_program("flwr"), *arguments],
+            env=dict(env),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise FederationError(
+            f"flwr {arguments[0]} did not answer within {timeout:.0f} s"
+        ) from None
+    if done.returncode:
+        words = " ".join((done.stdout + done.stderr).split())
+        raise FederationError(f"flwr {' '.join(arguments[:2])} failed: {words[-400:]}")
+    return done.stdout
+
+
+def register(key: Path, env: Mapping[str, str]) -> None:
+    """Let a node in: only registered keys can connect. One that is in already stays."""
+    try:
+        flwr(["supernode", "register", str(key), CONNECTION], env)
+    except FederationError as error:
+        if "already" not in str(error):
+            raise
+
+
+def start_client(running: Processes, folder: Path, server: str, env: Mapping[str, str]) -> Running:
+    """A SuperNode, and beside it the process that answers its messages."""
+    path, line = warm.hand_over(folder / "flower" / "bin", _program("flwr-clientapp"))
+    env = {**env, "PATH": os.pathsep.join([str(path.resolve()), env["PATH"]])}
+    python = [sys.executable, "-m", warm.__name__, str(line)]
+    running.start(f"{folder.name}+", python, env, folder / "supernode.log")
+    command = supernode_command(folder, server, free_port())
+    return running.start(folder.name, command, env, folder / "supernode.log")
+
+
+@dataclass
+class Running:
+    """A program that was started here, with all that it starts."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def check(self) -> None:
+        if self.process.poll() is not None:
+            raise FederationError(f"{self.name} stopped: {last_line(self.log)}")
+
+
+@dataclass
+class Processes:
+    """Programs that end with this one. Use as a context manager."""
+
+    running: list[Running] = field(default_factory=list)
+
+    def start(
+        self, name: str, command: Sequence[str], env: Mapping[str, str], log: Path
+    ) -> Running:
+        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as out:
+            process = subprocess.Popen(
+                command,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - started before any thread
+            )
+        started = Running(name, process, log)
+        self.running.append(started)
+        return started
+
+    def check(self) -> None:
+        for one in self.running:
+            one.check()
+
+    def stop(self) -> None:
+        """End all of them, and what they started."""
+        all_of_them = {pid for one in self.running for pid in family(one.process.pid)}
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid in all_of_them:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            deadline = time.monotonic() + 8
+            while time.monotonic() < deadline and any(map(_lives, all_of_them)):
+                for one in self.running:
+                    one.process.poll()
+                time.sleep(0.1)
+            all_of_them = {pid for pid in all_of_them if _lives(pid)}
+        for one in self.running:
+            one.process.wait()
+        self.running.clear()
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def wait_for_port(host: str, port: int, running: Running, seconds: float = 60) -> None:
+    """Until somebody listens there."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        running.check()
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
+            return
+        time.sleep(0.2)
+    raise FederationError(f"{running.name} did not start within {seconds:.0f} s; see {running.log}")
+
+
+def family(pid: int) -> set[int]:
+    """A process and all that it started, as far as /proc tells."""
+    parents: dict[int, int] = {}
+    for process in _processes():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = (process / "stat").read_text(encoding="ascii", errors="replace")
+            parents[int(process.name)] = int(fields.rsplit(")", 1)[1].split()[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def memory(pid: int) -> float:
+    """Resident megabytes of a process and all that it started."""
+    page = os.sysconf("SC_PAGE_SIZE") / 1e6
+    total = 0.0
+    for one in family(pid):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            total += int(Path(f"/proc/{one}/statm").read_text(encoding="ascii").split()[1]) * page
+    return total
+
+
+def _processes() -> Iterator[Path]:
+    root = Path("/proc")
+    if root.is_dir():
+        yield from (path for path in root.iterdir() if path.name.isdigit())
+
+
+def last_line(log: Path) -> str:
+    """What a program said last, for an error message."""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    told = [" ".join(line.split()) for line in lines if line.strip()]
+    return (told[-1] if told else "without a word")[:400]
+
+
+def _program(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def _die_with_parent() -> None:
+    """On Linux a child hears of its parent's end even if that was a kill."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)

@@ -1,0 +1,224 @@
+"""The server: who may talk to it, who may be missing when, and what a restart may change."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from privirec.errors import FederationError, UsageError
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.envelope import Envelope
+from privirec.secagg.keys import Identity
+
+from .chaos import TERMS, Federation, check_same
+from .test_node import Talk
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return Federation(tmp_path)
+
+
+def warned(caplog: pytest.LogCaptureFixture, said: str) -> None:
+    assert any(said in r.message and r.name == "privirec.server" for r in caplog.records), said
+
+
+def test_an_unknown_client_is_turned_away_in_both_logs(
+    federation: Federation, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = Talk(federation)
+    talk.server.met({"stranger"})
+    list(talk.server.outgoing())
+    run = talk.server.run
+    for client, said in ((99, "not in the roster"), (0, "not signed by the key in the roster")):
+        reply = Envelope("here", run, client, 0, {"users": 4})
+        talk.server.receive("stranger", reply.seal(Identity(bytes(32)), "to-server"))
+        warned(caplog, said)
+        ((address, notice),) = list(talk.server.outgoing())
+        assert address == "stranger"
+        federation.node(5).answer(notice)
+        assert any("turned away by the server" in r.message for r in caplog.records)
+        caplog.clear()
+    assert talk.server.stage is Stage.HELLO
+
+
+def test_a_second_machine_with_one_identity_is_turned_away(
+    federation: Federation, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = Talk(federation)
+    talk.server.met({"one", "other"})
+    for address, hello in list(talk.server.outgoing()):
+        talk.server.receive(address, federation.node(0).answer(hello))
+    warned(caplog, "two machines with one identity")
+    notices = list(talk.server.outgoing())
+    assert len(notices) == 1
+    assert envelope.peek(notices[0][1]).kind == "turned-away"
+
+
+def test_a_replayed_registration_is_dropped(
+    federation: Federation, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = Talk(federation)
+    old.server.met({0})
+    ((_, hello),) = old.server.outgoing()
+    recorded = federation.node(0).answer(hello)
+    new = Talk(federation, name="second")
+    new.server.met({0})
+    list(new.server.outgoing())
+    new.server.receive(0, recorded)
+    warned(caplog, "a message of another run: a replay")
+    assert new.server.lines[0].state == "not here"
+
+
+def test_whoever_is_missing_before_the_first_sum_drops_out(federation: Federation) -> None:
+    clock = [0.0]
+    talk = Talk(federation, clock=lambda: clock[0])
+    talk.until(Stage.INPUT, 1)
+    for _ in range(200):
+        if talk.server.stage is not Stage.INPUT:
+            break
+        clock[0] += 4
+        talk.step(skip={3})
+    assert talk.server.stage is Stage.UNMASK, talk.server.reason
+    assert talk.server.cohort == (0, 1, 2, 4, 5)
+    talk.until(Stage.COMPUTED)
+    assert talk.server.components is not None
+    expected = federation.simulated(frozenset(talk.server.cohort), TERMS.settings)
+    check_same(talk.server.components, expected)
+
+
+def test_whoever_is_missing_later_ends_the_run(federation: Federation) -> None:
+    clock = [0.0]
+    talk = Talk(federation, clock=lambda: clock[0])
+    talk.until(Stage.INPUT, 2)
+    for _ in range(300):
+        if talk.server.finished:
+            break
+        clock[0] += 4
+        talk.step(skip={3})
+    with pytest.raises(FederationError, match="would show their histories") as stopped:
+        talk.server.raise_if_stopped()
+    assert stopped.value.exit_code == 3
+    assert "(3)" in str(stopped.value)
+    assert "Start a new run when the same clients are back" in str(stopped.value)
+    assert not (federation.folder / "server/sums/2").exists()
+    talk.step()  # everybody hears of it
+    assert all(line.state == "told" for line in talk.server.lines.values())
+    resumed = federation.server()
+    assert resumed.stage is Stage.ABORTED
+    with pytest.raises(FederationError, match="would show"):
+        resumed.raise_if_stopped()
+
+
+def test_the_run_after_a_stopped_one_needs_the_same_clients(federation: Federation) -> None:
+    """A sum was open when the run stopped: without client 3 the next would show it."""
+    talk = Talk(federation)
+    talk.until(Stage.INPUT, 2)
+    talk.server.abort("stopped")
+    clock = [0.0]
+    second = Talk(federation, name="second", clock=lambda: clock[0])
+    for _ in range(200):
+        if second.server.finished:
+            break
+        clock[0] += 4
+        second.step(skip={3})
+    assert second.server.stage is Stage.ABORTED
+    said = " ".join(line.gone for line in second.server.lines.values())
+    assert "smallest_change" in said
+    third = Talk(federation, name="third")
+    third.until(Stage.COMPUTED)
+
+
+def test_too_few_clients_stop_before_anything_is_asked(federation: Federation) -> None:
+    clock = [0.0]
+    talk = Talk(federation, clock=lambda: clock[0])
+    for _ in range(60):
+        clock[0] += 4
+        talk.step(skip={1, 2, 3, 4, 5})
+    with pytest.raises(FederationError, match="1 of 6 clients came and 3 are needed"):
+        talk.server.raise_if_stopped()
+
+
+@pytest.mark.parametrize(
+    ("stage", "number"),
+    [
+        (Stage.HELLO, 0),
+        (Stage.ADVERTISE, 0),
+        (Stage.SHARES, 0),
+        (Stage.INPUT, 1),
+        (Stage.UNMASK, 1),
+        (Stage.INPUT, 2),
+        (Stage.UNMASK, 3),
+        (Stage.COMPUTED, 0),
+    ],
+)
+def test_a_restart_at_every_stage_goes_on(
+    federation: Federation, stage: Stage, number: int
+) -> None:
+    talk = Talk(federation)
+    talk.until(stage, number)
+    before = talk.server.run
+    talk.server.close()
+    talk.server = federation.server()
+    assert talk.server.run == before
+    talk.until(Stage.COMPUTED)
+    assert talk.server.components is not None
+    check_same(talk.server.components, federation.simulated(frozenset(range(6)), TERMS.settings))
+    assert talk.server.ledger.bytes_up > 0
+
+
+def test_a_restart_with_other_settings_is_refused(federation: Federation) -> None:
+    Talk(federation).until(Stage.ADVERTISE)
+    with pytest.raises(UsageError, match="other settings"):
+        federation.server(terms=TERMS.model_copy(update={"smallest_cohort": 4}))
+
+
+def test_a_restart_that_computes_other_numbers_stops(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until(Stage.INPUT, 3)
+    talk.server.close()
+    path = federation.folder / "server/sums/2"
+    content = bytearray(path.read_bytes())
+    content[0] ^= 64
+    path.write_bytes(content)
+    talk.server = federation.server()
+    with pytest.raises(FederationError, match="other numbers than before"):
+        talk.server.raise_if_stopped()
+
+
+def test_a_full_disk_stops_the_process_and_not_the_run(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until(Stage.SHARES)
+    replies = [
+        (address, federation.node(int(str(address))).answer(message))
+        for address, message in talk.server.outgoing()
+    ]
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with mock.patch("os.fsync", side_effect=full), pytest.raises(OSError, match="No space"):
+        talk.server.receive(*replies[0])
+    talk.server.close()
+    talk.server = federation.server()
+    talk.until(Stage.COMPUTED)
+
+
+def test_settings_that_cannot_work_are_refused_at_the_start(federation: Federation) -> None:
+    wide = TERMS.settings.model_copy(update={"rank": 99})
+    with pytest.raises(UsageError, match="rank 99"):
+        federation.server(terms=TERMS.model_copy(update={"settings": wide}))
+
+
+def test_the_ledger_counts_what_was_carried(
+    federation: Federation, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    talk = Talk(federation)
+    talk.until(Stage.COMPUTED)
+    sums = [entry for entry in talk.server.ledger.entries if entry.revealed_to == "server"]
+    assert [entry.what for entry in sums] == ["item-degrees", "seeded-step", "power-step"]
+    up = sum(line.bytes_up for line in talk.server.lines.values()) / 6
+    assert talk.server.ledger.bytes_up == pytest.approx(up, abs=5)

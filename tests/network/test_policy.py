@@ -1,0 +1,101 @@
+"""A client's own settings: each limit refuses in one line, and nothing passes a misspelt one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privirec.errors import UsageError
+from privirec.privacy.policy import Cohort, Policy, PolicyRefusal, Terms, allowing
+
+TERMS = Terms(10, ("item-degrees", "seeded-step", "power-step"), 1000, 2000, 0.05, 40)
+EVERYBODY = frozenset(range(10))
+
+
+def test_the_default_accepts_what_gives_least_away() -> None:
+    Policy().check_run(TERMS)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"clients": 2}, "smallest_cohort = 3"),
+        ({"computations": ("item-degrees", "item-item")}, "the computation item-item"),
+        ({"computations": ("user-start",)}, "the computation user-start"),
+        ({"computations": ("power-step",) * 17}, "most_rounds = 16"),
+        ({"bytes_up": 10**10}, "most_bytes_up"),
+        ({"bytes_down": 10**10}, "most_bytes_down"),
+        ({"corrupt_share": 0.01}, "corrupt_share = 0.05"),
+        ({"security_bits": 30}, "security_bits = 40"),
+    ],
+)
+def test_each_limit_refuses_a_run(change: dict[str, object], said: str) -> None:
+    with pytest.raises(PolicyRefusal, match=said) as refused:
+        Policy().check_run(replace(TERMS, **change))
+    assert "\n" not in str(refused.value)
+
+
+def test_limits_hold_before_every_answer_too() -> None:
+    policy = Policy(most_rounds=2, most_bytes_up=100, most_bytes_down=100)
+    policy.check_answer("power-step", 2, 100, 100)
+    for bad in (("item-item", 1, 1, 1), ("power-step", 3, 1, 1), ("power-step", 1, 101, 1)):
+        with pytest.raises(PolicyRefusal):
+            policy.check_answer(*bad)
+
+
+@given(
+    st.frozensets(st.integers(0, 9), min_size=4),
+    st.frozensets(st.integers(0, 9), min_size=4),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_cohorts_that_could_show_a_few_clients_are_refused(
+    first: frozenset[int], second: frozenset[int], least: int, data: st.DataObject
+) -> None:
+    """Whatever subsets really were in the sums, accepted ones are equal or differ by enough."""
+    gone = [
+        data.draw(st.frozensets(st.sampled_from(sorted(s)), max_size=1)) for s in (first, second)
+    ]
+    before, now = Cohort(first, len(gone[0])), Cohort(second, len(gone[1]))
+    try:
+        Policy(smallest_change=least).check_cohort(now, before)
+    except PolicyRefusal:
+        return
+    difference = len((first - gone[0]) ^ (second - gone[1]))
+    assert difference == 0 or difference >= least
+
+
+def test_equal_cohorts_and_first_ones_are_fine() -> None:
+    policy = Policy()
+    policy.check_cohort(Cohort(EVERYBODY), None)
+    policy.check_cohort(Cohort(EVERYBODY), Cohort(EVERYBODY))
+    policy.check_cohort(Cohort(EVERYBODY), Cohort(EVERYBODY - {1, 2, 3}))
+    with pytest.raises(PolicyRefusal, match="smallest_change"):
+        policy.check_cohort(Cohort(EVERYBODY - {1}), Cohort(EVERYBODY))
+    with pytest.raises(PolicyRefusal, match="smallest_change"):
+        policy.check_cohort(Cohort(EVERYBODY), Cohort(EVERYBODY, missing=1))
+    with pytest.raises(PolicyRefusal, match="smallest_cohort"):
+        policy.check_cohort(Cohort(frozenset({1, 2, 3}), missing=1), None)
+
+
+def test_it_survives_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    assert Policy.load(path) == Policy()
+    wanted = allowing(["item-degrees", "item-item"], most_rounds=7, corrupt_share=0.1)
+    path.write_text(wanted.as_toml())
+    assert Policy.load(path) == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["smallest_kohort = 5", "most_rounds = 0", "most_rounds =", 'computations = "all"']
+)
+def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"policy\.toml") as refused:
+        Policy.load(path)
+    assert "\n" not in str(refused.value)
