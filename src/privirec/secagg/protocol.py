@@ -11,7 +11,7 @@ messages, decides when it has waited long enough for a stage, and then calls `ad
       advance()                     ->    receive -> reply                  (unmask)
       open_sum()
 
-A new protocol is a file with two subclasses and a `Protocol`, named in `_PROTOCOLS`.
+A new protocol is a module with two subclasses and a `Protocol`, named in `_PROTOCOLS`.
 """
 
 from __future__ import annotations
