@@ -109,12 +109,15 @@ def test_a_client_and_the_server_are_killed_and_come_back(small: Dataset, tmp_pa
         killed: set[str] = set()
 
         def watch(status: dict[str, Any]) -> None:
+            for client in network.kept:
+                client.look()
             if status.get("round") == 1 and "client" not in killed:
                 killed.add("client")
-                for one in [r for r in network.processes.running if r.name == "client-0"]:
-                    _kill_family(one.process.pid)
-                    network.processes.running.remove(one)
-                network.start_client(network.clients[0])
+                (old,) = [one for one in network.kept if one.folder == network.clients[0]]
+                assert old.node is not None
+                _kill_family(old.node.process.pid)
+                network.processes.end(old.node)
+                old.node = None
             if status.get("round") == 2 and "server" not in killed:
                 killed.add("server")
                 _kill_by_name(network.processes, "flwr-serverapp")
