@@ -27,9 +27,11 @@ CONNECTION = "privirec"
 """Name of the server in Flower's configuration."""
 
 NOT_LET_IN = "Failed to activate SuperNode"
-"""What a SuperNode says when its predecessor is still thought to be there."""
+"""What a SuperNode says when its predecessor is still thought to be there, or nobody knows it."""
 AGAIN = 10.0
 """Seconds until it tries again."""
+MOST_TRIES = 12
+"""Longer than Flower believes in a node that is gone."""
 
 _APP = """\
 [project]
@@ -264,6 +266,7 @@ class Client:
     env: Mapping[str, str]
     node: Running | None = None
     again_at: float = 0.0
+    tries: int = 0
 
     def start(self) -> Client:
         path, line = warm.hand_over(self.folder / "flower" / "bin", _program("flwr-clientapp"))
@@ -280,8 +283,10 @@ class Client:
             if time.monotonic() >= self.again_at:
                 self._start_node()
         elif self.node.process.poll() is not None:
-            if NOT_LET_IN not in _tail(self.node.log):
-                self.node.check()
+            said = _tail(self.node.log)
+            self.tries += 1
+            if NOT_LET_IN not in said or self.tries > MOST_TRIES:
+                raise FederationError(f"{self.folder.name} cannot connect: {_reason(said)}")
             self.processes.end(self.node)
             self.node, self.again_at = None, time.monotonic() + AGAIN
 
@@ -332,7 +337,24 @@ def _processes() -> Iterator[Path]:
 
 
 def _tail(log: Path) -> str:
-    return log.read_text(encoding="utf-8", errors="replace")[-4000:]
+    """What was said since the last start."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return text[text.rfind("Starting Flower SuperNode") :]
+
+
+def _reason(said: str) -> str:
+    """Why a SuperNode ended, in one line."""
+    if NOT_LET_IN in said:
+        return (
+            "the server does not know its key, or thinks it is connected already; ask the operator "
+            "whether this client is approved, and see that it runs only once"
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        (line, *_) = [one for one in said.splitlines() if "CERTIFICATE_VERIFY_FAILED" in one]
+        why = line.split("certificate verify failed:")[-1].split("(_ssl")[0].strip()
+        return f"the server's certificate is not one that ca.crt vouches for ({why})"
+    told = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    return (told[-1] if told else "without a word")[:400]
 
 
 def last_line(log: Path) -> str:
