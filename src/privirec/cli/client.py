@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privirec.errors import FederationError, UsageError
+from privirec.errors import UsageError
 from privirec.report.rows import say
 from privirec.runtime.histories import read_catalogue
 from privirec.runtime.homes import ClientHome
@@ -44,8 +44,9 @@ def _stay(folder: Path, client: int, address: str) -> None:
     processes.check_flower()
     env = processes.environment(folder / "flower")
     with processes.Processes() as running:
-        node = processes.start_client(running, folder, address, env)
+        client_processes = processes.Client(running, folder, address, env).start()
         say(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
-        while node.process.poll() is None:
+        while True:
+            client_processes.look()
+            running.check()
             time.sleep(1)
-        raise FederationError(f"the connection ended: {processes.last_line(node.log)}")

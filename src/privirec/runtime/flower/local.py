@@ -21,7 +21,7 @@ from privirec.privacy.policy import Policy
 from privirec.runtime.certificates import make_certificates
 from privirec.runtime.files import private_folder, write_whole
 from privirec.runtime.flower import processes
-from privirec.runtime.flower.processes import Processes, Running
+from privirec.runtime.flower.processes import Client, Processes
 from privirec.runtime.flower.runs import RunFile, Watch, result_of, start_run
 from privirec.runtime.histories import write_catalogue
 from privirec.runtime.homes import ClientHome, ServerHome
@@ -39,6 +39,7 @@ class LocalNetwork:
     processes: Processes = field(default_factory=Processes)
     server: ServerHome | None = None
     clients: list[Path] = field(default_factory=list)
+    kept: list[Client] = field(default_factory=list)
     peaks: dict[str, float] = field(default_factory=dict)
     """Largest resident megabytes of each program and all it started."""
 
@@ -87,9 +88,12 @@ class LocalNetwork:
             processes.register(home.folder / f"nodes/{number}.pub", self.env)
             self.start_client(path)
 
-    def start_client(self, folder: Path) -> Running:
+    def start_client(self, folder: Path) -> Client:
+        """A client's processes; started again where that helps while a run is followed."""
         env = processes.environment(folder / "flower", **CLIENT_THREADS)
-        return processes.start_client(self.processes, folder, self.address, env)
+        client = Client(self.processes, folder, self.address, env).start()
+        self.kept.append(client)
+        return client
 
     def run(self, name: str, file: RunFile, watch: Watch) -> dict[str, Any]:
         """Start a run and wait for its end; what the server wrote about it."""
@@ -99,6 +103,9 @@ class LocalNetwork:
         )
 
     def _look(self, status: dict[str, Any], watch: Watch) -> None:
+        """What is looked after while a run goes on."""
+        for client in self.kept:
+            client.look()
         self.processes.check()
         now: dict[str, float] = {}
         for one in self.processes.running:

@@ -26,6 +26,13 @@ from privirec.version import __version__
 CONNECTION = "privirec"
 """Name of the server in Flower's configuration."""
 
+NOT_LET_IN = "Failed to activate SuperNode"
+"""What a SuperNode says when its predecessor is still thought to be there, or nobody knows it."""
+AGAIN = 10.0
+"""Seconds until it tries again."""
+MOST_TRIES = 12
+"""Longer than Flower believes in a node that is gone."""
+
 _APP = """\
 [project]
 name = "privirec-federation"
@@ -162,16 +169,6 @@ def register(key: Path, env: Mapping[str, str]) -> None:
             raise
 
 
-def start_client(running: Processes, folder: Path, server: str, env: Mapping[str, str]) -> Running:
-    """A SuperNode, and beside it the process that answers its messages."""
-    path, line = warm.hand_over(folder / "flower" / "bin", _program("flwr-clientapp"))
-    env = {**env, "PATH": os.pathsep.join([str(path.resolve()), env["PATH"]])}
-    python = [sys.executable, "-m", warm.__name__, str(line)]
-    running.start(f"{folder.name}+", python, env, folder / "supernode.log")
-    command = supernode_command(folder, server, free_port())
-    return running.start(folder.name, command, env, folder / "supernode.log")
-
-
 @dataclass
 class Running:
     """A program that was started here, with all that it starts."""
@@ -212,22 +209,33 @@ class Processes:
         for one in self.running:
             one.check()
 
+    def end(self, one: Running) -> None:
+        """End one of them, and what it started."""
+        self._end([one])
+        self.running.remove(one)
+
     def stop(self) -> None:
         """End all of them, and what they started."""
-        all_of_them = {pid for one in self.running for pid in family(one.process.pid)}
+        self._end(self.running)
+        self.running.clear()
+
+    def _end(self, ending: Sequence[Running]) -> None:
+        all_of_them = {pid for one in ending for pid in family(one.process.pid)}
         for number in (signal.SIGTERM, signal.SIGKILL):
+            for one in ending:  # the group: what is left of one that ended before
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(one.process.pid, number)
             for pid in all_of_them:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
             deadline = time.monotonic() + 8
             while time.monotonic() < deadline and any(map(_lives, all_of_them)):
-                for one in self.running:
+                for one in ending:
                     one.process.poll()
                 time.sleep(0.1)
             all_of_them = {pid for pid in all_of_them if _lives(pid)}
-        for one in self.running:
+        for one in ending:
             one.process.wait()
-        self.running.clear()
 
     def __enter__(self) -> Processes:
         return self
@@ -242,6 +250,50 @@ def _lives(pid: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
+
+
+@dataclass
+class Client:
+    """A SuperNode, and beside it the process that answers its messages.
+
+    After a crash Flower believes for a minute that the node is still there, and its program ends
+    when it is not let in. Then it is started again.
+    """
+
+    processes: Processes
+    folder: Path
+    server: str
+    env: Mapping[str, str]
+    node: Running | None = None
+    again_at: float = 0.0
+    tries: int = 0
+
+    def start(self) -> Client:
+        path, line = warm.hand_over(self.folder / "flower" / "bin", _program("flwr-clientapp"))
+        self.env = {**self.env, "PATH": os.pathsep.join([str(path.resolve()), self.env["PATH"]])}
+        python = [sys.executable, "-m", warm.__name__, str(line)]
+        log = self.folder / "supernode.log"
+        self.processes.start(f"{self.folder.name}+", python, self.env, log)
+        self._start_node()
+        return self
+
+    def look(self) -> None:
+        """Start the node again if it was not let in; raise if it ended otherwise."""
+        if self.node is None:
+            if time.monotonic() >= self.again_at:
+                self._start_node()
+        elif self.node.process.poll() is not None:
+            said = _tail(self.node.log)
+            self.tries += 1
+            if NOT_LET_IN not in said or self.tries > MOST_TRIES:
+                raise FederationError(f"{self.folder.name} cannot connect: {_reason(said)}")
+            self.processes.end(self.node)
+            self.node, self.again_at = None, time.monotonic() + AGAIN
+
+    def _start_node(self) -> None:
+        command = supernode_command(self.folder, self.server, free_port())
+        log = self.folder / "supernode.log"
+        self.node = self.processes.start(self.folder.name, command, self.env, log)
 
 
 def wait_for_port(host: str, port: int, running: Running, seconds: float = 60) -> None:
@@ -282,6 +334,27 @@ def _processes() -> Iterator[Path]:
     root = Path("/proc")
     if root.is_dir():
         yield from (path for path in root.iterdir() if path.name.isdigit())
+
+
+def _tail(log: Path) -> str:
+    """What was said since the last start."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return text[text.rfind("Starting Flower SuperNode") :]
+
+
+def _reason(said: str) -> str:
+    """Why a SuperNode ended, in one line."""
+    if NOT_LET_IN in said:
+        return (
+            "the server does not know its key, or thinks it is connected already; ask the operator "
+            "whether this client is approved, and see that it runs only once"
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        (line, *_) = [one for one in said.splitlines() if "CERTIFICATE_VERIFY_FAILED" in one]
+        why = line.split("certificate verify failed:")[-1].split("(_ssl")[0].strip()
+        return f"the server's certificate is not one that ca.crt vouches for ({why})"
+    told = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    return (told[-1] if told else "without a word")[:400]
 
 
 def last_line(log: Path) -> str:
