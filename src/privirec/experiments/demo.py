@@ -37,6 +37,8 @@ def demo(folder: Path, seed: int = 0, threads: int | None = None, phases: Phases
     for label, plan in plans.items():
         result = run(dataset, plan, phases)
         rows.append({"label": label, **result.row})
+    # Once on little data first: the very first run on a machine compiles the attack.
+    audit_privirec(load_dataset("synthetic:small"), threads=threads, phases=phases)
     audit = audit_privirec(dataset, threads=threads, phases=phases)
     picture = methods_plot(
         f"GF-CF on {DATASET}: {dataset.train.n_users:,} users, {dataset.train.n_items:,} items",
