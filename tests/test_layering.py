@@ -23,7 +23,7 @@ ALLOWED = {
     "filters": {"data", "errors"},
     "models": {"filters", "data", "errors"},
     "device": {"models", "filters", "data", "errors"},
-    "evaluation": {"filters", "data", "errors"},
+    "evaluation": {"filters", "data", "errors", "threads"},
     "federated": {"filters", "data", "errors"},
     "secagg": {"errors"},
     "privacy": {"federated", "filters", "data", "errors"},

@@ -7,17 +7,21 @@ equal scores by lower item number. Ideal DCG runs over min(k, test items).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
+import numba
 import numpy as np
 import scipy.sparse as sp
 from numba import njit, prange
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from privirec.data.interactions import Dataset
 from privirec.errors import DataError
 from privirec.filters import kernels
+from privirec.threads import one_kernel_thread
 
 USERS_AT_ONCE = 256
 Progress = Callable[[int, int], None]
@@ -99,17 +103,37 @@ def rank_unseen(scores: NDArray[np.float32], seen: sp.csr_array, k: int) -> NDAr
 def evaluate(
     scorer: Scorer, dataset: Dataset, k: int = 20, progress: Progress | None = None
 ) -> Metrics:
-    """Rank for everybody and average."""
+    """Rank for everybody and average.
+
+    Batches of users are dealt to threads that each work alone: that scales where threads inside
+    one batch mostly wait for each other.
+    """
     total = int(np.count_nonzero(dataset.test.user_degrees))
-    recall = ndcg = 0.0
-    done = 0
-    for train, test in tested_batches(dataset):
-        batch_recall, batch_ndcg = measure_rankings(
-            rank_unseen(scorer.score(train), train, k), test
-        )
-        recall += float(batch_recall.sum())
-        ndcg += float(batch_ndcg.sum())
-        done += train.shape[0]
+
+    def measure(batch: tuple[sp.csr_array, sp.csr_array]) -> tuple[float, float, int]:
+        train, test = batch
+        with one_kernel_thread():
+            ranked = rank_unseen(scorer.score(train), train, k)
+            recall, ndcg = measure_rankings(ranked, test)
+        return float(recall.sum()), float(ndcg.sum()), train.shape[0]
+
+    batches = tested_batches(dataset)
+    # The first one alone: it makes what scorers prepare on first use, and starts the kernels.
+    sums = [measure(next(batches))]
+
+    def tell() -> None:
         if progress:
-            progress(done, total)
+            progress(sum(users for _, _, users in sums), total)
+
+    tell()
+    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(_workers()) as pool:
+        for each in pool.map(measure, batches):
+            sums.append(each)
+            tell()
+    recall, ndcg, _ = map(sum, zip(*sums, strict=True))
     return Metrics(recall / total, ndcg / total, total, k)
+
+
+def _workers() -> int:
+    """As many threads as kernels may use, if they may be called from several at once."""
+    return numba.get_num_threads() if numba.threading_layer() in ("omp", "tbb") else 1
