@@ -127,9 +127,13 @@ def evaluate(
 
     tell()
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(_workers()) as pool:
-        for each in pool.map(measure, batches):
-            sums.append(each)
-            tell()
+        try:
+            for each in pool.map(measure, batches):
+                sums.append(each)
+                tell()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for everybody
+            raise
     recall, ndcg, _ = map(sum, zip(*sums, strict=True))
     return Metrics(recall / total, ndcg / total, total, k)
 
