@@ -14,6 +14,7 @@ and `collect`, how a stream of summed blocks becomes that same total on a server
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -240,7 +241,7 @@ class ItemItem:
             first = last
 
 
-class _Outer:
+class _Outer(ABC):
     """Contributions r_u^T q_u: every item of a history receives the same row q_u.
 
     In this form ("P' space") a user rounds p numbers once, whatever the length of the history,
@@ -251,9 +252,9 @@ class _Outer:
     n_items: int
     columns: int
 
+    @abstractmethod
     def rows_per_user(self, histories: Histories) -> Integers:
         """q_u, (users, columns)."""
-        raise NotImplementedError
 
     @property
     def length(self) -> int:
