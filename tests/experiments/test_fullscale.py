@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif("PRIVIREC_DATA" not in os.environ, reason="PRIVIREC_DATA is not set"),
 ]
 
-# NDCG@20 with converged singular vectors and published settings; `privirec table` measures the rest.
+# NDCG@20, converged singular vectors, published settings; `privirec table` measures the rest.
 CENTRALISED = {
     ("gowalla", "gf-cf"): 0.1518,
     ("gowalla", "turbo-cf"): 0.1513,
