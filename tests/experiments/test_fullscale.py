@@ -19,7 +19,6 @@ pytestmark = [
 CENTRALISED = {
     ("gowalla", "gf-cf"): 0.1518,
     ("gowalla", "turbo-cf"): 0.1513,
-    ("gowalla", "bspm-em"): 0.1597,
     ("yelp2018", "gf-cf"): 0.0571,
 }
 
