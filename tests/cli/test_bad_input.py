@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 SMALL = ["--dataset", "synthetic:small"]
+EMPTY_CACHE = tempfile.mkdtemp(prefix="privirec-test-")
 
 
 def privirec(*args: str) -> subprocess.CompletedProcess[str]:
@@ -24,7 +26,7 @@ def privirec(*args: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         timeout=300,
-        env=env | {"XDG_CACHE_HOME": "nowhere"},
+        env=env | {"XDG_CACHE_HOME": EMPTY_CACHE},
     )
 
 
