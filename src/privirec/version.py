@@ -1,3 +1,5 @@
-"""The package's version, in one place."""
+"""The package's version, as pyproject.toml says it."""
 
-__version__ = "0.1.0"
+from importlib.metadata import version
+
+__version__ = version("privirec")

@@ -47,6 +47,18 @@ def test_an_unknown_client_is_turned_away_in_both_logs(
     assert talk.server.stage is Stage.HELLO
 
 
+def test_what_a_client_says_cannot_write_lines_or_steer_the_terminal(
+    federation: Federation, caplog: pytest.LogCaptureFixture
+) -> None:
+    talk = Talk(federation)
+    talk.server.met({0})
+    list(talk.server.outgoing())
+    said = {"reason": "no\n2026 INFO all is well \x1b[2J[red]", "final": False}
+    reply = Envelope("refused", talk.server.run, 0, 0, said)
+    talk.server.receive(0, reply.seal(federation.identities[0], "to-server"))
+    warned(caplog, "no 2026 INFO all is well  [2J[red]")
+
+
 def test_a_second_machine_with_one_identity_is_turned_away(
     federation: Federation, caplog: pytest.LogCaptureFixture
 ) -> None:

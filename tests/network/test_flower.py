@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ def test_nothing_leaves_without_being_asked(tmp_path: Path) -> None:
     assert not {"http_proxy", "HTTPS_PROXY"} & env.keys()
     app = processes.write_app(tmp_path / "app")
     assert [path.name for path in app.iterdir()] == ["pyproject.toml"]
+
+
+def test_flwr_run_takes_the_repository_as_well(tmp_path: Path) -> None:
+    """What `server up` writes for an installed package is the app of our own pyproject."""
+    written = processes.write_app(tmp_path / "app") / "pyproject.toml"
+    ours = Path(__file__).parents[2] / "pyproject.toml"
+    one, other = (tomllib.loads(path.read_text("utf-8")) for path in (written, ours))
+    other["tool"]["flwr"]["app"].pop("fab-include")  # no code in the bundle
+    assert one["tool"]["flwr"] == other["tool"]["flwr"]
+    assert one["project"]["version"] == other["project"]["version"]
 
 
 def test_programs_end_with_all_that_they_started(tmp_path: Path) -> None:

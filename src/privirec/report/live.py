@@ -9,6 +9,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from privirec.report.rows import as_bytes
@@ -35,7 +36,7 @@ def table_of(status: dict[str, Any]) -> Table:
             f"{line['users']:,}" if line["users"] else "",
             as_bytes(line["bytes_up"]),
             as_bytes(line["bytes_down"]),
-            line["why"],
+            escape(line["why"]),
         )
     return out
 

@@ -454,7 +454,7 @@ class Coordinator:
 
     def _take_refusal(self, address: Address, reply: Envelope) -> None:
         line = self.lines[reply.client]
-        reason = str(reply.more.get("reason"))[:500]
+        reason = reply.reason
         if reason != line.said:
             log.warning("client %d: %s", reply.client, reason)
             line.said = reason

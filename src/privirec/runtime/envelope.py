@@ -30,6 +30,11 @@ Direction = Literal["to-client", "to-server"]
 _MAGIC = b"PRE"
 
 
+def one_line(text: str, most: int = 500) -> str:
+    """What somebody else wrote, without line breaks or anything that a terminal would obey."""
+    return "".join(sign if sign.isprintable() else " " for sign in text[:most])
+
+
 class BadEnvelope(FederationError):
     """Bytes that are no message from whom they should be: dropped, and nothing has changed."""
 
@@ -45,6 +50,11 @@ class Envelope:
     more: dict[str, Any] = field(default_factory=dict)
     """Further fields of the header."""
     parts: tuple[bytes | memoryview, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """Why the sender refuses or ends something, fit for our log and our terminal."""
+        return one_line(str(self.more.get("reason")))
 
     def seal(self, identity: Identity, direction: Direction) -> bytes:
         header = json.dumps(

@@ -190,11 +190,11 @@ class Node:
         if asked.kind == "hello":
             return self._hello(asked, message)
         if asked.kind == "turned-away":
-            log.error("turned away by the server: %s", asked.more.get("reason"))
+            log.error("turned away by the server: %s", asked.reason)
             return self._seal(Envelope("bye", asked.run, self.client, asked.step))
         state = self._load(asked.run)
         if asked.kind == "abort":
-            log.error("run %s is over: %s", asked.run[:8], asked.more.get("reason"))
+            log.error("run %s is over: %s", asked.run[:8], asked.reason)
             self._close(state, "the server ended the run")
             return self._seal(Envelope("bye", asked.run, self.client, asked.step))
         if asked.kind == "artifact":

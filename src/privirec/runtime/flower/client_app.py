@@ -10,6 +10,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from privirec.errors import PrivirecError
+from privirec.runtime.envelope import one_line
 from privirec.runtime.flower.carriage import pack, unpack
 from privirec.runtime.homes import ClientHome
 
@@ -30,6 +31,13 @@ def answer(message: Message, context: Context) -> Message:
     return Message(pack(node.answer(unpack(message))), reply_to=message)
 
 
+class _Lines(logging.Formatter):
+    """Messages quote what others sent: one line each, whatever it was."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return one_line(super().formatMessage(record), 2000)
+
+
 def log_to(path: Path) -> None:
     """What the program says goes to a file for its owner only; never a history, never a secret."""
     logger = logging.getLogger("privirec")
@@ -37,6 +45,6 @@ def log_to(path: Path) -> None:
         return
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
