@@ -25,13 +25,15 @@ lint: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/python -m pytest -m "not heavy and not fullscale"
+	$(BIN)/python -m pytest --numprocesses=auto -m "not heavy and not fullscale"
 
 heavy: $(READY)
 	$(BIN)/python -m pytest -m "heavy or fullscale"
 
+# A hundred seeded runs under every kind of trouble, then real processes that are killed.
 chaos: $(READY)
 	PRIVIREC_CHAOS=100 $(BIN)/python -m pytest tests/network/test_chaos.py
+	PRIVIREC_CHAOS_PROCESSES=8 $(BIN)/python -m pytest tests/network/test_flower.py -k killed_programs
 
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py
