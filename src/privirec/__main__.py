@@ -1,6 +1,6 @@
 """`python -m privirec` is the `privirec` command."""
 
-from privirec.cli.main import run
+from privirec.cli import start
 
 if __name__ == "__main__":
-    run()
+    start()
