@@ -127,7 +127,7 @@ def _push(
 ) -> None:
     ttl = coordinator.deadlines.silence
     message = Message(pack(content), node, KIND, ttl=ttl)
-    (sent,) = list(grid.push_messages([message])) or [None]
+    sent = next(iter(grid.push_messages([message])), None)
     if sent:
         pending[sent] = node
     else:
