@@ -62,12 +62,12 @@ def client_at(stage: int) -> ClientSession:
     return protocol("secagg+").load_client(STORED[stage], identity, _ROSTER, ClientPolicy(), source)
 
 
-def server_at(stage: int) -> tuple[ServerSession, list[tuple[int, bytes]]]:
+def server_at(stage: int, name: str = "secagg+") -> tuple[ServerSession, list[tuple[int, bytes]]]:
     """A server before advertisements, shares, input or answers, and the messages it waits for."""
     source = InsecureSeededBytes("fuzz server")
     identities = [Identity.generate(source) for _ in range(4)]
     roster = Roster({number: identity.public for number, identity in enumerate(identities)})
-    scheme = protocol("secagg+")
+    scheme = protocol(name)
     statement = Statement.of(4, 0.25, 0.25)
     settings = ServerSettings(block_entries=8, spool=io.BytesIO)
     server = scheme.server(roster, statement, [_SHAPE], settings, source)
@@ -118,8 +118,8 @@ def tell_client(stage: int, data: bytes) -> None:
             raise AssertionError("a refusal left the session open") from error
 
 
-def tell_server(stage: int, data: bytes, sender: int) -> None:
-    server, expected = server_at(stage)
+def tell_server(stage: int, data: bytes, sender: int, name: str = "secagg+") -> None:
+    server, expected = server_at(stage, name)
     try:
         server.receive(sender, data)
     except ProtocolError:

@@ -103,6 +103,7 @@ def start(
     shares: tuple[float, float] = (0.05, 0.05),
     policy: ClientPolicy | None = None,
     shape: VectorShape = SHAPE,
+    settings: ServerSettings | None = None,
 ) -> Run:
     seeded = InsecureSeededBytes("attacks")
     scheme = protocol(name)
@@ -112,7 +113,7 @@ def start(
         roster,
         Statement.of(clients, *shares, rounds=rounds),
         [shape] * rounds,
-        ServerSettings(block_entries=8),
+        settings or ServerSettings(block_entries=8),
         seeded,
     )
     sessions = [

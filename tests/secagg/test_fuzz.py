@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,14 +39,19 @@ def test_other_messages_to_a_client(stage: int, message: object) -> None:
     fuzzing.tell_client(stage, encode(message))  # type: ignore[arg-type]
 
 
-SERVER_MESSAGES = [[raw for _, raw in fuzzing.server_at(stage)[1]] for stage in range(4)]
+SERVER_MESSAGES = {
+    name: [raw for stage in range(4) for _, raw in fuzzing.server_at(stage, name)[1]]
+    for name in ("secagg+", "none")
+}
 
 
+@pytest.mark.parametrize("name", SERVER_MESSAGES)
 @settings(max_examples=120)
 @given(st.integers(0, 3), st.integers(0, 5), st.data())
-def test_damaged_messages_to_a_server(stage: int, sender: int, data: st.DataObject) -> None:
-    everything = [raw for messages_of_stage in SERVER_MESSAGES for raw in messages_of_stage]
-    fuzzing.tell_server(stage, data.draw(damaged(everything)), sender)
+def test_damaged_messages_to_a_server(
+    name: str, stage: int, sender: int, data: st.DataObject
+) -> None:
+    fuzzing.tell_server(stage, data.draw(damaged(SERVER_MESSAGES[name])), sender, name)
 
 
 @given(st.binary(max_size=300))

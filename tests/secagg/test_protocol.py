@@ -49,6 +49,7 @@ from privirec.secagg.randomness import InsecureSeededBytes
 
 LENGTH = 37
 SHAPE = VectorShape(LENGTH, 20, bound=500, signed=True)
+ALL = pytest.mark.parametrize("name", ["secagg+", "secagg", "none"])
 BOTH = pytest.mark.parametrize("name", ["secagg+", "secagg"])
 
 
@@ -70,13 +71,14 @@ def one_block(client: int) -> list[np.ndarray]:
     return [vector(client)]
 
 
-def test_both_protocols_are_there_and_no_others() -> None:
-    assert protocol_names() == ("secagg+", "secagg")
+def test_three_protocols_are_there_and_no_others() -> None:
+    assert protocol_names() == ("secagg+", "secagg", "none")
+    assert [protocol(name).code for name in protocol_names()] == [1, 2, 3]
     with pytest.raises(UsageError, match="choose from"):
         protocol("rot13")
 
 
-@BOTH
+@ALL
 def test_everybody_stays(name: str) -> None:
     run = federation(name, rounds=3)
     for _ in range(3):
@@ -86,7 +88,7 @@ def test_everybody_stays(name: str) -> None:
     assert run.server.phase is Phase.DONE
 
 
-@BOTH
+@ALL
 @settings(max_examples=25)
 @given(st.data())
 def test_survivors_are_summed_whoever_drops_wherever(name: str, data: st.DataObject) -> None:
@@ -127,8 +129,9 @@ def test_rings_of_all_sizes(width: int) -> None:
     assert opened.total.tolist() == [sum(int(v[j]) for v in values) for j in range(9)]
 
 
-def test_a_client_that_leaves_after_the_first_round_ends_the_run() -> None:
-    run = federation(rounds=2)
+@ALL
+def test_a_client_that_leaves_after_the_first_round_ends_the_run(name: str) -> None:
+    run = federation(name, rounds=2)
     run.sum(one_block)
     with pytest.raises(CohortChanged, match="the sums of two rounds would differ"):
         run.sum(one_block, {"input": {3}})
@@ -137,23 +140,27 @@ def test_a_client_that_leaves_after_the_first_round_ends_the_run() -> None:
         run.server.open_sum()
 
 
-def test_those_who_dropped_in_the_first_round_are_not_missed_later() -> None:
-    run = federation(rounds=3)
+@ALL
+def test_those_who_dropped_in_the_first_round_are_not_missed_later(name: str) -> None:
+    run = federation(name, rounds=3)
     expected = plain_sum(set(range(12)) - {2, 7})
     assert run.sum(one_block, {"input": {2, 7}}).values().tolist() == expected
     for _ in range(2):
         assert run.sum(one_block).values().tolist() == expected
 
 
-def test_clients_insist_on_the_cohort_even_if_the_server_does_not() -> None:
-    run = federation(rounds=2, settings=ServerSettings(allow_cohort_change=True))
+@ALL
+def test_clients_insist_on_the_cohort_even_if_the_server_does_not(name: str) -> None:
+    run = federation(name, rounds=2, settings=ServerSettings(allow_cohort_change=True))
     run.sum(one_block)
     with pytest.raises(CohortChanged):
         run.sum(one_block, {"input": {3}})
 
 
-def test_a_changing_cohort_has_to_be_allowed_by_both_sides() -> None:
+@ALL
+def test_a_changing_cohort_has_to_be_allowed_by_both_sides(name: str) -> None:
     run = federation(
+        name,
         rounds=3,
         settings=ServerSettings(allow_cohort_change=True),
         policy=ClientPolicy(allow_cohort_change=True),
@@ -163,7 +170,7 @@ def test_a_changing_cohort_has_to_be_allowed_by_both_sides() -> None:
         assert opened.values().tolist() == plain_sum(left)
 
 
-@BOTH
+@ALL
 def test_too_many_drop_outs_open_nothing(name: str) -> None:
     run = federation(name)
     with pytest.raises(TooManyDropped, match="4 of 12 clients dropped, 3 may"):
@@ -180,11 +187,12 @@ def test_under_the_threshold_nothing_is_opened(name: str) -> None:
     assert run.server.phase is Phase.ABORTED
 
 
-def test_a_cohort_that_is_too_small_is_not_started() -> None:
+@ALL
+def test_a_cohort_that_is_too_small_is_not_started(name: str) -> None:
     with pytest.raises(CohortTooSmall):
-        federation(settings=ServerSettings(min_cohort=10), dropouts={"advertise": {0, 1, 2}})
+        federation(name, settings=ServerSettings(min_cohort=10), dropouts={"advertise": {0, 1, 2}})
     with pytest.raises(CohortTooSmall):
-        federation(policy=ClientPolicy(min_cohort=13))
+        federation(name, policy=ClientPolicy(min_cohort=13))
 
 
 def test_statements_that_cannot_work_are_refused_at_once() -> None:
@@ -204,11 +212,12 @@ def test_a_client_computes_the_parameters_itself() -> None:
         federation(clients=12, corrupt_share=0.01, policy=ClientPolicy(corrupt_share=0.3))
 
 
+@ALL
 @pytest.mark.parametrize("spool", [None, io.BytesIO])
 def test_long_vectors_travel_in_blocks_of_any_cut(
-    spool: Callable[[], io.BytesIO] | None,
+    spool: Callable[[], io.BytesIO] | None, name: str
 ) -> None:
-    run = federation(settings=ServerSettings(block_entries=8, spool=spool))
+    run = federation(name, settings=ServerSettings(block_entries=8, spool=spool))
 
     def in_pieces(client: int) -> Iterator[np.ndarray]:
         yield from np.array_split(vector(client), 1 + client)
@@ -219,9 +228,9 @@ def test_long_vectors_travel_in_blocks_of_any_cut(
 
 
 def begun_upload(
-    spool: Callable[[], io.BytesIO] | None,
+    spool: Callable[[], io.BytesIO] | None, name: str
 ) -> tuple[LocalFederation, list[list[bytes]]]:
-    run = federation(settings=ServerSettings(block_entries=8, spool=spool))
+    run = federation(name, settings=ServerSettings(block_entries=8, spool=spool))
     uploads = [list(run.clients[client].contribute(1, one_block(client))) for client in range(12)]
     return run, uploads
 
@@ -234,8 +243,9 @@ def answer_all(run: LocalFederation, but: set[int]) -> None:
         run.server.receive(client, reply)
 
 
-def test_a_client_may_drop_in_the_middle_of_its_upload() -> None:
-    run, uploads = begun_upload(io.BytesIO)
+@ALL
+def test_a_client_may_drop_in_the_middle_of_its_upload(name: str) -> None:
+    run, uploads = begun_upload(io.BytesIO, name)
     for step in range(5):  # all clients at once, block by block
         for client in range(12):
             if client != 4 or step < 3:
@@ -246,8 +256,9 @@ def test_a_client_may_drop_in_the_middle_of_its_upload() -> None:
     assert total.tolist() == plain_sum(set(range(12)) - {4})
 
 
-def test_without_a_spool_a_broken_upload_ends_the_run() -> None:
-    run, uploads = begun_upload(None)
+@ALL
+def test_without_a_spool_a_broken_upload_ends_the_run(name: str) -> None:
+    run, uploads = begun_upload(None, name)
     for client in range(12):
         for message in uploads[client][: 3 if client == 4 else 5]:
             run.server.receive(client, message)
@@ -256,8 +267,9 @@ def test_without_a_spool_a_broken_upload_ends_the_run() -> None:
     assert run.server.phase is Phase.ABORTED
 
 
-def test_blocks_out_of_turn_are_noise() -> None:
-    run, uploads = begun_upload(io.BytesIO)
+@ALL
+def test_blocks_out_of_turn_are_noise(name: str) -> None:
+    run, uploads = begun_upload(io.BytesIO, name)
     with pytest.raises(OutOfOrder):
         run.server.receive(0, uploads[0][1])
     run.server.receive(0, uploads[0][0])
@@ -277,22 +289,24 @@ def test_blocks_out_of_turn_are_noise() -> None:
     assert total.tolist() == plain_sum(set(range(12)))
 
 
-def test_the_caller_may_supply_the_accumulator(tmp_path: Path) -> None:
+@ALL
+def test_the_caller_may_supply_the_accumulator(tmp_path: Path, name: str) -> None:
     def on_disk(number: int, shape: VectorShape) -> np.ndarray:
         return np.memmap(
             tmp_path / f"round-{number}", shape.ring.dtype, mode="w+", shape=(shape.length,)
         )
 
-    run = federation(settings=ServerSettings(block_entries=8, accumulator=on_disk))
+    run = federation(name, settings=ServerSettings(block_entries=8, accumulator=on_disk))
     opened = run.sum(one_block)
     assert isinstance(opened.total, np.memmap)
     assert opened.values().tolist() == plain_sum(set(range(12)))
     with pytest.raises(UsageError, match="accumulator"):
-        federation(settings=ServerSettings(accumulator=lambda *_: np.zeros(3, np.uint32)))
+        federation(name, settings=ServerSettings(accumulator=lambda *_: np.zeros(3, np.uint32)))
 
 
-def test_the_sum_can_be_read_block_by_block() -> None:
-    run, uploads = begun_upload(None)
+@ALL
+def test_the_sum_can_be_read_block_by_block(name: str) -> None:
+    run, uploads = begun_upload(None, name)
     for client in range(12):
         for message in uploads[client]:
             run.server.receive(client, message)
@@ -321,8 +335,9 @@ def test_a_client_masks_long_vectors_in_bounded_memory() -> None:
     assert peak < 20 * 8 * block  # some blocks, where the vector has 256 of them
 
 
-def test_masks_serve_once() -> None:
-    run = federation()
+@ALL
+def test_a_round_takes_one_contribution(name: str) -> None:
+    run = federation(name)
     list(run.clients[0].contribute(1, one_block(0)))
     with pytest.raises(SecondInput):
         run.clients[0].contribute(1, one_block(0))
@@ -334,8 +349,9 @@ def test_masks_serve_once() -> None:
     "values",
     [np.zeros(LENGTH - 1, int), np.zeros(LENGTH + 1, int), np.full(LENGTH, 501), np.ones(LENGTH)],
 )
-def test_wrong_contributions_never_leave(values: np.ndarray) -> None:
-    run = federation()
+@ALL
+def test_wrong_contributions_never_leave(values: np.ndarray, name: str) -> None:
+    run = federation(name)
     with pytest.raises(BadContribution):
         list(run.clients[0].contribute(1, [values]))
     with pytest.raises(SessionClosed):
@@ -394,11 +410,12 @@ def test_nothing_secret_shows_in_a_repr() -> None:
         assert secret.reveal().hex()[:20] not in shown
 
 
-def test_a_stored_client_goes_on_where_it_was() -> None:
+@ALL
+def test_a_stored_client_goes_on_where_it_was(name: str) -> None:
     seeded = InsecureSeededBytes("store")
     identities = [Identity.generate(seeded) for _ in range(5)]
     roster = Roster({number: one.public for number, one in enumerate(identities)})
-    scheme, policy = protocol("secagg+"), ClientPolicy(corrupt_share=0.2)
+    scheme, policy = protocol(name), ClientPolicy(corrupt_share=0.2)
     statement = Statement.of(5, 0.2, 0.2, rounds=2)
     server = scheme.server(roster, statement, [SHAPE] * 2, ServerSettings(), seeded)
     stored = {
@@ -433,11 +450,12 @@ def test_a_stored_client_goes_on_where_it_was() -> None:
         assert total.tolist() == plain_sum(set(range(5)))
 
 
-def test_the_server_takes_only_signed_keys_of_the_roster() -> None:
+@ALL
+def test_the_server_takes_only_signed_keys_of_the_roster(name: str) -> None:
     seeded = InsecureSeededBytes("signed")
     identities = [Identity.generate(seeded) for _ in range(4)]
     roster = Roster({number: one.public for number, one in enumerate(identities)})
-    scheme, policy = protocol("secagg"), ClientPolicy()
+    scheme, policy = protocol(name), ClientPolicy(corrupt_share=0.2)
     server = scheme.server(roster, Statement.of(4, 0.2, 0.2), [SHAPE], ServerSettings(), seeded)
     forged = scheme.client(1, identities[0], roster, policy, seeded)
     with pytest.raises(BadSignature):

@@ -20,7 +20,7 @@ def scenario(seed: int) -> Scenario:
 
 
 def test_in_calm_weather_every_run_finishes() -> None:
-    for name in ("secagg+", "secagg"):
+    for name in ("secagg+", "secagg", "none"):
         outcome = simulate(0, Scenario(name, rounds=3, weather=CALM))
         assert outcome.error is None
         assert len(outcome.sums) == 3
@@ -53,6 +53,15 @@ def test_forty_runs() -> None:
     assert endings["CohortChanged"] >= 3
     assert refusals["ReplayedMessage"] > 50
     assert lies > 3
+
+
+def test_twenty_runs_without_masks() -> None:
+    endings = Counter(
+        type(simulate(seed, Scenario("none", weather=Weather(dies=0.01))).error).__name__
+        for seed in range(20)
+    )
+    assert endings["NoneType"] >= 5
+    assert endings["CohortChanged"] >= 1
 
 
 @pytest.mark.heavy

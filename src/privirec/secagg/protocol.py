@@ -1,4 +1,4 @@
-"""What every secure aggregation protocol looks like from outside: bytes in, bytes out.
+"""What every aggregation protocol looks like from outside: bytes in, bytes out.
 
 A run sums T vectors over one cohort. Sessions own no socket and no clock: the carrier passes
 messages, decides when it has waited long enough for a stage, and then calls `advance`.
@@ -105,7 +105,8 @@ class ClientSession(ABC):
 
     @abstractmethod
     def contribute(self, round_number: int, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
-        """Messages that carry this client's masked integers for a round, one block at a time.
+        """Messages that carry this client's integers for a round, one block at a time, masked
+        by every protocol but `none`.
 
         The blocks may have any sizes that add up to the announced length. The round is spent when
         this is called, whether the messages are sent or not.
@@ -196,6 +197,7 @@ class Protocol:
 _PROTOCOLS = {
     "secagg+": ("privirec.secagg.bell2020", "SECAGG_PLUS"),
     "secagg": ("privirec.secagg.bell2020", "SECAGG"),
+    "none": ("privirec.secagg.plain", "NONE"),
 }
 
 
@@ -207,7 +209,7 @@ def protocol(name: str) -> Protocol:
     """The protocol of this name."""
     if name not in _PROTOCOLS:
         raise UsageError(
-            f"unknown secure aggregation protocol {name!r}: choose from {', '.join(_PROTOCOLS)}"
+            f"unknown aggregation protocol {name!r}: choose from {', '.join(_PROTOCOLS)}"
         )
     module, attribute = _PROTOCOLS[name]
     found: Protocol = getattr(import_module(module), attribute)

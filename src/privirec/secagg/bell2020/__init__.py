@@ -30,7 +30,13 @@ from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import VectorShape
 
 
-def _protocol(scheme: Scheme) -> Protocol:
+def protocol_of(
+    scheme: Scheme,
+    client_type: type[BellClient] = BellClient,
+    server_type: type[BellServer] = BellServer,
+) -> Protocol:
+    """A scheme with all it takes to run it."""
+
     def client(
         number: int,
         identity: Identity,
@@ -38,7 +44,7 @@ def _protocol(scheme: Scheme) -> Protocol:
         policy: ClientPolicy,
         random_bytes: RandomBytes = os.urandom,
     ) -> BellClient:
-        return BellClient(
+        return client_type(
             scheme,
             ClientState(number),
             identity=identity,
@@ -54,7 +60,7 @@ def _protocol(scheme: Scheme) -> Protocol:
         policy: ClientPolicy,
         random_bytes: RandomBytes = os.urandom,
     ) -> BellClient:
-        return BellClient(
+        return client_type(
             scheme,
             ClientState.load(dumped, scheme.code),
             identity=identity,
@@ -70,7 +76,7 @@ def _protocol(scheme: Scheme) -> Protocol:
         settings: ServerSettings,
         random_bytes: RandomBytes = os.urandom,
     ) -> BellServer:
-        return BellServer(
+        return server_type(
             scheme,
             roster=roster,
             statement=statement,
@@ -82,5 +88,5 @@ def _protocol(scheme: Scheme) -> Protocol:
     return Protocol(scheme.name, scheme.code, scheme.parameters, client, load_client, server)
 
 
-SECAGG_PLUS = _protocol(Scheme("secagg+", 1, sparse_parameters, complete=False))
-SECAGG = _protocol(Scheme("secagg", 2, complete_parameters, complete=True))
+SECAGG_PLUS = protocol_of(Scheme("secagg+", 1, sparse_parameters, complete=False))
+SECAGG = protocol_of(Scheme("secagg", 2, complete_parameters, complete=True))

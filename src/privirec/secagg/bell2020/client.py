@@ -252,8 +252,8 @@ class BellClient(ClientSession):
         state.stage = _STAGES[Deliver]
         return encode(Shares(announce.run, self.client, nonce, tuple(sealed)))
 
-    def _expected_neighbours(self, message: Neighbours) -> list[int]:
-        """This client's neighbours in the public graph, once cohort and parameters will do."""
+    def _read_cohort(self, message: Neighbours) -> tuple[NDArray[np.uint32], int]:
+        """Who takes part, and this client's place among them, if they are enough."""
         announce = self._announce
         participants = read_participants(message.participants, self._roster)
         size = len(participants)
@@ -261,8 +261,14 @@ class BellClient(ClientSession):
         place = int(np.searchsorted(participants, self.client))
         if place == size or participants[place] != self.client:
             raise NotInGraph(f"client {self.client} is missing from the graph")
-        policy = self._policy
-        terms = announce.statement.with_clients(size)
+        self._state.participants = size
+        return participants, place
+
+    def _expected_neighbours(self, message: Neighbours) -> list[int]:
+        """This client's neighbours in the public graph, once cohort and parameters will do."""
+        participants, place = self._read_cohort(message)
+        size, policy = len(participants), self._policy
+        terms = self._announce.statement.with_clients(size)
         terms = replace(
             terms,
             corrupt_ppm=max(terms.corrupt_ppm, round(policy.corrupt_share * PPM)),
@@ -288,7 +294,6 @@ class BellClient(ClientSession):
                 f"threshold {given.threshold} of {given.neighbours}: a server that tells clients "
                 "different stories could open both secrets of one"
             )
-        self._state.participants = size
         self._check_difference(participants)
         graph = ring_graph(size, given.neighbours, graph_seed(self._digest, message.participants))
         return participants[graph.neighbours(place)].tolist()

@@ -187,11 +187,13 @@ class BellServer(ServerSession):
         self._ids = np.array(sorted(self._advertised), np.uint32)
         self._places = {client: place for place, client in enumerate(self._ids.tolist())}
         participants = write_participants(self._places, self._roster)
-        seed = graph_seed(self._digest, participants)
-        graph = ring_graph(size, self._parameters.neighbours, seed)
-        self._neighbours = graph.all_neighbours()
+        self._neighbours = self._draw_graph(participants)
         self._ranks = ranks_among_neighbours(self._neighbours)
         return self._neighbour_messages(participants)
+
+    def _draw_graph(self, participants: bytes) -> NDArray[np.int64]:
+        seed = graph_seed(self._digest, participants)
+        return ring_graph(len(self._ids), self._parameters.neighbours, seed).all_neighbours()
 
     def _neighbour_messages(self, participants: bytes) -> Iterator[tuple[int, bytes]]:
         for client, place in self._places.items():

@@ -1,0 +1,312 @@
+"""The protocol without masks: what the server sees, and that all other checks are still there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privirec.secagg import (
+    ClientPolicy,
+    Parameters,
+    Phase,
+    ServerSettings,
+    VectorShape,
+    protocol,
+)
+from privirec.secagg.errors import (
+    BadDump,
+    BadShare,
+    CohortChanged,
+    CohortDiffers,
+    CohortTooSmall,
+    GraphNotRegular,
+    MalformedMessage,
+    NotInGraph,
+    OutOfOrder,
+    OversizedMessage,
+    ProtocolError,
+    ReplayedMessage,
+    RingTooNarrow,
+    RosterMismatch,
+    SecondSurvivorSet,
+    SecondUnmask,
+    Stranger,
+    TooManyDropped,
+    TruncatedMessage,
+    WeakParameters,
+    WrongProtocol,
+    WrongVersion,
+)
+from privirec.secagg.graph import write_participants
+from privirec.secagg.messages import (
+    Advertise,
+    Announce,
+    Deliver,
+    Masked,
+    Neighbours,
+    SealedShares,
+    Shares,
+    Survivors,
+    Unmask,
+    decode,
+    encode,
+)
+from privirec.secagg.randomness import InsecureSeededBytes
+
+from .test_attacks import SHAPE, Run, refuses, start, vector
+
+CLIENTS = 8
+EVERYBODY = frozenset(range(CLIENTS))
+
+
+def begun(**more: Any) -> Run:
+    """Eight clients of which two may drop."""
+    return start("none", CLIENTS, shares=(0.05, 0.25), **more)
+
+
+def asked_to_open(run: Run, but: frozenset[int] = frozenset()) -> dict[int, Survivors]:
+    """One round up to the server's question, which nobody has answered yet."""
+    for client in run.server.waiting_for() - but:
+        number = run.server.round_number
+        for message in run.clients[client].contribute(number, [vector(client)]):
+            run.server.receive(client, message)
+    return {client: survivors_in(message) for client, message in run.server.advance()}
+
+
+def survivors_in(message: bytes) -> Survivors:
+    found = decode(message)
+    assert isinstance(found, Survivors)
+    return found
+
+
+def agree(run: Run, asked: dict[int, Survivors], among: Collection[int] = EVERYBODY) -> None:
+    for client in asked.keys() & set(among):
+        run.server.receive(client, run.clients[client].receive(encode(asked[client])) or b"")
+
+
+# --- what is different ----------------------------------------------------------------------------
+
+
+def test_the_server_sees_every_contribution() -> None:
+    run = begun()
+    run.set_up()
+    packed = b"".join(
+        message.packed
+        for message in map(decode, run.clients[3].contribute(1, [vector(3)]))
+        if isinstance(message, Masked)
+    )
+    assert SHAPE.ring.unpack(packed, SHAPE.length).tolist() == vector(3).tolist()
+
+
+def test_two_clients_without_a_graph_can_sum() -> None:
+    """No parameters of a graph have to be feasible: who is summed is all that is agreed on."""
+    policy = ClientPolicy(min_cohort=2, corrupt_share=0)
+    run = start("none", 2, shares=(0.0, 0.0), policy=policy, settings=ServerSettings(min_cohort=2))
+    run.set_up()
+    assert run.server.parameters == Parameters(0, 0)
+    agree(run, asked_to_open(run))
+    assert run.server.open_sum().tolist() == (vector(0) + vector(1)).tolist()
+
+
+def test_a_sum_that_too_few_agree_to_is_not_opened() -> None:
+    run = begun()
+    run.set_up()
+    agree(run, asked_to_open(run), range(5))
+    with pytest.raises(TooManyDropped, match="3 of 8 clients dropped, 2 may"):
+        run.server.open_blocks()
+    assert run.server.phase is Phase.ABORTED
+
+
+def test_a_round_is_opened_once() -> None:
+    run = begun()
+    run.set_up()
+    agree(run, asked_to_open(run))
+    total = run.server.open_sum()
+    assert total.tolist() == np.sum([vector(client) for client in EVERYBODY], axis=0).tolist()
+    assert run.server.survivors == tuple(EVERYBODY)
+    with pytest.raises(OutOfOrder):
+        run.server.open_sum()
+
+
+# --- what a client refuses ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", ["secagg+", "secagg"])
+def test_clients_of_other_protocols_do_not_mix(other: str) -> None:
+    """Whoever was started for masks never sends without them, and state cannot be carried over."""
+    masked, plain = start(other, CLIENTS), begun()
+    for one, server in ((masked, plain.server), (plain, masked.server)):
+        refuses(one.clients[0], decode(server.announcement), WrongProtocol)
+    stored, identity = plain.clients[1].dump(), plain.identities[1]
+    source = InsecureSeededBytes("other")
+    with pytest.raises(BadDump):
+        protocol(other).load_client(stored, identity, plain.roster, ClientPolicy(), source)
+
+
+@pytest.mark.parametrize(
+    ("lie", "error"),
+    [
+        ({"roster": bytes(32)}, RosterMismatch),
+        ({"min_cohort": 9}, CohortTooSmall),
+        ({"shapes": (replace(SHAPE, width=21),)}, RingTooNarrow),
+        ({"shapes": (replace(SHAPE, bounds_sum=True),)}, RingTooNarrow),
+    ],
+)
+def test_an_announcement_is_checked(lie: dict[str, Any], error: type[ProtocolError]) -> None:
+    run = begun()
+    announced = decode(run.server.announcement)
+    assert isinstance(announced, Announce)
+    refuses(run.clients[0], replace(announced, **lie), error)
+
+
+def test_too_large_a_dropped_share_is_refused() -> None:
+    run = start("none", CLIENTS, shares=(0.05, 0.5))
+    refuses(run.clients[0], decode(run.server.announcement), WeakParameters)
+
+
+def test_who_takes_part_is_checked_before_anything_is_sent() -> None:
+    def told(change: Callable[[Run, Neighbours], Neighbours], error: type[ProtocolError]) -> None:
+        run = begun()
+        run.advertise()
+        message = decode(dict(run.server.advance())[0])
+        assert isinstance(message, Neighbours)
+        refuses(run.clients[0], change(run, message), error)
+
+    def among(clients: set[int]) -> Callable[[Run, Neighbours], Neighbours]:
+        return lambda run, message: replace(
+            message, participants=write_participants(clients, run.roster)
+        )
+
+    told(among({0, 1, 2, 3, 4}), CohortTooSmall)  # two may drop
+    told(among({1, 2, 3, 4, 5, 6, 7}), NotInGraph)
+    told(lambda _, message: replace(message, neighbours=2, threshold=1), GraphNotRegular)
+    told(lambda _, message: replace(message, threshold=1), GraphNotRegular)
+    key = Advertise(bytes(16), 3, bytes(32), bytes(32), bytes(64))
+    told(lambda _, message: replace(message, keys=(key,)), GraphNotRegular)
+
+
+def test_almost_the_clients_of_the_last_run_are_refused() -> None:
+    before = ClientPolicy(previous_participants=EVERYBODY - {7}, min_difference=2)
+    run = begun(policy=before)
+    run.advertise()
+    refuses(run.clients[0], decode(dict(run.server.advance())[0]), CohortDiffers)
+    same = begun(policy=replace(before, previous_participants=EVERYBODY))
+    same.set_up()
+    refuses(same.clients[0], asked_to_open(same, frozenset({5}))[0], CohortDiffers)
+
+
+def test_shares_for_nobody_are_refused() -> None:
+    run = begun()
+    run.advertise()
+    run.answer(run.server.advance())
+    shares = (SealedShares(3, bytes(12), b"shares"),)
+    refuses(run.clients[0], Deliver(decode(run.server.announcement).run, 0, shares), Stranger)
+
+
+@pytest.mark.parametrize(
+    ("lie", "error"),
+    [
+        ({"survivors": (1, 2)}, Stranger),
+        ({"dropped": (1,)}, Stranger),
+        ({"cohort": 9}, RosterMismatch),
+        ({"cohort": 0}, RosterMismatch),
+        ({"cohort": 2}, CohortTooSmall),
+        ({"cohort": 5}, TooManyDropped),
+    ],
+)
+def test_survivors_are_checked(lie: dict[str, Any], error: type[ProtocolError]) -> None:
+    run = begun()
+    run.set_up()
+    refuses(run.clients[0], replace(asked_to_open(run)[0], **lie), error)
+
+
+def test_rounds_are_answered_once_and_over_one_cohort() -> None:
+    run = begun(rounds=3)
+    run.set_up()
+    first = asked_to_open(run)
+    agree(run, first)
+    run.server.open_sum()
+    with pytest.raises(SecondUnmask):
+        run.clients[0].receive(encode(first[0]))
+    refuses(run.clients[0], replace(first[0], cohort=7), SecondSurvivorSet)
+    for message in run.clients[1].contribute(2, [vector(1)]):
+        run.server.receive(1, message)
+    refuses(run.clients[1], replace(first[1], round_number=2, cohort=7), CohortChanged)
+
+
+# --- what either side drops -----------------------------------------------------------------------
+
+
+def damaged(message: bytes) -> list[tuple[bytes, type[ProtocolError]]]:
+    return [
+        (message[:-1], TruncatedMessage),
+        (message + b"\0", OversizedMessage),
+        (bytes([message[0] + 1]) + message[1:], WrongVersion),
+    ]
+
+
+def test_damage_and_replays_change_nothing_at_a_client() -> None:
+    run = begun()
+    client = run.clients[0]
+    for bad, error in damaged(run.server.announcement):
+        with pytest.raises(error):
+            client.receive(bad)
+    run.advertise()
+    with pytest.raises(ReplayedMessage):
+        client.receive(run.server.announcement)
+    outgoing = dict(run.server.advance())
+    for bad, error in damaged(outgoing[0]):
+        with pytest.raises(error):
+            client.receive(bad)
+    run.answer(iter(outgoing.items()))
+    with pytest.raises(ReplayedMessage):
+        client.receive(outgoing[0])
+    run.answer(run.server.advance())
+    question = encode(asked_to_open(run)[0])
+    for bad, error in damaged(question):
+        with pytest.raises(error):
+            client.receive(bad)
+    assert client.receive(question) is not None
+
+
+def test_the_server_takes_no_shares_and_no_wrong_blocks() -> None:
+    run = begun()
+    run.advertise()
+    number = decode(run.server.announcement).run
+
+    def refused(message: Any, error: type[ProtocolError]) -> None:
+        with pytest.raises(error):
+            run.server.receive(0, encode(message))
+
+    outgoing = list(run.server.advance())
+    refused(Shares(number, 0, bytes(12), (b"shares",)), BadShare)
+    run.answer(iter(outgoing))
+    run.answer(run.server.advance())
+    refused(Shares(number, 0, bytes(12), ()), ReplayedMessage)
+    blocks = list(run.clients[0].contribute(1, [vector(0)]))
+    for bad, error in damaged(blocks[0])[2:]:
+        with pytest.raises(error):
+            run.server.receive(0, bad)
+    for bad in (blocks[0][:-1], blocks[0] + b"\0"):
+        with pytest.raises(MalformedMessage):
+            run.server.receive(0, bad)
+    with pytest.raises(OutOfOrder):
+        run.server.receive(0, blocks[1])
+    for block in blocks:
+        run.server.receive(0, block)
+    with pytest.raises(ReplayedMessage):
+        run.server.receive(0, blocks[2])
+    asked_to_open(run)
+    refused(Unmask(number, 1, 0, (bytes(33),), ()), BadShare)
+    refused(Unmask(number, 2, 0, (), ()), OutOfOrder)
+    run.server.receive(0, encode(Unmask(number, 1, 0, (), ())))
+    refused(Unmask(number, 1, 0, (), ()), ReplayedMessage)
+
+
+def test_a_ring_that_is_too_narrow_is_not_announced() -> None:
+    with pytest.raises(RingTooNarrow):
+        begun(shape=VectorShape(5, 8, 100))
