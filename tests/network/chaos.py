@@ -22,7 +22,7 @@ from privirec.errors import FederationError
 from privirec.federated.programs import FederatedSettings, program
 from privirec.filters.components import Components
 from privirec.models import GFCF
-from privirec.privacy.policy import Policy
+from privirec.privacy.policy import Aggregator, Policy
 from privirec.runtime import envelope
 from privirec.runtime.coordinator import Coordinator, Deadlines, Stage
 from privirec.runtime.execute import execute
@@ -99,8 +99,12 @@ class Outcome:
 class Federation:
     """Clients 0 ... n - 1, each with a folder and a store, and a server with a folder."""
 
-    def __init__(self, folder: Path, clients: int = 6, seed: int = 1) -> None:
+    def __init__(
+        self, folder: Path, clients: int = 6, seed: int = 1, aggregator: Aggregator = "secagg+"
+    ) -> None:
         self.folder = folder
+        self.terms = TERMS.model_copy(update={"aggregator": aggregator})
+        self.policy = Policy() if aggregator == "secagg+" else Policy(aggregators=(aggregator,))
         rng = np.random.default_rng(seed)
         items, users = 17, 4 * clients
         self.catalogue = Catalogue(np.array([f"{PLANTED_ITEM}{i:03d}" for i in range(items)]))
@@ -135,7 +139,7 @@ class Federation:
             "operator": self.operator.public,
             "catalogue": self.catalogue,
             "histories": FromStore(home / "history.db"),
-            "policy": Policy(),
+            "policy": self.policy,
         }
         return Node(home, **(given | changes))
 
@@ -147,7 +151,7 @@ class Federation:
             "operator": self.operator,
             "roster": self.roster,
             "catalogue": self.catalogue,
-            "terms": TERMS,
+            "terms": self.terms,
             "deadlines": DEADLINES,
         }
         return Coordinator(
@@ -370,9 +374,11 @@ def check_same(found: Components, expected: Components) -> None:
         )
 
 
-def one_run(folder: Path, seed: int, logs: Callable[[], str]) -> Outcome:
+def one_run(
+    folder: Path, seed: int, logs: Callable[[], str], aggregator: Aggregator = "secagg+"
+) -> Outcome:
     """One seeded run, checked whichever way it ends."""
-    federation = Federation(folder)
+    federation = Federation(folder, aggregator=aggregator)
     outcome = Carrier(federation, seed).run()
     check_nobody_answered_twice(outcome.messages)
     check_nothing_leaked(federation, outcome, logs())

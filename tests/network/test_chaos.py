@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from privirec.privacy.policy import Aggregator
 from privirec.runtime.coordinator import Stage
 
 from .chaos import (
@@ -28,8 +29,11 @@ RUNS = int(os.environ.get("PRIVIREC_CHAOS", "6"))
 FIRST = int(os.environ.get("PRIVIREC_CHAOS_SEED", "0"))
 
 
-def test_without_trouble_every_client_ends_with_the_simulations_model(tmp_path: Path) -> None:
-    federation = Federation(tmp_path)
+@pytest.mark.parametrize("aggregator", ["secagg+", "none"])
+def test_without_trouble_every_client_ends_with_the_simulations_model(
+    tmp_path: Path, aggregator: Aggregator
+) -> None:
+    federation = Federation(tmp_path, aggregator=aggregator)
     outcome = Carrier(federation, 0, Trouble()).run()
     assert outcome.stage is Stage.DONE, outcome.reason
     assert outcome.cohort == frozenset(range(6))
@@ -39,12 +43,13 @@ def test_without_trouble_every_client_ends_with_the_simulations_model(tmp_path: 
     check_nobody_answered_twice(outcome.messages)
 
 
+@pytest.mark.parametrize("aggregator", ["secagg+", "none"])
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS))
 def test_ends_right_or_stops_safely(
-    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, seed: int, aggregator: Aggregator, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    one_run(tmp_path, seed, lambda: caplog.text)
+    one_run(tmp_path, seed, lambda: caplog.text, aggregator)
 
 
 @pytest.mark.parametrize(

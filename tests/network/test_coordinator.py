@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from privirec.errors import FederationError, UsageError
+from privirec.privacy.policy import Aggregator
 from privirec.runtime import envelope
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.envelope import Envelope
@@ -87,7 +88,11 @@ def test_a_replayed_registration_is_dropped(
     assert new.server.lines[0].state == "not here"
 
 
-def test_whoever_is_missing_before_the_first_sum_drops_out(federation: Federation) -> None:
+@pytest.mark.parametrize("aggregator", ["secagg+", "none"])
+def test_whoever_is_missing_before_the_first_sum_drops_out(
+    tmp_path: Path, aggregator: Aggregator
+) -> None:
+    federation = Federation(tmp_path, aggregator=aggregator)
     clock = [0.0]
     talk = Talk(federation, clock=lambda: clock[0])
     talk.until(Stage.INPUT, 1)
@@ -104,7 +109,9 @@ def test_whoever_is_missing_before_the_first_sum_drops_out(federation: Federatio
     check_same(talk.server.components, expected)
 
 
-def test_whoever_is_missing_later_ends_the_run(federation: Federation) -> None:
+@pytest.mark.parametrize("aggregator", ["secagg+", "none"])
+def test_whoever_is_missing_later_ends_the_run(tmp_path: Path, aggregator: Aggregator) -> None:
+    federation = Federation(tmp_path, aggregator=aggregator)
     clock = [0.0]
     talk = Talk(federation, clock=lambda: clock[0])
     talk.until(Stage.INPUT, 2)
@@ -169,9 +176,11 @@ def test_too_few_clients_stop_before_anything_is_asked(federation: Federation) -
         (Stage.COMPUTED, 0),
     ],
 )
+@pytest.mark.parametrize("aggregator", ["secagg+", "none"])
 def test_a_restart_at_every_stage_goes_on(
-    federation: Federation, stage: Stage, number: int
+    tmp_path: Path, stage: Stage, number: int, aggregator: Aggregator
 ) -> None:
+    federation = Federation(tmp_path, aggregator=aggregator)
     talk = Talk(federation)
     talk.until(stage, number)
     before = talk.server.run

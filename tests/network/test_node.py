@@ -156,6 +156,10 @@ def plan_with(talk: Talk, **changes: Any) -> bytes:
             "corrupt_share",
         ),
         (
+            {"terms": TERMS.model_copy(update={"aggregator": "none"})},
+            'the aggregator none; this client\'s policy says aggregators = ["secagg+", "secagg"]',
+        ),
+        (
             {
                 "terms": TERMS.model_copy(
                     update={"settings": TERMS.settings.model_copy(update={"method": "privirec"})}
@@ -185,6 +189,32 @@ def test_a_plan_that_lies_ends_the_clients_part(
     refused(talk.forged("invite", 0, 1, {}, text, session.announcement), said, final=True)
     honest = next(message for message in talk.server._messages.values())
     refused(federation.node(0).answer(honest), "has left this run", final=False)
+
+
+def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: Federation) -> None:
+    """Neither where the plan says so, nor where only the announcement does, nor after the client
+    has changed its mind."""
+    terms = TERMS.model_copy(update={"aggregator": "none"})
+    talk = Talk(federation, terms=terms)
+    for _ in range(4):
+        talk.step()
+    assert talk.server.stage is Stage.ABORTED
+    assert all("aggregators = " in line.gone for line in talk.server.lines.values())
+    plain = Federation(tmp_path / "plain", aggregator="none")
+    talk = Talk(plain)
+    talk.until(Stage.ADVERTISE)
+    assert talk.server._session is not None
+    announcement = talk.server._session.announcement
+    text = plan_with(talk, terms=TERMS)
+    sealed = Envelope("invite", talk.server.run, 0, 1, {}, (text, announcement))
+    strict = plain.node(0, policy=Policy())
+    reply = strict.answer(sealed.seal(plain.operator, "to-client"))
+    refused(reply, "protocol 3 is not secagg+", final=True)
+    talk = Talk(plain, name="second")
+    talk.until(Stage.INPUT, 1)
+    reply = plain.node(0, policy=Policy()).answer(talk.server._messages[0])
+    refused(reply, "the aggregator none", final=True)
+    assert not list(tmp_path.glob("**/upload*"))
 
 
 def asked(talk: Talk, ask: Any, number: int) -> Envelope:

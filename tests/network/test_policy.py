@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from privirec.errors import UsageError
 from privirec.privacy.policy import Cohort, Policy, PolicyRefusal, Terms, allowing
 
-TERMS = Terms(10, ("item-degrees", "seeded-step", "power-step"), 1000, 2000, 0.05, 40)
+TERMS = Terms(10, ("item-degrees", "seeded-step", "power-step"), 1000, 2000, 0.05, 40, "secagg+")
 EVERYBODY = frozenset(range(10))
 
 
@@ -31,6 +31,7 @@ def test_the_default_accepts_what_gives_least_away() -> None:
         ({"bytes_down": 10**10}, "most_bytes_down"),
         ({"corrupt_share": 0.01}, "corrupt_share = 0.05"),
         ({"security_bits": 30}, "security_bits = 40"),
+        ({"aggregator": "none"}, r'aggregators = \["secagg\+", "secagg"\]'),
     ],
 )
 def test_each_limit_refuses_a_run(change: dict[str, object], said: str) -> None:
@@ -41,8 +42,13 @@ def test_each_limit_refuses_a_run(change: dict[str, object], said: str) -> None:
 
 def test_limits_hold_before_every_answer_too() -> None:
     policy = Policy(most_rounds=2, most_bytes_up=100, most_bytes_down=100)
-    policy.check_answer("power-step", 2, 100, 100)
-    for bad in (("item-item", 1, 1, 1), ("power-step", 3, 1, 1), ("power-step", 1, 101, 1)):
+    policy.check_answer("power-step", "secagg+", 2, 100, 100)
+    for bad in (
+        ("item-item", "secagg+", 1, 1, 1),
+        ("power-step", "none", 1, 1, 1),
+        ("power-step", "secagg+", 3, 1, 1),
+        ("power-step", "secagg+", 1, 101, 1),
+    ):
         with pytest.raises(PolicyRefusal):
             policy.check_answer(*bad)
 
@@ -85,13 +91,22 @@ def test_equal_cohorts_and_first_ones_are_fine() -> None:
 def test_it_survives_its_file(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     assert Policy.load(path) == Policy()
-    wanted = allowing(["item-degrees", "item-item"], most_rounds=7, corrupt_share=0.1)
+    wanted = allowing(
+        ["item-degrees", "item-item"], aggregators=("none",), most_rounds=7, corrupt_share=0.1
+    )
     path.write_text(wanted.as_toml())
     assert Policy.load(path) == wanted
 
 
 @pytest.mark.parametrize(
-    "text", ["smallest_kohort = 5", "most_rounds = 0", "most_rounds =", 'computations = "all"']
+    "text",
+    [
+        "smallest_kohort = 5",
+        "most_rounds = 0",
+        "most_rounds =",
+        'computations = "all"',
+        'aggregators = ["nobody"]',
+    ],
 )
 def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "policy.toml"

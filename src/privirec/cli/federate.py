@@ -10,7 +10,8 @@ import typer
 from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.experiments.federate import Wanted, federate
-from privirec.experiments.run import Plan, Preset, gives_away
+from privirec.experiments.run import IN_THE_CLEAR, Plan, Preset, gives_away
+from privirec.privacy.policy import Aggregator
 from privirec.report import live
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.flower.processes import check_flower
@@ -46,7 +47,7 @@ def command(
         int | None, typer.Option(min=1, help="L: secure sums of the power method (default 5).")
     ] = None,
     aggregator: Annotated[
-        Literal["secagg+", "secagg"], typer.Option(help="Secure aggregation protocol.")
+        Aggregator, typer.Option(help="How to sum; none: the server sees each contribution.")
     ] = "secagg+",
     corrupt_share: Annotated[
         float, typer.Option(min=0, max=0.5, help="Share of clients that may be corrupt.")
@@ -96,6 +97,8 @@ def command(
         check,
     )
     data = load_dataset(dataset, data_dir)
+    if aggregator == "none":
+        warn(IN_THE_CLEAR)
     with live.federation() as watch:
         row = federate(data, wanted, save, watch)
     write_json_lines(json_file, [row])

@@ -11,7 +11,8 @@ import typer
 
 from privirec.cli import options
 from privirec.errors import FederationError, UsageError
-from privirec.experiments.run import Plan, gives_away
+from privirec.experiments.run import IN_THE_CLEAR, Plan, gives_away
+from privirec.privacy.policy import Aggregator
 from privirec.report import live
 from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.coordinator import Deadlines
@@ -69,7 +70,9 @@ def run(
     method: Annotated[Literal["privirec", "privirec-k"], typer.Option()] = "privirec-k",
     rank: Annotated[int | None, typer.Option(min=1, help="k: columns of the power method.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="L: secure sums (default 5).")] = None,
-    aggregator: Annotated[Literal["secagg+", "secagg"], typer.Option()] = "secagg+",
+    aggregator: Annotated[
+        Aggregator, typer.Option(help="How to sum; none: the server sees each contribution.")
+    ] = "secagg+",
     corrupt_share: Annotated[float, typer.Option(min=0, max=0.5)] = 0.05,
     drop_share: Annotated[float, typer.Option(min=0, max=0.5)] = 0.2,
     smallest_cohort: Annotated[int, typer.Option(min=2)] = 3,
@@ -109,6 +112,8 @@ def run(
         ),
         manifest={"gives_away": gives_away(method, "DATASET")},
     )
+    if aggregator == "none":
+        warn(IN_THE_CLEAR)
     env = _environment(home)
     number = start_run(home, name, file, env)
     with live.federation() as watch:

@@ -1,4 +1,4 @@
-"""A whole federation on this machine: real processes, TLS, secure aggregation; then measured."""
+"""A whole federation on this machine: real processes, TLS, any aggregator; then measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from privirec import threads as threading
 from privirec.data.interactions import Dataset
@@ -16,7 +16,7 @@ from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
 from privirec.experiments.run import Plan, gives_away, run
 from privirec.models import Recommender
-from privirec.privacy.policy import Policy, allowing
+from privirec.privacy.policy import Aggregator, Policy, allowing
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.flower import processes
 from privirec.runtime.plan import plan as planned_ledger
@@ -32,7 +32,7 @@ class Wanted:
 
     plan: Plan
     clients: int
-    aggregator: Literal["secagg+", "secagg"] = "secagg+"
+    aggregator: Aggregator = "secagg+"
     corrupt_share: float = 0.05
     dropped_share: float = 0.2
     keep: Path | None = None
@@ -163,6 +163,7 @@ def _policy(terms: RunTerms, n_users: int, n_items: int, wanted: Wanted) -> Poli
     room = 10_000_000  # set-up, headers, and a few messages that are sent twice
     return allowing(
         asked.computations,
+        aggregators=(terms.aggregator,),
         smallest_cohort=terms.smallest_cohort,
         most_rounds=len(asked.computations),
         most_bytes_up=2 * asked.bytes_up + room,

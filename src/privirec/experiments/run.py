@@ -17,12 +17,13 @@ from privirec.evaluation import Metrics, evaluate
 from privirec.federated.programs import DEFAULT_ROUNDS, FederatedSettings, paper, program
 from privirec.filters import randomized
 from privirec.models import MODELS, Recommender
+from privirec.privacy.policy import Aggregator
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime, execute
 from privirec.runtime.in_process import InProcess, clients_of
 from privirec.runtime.ledger import Ledger
 from privirec.runtime.plan import planned_sums
-from privirec.runtime.secure import Aggregator, Assumptions, DropOuts, SecureInProcess
+from privirec.runtime.secure import Assumptions, DropOuts, SecureInProcess
 from privirec.runtime.simulation import Simulation
 from privirec.version import __version__
 
@@ -30,6 +31,10 @@ Method = Literal["centralized", "privirec", "privirec-k"]
 Preset = Literal["published", "paper"]
 RuntimeName = Literal["simulation", "in-process"]
 Solver = Literal["converged", "power-1qr", "power-2qr"]
+
+IN_THE_CLEAR = (
+    "Warning: without secure aggregation the server sees every client's contribution in the clear."
+)
 
 
 def gives_away(method: str, dataset: str) -> str | None:

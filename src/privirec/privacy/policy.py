@@ -1,7 +1,8 @@
 """What a client insists on, in one place, checked before every answer.
 
 The server proposes, the client decides. Defaults leave out the two computations that give histories
-away by themselves: the exact item-item matrix, and a start block with a row per user.
+away by themselves: the exact item-item matrix, and a start block with a row per user. They also
+leave out sums without secure aggregation, where the server sees what every client sends.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.errors import FederationError, UsageError
+
+Aggregator = Literal["secagg+", "secagg", "none"]
 
 
 class PolicyRefusal(FederationError):
@@ -43,6 +46,7 @@ class Terms:
     bytes_down: int
     corrupt_share: float
     security_bits: int
+    aggregator: str
 
 
 class Policy(BaseModel):
@@ -57,6 +61,8 @@ class Policy(BaseModel):
     belongs to the clients in which they differ."""
     computations: tuple[str, ...] = ("item-degrees", "seeded-step", "power-step")
     """Which contributions this client computes."""
+    aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")
+    """How its contributions may be summed; under "none" the server sees each of them."""
     most_rounds: int = Field(16, ge=1)
     """Most secure sums in one run."""
     most_bytes_up: int = Field(1_000_000_000, ge=1)
@@ -96,6 +102,7 @@ class Policy(BaseModel):
             _refuse(f"{terms.clients} clients", f"smallest_cohort = {self.smallest_cohort}")
         if len(terms.computations) > self.most_rounds:
             _refuse(f"{len(terms.computations)} secure sums", f"most_rounds = {self.most_rounds}")
+        self._check_aggregator(terms.aggregator)
         for computation in terms.computations:
             self._check_computation(computation)
         self.check_traffic(terms.bytes_up, terms.bytes_down)
@@ -127,8 +134,11 @@ class Policy(BaseModel):
 
     # --- before every answer ----------------------------------------------------------------------
 
-    def check_answer(self, computation: str, number: int, bytes_up: int, bytes_down: int) -> None:
+    def check_answer(
+        self, computation: str, aggregator: str, number: int, bytes_up: int, bytes_down: int
+    ) -> None:
         """Refuse an answer; bytes count all of the run, this answer included."""
+        self._check_aggregator(aggregator)
         self._check_computation(computation)
         if number > self.most_rounds:
             _refuse(f"secure sum {number}", f"most_rounds = {self.most_rounds}")
@@ -139,6 +149,10 @@ class Policy(BaseModel):
             _refuse(f"{bytes_up} bytes up", f"most_bytes_up = {self.most_bytes_up}")
         if bytes_down > self.most_bytes_down:
             _refuse(f"{bytes_down} bytes down", f"most_bytes_down = {self.most_bytes_down}")
+
+    def _check_aggregator(self, aggregator: str) -> None:
+        if aggregator not in self.aggregators:
+            _refuse(f"the aggregator {aggregator}", f"aggregators = {_toml(self.aggregators)}")
 
     def _check_computation(self, computation: str) -> None:
         if computation not in self.computations:

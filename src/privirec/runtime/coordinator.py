@@ -1,12 +1,12 @@
 """The server of a federation, free of transport: it says what to send to whom and takes replies.
 
 Every change of its state is an event in a journal, on the disk before anything follows from it, and
-a restarted server applies the journal again. Masked vectors are not kept: clients send the same
-bytes again. Which clients are in a sum is written down before anybody is asked to open it, so a
+a restarted server applies the journal again. Vectors are not kept: clients send the same bytes
+again. Which clients are in a sum is written down before anybody is asked to open it, so a
 round is never opened with two different sets of clients.
 
     FOLDER/journal        events
-    FOLDER/sums/N         opened sums, all that this server ever learns from the clients
+    FOLDER/sums/N         opened sums: under secure aggregation, all that this server ever learns
     FOLDER/status.json    where the run stands, for people
 
 A client that is missing before the first sum is opened drops out of the run. One that is missing
@@ -70,7 +70,7 @@ class Stage(Enum):
     HELLO = "gathering clients"
     ADVERTISE = "exchanging keys"
     SHARES = "sharing secrets"
-    INPUT = "masked vectors"
+    INPUT = "vectors"
     UNMASK = "opening the sum"
     COMPUTED = "computed"
     ARTIFACT = "handing out the model"

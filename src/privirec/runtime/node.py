@@ -9,7 +9,7 @@ run's folder and nowhere else, and are removed when the run is over.
     FOLDER/runs/cohort           who was in the last run that could be opened
     FOLDER/runs/<run>/state      session, plan and last answer, replaced in one step
     FOLDER/runs/<run>/answered   one record for each answer; a state that is older was restored
-    FOLDER/runs/<run>/upload-N   masked blocks of round N, until the next round
+    FOLDER/runs/<run>/upload-N   blocks of round N as they are sent, until the next round
     FOLDER/runs/<run>/incoming   the artifact, while it arrives
 """
 
@@ -343,7 +343,7 @@ class Node:
     # --- rounds -----------------------------------------------------------------------------------
 
     def _ask(self, state: _Run, asked: Envelope) -> None:
-        """Mask this client's contribution and put it aside, to be sent in parts."""
+        """Make this client's contribution and put it aside, to be sent in parts."""
         plan = _plan(state.plan.encode())
         number = asked.step // 2
         session = self._session(state)
@@ -355,16 +355,16 @@ class Node:
         self._check_ask(state, plan, number, ask, histories)
         planned = plan.sums()[number - 1]
         up = state.bytes_up + planned.as_entry().bytes_up_per_client
-        self._policy.check_answer(ask.name, number, up, state.bytes_down)
+        self._policy.check_answer(ask.name, state.protocol, number, up, state.bytes_down)
         blocks = Client(histories).answer(ask)
         size = 0
         path = self._path(state.run) / f"upload-{number}"
         partial = path.with_name("upload.part")
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            for masked in session.contribute(number, blocks):
-                file.write(struct.pack(">I", len(masked)))
-                file.write(masked)
-                size += len(masked)
+            for block in session.contribute(number, blocks):
+                file.write(struct.pack(">I", len(block)))
+                file.write(block)
+                size += len(block)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -373,7 +373,7 @@ class Node:
         state.session = session.dump()
 
     def _upload(self, state: _Run, number: object, first: object) -> bytes:
-        """Masked blocks of a round from a given one on, as many as go into one message.
+        """Blocks of a round from a given one on, as many as go into one message.
 
         Sending them a second time tells nobody anything: they are the same bytes.
         """

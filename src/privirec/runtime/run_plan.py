@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from privirec.federated.programs import FederatedSettings
-from privirec.privacy.policy import Terms
+from privirec.privacy.policy import Aggregator, Terms
 from privirec.runtime.plan import PlannedSum, plan, planned_sums
 from privirec.runtime.secure import shape_of
 from privirec.secagg import ServerSettings, Statement, VectorShape
@@ -22,7 +21,7 @@ class RunTerms(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     settings: FederatedSettings
-    aggregator: Literal["secagg+", "secagg"] = "secagg+"
+    aggregator: Aggregator = "secagg+"
     corrupt_share: float = Field(0.05, ge=0, lt=1)
     """Clients that may work for the server."""
     dropped_share: float = Field(0.2, ge=0, lt=1)
@@ -31,7 +30,7 @@ class RunTerms(BaseModel):
     correctness_bits: int = 30
     smallest_cohort: int = Field(3, ge=2)
     block_entries: int = Field(DEFAULT_BLOCK_ENTRIES, gt=0)
-    """Entries in one masked message."""
+    """Entries in one message of an upload."""
     part_bytes: int = Field(1 << 26, gt=0)
     """About how much of an upload, or of an artifact, goes into one carried message."""
 
@@ -93,6 +92,7 @@ class RunPlan(BaseModel):
             ledger.bytes_down,
             self.terms.corrupt_share,
             self.terms.security_bits,
+            self.terms.aggregator,
         )
 
 

@@ -23,8 +23,6 @@ from privirec.runtime.plan import PlannedSum
 from privirec.secagg import ClientPolicy, LocalFederation, VectorShape
 from privirec.threads import one_kernel_thread
 
-Aggregator = Literal["none", "secagg+", "secagg"]
-
 
 @dataclass(frozen=True)
 class Assumptions:

@@ -1,0 +1,75 @@
+"""Sums without secure aggregation: both commands that ask clients for them say what that means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from typer.testing import CliRunner
+
+from privirec.cli.main import app
+from privirec.errors import FederationError
+from privirec.experiments.federate import Wanted, _policy
+from privirec.experiments.run import Plan
+from privirec.federated.programs import FederatedSettings
+from privirec.privacy.policy import Aggregator, PolicyRefusal
+from privirec.runtime.run_plan import RunPlan, RunTerms
+from privirec.version import __version__
+
+SETTINGS = FederatedSettings(method="privirec-k", rank=3, rounds=2)
+WARNING = "the server sees every client's contribution in the clear"
+
+
+def server_run(folder: Path) -> tuple[list[str], str]:
+    (folder / "catalogue.txt").write_text("a\nb\nc\nd\n")
+    return ["server", "run", str(folder), "monday", "--rank", "2"], (
+        "privirec.runtime.flower.runs.start_run"
+    )
+
+
+def federate(_folder: Path) -> tuple[list[str], str]:
+    given = ["federate", "--dataset", "synthetic:small", "--clients", "3"]
+    return given, "privirec.cli.federate.federate"
+
+
+@pytest.mark.parametrize("aggregator", ["secagg+", "none"])
+@pytest.mark.parametrize("command", [server_run, federate])
+def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggregator: str) -> None:
+    args, started = command(tmp_path)
+    began = mock.Mock(side_effect=FederationError("as far as this test goes"))
+    with (
+        mock.patch(started, began),
+        mock.patch("privirec.runtime.flower.processes.check_flower"),
+        mock.patch("privirec.cli.federate.check_flower"),
+    ):
+        result = CliRunner().invoke(app, [*args, "--aggregator", aggregator])
+    assert str(result.exception) == "as far as this test goes"
+    assert result.stderr.count(WARNING) == (aggregator == "none")
+    assert result.stderr.count("\n") == (aggregator == "none")
+
+
+@pytest.mark.parametrize("aggregator", ["secagg+", "secagg", "none"])
+def test_the_clients_of_federate_agree_to_this_aggregator_and_no_other(
+    aggregator: Aggregator,
+) -> None:
+    terms = RunTerms(settings=SETTINGS, aggregator=aggregator)
+    policy = _policy(terms, 12, 9, Wanted(Plan(method="privirec-k"), 3, aggregator))
+    users = {0: 4, 1: 4, 2: 4}
+    for other in ("secagg+", "secagg", "none"):
+        asked = RunPlan(
+            run="0" * 32,
+            version=__version__,
+            terms=terms.model_copy(update={"aggregator": other}),
+            n_items=9,
+            catalogue="",
+            roster="",
+            clients=3,
+            users=users,
+        ).for_policy()
+        if other == aggregator:
+            policy.check_run(asked)
+        else:
+            with pytest.raises(PolicyRefusal, match=r"aggregators = "):
+                policy.check_run(asked)
