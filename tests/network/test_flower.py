@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import os
 import random
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
 import tomllib
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +30,10 @@ from privirec.federated.programs import FederatedSettings, program
 from privirec.models import Recommender
 from privirec.privacy.policy import Policy
 from privirec.runtime.execute import execute
-from privirec.runtime.flower import processes
+from privirec.runtime.flower import processes, warm
+from privirec.runtime.homes import ServerHome
 from privirec.runtime.simulation import Simulation
+from privirec.version import __version__
 
 from .chaos import check_same
 
@@ -92,6 +99,62 @@ def test_a_program_that_stops_is_named(tmp_path: Path) -> None:
             running.check()
 
 
+@needs_flower
+def test_the_door_for_clients_has_no_other_rooms(tmp_path: Path) -> None:
+    """Whoever can reach the port must not start runs, register nodes or pose as the server."""
+    from privirec.runtime.flower.link import FrontDoor
+
+    asked: list[str] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200})
+
+    def status(path: str, kind: str = "http") -> list[int]:
+        said: list[int] = []
+
+        async def send(message: Any) -> None:
+            said.extend([message["status"]] if "status" in message else [])
+
+        door = FrontDoor(application, ServerHome.create(tmp_path / str(len(asked)) / kind))
+        asyncio.run(door({"type": kind, "path": path}, None, send))  # type: ignore[arg-type]
+        return said
+
+    assert status("/v1/fleet/pull-messages") == [200]
+    for path in (
+        "/v1/control/start-run",
+        "/v1/runtime/pull-messages",
+        "/docs",
+        "/",
+        "",
+        "/v1/fleet",
+    ):
+        assert status(path) == [404]
+        assert status(path, "websocket") == []
+        shutil.rmtree(tmp_path)
+    assert asked == ["/v1/fleet/pull-messages"]
+
+
+@needs_flower
+def test_a_client_runs_no_code_but_its_own(tmp_path: Path) -> None:
+    """In a process of its own, because it changes Flower."""
+    program = (
+        "from privirec.runtime.flower import client_app, warm; warm.only_our_own()\n"
+        "from flwr.supernode.runtime import run_clientapp as flower\n"
+        "assert flower.install_from_fab(b'no bundle', skip_prompt=True) is None\n"
+        "load = flower.get_load_client_app_fn(default_app_ref='', app_path=None, multi_app=True)\n"
+        "assert load('evil/app', '1.0.0', 'aa') is client_app.app\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    folder, _ = warm.hand_over(tmp_path / "bin")
+    names = {path.name for path in folder.iterdir()}
+    assert {"flwr-clientapp", "flwr-agentapp", "flwr-serverapp", "flwr-simulation"} <= names
+    for name in names:
+        done = subprocess.run([folder / name], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.startswith("privirec: ")
+
+
 @heavy
 @needs_flower
 def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path: Path) -> None:
@@ -115,9 +178,13 @@ def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path
 @heavy
 @needs_flower
 @pytest.mark.parametrize("seed", range(REAL_RUNS))
-def test_killed_programs_come_back(seed: int, tmp_path: Path) -> None:
+def test_killed_programs_come_back(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """kill -9 at each sum: of the process that answers for a client, of all processes of a client
-    (which Flower lets in again after a minute, so not in the first seed), of the server's."""
+    (which Flower lets in again after a minute, so not in the first seed), of the server's.
+
+    The bundle that the server sends has a client of its own, which must not be run."""
     from privirec.runtime.flower.local import LocalNetwork
     from privirec.runtime.flower.runs import RunFile, result_of, start_run
     from privirec.runtime.run_plan import RunTerms
@@ -130,6 +197,8 @@ def test_killed_programs_come_back(seed: int, tmp_path: Path) -> None:
     file = RunFile(terms=RunTerms(settings=settings), config={"rank": 4})
     file.deadlines = file.deadlines.model_copy(update={"silence": 15.0})
     killed: list[str] = []
+    mark = tmp_path / "code of the bundle was run"
+    monkeypatch.setattr(processes, "write_app", lambda folder: _bundle(folder, mark))
     with LocalNetwork(tmp_path / "federation") as network:
         network.prepare(train, 3, Policy())
         network.start()
@@ -161,6 +230,7 @@ def test_killed_programs_come_back(seed: int, tmp_path: Path) -> None:
             except _Killed:
                 continue
     assert result["reason"] == ""
+    assert not mark.exists()
     assert "server" not in plan or "server" in killed
     assert killed
     expected, _ = execute(program(settings, train.n_users, train.n_items), Simulation(train))
@@ -185,6 +255,11 @@ def test_who_has_no_business_there_cannot_connect(
         network.prepare(small.train, 3, Policy())
         clients, network.clients = network.clients, []
         network.start()
+        assert network.server is not None
+        trusted = ssl.create_default_context(cafile=network.server.folder / "tls/ca.crt")
+        url = f"https://{network.address}/v1/control/list-runs"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(url, b"", context=trusted, timeout=10)
         make_node_key(clients[0])
         make_certificates(tmp_path / "other")
         (clients[1] / "ca.crt").write_bytes((tmp_path / "other/ca.crt").read_bytes())
@@ -194,6 +269,8 @@ def test_who_has_no_business_there_cannot_connect(
             with pytest.raises(FederationError, match=said) as refused:
                 _look_for_a_minute(client)
             assert "\n" not in str(refused.value)
+        told = (network.server.folder / "superlink.log").read_text()
+        assert "privirec: turned away a client that is not approved, from 127.0.0.1" in told
 
 
 class _Killed(Exception):
@@ -204,6 +281,19 @@ def _look_for_a_minute(client: processes.Client) -> None:
     for _ in range(120):
         client.look()
         time.sleep(0.5)
+
+
+def _bundle(folder: Path, mark: Path) -> Path:
+    """An app with our server and another client."""
+    folder.mkdir(exist_ok=True)
+    text = processes._APP.format(version=__version__)
+    text = text.replace("privirec.runtime.flower.client_app:app", "evil:app")
+    (folder / "pyproject.toml").write_text(text)
+    (folder / "evil.py").write_text(
+        f"open({str(mark)!r}, 'w').close()\n"
+        "from flwr.clientapp import ClientApp\napp = ClientApp()\n"
+    )
+    return folder
 
 
 def _planted() -> Interactions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,32 +32,27 @@ Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="
 def up(
     folder: Folder,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 9443,
-    address: Annotated[
-        str | None, typer.Option(help="host:port in the certificate (default: localhost).")
-    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port for clients.")] = 9443,
 ) -> None:
-    """Stay up for approved clients until interrupted; others cannot connect."""
+    """Stay up for approved clients until interrupted; others cannot connect.
+
+    Runs can be started on this machine only.
+    """
     processes.check_flower()
     home = ServerHome(folder)
     roster = home.members.roster()
-    for name in ("ca.crt", "server.crt", "server.key"):
-        if not (folder / "tls" / name).is_file():
-            raise UsageError(f"{folder / 'tls' / name}: missing; see docs/operate.md, Certificates")
-    env = _environment(home)
-    own = address or f"localhost:{port}"
-    processes.write_connection(folder / "flower", own, folder / "tls/ca.crt")
     processes.write_app(folder / "app")
     with processes.Processes() as running:
-        command = processes.superlink_command(home, host, port)
-        link = running.start("superlink", command, env, folder / "superlink.log")
-        processes.wait_for_port("127.0.0.1", port, link)
-        for client in roster:
-            processes.register(folder / f"nodes/{client}.pub", env)
-        say(f"Up on {host}:{port} for {len(roster)} clients; log in {folder / 'superlink.log'}")
+        link = processes.start_superlink(running, home, host, port, _environment(home))
+        say(f"Up on {host}:{port} for {len(roster)} clients; log in {link.log}")
         say(f"Start runs with: privirec server run {folder} NAME")
-        while link.process.poll() is None:
-            time.sleep(1)
+        with link.log.open(encoding="utf-8", errors="replace") as log:
+            log.seek(0, os.SEEK_END)
+            while link.process.poll() is None:
+                for line in log:
+                    if line.startswith(processes.SAYS):
+                        say(line.removeprefix(processes.SAYS).strip())
+                time.sleep(1)
         raise FederationError(f"the server stopped: {processes.last_line(link.log)}")
 
 

@@ -70,22 +70,15 @@ class LocalNetwork:
             client.write(client.settings.model_copy(update={"histories": "history.txt"}))
 
     def start(self) -> None:
-        """The SuperLink, the registration of every node, and the SuperNodes."""
+        """The SuperLink and the SuperNodes."""
         home = self._home
-        self.port = processes.free_port()
-        self.address = f"127.0.0.1:{self.port}"
-        flower_home = home.folder / "flower"
-        self.env = processes.environment(flower_home, PRIVIREC_SERVER=str(home.folder.resolve()))
-        processes.write_connection(flower_home, self.address, home.folder / "tls/ca.crt")
-        link = self.processes.start(
-            "superlink",
-            processes.superlink_command(home, "127.0.0.1", self.port),
-            self.env,
-            home.folder / "superlink.log",
+        port = processes.free_port()
+        self.address = f"127.0.0.1:{port}"
+        self.env = processes.environment(
+            home.folder / "flower", PRIVIREC_SERVER=str(home.folder.resolve())
         )
-        processes.wait_for_port("127.0.0.1", self.port, link)
-        for number, path in enumerate(self.clients):
-            processes.register(home.folder / f"nodes/{number}.pub", self.env)
+        processes.start_superlink(self.processes, home, "127.0.0.1", port, self.env)
+        for path in self.clients:
             self.start_client(path)
 
     def start_client(self, folder: Path) -> Client:

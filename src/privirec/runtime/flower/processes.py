@@ -18,6 +18,7 @@ from pathlib import Path
 
 import privirec
 from privirec.errors import FederationError, UsageError
+from privirec.runtime.certificates import make_certificates
 from privirec.runtime.files import private_folder, write_whole
 from privirec.runtime.flower import warm
 from privirec.runtime.homes import ServerHome
@@ -26,6 +27,8 @@ from privirec.version import __version__
 CONNECTION = "privirec"
 """Name of the server in Flower's configuration."""
 
+SAYS = "privirec: "
+"""Begins the lines of the server's log that are for people."""
 NOT_LET_IN = "Failed to activate SuperNode"
 """What a SuperNode says when its predecessor is still thought to be there, or nobody knows it."""
 AGAIN = 10.0
@@ -88,7 +91,7 @@ def environment(flower_home: Path, **more: str) -> dict[str, str]:
     return inherited | {
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_HOME": str(flower_home),
+        "FLWR_HOME": str(flower_home.resolve()),
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join(
@@ -104,17 +107,44 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def superlink_command(home: ServerHome, host: str, port: int) -> list[str]:
-    tls = home.folder / "tls"
-    return [
-        _program("flower-superlink"),
-        *("--host", host, "--port", str(port)),
+def start_superlink(
+    running: Processes, home: ServerHome, host: str, port: int, env: Mapping[str, str]
+) -> Running:
+    """The server's programs, up and with every client of the roster let in; see `link`."""
+    for name in ("server.crt", "server.key"):
+        if not (home.folder / "tls" / name).is_file():
+            path = home.folder / "tls" / name
+            raise UsageError(f"{path}: missing; see docs/operate.md, Certificates")
+    _check_free(host, port)
+    inside = free_port()
+    tls = home.folder / "flower" / "tls"
+    make_certificates(tls, days=3650)
+    write_connection(home.folder / "flower", f"127.0.0.1:{inside}", tls / "ca.crt")
+    command = [
+        *(sys.executable, "-m", "privirec.runtime.flower.link"),
+        *(str(home.folder), host, str(port)),
+        *("--host", "127.0.0.1", "--port", str(inside)),
         *("--ssl-ca-certfile", str(tls / "ca.crt")),
         *("--ssl-certfile", str(tls / "server.crt")),
         *("--ssl-keyfile", str(tls / "server.key")),
         "--enable-supernode-auth",
         "--disable-runtime-dependency-installation",
     ]
+    link = running.start("superlink", command, env, home.folder / "superlink.log")
+    wait_for_port("127.0.0.1", inside, link)
+    wait_for_port("127.0.0.1" if host == "0.0.0.0" else host, port, link)  # noqa: S104
+    for client in home.members.roster():
+        register(home.folder / f"nodes/{client}.pub", env)
+    return link
+
+
+def _check_free(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise UsageError(f"cannot listen on {host}:{port} ({error.strerror})") from None
 
 
 def supernode_command(folder: Path, server: str, port: int) -> list[str]:
@@ -269,7 +299,7 @@ class Client:
     tries: int = 0
 
     def start(self) -> Client:
-        path, line = warm.hand_over(self.folder / "flower" / "bin", _program("flwr-clientapp"))
+        path, line = warm.hand_over(self.folder / "flower" / "bin")
         self.env = {**self.env, "PATH": os.pathsep.join([str(path.resolve()), self.env["PATH"]])}
         python = [sys.executable, "-m", warm.__name__, str(line)]
         log = self.folder / "supernode.log"

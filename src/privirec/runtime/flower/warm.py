@@ -1,8 +1,10 @@
-"""Flower starts a new client process for every message; importing takes most of its time.
+"""A client's own code, and no other, answers its messages.
 
-This program imports once and forks a process for each message instead. Flower finds a small
-`flwr-clientapp` in front of its own on the PATH, which hands its arguments over and ends; if nobody
-takes them, it runs Flower's own.
+Flower's client runs whatever code the server bundles with a run; here that would be code that reads
+histories. So Flower finds our programs in front of its own on the PATH. `flwr-clientapp` hands its
+arguments over to this process and ends. This process has imported everything once, which is most of
+the time of a message, and forks for each one; bundles are neither unpacked nor loaded. All other
+kinds of work that a server can ask a client for are refused.
 
     python -m privirec.runtime.flower.warm SOCKET
 """
@@ -10,14 +12,15 @@ takes them, it runs Flower's own.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
+from privirec.errors import FederationError
 from privirec.runtime.files import private_folder, write_whole
 
 _HAND_OVER = """\
@@ -33,27 +36,52 @@ try:
 except OSError:
     taken = b""
 if not taken:
-    os.execv({own!r}, [{own!r}, *sys.argv[1:]])
+    sys.exit("privirec: nobody answers for this client")
+"""
+
+_REFUSE = """\
+#!{python} -SE
+import sys
+sys.exit("privirec: the server asked for {name}, and this client runs its own code only")
 """
 
 
-def hand_over(folder: Path, own: str) -> tuple[Path, Path]:
-    """Write the small program; returns the folder for the PATH, and the socket."""
+def hand_over(folder: Path) -> tuple[Path, Path]:
+    """Write the small programs; returns the folder for the PATH, and the socket."""
+    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND  # noqa: PLC0415 - needs Flower
+
     private_folder(folder)
     there = folder.resolve() / "warm.sock"
-    text = _HAND_OVER.format(
-        python=sys.executable, folder=str(there.parent), name=there.name, own=own
-    )
-    write_whole(folder / "flwr-clientapp", text.encode())
-    (folder / "flwr-clientapp").chmod(0o700)
+    for name in TASK_TYPE_TO_COMMAND.values():
+        text = _REFUSE.format(python=sys.executable, name=name)
+        if name == "flwr-clientapp":
+            text = _HAND_OVER.format(
+                python=sys.executable, folder=str(there.parent), name=there.name
+            )
+        write_whole(folder / name, text.encode())
+        (folder / name).chmod(0o700)
     return folder, there
+
+
+def only_our_own() -> None:
+    """Whatever bundle a message comes with, our client answers it."""
+    from flwr.supernode.runtime import run_clientapp  # noqa: PLC0415 - needs Flower
+
+    from privirec.runtime.flower import client_app  # noqa: PLC0415 - needs Flower
+
+    for name in ("install_from_fab", "get_load_client_app_fn"):
+        if not hasattr(run_clientapp, name):  # another Flower than the one we know
+            raise FederationError(f"Flower has no {name} here: its bundles cannot be kept out")
+    changed: Any = run_clientapp
+    changed.install_from_fab = lambda *_, **__: None
+    changed.get_load_client_app_fn = lambda **_: lambda *_: client_app.app
 
 
 def serve(path: Path) -> None:
     """Fork a client for each message that is handed over, until the end of this process."""
     from flwr.supernode.cli import flwr_clientapp  # noqa: PLC0415 - the costly part
 
-    importlib.import_module("privirec.runtime.flower.client_app")
+    only_our_own()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     os.chdir(path.parent)  # names of sockets are short
     with contextlib.suppress(FileNotFoundError):
