@@ -18,18 +18,19 @@ ROOT = Path(privirec.__file__).parent
 ALLOWED = {
     "errors": set(),
     "version": set(),
+    "files": set(),
     "threads": {"errors"},
     "data": {"errors"},
     "filters": {"data", "errors"},
-    "models": {"filters", "data", "errors"},
-    "device": {"models", "filters", "data", "errors"},
+    "models": {"filters", "data", "errors", "files"},
+    "device": {"models", "filters", "data", "errors", "files"},
     "evaluation": {"filters", "data", "errors", "threads"},
     "federated": {"filters", "data", "errors"},
     "secagg": {"errors"},
     "privacy": {"federated", "filters", "data", "errors"},
     "runtime": {
         *("federated", "secagg", "privacy", "device", "models", "filters", "data", "errors"),
-        "threads",
+        *("files", "threads"),
     },
 }
 LIBRARY = set(ALLOWED)

@@ -159,7 +159,7 @@ def test_too_few_clients_stop_before_anything_is_asked(federation: Federation) -
     for _ in range(60):
         clock[0] += 4
         talk.step(skip={1, 2, 3, 4, 5})
-    with pytest.raises(FederationError, match="1 of 6 clients came and 3 are needed"):
+    with pytest.raises(FederationError, match="1 of 6 clients came and 4 are needed"):
         talk.server.raise_if_stopped()
 
 

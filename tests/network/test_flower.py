@@ -96,7 +96,7 @@ def test_a_program_that_stops_is_named(tmp_path: Path) -> None:
         one = running.start("superlink", command, os.environ, tmp_path / "log")
         one.process.wait()
         with pytest.raises(FederationError, match="superlink stopped: no luck"):
-            running.check()
+            one.check()
 
 
 @needs_flower
@@ -320,9 +320,10 @@ def _check_nothing_leaked(folder: Path) -> None:
 
 def _kill_answering(client: processes.Client) -> bool:
     """Kill the process that works on the next message for this client."""
-    (warm,) = [one for one in client.processes.running if one.name == f"{client.folder.name}+"]
+    assert client.answering is not None
+    pid = client.answering.process.pid
     for _ in range(200):
-        if at_work := processes.family(warm.process.pid) - {warm.process.pid}:
+        if at_work := processes.family(pid) - {pid}:
             _kill(at_work)
             return True
         time.sleep(0.02)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from privirec.errors import UsageError
-from privirec.report.rows import say
+from privirec.errors import FederationError, UsageError
+from privirec.report.rows import say, warn
 from privirec.runtime.histories import read_catalogue
 from privirec.runtime.homes import ClientHome
+from privirec.runtime.logs import log_to
+
+log = logging.getLogger("privirec.client")
 
 
 def command(
@@ -30,8 +34,10 @@ def command(
     if not (folder / "ca.crt").is_file():
         raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
     if check:
-        found = home.look(read_catalogue(folder / "catalogue.txt"))
+        found, unknown = home.look(read_catalogue(folder / "catalogue.txt"))
         say(f"Client {node.client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
+        if unknown:
+            warn(f"Left out: {unknown:,} interactions with items that catalogue.txt does not have.")
         return
     if ":" not in address:
         raise UsageError("no server is known: privirec keys join --server HOST:PORT")
@@ -43,10 +49,25 @@ def _stay(folder: Path, client: int, address: str) -> None:
 
     processes.check_flower()
     env = processes.environment(folder / "flower")
+    log_to(folder / "client.log")
+
+    def tell(line: str) -> None:
+        say(line)
+        log.info("%s", line)
+
     with processes.Processes() as running:
-        client_processes = processes.Client(running, folder, address, env).start()
-        say(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
-        while True:
-            client_processes.look()
-            running.check()
-            time.sleep(1)
+        own = processes.Client(running, folder, address, env).start()
+        tell(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
+        connected = False
+        try:
+            while True:
+                if said := own.look():
+                    connected = False
+                    tell(said[0].upper() + said[1:])
+                elif not connected and own.connected:
+                    connected = True
+                    tell("Connected")
+                time.sleep(1)
+        except FederationError as error:
+            log.error("%s", error)
+            raise

@@ -97,13 +97,13 @@ def command(
         check,
     )
     data = load_dataset(dataset, data_dir)
+    warn(str(gives_away(method, data.name)))
     if aggregator == "none":
         warn(IN_THE_CLEAR)
     with live.federation() as watch:
         row = federate(data, wanted, save, watch)
     write_json_lines(json_file, [row])
     print_table(f"{data.name} over {clients} clients, seed {seed}", COLUMNS, [row])
-    warn(str(gives_away(method, data.name)))
     say(f"Model {row['model_sha256'][:16]}" + (f", saved in {save}" if save else ""))
     if check:
         same = row["same_as_simulation"]

@@ -10,9 +10,9 @@ import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.errors import UsageError
+from privirec.files import write_whole
 from privirec.report.rows import print_table, say
 from privirec.runtime.certificates import make_certificates
-from privirec.runtime.files import write_whole
 from privirec.runtime.homes import ClientHome, ServerHome, make_identity, make_node_key
 
 app = typer.Typer(

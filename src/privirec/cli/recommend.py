@@ -58,7 +58,7 @@ def command(
             found = device.recommend(name, number, include_seen=include_seen, explain=explain)
             title = f"For {name}"
     rows = [_row(rank, each, explain) for rank, each in enumerate(found, 1)]
-    write_json_lines(json_file, rows)
+    write_json_lines(json_file, rows, private=True)  # one's own taste, and with --explain history
     columns = [("rank", ""), ("item", "item")]
     if any(each.title for each in found):
         columns.append(("title", "title"))

@@ -63,15 +63,22 @@ def run(
     model: Annotated[
         Literal["gf-cf", "turbo-cf", "bspm-lm", "bspm-em"], typer.Option(help="Which recommender.")
     ] = "gf-cf",
-    method: Annotated[Literal["privirec", "privirec-k"], typer.Option()] = "privirec-k",
+    method: Annotated[
+        Literal["privirec", "privirec-k"], typer.Option(help="What the clients compute together.")
+    ] = "privirec-k",
     rank: Annotated[int | None, typer.Option(min=1, help="k: columns of the power method.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="L: secure sums (default 5).")] = None,
     aggregator: Annotated[
         Aggregator, typer.Option(help="How to sum; none: the server sees each contribution.")
     ] = "secagg+",
-    corrupt_share: Annotated[float, typer.Option(min=0, max=0.5)] = 0.05,
-    drop_share: Annotated[float, typer.Option(min=0, max=0.5)] = 0.2,
-    smallest_cohort: Annotated[int, typer.Option(min=2)] = 3,
+    corrupt_share: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Share of clients that may be corrupt.")
+    ] = 0.05,
+    drop_share: Annotated[
+        float,
+        typer.Option(min=0, max=0.5, help="Share of the roster that may stay away or drop out."),
+    ] = 0.2,
+    smallest_cohort: Annotated[int, typer.Option(min=2, help="Fewest clients in a sum.")] = 3,
     hello: Annotated[float, typer.Option(min=1, help="Seconds to wait for clients.")] = 120,
     deadline: Annotated[
         float, typer.Option(min=1, help="Seconds that a stage of a sum may take.")
@@ -106,20 +113,27 @@ def run(
         deadlines=Deadlines(
             hello=hello, setup=deadline, input=deadline, unmask=deadline, artifact=deadline
         ),
-        manifest={"gives_away": gives_away(method, "DATASET")},
+        manifest={"gives_away": gives_away(method)},
     )
+    # Before anybody is asked, not after.
+    warn(str(gives_away(method)))
     if aggregator == "none":
         warn(IN_THE_CLEAR)
     env = _environment(home)
     number = start_run(home, name, file, env)
-    with live.federation() as watch:
-        result = result_of(home, name, number, env, watch)
+    try:
+        with live.federation() as watch:
+            result = result_of(home, name, number, env, watch)
+    except BaseException as stop:
+        if not isinstance(stop, Exception):
+            warn("The run goes on in the server; the same command follows it again.")
+        raise
     if result["reason"]:
+        _show(result["status"] | {"reason": ""})  # with what each client said
         raise FederationError(result["reason"])
     row = {key: value for key, value in result.items() if key not in ("status", "reason")}
     write_json_lines(json_file, [row])
     _show(result["status"])
-    warn(str(gives_away(method, "DATASET")))
     say(f"Model signed and handed out: {home.run(name) / 'model'}")
 
 

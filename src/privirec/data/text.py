@@ -75,8 +75,11 @@ def fits_text(ids: NDArray) -> bool:
     return bool(ids.dtype.kind in "iu" and ids.min() >= 0 and ids.max() <= LARGEST_ID)
 
 
-def write_lines(path: str | Path, lines: Iterable[str]) -> None:
-    """Write lines to a neighbour file first and rename it, so nothing is ever half-written."""
+def write_lines(path: str | Path, lines: Iterable[str], *, private: bool = False) -> None:
+    """Write lines to a neighbour file first and rename it, so nothing is ever half-written.
+
+    A private file can be read by its owner only.
+    """
     path = Path(path)
     # A device or pipe (/dev/stdout) is written to; renaming would replace it.
     is_special = path.exists() and not path.is_file()
@@ -84,7 +87,9 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with partial.open("w", encoding="utf-8", newline="\n") as file:
+            mode = 0o600 if private else 0o666
+            opened = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with open(opened, "w", encoding="utf-8", newline="\n") as file:
                 file.writelines(line + "\n" for line in lines)
             if not is_special:
                 os.replace(partial, path)

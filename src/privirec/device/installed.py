@@ -22,8 +22,8 @@ from typing import NoReturn
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from privirec.device.files import private_folder, sync_folder, write_private
 from privirec.errors import ArtifactError
+from privirec.files import private_folder, sync, write_private
 from privirec.models import Recommender, artifact
 
 KEPT = 2
@@ -65,12 +65,21 @@ class Installed:
             raise ArtifactError(f"{self.folder}: no artifact is installed there")
         return self._path(versions[0])
 
-    def load(self) -> Recommender:
-        """The current model, mapped; it was verified when it was installed."""
+    def load(self, *, verify: bool = False) -> Recommender:
+        """The current model, mapped.
+
+        Its arrays were verified when they were installed; `verify` reads all of them once more.
+        """
         while True:
             folder = self.current()
             try:
-                return Recommender.load(folder, verify=False)
+                manifest = hashlib.sha256((folder / artifact.MANIFEST).read_bytes()).hexdigest()
+                if manifest != folder.name:
+                    raise ArtifactError(f"{folder}: damaged; install the artifact again")
+                return Recommender.load(folder, verify=verify)
+            except FileNotFoundError as error:
+                if self.current() == folder:
+                    raise ArtifactError(f"{folder}: no {artifact.MANIFEST} there") from error
             except ArtifactError:
                 # Installations in the meantime may have removed it; then another one is current.
                 if self.current() == folder:
@@ -127,7 +136,7 @@ class Installed:
                 shutil.rmtree(target)
         if not target.exists():
             os.rename(incoming, target)
-        sync_folder(versions)
+        sync(versions)
 
     def _switch(self, names: list[str]) -> None:
         write_private(self.folder / _POINTER, names)
@@ -160,7 +169,7 @@ def _copy(source: Path, target: Path) -> None:
             raise ArtifactError(f"{source}: no {name} there") from None
         with (target / name).open("rb") as file:
             os.fsync(file.fileno())
-    sync_folder(target)
+    sync(target)
 
 
 def _is_hash(line: str) -> bool:

@@ -40,7 +40,7 @@ class Recommendation:
 
 def load_model(folder: str | Path) -> Recommender:
     """The model in a folder of installed artifacts, or in an artifact's own folder."""
-    return Installed(folder).load() if Installed.at(folder) else Recommender.load(folder)
+    return Installed(folder).load(verify=True) if Installed.at(folder) else Recommender.load(folder)
 
 
 class Device:

@@ -31,9 +31,9 @@ import numpy as np
 from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
 from privirec.device.catalogue import Catalogue
-from privirec.device.files import private_folder, sync_folder, write_private
 from privirec.device.titles import clean_title
 from privirec.errors import DataError, FederationError, UsageError
+from privirec.files import private_folder, sync, write_private
 
 SCHEMA_VERSION = 1
 _APPLICATION = 0x50525354  # "PRST": marks the file as ours in SQLite's header
@@ -356,7 +356,7 @@ class Store:
                 db.close()
             with suppress(FileExistsError):  # another process was first
                 os.link(aside, self.path)
-            sync_folder(self.path.parent)
+            sync(self.path.parent)
         except (OSError, sqlite3.Error) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise DataError(f"{self.path}: no store can be made there: {why}") from None

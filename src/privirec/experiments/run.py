@@ -37,8 +37,11 @@ IN_THE_CLEAR = (
 )
 
 
-def gives_away(method: str, dataset: str) -> str | None:
-    """What a release gives away, in one sentence. Shown by every command that makes one."""
+def gives_away(method: str, dataset: str = "synthetic:small") -> str | None:
+    """What a release gives away, in one sentence. Shown by every command that makes one.
+
+    `dataset` is one to see it on.
+    """
     if method == "privirec":
         return (
             "Warning: the exact item-item matrix gives every history away, to the server and to "

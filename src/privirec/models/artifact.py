@@ -28,6 +28,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from privirec.errors import ArtifactError, UsageError
+from privirec.files import sync
 from privirec.filters.components import Components
 from privirec.filters.operators import ItemOperator, LowRankOperator, SparseOperator
 from privirec.version import __version__
@@ -60,7 +61,7 @@ def write(
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             save_file(tensors, fresh / ARRAYS)
-            _sync(fresh / ARRAYS)
+            sync(fresh / ARRAYS)
             record = {
                 **manifest,
                 "format": FORMAT,
@@ -73,7 +74,7 @@ def write(
                 sign(fresh, signing_key)
             _open_up(fresh)
             _put(fresh, folder)
-            _sync(folder.parent)
+            sync(folder.parent)
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
@@ -136,7 +137,7 @@ def sign(folder: Path, key: Ed25519PrivateKey) -> None:
     partial = folder / f".{SIGNATURE}.{os.getpid()}"
     _write_durably(partial, canonical(record))
     os.replace(partial, folder / SIGNATURE)
-    _sync(folder)
+    sync(folder)
 
 
 def read(
@@ -421,13 +422,4 @@ def _hash(path: Path) -> str:
 
 def _write_durably(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    _sync(path)
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file or folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path)

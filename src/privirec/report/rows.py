@@ -19,10 +19,10 @@ from privirec.errors import UsageError
 Row = Mapping[str, Any]
 
 
-def write_json_lines(path: Path | None, rows: Iterable[Row]) -> None:
+def write_json_lines(path: Path | None, rows: Iterable[Row], *, private: bool = False) -> None:
     """All rows or none; no path, no file."""
     if path is not None:
-        write_lines(path, (json.dumps(row) for row in rows))
+        write_lines(path, (json.dumps(row) for row in rows), private=private)
 
 
 def check_writable(file: Path | None = None, *, folder: Path | None = None) -> None:
@@ -94,7 +94,7 @@ def shown(key: str, value: Any) -> str:
     if isinstance(value, bool | str):
         return str(value)
     if isinstance(value, float):
-        digits = 1 if "seconds" in key else 4
+        digits = 0 if key.endswith("_mb") else 1 if "seconds" in key else 4
         return f"{value:+.{digits}f}" if key.endswith("difference") else f"{value:.{digits}f}"
     return f"{value:,}"
 

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from privirec.runtime.files import private_folder, write_whole
+from privirec.errors import UsageError
+from privirec.files import private_folder, write_whole
 
 
 def make_certificates(
@@ -70,6 +71,18 @@ def make_certificates(
     write_whole(folder / "server.crt", certificate.public_bytes(Encoding.PEM))
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     write_whole(folder / "server.key", private)
+
+
+def check_certificate(path: Path) -> None:
+    """Refuse a server's certificate that every client would refuse."""
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        raise UsageError(f"{path}: not a certificate") from None
+    now = dt.datetime.now(dt.UTC)
+    if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
+        begin, end = found.not_valid_before_utc.date(), found.not_valid_after_utc.date()
+        raise UsageError(f"{path}: valid from {begin} to {end}, not today; renew it")
 
 
 def _builder(

@@ -37,10 +37,11 @@ from privirec.errors import FederationError, PrivirecError, UsageError
 from privirec.federated import wire
 from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast, Program, program
+from privirec.files import private_folder, sync, write_whole
 from privirec.filters.components import Components
 from privirec.runtime import envelope
 from privirec.runtime.envelope import EVERYBODY, BadEnvelope, Envelope
-from privirec.runtime.files import Journal, private_folder, sync_folder, write_whole
+from privirec.runtime.files import Journal
 from privirec.runtime.ledger import Ledger
 from privirec.runtime.run_plan import RunPlan, RunTerms
 from privirec.secagg import Phase, ProtocolError, ServerSession, protocol
@@ -528,17 +529,21 @@ class Coordinator:
         return True
 
     def _begin(self, here: set[int]) -> bool:
-        least = self.terms.smallest_cohort
+        terms, roster = self.terms, len(self.lines)
+        least = terms.least_clients(roster)
         if len(here) < least:
             self._abort(
-                f"{len(here)} of {len(self.lines)} clients came and {least} are needed: see that "
-                "they are running and can reach the server, then start again"
+                f"{len(here)} of {roster} clients came and {least} are needed (at least "
+                f"{terms.smallest_cohort}, and {terms.dropped_share:.0%} of the roster may be "
+                "missing): see that they run, reach the server and do not refuse, then start again"
             )
             return True
+        if len(here) < roster:
+            log.warning("%d clients of the roster are not here", roster - len(here))
         plan = RunPlan(
             run=self.run,
             version=__version__,
-            terms=self.terms,
+            terms=terms,
             n_items=len(self._catalogue),
             catalogue=self._catalogue.fingerprint,
             roster=self._roster.digest.hex(),
@@ -599,7 +604,7 @@ class Coordinator:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-        sync_folder(self._sums)
+        sync(self._sums)
         (self._folder / f"adding-{current.number}").unlink(missing_ok=True)
         traffic = {str(c): [line.bytes_up, line.bytes_down] for c, line in self.lines.items()}
         self._event("opened", round=current.number, traffic=traffic)
@@ -611,6 +616,11 @@ class Coordinator:
 
     def _enter(self, stage: Stage) -> None:
         self.stage = stage
+        if self._round is not None and self._plan is not None:
+            sums = len(self._plan.sums())
+            log.info("sum %d of %d: %s", self._round.number, sums, stage.value)
+        else:
+            log.info("%s", stage.value)
         self._begun = self._now()
         for line in self.lines.values():
             line.sent_at = line.retry_at = None
@@ -865,7 +875,7 @@ class Coordinator:
                     "users": line.users,
                     "bytes_up": line.bytes_up,
                     "bytes_down": line.bytes_down,
-                    "why": line.gone,
+                    "why": line.gone or line.said,
                 }
                 for client, line in self.lines.items()
             },

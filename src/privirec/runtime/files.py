@@ -1,4 +1,4 @@
-"""Files of a running federation: for their owner only, and whole or not at all."""
+"""Folders and journals of a running federation: one process at a time, nothing lost."""
 
 from __future__ import annotations
 
@@ -8,52 +8,21 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from privirec.errors import FederationError
 
 
-def private_folder(folder: Path) -> Path:
-    """Make the folder, for its owner only."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    return folder
-
-
-def write_whole(path: Path, *parts: bytes, durable: bool = True) -> None:
-    """Replace a file in one step; after a crash it is the old or the new one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    if durable:
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until what was renamed in the folder is on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """One process at a time in a folder."""
+def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """One process at a time in a folder: this one waits for its turn, or is refused."""
     with open(os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise FederationError(f"{folder}: another process is at work there") from None
         yield
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,8 @@ from privirec.data.interactions import Interactions
 from privirec.device.catalogue import Catalogue
 from privirec.device.store import Store
 from privirec.errors import UsageError
+from privirec.files import private_folder, write_whole
 from privirec.privacy.policy import Policy
-from privirec.runtime.files import private_folder, write_whole
 from privirec.runtime.histories import FromFile, FromStore, HistorySource, read_catalogue
 from privirec.runtime.node import Node
 from privirec.secagg.errors import BadSignature
@@ -218,6 +219,8 @@ class ClientHome:
 
     @property
     def settings(self) -> ClientSettings:
+        if not (self.folder / "client.json").exists():
+            raise UsageError(f"{self.folder}: has not joined a federation; see: privirec keys join")
         record = _read_json(self.folder / "client.json", "a client's settings")
         try:
             return ClientSettings.model_validate(record)
@@ -238,6 +241,15 @@ class ClientHome:
         """Take the operator's roster in; returns this client's number."""
         settings = self.folder / "client.json"
         trusted = self.settings.operator if settings.exists() else operator
+        if operator is not None and len(operator) != 2 * KEY_BYTES:
+            raise UsageError(f"an operator's key has {2 * KEY_BYTES} digits, not {len(operator)}")
+        if operator is not None and operator != trusted:
+            raise UsageError(
+                f"this client trusts operator {str(trusted)[:16]}, not {operator[:16]}; for "
+                "another operator make another client: privirec keys new"
+            )
+        if server and not re.fullmatch(r".+:\d+", server):
+            raise UsageError(f"{server!r} is not HOST:PORT")
         found = RosterFile.read(roster, trusted)
         mine = self.identity.public
         numbers = [client for client, key in found.roster().items() if key == mine]
@@ -263,13 +275,14 @@ class ClientHome:
         path = self.folder / self.settings.histories
         return FromStore(path) if path.suffix == ".db" else FromFile(path)
 
-    def look(self, catalogue: Catalogue) -> Interactions:
-        """The histories as a run would see them, without beginning one."""
+    def look(self, catalogue: Catalogue) -> tuple[Interactions, int]:
+        """The histories as a run would see them, without beginning one, and how many interactions
+        with items that the catalogue does not have are left out."""
         path = self.folder / self.settings.histories
         if path.suffix == ".db":
             with Store(path) as store:
-                return store.interactions(catalogue)[0]
-        return FromFile(path).begin("", catalogue)
+                return store.interactions(catalogue)
+        return FromFile(path).begin("", catalogue), 0
 
     def node(self) -> Node:
         """The client that lives in this folder."""
@@ -311,7 +324,8 @@ def _seed(path: Path) -> bytes:
             raise UsageError(f"{path}: others may read this key; run: chmod 600 {path}")
         seed = bytes.fromhex(path.read_text(encoding="ascii").strip())
     except FileNotFoundError:
-        raise UsageError(f"{path}: no key there; make one with: privirec keys new") from None
+        command = "operator" if path.name == "operator.key" else "new"
+        raise UsageError(f"{path}: no key there; make one: privirec keys {command}") from None
     except (ValueError, UnicodeDecodeError):
         raise UsageError(f"{path}: not a key") from None
     if len(seed) != KEY_BYTES:

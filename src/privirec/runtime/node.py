@@ -44,11 +44,12 @@ from privirec.federated.contributions import (
     SeededStep,
     UserStart,
 )
+from privirec.files import private_folder, sync, write_whole
 from privirec.privacy.policy import Cohort, Policy
 from privirec.runtime import envelope
 from privirec.runtime.client import Client
 from privirec.runtime.envelope import BadEnvelope, Envelope
-from privirec.runtime.files import Journal, alone, private_folder, sync_folder, write_whole
+from privirec.runtime.files import Journal, alone
 from privirec.runtime.histories import HistorySource
 from privirec.runtime.run_plan import RunPlan, same_version
 from privirec.secagg import ClientPolicy, ClientSession, ProtocolError, protocol
@@ -323,6 +324,10 @@ class Node:
             self.client, self._identity, self._roster, self._secagg_policy(), self._random
         )
         reply = session.receive(announcement)
+        log.info(
+            "run %s: takes part, %d clients, %d sums, %s",
+            *(state.run[:8], len(plan.users), len(plan.sums()), state.protocol),
+        )
         return self._reply(state, session, asked, "advertise", reply)
 
     def _neighbours(self, state: _Run, asked: Envelope) -> Envelope:
@@ -368,9 +373,11 @@ class Node:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-        sync_folder(path.parent)
+        sync(path.parent)
         state.bytes_up += size
         state.session = session.dump()
+        sums = len(plan.sums())
+        log.info("run %s: sum %d of %d (%s) answered", state.run[:8], number, sums, ask.name)
 
     def _upload(self, state: _Run, number: object, first: object) -> bytes:
         """Blocks of a round from a given one on, as many as go into one message.
@@ -508,7 +515,8 @@ class Node:
         except PrivirecError as error:
             shutil.rmtree(folder)
             log.error("the artifact was refused: %s", error)
-            raise NotNow(f"client {self.client} refuses the artifact: {error}") from None
+            raise NotNow(f"client {self.client} refuses the artifact; its log says why") from None
+        log.info("run %s: its model is installed", state.run[:8])
         state.finished = True
         self._close(state, "the run is over")
 

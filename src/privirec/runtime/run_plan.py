@@ -34,6 +34,21 @@ class RunTerms(BaseModel):
     part_bytes: int = Field(1 << 26, gt=0)
     """About how much of an upload, or of an artifact, goes into one carried message."""
 
+    def statement(self, clients: int, sums: int) -> Statement:
+        """What secure aggregation must withstand with a roster of so many."""
+        return Statement.of(
+            clients,
+            self.corrupt_share,
+            self.dropped_share,
+            security_bits=self.security_bits,
+            correctness_bits=self.correctness_bits,
+            rounds=sums,
+        )
+
+    def least_clients(self, roster: int) -> int:
+        """Fewest that can begin a run: those who do not come count as dropped out."""
+        return max(self.smallest_cohort, roster - self.statement(roster, 1).dropped)
+
 
 class RunPlan(BaseModel):
     """A run: terms, catalogue and cohort, the same for everybody."""
@@ -69,15 +84,7 @@ class RunPlan(BaseModel):
         return [shape_of(planned) for planned in self.sums()]
 
     def statement(self) -> Statement:
-        terms = self.terms
-        return Statement.of(
-            self.clients,
-            terms.corrupt_share,
-            terms.dropped_share,
-            security_bits=terms.security_bits,
-            correctness_bits=terms.correctness_bits,
-            rounds=len(self.sums()),
-        )
+        return self.terms.statement(self.clients, len(self.sums()))
 
     def server_settings(self) -> ServerSettings:
         return ServerSettings(self.terms.smallest_cohort, self.terms.block_entries)

@@ -26,7 +26,6 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 from flwr.proto.fleet_pb2 import ActivateNodeRequest
-from flwr.superlink.cli import flower_superlink
 
 from privirec.errors import PrivirecError
 from privirec.runtime.flower.processes import SAYS
@@ -133,6 +132,8 @@ def serve(
 
 
 def main() -> None:
+    from flwr.superlink.cli import flower_superlink  # noqa: PLC0415 - opens a socket, to look at IPv6
+
     folder, host, port, *arguments = sys.argv[1:]
     home = ServerHome(Path(folder))
     # Flower starts its server by this one call.

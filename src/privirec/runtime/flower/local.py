@@ -17,11 +17,11 @@ from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
 from privirec.device.catalogue import Catalogue
 from privirec.errors import UsageError
+from privirec.files import private_folder, write_whole
 from privirec.privacy.policy import Policy
 from privirec.runtime.certificates import make_certificates
-from privirec.runtime.files import private_folder, write_whole
 from privirec.runtime.flower import processes
-from privirec.runtime.flower.processes import Client, Processes
+from privirec.runtime.flower.processes import Client, Processes, Running
 from privirec.runtime.flower.runs import RunFile, Watch, result_of, start_run
 from privirec.runtime.histories import write_catalogue
 from privirec.runtime.homes import ClientHome, ServerHome
@@ -40,6 +40,7 @@ class LocalNetwork:
     server: ServerHome | None = None
     clients: list[Path] = field(default_factory=list)
     kept: list[Client] = field(default_factory=list)
+    link: Running | None = None
     peaks: dict[str, float] = field(default_factory=dict)
     """Largest resident megabytes of each program and all it started."""
 
@@ -77,7 +78,7 @@ class LocalNetwork:
         self.env = processes.environment(
             home.folder / "flower", PRIVIREC_SERVER=str(home.folder.resolve())
         )
-        processes.start_superlink(self.processes, home, "127.0.0.1", port, self.env)
+        self.link = processes.start_superlink(self.processes, home, "127.0.0.1", port, self.env)
         for path in self.clients:
             self.start_client(path)
 
@@ -99,7 +100,8 @@ class LocalNetwork:
         """What is looked after while a run goes on."""
         for client in self.kept:
             client.look()
-        self.processes.check()
+        if self.link is not None:
+            self.link.check()
         now: dict[str, float] = {}
         for one in self.processes.running:
             name = one.name.rstrip("+")

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import privirec
 from privirec.errors import FederationError, UsageError
-from privirec.runtime.certificates import make_certificates
-from privirec.runtime.files import private_folder, write_whole
+from privirec.files import private_folder, write_whole
+from privirec.runtime.certificates import check_certificate, make_certificates
 from privirec.runtime.flower import warm
 from privirec.runtime.homes import ServerHome
 from privirec.version import __version__
@@ -31,6 +31,8 @@ SAYS = "privirec: "
 """Begins the lines of the server's log that are for people."""
 NOT_LET_IN = "Failed to activate SuperNode"
 """What a SuperNode says when its predecessor is still thought to be there, or nobody knows it."""
+LET_IN = "SuperNode ID:"
+"""What it says when it is connected."""
 AGAIN = 10.0
 """Seconds until it tries again."""
 MOST_TRIES = 12
@@ -115,6 +117,7 @@ def start_superlink(
         if not (home.folder / "tls" / name).is_file():
             path = home.folder / "tls" / name
             raise UsageError(f"{path}: missing; see docs/operate.md, Certificates")
+    check_certificate(home.folder / "tls" / "server.crt")
     _check_free(host, port)
     inside = free_port()
     tls = home.folder / "flower" / "tls"
@@ -235,10 +238,6 @@ class Processes:
         self.running.append(started)
         return started
 
-    def check(self) -> None:
-        for one in self.running:
-            one.check()
-
     def end(self, one: Running) -> None:
         """End one of them, and what it started."""
         self._end([one])
@@ -287,7 +286,8 @@ class Client:
     """A SuperNode, and beside it the process that answers its messages.
 
     After a crash Flower believes for a minute that the node is still there, and its program ends
-    when it is not let in. Then it is started again.
+    when it is not let in. It also ends when a server that was started anew does not know it yet.
+    Then it is started again.
     """
 
     processes: Processes
@@ -295,6 +295,7 @@ class Client:
     server: str
     env: Mapping[str, str]
     node: Running | None = None
+    answering: Running | None = None
     again_at: float = 0.0
     tries: int = 0
 
@@ -303,22 +304,33 @@ class Client:
         self.env = {**self.env, "PATH": os.pathsep.join([str(path.resolve()), self.env["PATH"]])}
         python = [sys.executable, "-m", warm.__name__, str(line)]
         log = self.folder / "supernode.log"
-        self.processes.start(f"{self.folder.name}+", python, self.env, log)
+        self.answering = self.processes.start(f"{self.folder.name}+", python, self.env, log)
         self._start_node()
         return self
 
-    def look(self) -> None:
-        """Start the node again if it was not let in; raise if it ended otherwise."""
+    def look(self) -> str:
+        """Start the node again where it ended, and say why it did; raise where it is no use."""
+        now = time.monotonic()
+        if self.answering is not None:
+            self.answering.check()
         if self.node is None:
-            if time.monotonic() >= self.again_at:
+            if now >= self.again_at:
                 self._start_node()
         elif self.node.process.poll() is not None:
             said = _tail(self.node.log)
-            self.tries += 1
-            if NOT_LET_IN not in said or self.tries > MOST_TRIES:
-                raise FederationError(f"{self.folder.name} cannot connect: {_reason(said)}")
+            reason = _reason(said)
+            # It was in and the server went away, or was started anew: count from the beginning.
+            self.tries = 1 if LET_IN in said else self.tries + 1
+            if "CERTIFICATE_VERIFY_FAILED" in said or self.tries > MOST_TRIES:
+                raise FederationError(f"{self.folder.name} cannot connect: {reason}")
             self.processes.end(self.node)
-            self.node, self.again_at = None, time.monotonic() + AGAIN
+            self.node, self.again_at = None, now + AGAIN
+            return f"not connected: {reason}; trying again"
+        return ""
+
+    @property
+    def connected(self) -> bool:
+        return self.node is not None and LET_IN in _tail(self.node.log)
 
     def _start_node(self) -> None:
         command = supernode_command(self.folder, self.server, free_port())
@@ -383,6 +395,8 @@ def _reason(said: str) -> str:
         (line, *_) = [one for one in said.splitlines() if "CERTIFICATE_VERIFY_FAILED" in one]
         why = line.split("certificate verify failed:")[-1].split("(_ssl")[0].strip()
         return f"the server's certificate is not one that ca.crt vouches for ({why})"
+    if "terminated gracefully" in said:
+        return "the server ended the connection, as it does when it is started anew"
     told = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
     return (told[-1] if told else "without a word")[:400]
 

@@ -11,8 +11,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from privirec.errors import FederationError, UsageError
+from privirec.files import private_folder, write_whole
 from privirec.runtime.coordinator import Deadlines
-from privirec.runtime.files import private_folder, write_whole
+from privirec.runtime.files import alone
 from privirec.runtime.flower import processes
 from privirec.runtime.homes import ServerHome
 from privirec.runtime.run_plan import RunTerms
@@ -23,6 +24,8 @@ Watch = Callable[[dict[str, Any]], None]
 PAUSE = 0.5
 ALIVE = "alive"
 """Touched by the server while its run goes on."""
+NUMBER = "flower-run"
+"""Flower's number of the run."""
 SILENCE = 60.0
 """Seconds after which Flower is asked what became of a silent server."""
 
@@ -44,7 +47,7 @@ class RunFile(BaseModel):
 def start_run(home: ServerHome, name: str, file: RunFile, env: Mapping[str, str]) -> str:
     """Start a run, or go on with one of this name and these settings that did not end.
 
-    Returns Flower's number of it.
+    Returns Flower's number of it; one that is at work is left alone.
     """
     folder = private_folder(home.run(name))
     content = file.model_dump_json(indent=2).encode()
@@ -54,6 +57,11 @@ def start_run(home: ServerHome, name: str, file: RunFile, env: Mapping[str, str]
     if path.exists() and path.read_bytes() != content:
         raise UsageError(f"the run {name} was begun with other settings: see {path}")
     write_whole(path, content)
+    try:
+        with alone(folder, wait=False):
+            pass
+    except FederationError:
+        return (folder / NUMBER).read_text(encoding="ascii")
     app = processes.write_app(home.folder / "app")
     # What an earlier attempt said is not about this one.
     if (folder / "server.log").exists():
@@ -61,8 +69,21 @@ def start_run(home: ServerHome, name: str, file: RunFile, env: Mapping[str, str]
     configured = f"name={json.dumps(name)}"
     (folder / ALIVE).touch(mode=0o600)
     where = ["run", str(app), processes.CONNECTION, "--format", "json"]
-    told = processes.flwr([*where, "--run-config", configured], env)
-    return str(json.loads(told[told.index("{") :]).get("run-id", ""))
+    told = _told(processes.flwr([*where, "--run-config", configured], env))
+    if not told.get("run-id"):
+        why = " ".join(str(told.get("error-message", "Flower does not say why")).split())
+        raise FederationError(
+            f"the run could not be started ({why}); is it up? privirec server up {home.folder}"
+        )
+    number = str(told["run-id"])
+    write_whole(folder / NUMBER, number.encode())
+    return number
+
+
+def _told(text: str) -> dict[str, Any]:
+    """What `flwr --format json` says, behind whatever else it says."""
+    found: dict[str, Any] = json.loads(text[text.index("{") :]) if "{" in text else {}
+    return found
 
 
 def result_of(
@@ -84,10 +105,10 @@ def result_of(
         silent = time.time() - max(asked, (folder / ALIVE).stat().st_mtime)
         if silent > SILENCE:
             asked = time.time()
-            listed = processes.flwr(
-                ["ls", processes.CONNECTION, "--run-id", number, "--format", "json"], env
-            )
-            if '"finished' in listed and not (folder / "result.json").exists():
+            command = ["ls", processes.CONNECTION, "--run-id", number, "--format", "json"]
+            listed = _told(processes.flwr(command, env)).get("runs", [])
+            ended = all(str(run.get("status", "")).startswith("finished") for run in listed)
+            if ended and not (folder / "result.json").exists():
                 raise FederationError(
                     f"the server ended in the middle of the run {name}; start it again under the "
                     "same name: it goes on where it stopped"

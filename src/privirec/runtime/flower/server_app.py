@@ -20,13 +20,14 @@ from flwr.serverapp import Grid, ServerApp
 from privirec import threads as threading
 from privirec.errors import FederationError, PrivirecError, UsageError
 from privirec.federated.programs import FederatedSettings
+from privirec.files import private_folder, write_whole
 from privirec.models import MODELS
 from privirec.runtime.coordinator import Coordinator, Stage
-from privirec.runtime.files import private_folder, write_whole
+from privirec.runtime.files import alone
 from privirec.runtime.flower.carriage import KIND, pack, unpack
-from privirec.runtime.flower.client_app import log_to
 from privirec.runtime.flower.runs import ALIVE, RunFile
 from privirec.runtime.homes import ServerHome
+from privirec.runtime.logs import log_to
 from privirec.runtime.run_plan import RunTerms
 
 app = ServerApp()
@@ -44,6 +45,13 @@ def main(grid: Grid, context: Context) -> None:
     home = ServerHome(Path(os.environ["PRIVIREC_SERVER"]))
     name = str(context.run_config.get("name") or f"run-{context.run_id}")
     folder = private_folder(home.run(name))
+    with alone(folder, wait=False):
+        _alone(grid, context, home, folder)
+
+
+def _alone(grid: Grid, context: Context, home: ServerHome, folder: Path) -> None:
+    """The run, in a folder where nobody else is at work."""
+    name = folder.name
     log_to(folder / "server.log")
     try:
         coordinator = _run(grid, context, home, folder)
@@ -90,6 +98,7 @@ def _carry(
     threads: int,
 ) -> None:
     pending: dict[str, int] = {}
+    told: set[tuple[int, str]] = set()
     looked = -1e9
     over = 0.0
     while True:
@@ -107,7 +116,10 @@ def _carry(
             if sender is None:
                 continue
             if reply.has_error():
-                log.warning("node %s: %s", sender, reply.error.reason)
+                # The text is Flower's; whoever wrote a client of his own can put anything in it.
+                if (sender, str(reply.error.reason)) not in told:
+                    log.warning("node %s cannot answer: %s", sender, reply.error.reason)
+                    told.add((sender, str(reply.error.reason)))
                 coordinator.failed(sender)
             else:
                 coordinator.receive(sender, unpack(reply))

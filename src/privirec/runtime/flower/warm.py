@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from privirec.errors import FederationError
-from privirec.runtime.files import private_folder, write_whole
+from privirec.files import private_folder, write_whole
 
 _HAND_OVER = """\
 #!{python} -SE

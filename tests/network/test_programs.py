@@ -1,0 +1,204 @@
+"""The programs themselves, as docs/operate.md starts them: an operator and three clients."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privirec.runtime.flower.processes import free_port
+
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.skipif(
+        importlib.util.find_spec("flwr") is None,
+        reason="needs Flower: pip install 'privirec[flower]'",
+    ),
+]
+
+ITEMS = [f"planted-item-{number}" for number in range(40)]
+COMMAND = [sys.executable, "-m", "privirec"]
+
+
+def privirec(*arguments: str | Path, cwd: Path, code: int = 0) -> str:
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@contextlib.contextmanager
+def program(*arguments: str, cwd: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """One that stays up, until it is interrupted."""
+    with log.open("ab") as out:
+        process = subprocess.Popen([*COMMAND, *arguments], cwd=cwd, stdout=out, stderr=out)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+
+
+def wait_for(said: str, log: Path, process: subprocess.Popen[bytes], count: int = 1) -> None:
+    for _ in range(1200):
+        if log.exists() and log.read_text().count(said) >= count:
+            return
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    raise AssertionError(f"{said!r} is not in: {log.read_text()}")
+
+
+def enrolled(folder: Path, address: str) -> list[Path]:
+    """Folders of an operator (with a certificate for localhost and nothing else) and clients."""
+    server = folder / "server"
+    operator = privirec("keys", "operator", "server", cwd=folder).split()[1]
+    (server / "catalogue.txt").write_text("".join(f"{item}\n" for item in ITEMS))
+    privirec("keys", "certificates", "server", "--name", "localhost", cwd=folder)
+    clients = [folder / name for name in ("lyon", "oslo", "porto", "stranger")]
+    rng = np.random.default_rng(5)
+    for client in clients:
+        privirec("keys", "new", client, "--name", client.name, cwd=folder)
+        lines = [
+            f"planted-user-{client.name}-{user},{ITEMS[item]}\n"
+            for user in range(6)
+            for item in np.flatnonzero(rng.random(len(ITEMS)) < 0.3)
+        ]
+        (folder / f"{client.name}.csv").write_text("user,item\n" + "".join(lines))
+        privirec(
+            *("store", "import", f"{client.name}.csv", "--store", client / "history.db"),
+            cwd=folder,
+        )
+    cards = [client / "card.json" for client in clients[:3]]
+    privirec("keys", "approve", "server", *cards, cwd=folder)
+    for client in clients[:3]:
+        shutil.copy(server / "catalogue.txt", client)
+        shutil.copy(server / "tls/ca.crt", client)
+        join = ("keys", "join", client, "--roster", "server/roster.json", "--server", address)
+        privirec(*join, "--operator", operator, cwd=folder)
+        assert "6 users" in privirec("client", client, "--check", cwd=folder)
+    return clients
+
+
+def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
+    port = str(free_port())
+    lyon, oslo, porto, _ = enrolled(tmp_path, f"localhost:{port}")
+    up = tmp_path / "up.log"
+    said = privirec("server", "run", "server", "early", "--rank", "4", cwd=tmp_path, code=3)
+    assert "privirec server up server" in said
+    server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port)
+    with contextlib.ExitStack() as running:
+        logs = [tmp_path / f"{client.name}.log" for client in (lyon, oslo, porto)]
+        clients = [
+            running.enter_context(program("client", client.name, cwd=tmp_path, log=log))
+            for client, log in zip((lyon, oslo, porto), logs, strict=True)
+        ]
+        with program(*server, cwd=tmp_path, log=up) as process:
+            wait_for("Up on", up, process)
+            assert "cannot listen" in privirec(*server, cwd=tmp_path, code=2)
+            for log, client in zip(logs, clients, strict=True):
+                wait_for("Connected", log, client)
+        # A server that is started anew does not know its clients; they come back by themselves.
+        with program(*server, cwd=tmp_path, log=up) as process:
+            wait_for("Up on", up, process, 2)
+            run = ("server", "run", "server", "monday", "--rank", "4", "--rounds", "2")
+            following = subprocess.Popen(
+                [*COMMAND, *run], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+            )
+            status = tmp_path / "server/runs/monday/status.json"
+            while not status.exists():
+                assert following.poll() is None
+                time.sleep(0.1)
+            following.send_signal(signal.SIGINT)
+            assert "the same command follows it again" in following.communicate()[1]
+            assert following.returncode == 130
+            said = privirec(*run, cwd=tmp_path)
+            assert "Model signed and handed out" in said
+            assert "has ended" in privirec(*run, cwd=tmp_path, code=2)
+        for log in logs:
+            assert log.read_text().count("Connected") == 2, log.read_text()
+    assert "its model is installed" in (lyon / "client.log").read_text()
+    user = "planted-user-lyon-0"
+    out = tmp_path / "recommended.json"
+    privirec(
+        *("recommend", "--store", lyon / "history.db", "--artifact", lyon / "model"),
+        *("--user", user, "--explain", "--json", out),
+        cwd=tmp_path,
+    )
+    first = json.loads(out.read_text().splitlines()[0])
+    assert first["item"] in ITEMS
+    assert first["because"]
+    assert out.stat().st_mode & 0o077 == 0
+    _check_nothing_leaked(tmp_path)
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(tmp_path) not in left
+
+
+def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path) -> None:
+    """Never approved, revoked, a copied folder, an expired certificate."""
+    from datetime import UTC, datetime, timedelta
+
+    from privirec.runtime.certificates import make_certificates
+
+    port = str(free_port())
+    lyon, oslo, _, stranger = enrolled(tmp_path, f"localhost:{port}")
+    said = privirec(
+        *("keys", "join", stranger, "--roster", "server/roster.json", "--operator", "0" * 64),
+        cwd=tmp_path,
+        code=2,
+    )
+    assert "signed by operator" in said
+    for name in ("operator.key", "tls/server.key"):
+        assert (tmp_path / "server" / name).stat().st_mode & 0o077 == 0
+    for name in (".", "identity.key", "node.key", "history.db"):
+        assert (lyon / name).stat().st_mode & 0o077 == 0
+    for name in ("client.json", "roster.json", "catalogue.txt", "ca.crt"):  # it helps itself
+        shutil.copy(lyon / name, stranger)
+    assert "not in its own roster" in privirec("client", stranger, cwd=tmp_path, code=3)
+    server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port)
+    privirec("keys", "revoke", "server", "1", cwd=tmp_path)
+    shutil.copytree(lyon, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
+    up = tmp_path / "up.log"
+    logs = {name: tmp_path / f"{name}.log" for name in ("lyon", "copy", "oslo")}
+    with contextlib.ExitStack() as running:
+        process = running.enter_context(program(*server, cwd=tmp_path, log=up))
+        wait_for("Up on", up, process)
+        for name, log in logs.items():
+            one = running.enter_context(program("client", name, cwd=tmp_path, log=log))
+            wait_for("Connected" if name == "lyon" else "Not connected", log, one)
+        wait_for("turned away client 0 (lyon): one with its keys is here already", up, process)
+        wait_for("turned away client 1 (oslo): it is revoked", up, process)
+    for folder in (tmp_path / "copy", oslo):
+        assert "the server does not know its key" in (folder / "client.log").read_text()
+    old = datetime.now(UTC) - timedelta(days=30)
+    make_certificates(tmp_path / "server/tls", ("localhost",), days=3, now=old)
+    assert "not today; renew it" in privirec(*server, cwd=tmp_path, code=2)
+
+
+def _check_nothing_leaked(folder: Path) -> None:
+    """No user and no item outside the clients' stores, but for the public list of items."""
+    for path in folder.rglob("*"):
+        where = path.relative_to(folder).parts
+        if not path.is_file() or path.suffix in (".csv", ".db") or path.name == "recommended.json":
+            continue
+        if path.name.startswith("history.db"):
+            continue
+        content = path.read_bytes()
+        assert b"planted-user" not in content, path
+        if path.name != "catalogue.txt" and "model" not in where:
+            assert b"planted-item" not in content, path
