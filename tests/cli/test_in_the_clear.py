@@ -47,7 +47,8 @@ def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggrega
         result = CliRunner().invoke(app, [*args, "--aggregator", aggregator])
     assert str(result.exception) == "as far as this test goes"
     assert result.stderr.count(WARNING) == (aggregator == "none")
-    assert result.stderr.count("\n") == (aggregator == "none")
+    assert result.stderr.count("not proven safe") == 1
+    assert result.stderr.count("\n") == 1 + (aggregator == "none")
 
 
 @pytest.mark.parametrize("aggregator", ["secagg+", "secagg", "none"])

@@ -33,6 +33,8 @@ def command(
     address = server or home.settings.server
     if not (folder / "ca.crt").is_file():
         raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
+    if check and not address:
+        warn("No server is known yet: privirec keys join --server HOST:PORT")
     if check:
         found, unknown = home.look(read_catalogue(folder / "catalogue.txt"))
         say(f"Client {node.client}: {found.n_users:,} users, {found.n_interactions:,} interactions")

@@ -17,15 +17,13 @@ from privirec.report.rows import check_writable, print_table, say, warn, write_j
 from privirec.runtime.flower.processes import check_flower
 
 COLUMNS = [
-    ("method", "method"),
     ("rank", "k"),
     ("rounds", "L"),
-    ("clients", "clients"),
     ("dropped", "dropped"),
     ("ndcg@20", "NDCG@20"),
     ("recall@20", "Recall@20"),
-    ("bytes_up_per_client", "up/client"),
-    ("bytes_down_per_client", "down/client"),
+    ("bytes_up_per_client", "up"),
+    ("bytes_down_per_client", "down"),
     ("fit_seconds", "seconds"),
     ("peak_rss_mb", "server MB"),
     ("peak_client_rss_mb", "client MB"),
@@ -103,7 +101,8 @@ def command(
     with live.federation() as watch:
         row = federate(data, wanted, save, watch)
     write_json_lines(json_file, [row])
-    print_table(f"{data.name} over {clients} clients, seed {seed}", COLUMNS, [row])
+    title = f"{data.name}: {model} by {method} over {clients} clients, seed {seed}"
+    print_table(title, COLUMNS, [row])
     say(f"Model {row['model_sha256'][:16]}" + (f", saved in {save}" if save else ""))
     if check:
         same = row["same_as_simulation"]

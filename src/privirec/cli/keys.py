@@ -156,7 +156,7 @@ def list_(folder: Folder) -> None:
         for member in home.members.members
     ]
     columns = [(key, key) for key in ("client", "name", "key", "state")]
-    print_table(f"Operator {home.operator.public.hex()[:16]}", columns, rows)
+    print_table(f"Operator {home.operator.public.hex()}", columns, rows)
 
 
 @app.command()
@@ -166,8 +166,17 @@ def certificates(
         list[str], typer.Option("--name", help="Host name or address of the server.")
     ] = ["localhost", "127.0.0.1"],  # noqa: B006 - typer copies it
     days: Annotated[int, typer.Option(min=1, help="How long they are valid.")] = 90,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="In place of the ones that are there.")
+    ] = False,
 ) -> None:
     """Make certificates for tests; in production the operator's own authority makes them."""
+    ServerHome(folder).check()
+    if (folder / "tls/server.key").exists() and not replace:
+        raise UsageError(
+            f"{folder / 'tls'} has certificates; --replace makes new ones, under an authority that "
+            "clients do not know yet"
+        )
     make_certificates(folder / "tls", names, days=days)
     say(f"Server certificate for {', '.join(names)} in {folder / 'tls'}, valid {days} days.")
     say(f"Give {folder / 'tls' / 'ca.crt'} to every client as ca.crt.")

@@ -67,15 +67,17 @@ def _main(
 
 def run() -> None:
     """Entry point. Exit codes: 0 done, 1 a check failed, 2 bad usage or input, 3 a federation
-    that could not finish safely, 130 interrupted."""
-    # Typer would answer Ctrl-C itself, and in silence; this way it is one line and 130.
-    signal.signal(signal.SIGINT, _interrupted)
+    that could not finish safely, 130 or 143 interrupted."""
+    # Typer would answer Ctrl-C itself, and in silence; this way it is one line and 130. Who is
+    # ended by a service manager puts things away as well.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupted)
     try:
         code = app(standalone_mode=True)
     except PrivirecError as error:
         code = _say(str(error), error.exit_code)
-    except _Interrupted:
-        code = _say("interrupted", 130)
+    except _Interrupted as stop:
+        code = _say("interrupted", 128 + stop.number)
     except MemoryError as error:
         code = _say(f"not enough memory ({str(error).rstrip('.') or 'none left'})", 2)
     except BrokenPipeError:
@@ -89,12 +91,16 @@ def run() -> None:
 
 
 class _Interrupted(BaseException):
-    """Ctrl-C."""
+    """Ctrl-C, or a polite kill."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
-def _interrupted(_number: int, _frame: object) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one is enough: let things be put away
-    raise _Interrupted
+def _interrupted(number: int, _frame: object) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)  # one is enough: let things be put away
+    raise _Interrupted(number)
 
 
 def _say(line: str, code: int) -> int:

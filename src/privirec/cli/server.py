@@ -17,6 +17,7 @@ from privirec.privacy.policy import Aggregator
 from privirec.report import live
 from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.coordinator import Deadlines
+from privirec.runtime.files import alone
 from privirec.runtime.flower import processes
 from privirec.runtime.homes import ServerHome
 from privirec.runtime.run_plan import RunTerms
@@ -42,8 +43,9 @@ def up(
     home = ServerHome(folder)
     roster = home.members.roster()
     processes.write_app(folder / "app")
-    with processes.Processes() as running:
-        link = processes.start_superlink(running, home, host, port, _environment(home))
+    env = _environment(home)
+    with alone(folder / "flower", wait=False), processes.Processes() as running:
+        link = processes.start_superlink(running, home, host, port, env)
         say(f"Up on {host}:{port} for {len(roster)} clients; log in {link.log}")
         say(f"Start runs with: privirec server run {folder} NAME")
         with link.log.open(encoding="utf-8", errors="replace") as log:

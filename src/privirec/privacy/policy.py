@@ -10,6 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,6 +87,10 @@ class Policy(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
+            if first["type"] == "extra_forbidden":
+                near = get_close_matches(where, cls.model_fields, 1)
+                hint = f"; is {near[0]} meant?" if near else ""
+                raise UsageError(f"{path}: there is no setting {where}{hint}") from None
             raise UsageError(f"{path}: {where}: {first['msg']}") from None
 
     def as_toml(self) -> str:

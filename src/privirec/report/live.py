@@ -17,13 +17,15 @@ from privirec.report.rows import as_bytes
 _COLOURS = {"answered": "green", "installed": "green", "refused": "red", "dropped": "yellow"}
 
 
-def table_of(status: dict[str, Any]) -> Table:
+def table_of(status: dict[str, Any]) -> Table | str:
     """Clients, stages, bytes and drop-outs."""
     if not status:
-        return Table(title="starting the server and the clients", box=box.SIMPLE_HEAD)
+        return "Starting the server and the clients ..."
     where = status["stage"]
     if status["round"]:
         where = f"sum {status['round']} of {status['rounds']} ({status['sum']}): {where}"
+    if status["waited"]:
+        where += f" for {status['waited']} s"
     out = Table(title=where, box=box.SIMPLE_HEAD, title_justify="left")
     for heading in ("client", "state", "users", "up", "down", ""):
         right = heading in ("client", "users", "up", "down")

@@ -170,6 +170,10 @@ class ServerHome:
         private_folder(folder / "runs")
         return home
 
+    def check(self) -> None:
+        """Refuse a folder that is no operator's."""
+        _ = self.operator
+
     @property
     def operator(self) -> Identity:
         return read_identity(self.folder / "operator.key")
