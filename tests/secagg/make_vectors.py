@@ -3,7 +3,8 @@
     python tests/secagg/make_vectors.py
 
 primitives.json  each building block on its own
-run.json         a whole run: what every client draws, receives, answers and contributes
+run.json         a whole run: what every client draws, receives, answers and contributes;
+                 run-secagg.json and run-none.json are the same under the other protocols
 bad.json         messages that the client of run.json must refuse, and with which error
 """
 
@@ -171,10 +172,10 @@ def values_of(client: int, number: int) -> list[int]:
     return random.integers(lowest, shape.bound, shape.length, endpoint=True).tolist()
 
 
-def good_run() -> dict[str, Any]:
+def good_run(name: str) -> dict[str, Any]:
     identities = {client: Identity(InsecureSeededBytes(f"id {client}")(32)) for client in IDS}
     roster = Roster({client: identity.public for client, identity in identities.items()})
-    scheme = protocol("secagg+")
+    scheme = protocol(name)
     statement = Statement.of(CLIENTS, 0.1, 0.125, rounds=len(SHAPES))
     settings = ServerSettings(block_entries=8)
     server = scheme.server(roster, statement, SHAPES, settings, InsecureSeededBytes("server"))
@@ -451,8 +452,14 @@ def announcement_digest(announcement: bytes) -> bytes:
 
 def build() -> dict[str, Any]:
     """File name -> contents."""
-    run = good_run()
-    return {"primitives.json": primitives(), "run.json": run, "bad.json": bad_messages(run)}
+    run = good_run("secagg+")
+    return {
+        "primitives.json": primitives(),
+        "run.json": run,
+        "run-secagg.json": good_run("secagg"),
+        "run-none.json": good_run("none"),
+        "bad.json": bad_messages(run),
+    }
 
 
 def text(contents: Any) -> str:

@@ -15,7 +15,11 @@ from privirec.secagg.errors import ProtocolError, SessionClosed
 from . import make_vectors
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
-RUN = json.loads((FOLDER / "run.json").read_text())
+RUNS = [
+    json.loads((FOLDER / name).read_text())
+    for name in ("run.json", "run-secagg.json", "run-none.json")
+]
+RUN = RUNS[0]
 BAD = json.loads((FOLDER / "bad.json").read_text())
 
 # Point 6 of what the client must refuse, in the order it is written down.
@@ -55,12 +59,14 @@ class Replayed:
         return raw
 
 
-def session(recorded: dict[str, Any], policy: dict[str, Any]) -> ClientSession:
-    roster = Roster({int(client): bytes.fromhex(key) for client, key in RUN["roster"].items()})
+def session(
+    recorded: dict[str, Any], policy: dict[str, Any], run: dict[str, Any] = RUN
+) -> ClientSession:
+    roster = Roster({int(client): bytes.fromhex(key) for client, key in run["roster"].items()})
     previous = policy["previous_participants"]
     if previous is not None:
         policy = {**policy, "previous_participants": frozenset(previous)}
-    return protocol(RUN["protocol"]).client(
+    return protocol(run["protocol"]).client(
         recorded["client"],
         Identity(bytes.fromhex(recorded["identity_seed"])),
         roster,
@@ -83,23 +89,25 @@ def test_the_files_are_what_the_generator_writes() -> None:
         assert (FOLDER / file).read_text() == make_vectors.text(contents), file
 
 
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run["protocol"])
 @pytest.mark.parametrize("place", range(len(RUN["clients"])))
-def test_every_client_answers_as_recorded(place: int) -> None:
-    recorded = RUN["clients"][place]
-    client = session(recorded, RUN["policy"])
+def test_every_client_answers_as_recorded(place: int, run: dict[str, Any]) -> None:
+    recorded = run["clients"][place]
+    client = session(recorded, run["policy"], run)
     for expected in recorded["steps"]:
         step(client, expected)
 
 
-def test_the_recorded_sums_are_sums() -> None:
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run["protocol"])
+def test_the_recorded_sums_are_sums(run: dict[str, Any]) -> None:
     contributed: dict[int, list[np.ndarray]] = {1: [], 2: []}
-    for recorded in RUN["clients"]:
+    for recorded in run["clients"]:
         for expected in recorded["steps"]:
             if "contribute" in expected:
                 contributed[expected["contribute"]].append(np.array(expected["values"]))
     for number, vectors in contributed.items():
-        assert np.sum(vectors, axis=0).tolist() == RUN["sums"][number - 1]
-        assert len(vectors) == len(RUN["survivors"][number - 1]) == 7
+        assert np.sum(vectors, axis=0).tolist() == run["sums"][number - 1]
+        assert len(vectors) == len(run["survivors"][number - 1]) == 7
 
 
 @pytest.mark.parametrize("case", BAD["cases"], ids=lambda case: case["name"])
