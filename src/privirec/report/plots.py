@@ -6,10 +6,11 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+if TYPE_CHECKING:  # every command would wait for it, and few draw
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK = "#22303c"
 COLOURS = ("#0b6e99", "#d1602d", "#4a8f3c", "#8454a6", "#b08a00")
@@ -29,6 +30,12 @@ def write_figure(figure: Figure, path: Path) -> Path:
     return path
 
 
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def _axes(figure: Figure, position: Any = 111) -> Axes:
     axes = figure.add_subplot(position)
     for side in ("top", "right"):
@@ -45,7 +52,7 @@ def sweep_plot(
     dataset: str, points: Sequence[Mapping[str, Any]], competitive: int | None, path: Path
 ) -> Path:
     """NDCG@20 of GF-CF on PriviRec-k against k, PriviRec as a level line of the same colour."""
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    figure = _figure(7.2, 4.4)
     axes = _axes(figure)
     for colour, rounds in zip(COLOURS, sorted({row["rounds"] for row in points}), strict=False):
         curve = sorted((row["rank"], row["ndcg@20"]) for row in points if row["rounds"] == rounds)
@@ -77,7 +84,7 @@ def sweep_plot(
 
 def methods_plot(title: str, rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
     """Accuracy beside bytes a client sends and receives, one bar a method."""
-    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    figure = _figure(8.4, 3.6)
     names = [row["label"] for row in rows]
     left = _axes(figure, 121)
     bars = left.bar(names, [row["ndcg@20"] for row in rows], color=COLOURS[: len(rows)], width=0.6)
