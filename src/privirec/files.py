@@ -16,9 +16,9 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
-def write_whole(path: Path, *parts: bytes, durable: bool = True) -> None:
+def write_whole(path: Path, *parts: bytes, durable: bool = True, mode: int = 0o600) -> None:
     """Replace a file in one step; after a crash it is the old or the new one."""
-    _write(path, parts, durable)
+    _write(path, parts, durable, mode)
 
 
 def write_private(path: Path, lines: Iterable[str]) -> None:
@@ -27,11 +27,11 @@ def write_private(path: Path, lines: Iterable[str]) -> None:
     _write(path, (line.encode() + b"\n" for line in lines), True)
 
 
-def _write(path: Path, parts: Iterable[bytes], durable: bool) -> None:
+def _write(path: Path, parts: Iterable[bytes], durable: bool, mode: int = 0o600) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            os.fchmod(file.fileno(), 0o600)  # one that was left there may be open to others
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)  # one that was left there may be open to others
             file.writelines(parts)
             file.flush()
             if durable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import importlib.util
 import os
@@ -16,11 +17,16 @@ import time
 import tomllib
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
@@ -30,7 +36,7 @@ from privirec.federated.programs import FederatedSettings, program
 from privirec.models import Recommender
 from privirec.privacy.policy import Policy
 from privirec.runtime.execute import execute
-from privirec.runtime.flower import processes, warm
+from privirec.runtime.flower import processes, programs, warm
 from privirec.runtime.homes import ServerHome
 from privirec.runtime.simulation import Simulation
 from privirec.version import __version__
@@ -100,59 +106,149 @@ def test_a_program_that_stops_is_named(tmp_path: Path) -> None:
 
 
 @needs_flower
-def test_the_door_for_clients_has_no_other_rooms(tmp_path: Path) -> None:
-    """Whoever can reach the port must not start runs, register nodes or pose as the server."""
+def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever reaches the port must not start runs, register nodes or pose as the server; and who
+    is not approved is not listened to."""
     from privirec.runtime.flower.link import FrontDoor
 
+    home = ServerHome.create(tmp_path / "server")
+    members = home.members
+    keys = [ec.generate_private_key(ec.SECP384R1()) for _ in range(3)]
+    for number, key in enumerate(keys[:2]):
+        members = members.approve(f"shop {number}", f"{number:064x}")
+        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        (home.folder / f"nodes/{number}.pub").write_bytes(public)
+    home.save(members.revoke(1))
     asked: list[str] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         asked.append(scope["path"])
-        await send({"type": "http.response.start", "status": 200})
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200 if len(asked) < 4 else 409})
 
-    def status(path: str, kind: str = "http") -> list[int]:
+    door = FrontDoor(application, home)
+
+    def status(path: str, headers: dict[str, str], body: bytes = b"", kind: str = "http") -> Any:
         said: list[int] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
 
         async def send(message: Any) -> None:
             said.extend([message["status"]] if "status" in message else [])
 
-        door = FrontDoor(application, ServerHome.create(tmp_path / str(len(asked)) / kind))
-        asyncio.run(door({"type": kind, "path": path}, None, send))  # type: ignore[arg-type]
-        return said
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": kind, "path": path, "headers": raw, "client": ("192.0.2.7", 1)}
+        asyncio.run(door(scope, receive, send))
+        return said[0] if said else None
 
-    assert status("/v1/fleet/pull-messages") == [200]
-    for path in (
-        "/v1/control/start-run",
-        "/v1/runtime/pull-messages",
-        "/docs",
-        "/",
-        "",
-        "/v1/fleet",
+    pull, connect = "/v1/fleet/pull-messages", "/v1/fleet/activate-node"
+    good = _signed(keys[0])
+    assert status(pull, good) == 200
+    assert status("/v1/fleet/push-object", good | {"content-length": str(1 << 22)}) == 200
+    for path in ("/v1/control/start-run", "/v1/runtime/pull-messages", "/docs", "", "/v1/fleet"):
+        assert status(path, good) == 404
+    assert status(pull, good, kind="websocket") is None
+    assert status(pull, good | {"content-length": str(1 << 22)}) == 413
+    for bad in (
+        {},
+        {**good, "flwr-public-key": "%"},
+        {**good, "flwr-timestamp": "yesterday"},
+        {**good, "content-length": "many"},
+        {**good, "flwr-signature": _signed(keys[2])["flwr-signature"]},
+        _signed(keys[0], late=1000),
+        _signed(keys[1]),
+        _signed(keys[2]),
     ):
-        assert status(path) == [404]
-        assert status(path, "websocket") == []
-        shutil.rmtree(tmp_path)
-    assert asked == ["/v1/fleet/pull-messages"]
+        assert status(connect, bad) == 401
+    assert asked == [pull, "/v1/fleet/push-object"]
+    assert status(connect, good) == 200
+    assert status(connect, good) == 409
+    told = capsys.readouterr().out
+    assert "client 1 (shop 1): it is revoked, from 192.0.2.7" in told
+    assert "turned away a client that is not approved, from 192.0.2.7" in told
+    assert "turned away client 0 (shop 0): one with its keys is here already" in told
+    assert told.count("something that is no client") == 1  # however often he knocks
 
 
 @needs_flower
-def test_a_client_runs_no_code_but_its_own(tmp_path: Path) -> None:
-    """In a process of its own, because it changes Flower."""
-    program = (
+def test_a_request_that_grows_is_cut_off(tmp_path: Path) -> None:
+    from privirec.runtime.flower import link
+
+    events: list[str] = []
+    key = ec.generate_private_key(ec.SECP384R1())
+    home = ServerHome.create(tmp_path / "server")
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    (home.folder / "nodes/0.pub").write_bytes(public)
+    home.save(home.members.approve("shop", "0" * 64))
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        while not events or events[-1] != "http.disconnect":
+            events.append((await receive())["type"])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": bytes(1 << 15), "more_body": True}
+
+    raw = [(name.encode(), value.encode()) for name, value in _signed(key).items()]
+    scope = {"type": "http", "path": "/v1/fleet/pull-messages", "headers": raw}
+    asyncio.run(link.FrontDoor(application, home)(scope, receive, mock.AsyncMock()))
+    assert events == ["http.request"] * 2 + ["http.disconnect"]
+
+
+def _signed(key: ec.EllipticCurvePrivateKey, late: float = 0) -> dict[str, str]:
+    """The headers by which a SuperNode shows who it is."""
+    stamp = (datetime.now(UTC) - timedelta(seconds=late)).isoformat()
+    pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    signature = key.sign(stamp.encode(), ec.ECDSA(hashes.SHA256()))
+    return {
+        "flwr-public-key": base64.b64encode(pem).decode(),
+        "flwr-timestamp": stamp,
+        "flwr-signature": base64.b64encode(signature).decode(),
+    }
+
+
+@needs_flower
+def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
+    """In processes of their own, because it changes Flower."""
+    client = (
         "from privirec.runtime.flower import client_app, warm; warm.only_our_own()\n"
         "from flwr.supernode.runtime import run_clientapp as flower\n"
         "assert flower.install_from_fab(b'no bundle', skip_prompt=True) is None\n"
         "load = flower.get_load_client_app_fn(default_app_ref='', app_path=None, multi_app=True)\n"
         "assert load('evil/app', '1.0.0', 'aa') is client_app.app\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
-    folder, _ = warm.hand_over(tmp_path / "bin")
-    names = {path.name for path in folder.iterdir()}
-    assert {"flwr-clientapp", "flwr-agentapp", "flwr-serverapp", "flwr-simulation"} <= names
-    for name in names:
-        done = subprocess.run([folder / name], capture_output=True, text=True, check=False)
+    server = (
+        "import sys\n"
+        "from unittest import mock\n"
+        "from privirec.runtime.flower import serve_run, server_app; serve_run.only_our_own()\n"
+        "server_app.app = mock.Mock()\n"
+        "import flwr.superlink.runtime\n"
+        "flower = sys.modules['flwr.superlink.runtime.run_serverapp']\n"
+        "flower.run_(grid=1, context=2, server_app_dir='/evil', server_app_attr='evil:app')\n"
+        "server_app.app.assert_called_once_with(grid=1, context=2)\n"
+    )
+    for text in (client, server):
+        subprocess.run([sys.executable, "-c", text], check=True)
+
+
+@needs_flower
+def test_flower_finds_no_programs_but_ours(tmp_path: Path) -> None:
+    env = processes.environment(tmp_path / "flower")
+    ours, _ = warm.hand_over(tmp_path / "a folder" / "bin", env)
+    assert ours["PATH"] == str(tmp_path / "a folder" / "bin")
+    for name in ("flwr-clientapp", "flwr-agentapp", "flwr-serverapp", "flwr-simulation"):
+        done = subprocess.run([name], env=ours, capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert done.stderr.startswith("privirec: ")
+    with pytest.raises(FileNotFoundError):
+        subprocess.run(["flwr"], env=ours, check=False)
+    shutil.rmtree(tmp_path / "a folder")
+    with (
+        mock.patch.object(programs, "write_whole"),
+        pytest.raises(FederationError, match="noexec"),
+    ):
+        programs.write_programs(tmp_path / "bin", env, {})  # nothing can be written there
 
 
 @heavy
@@ -184,7 +280,7 @@ def test_killed_programs_come_back(
     """kill -9 at each sum: of the process that answers for a client, of all processes of a client
     (which Flower lets in again after a minute, so not in the first seed), of the server's.
 
-    The bundle that the server sends has a client of its own, which must not be run."""
+    The run's bundle has a client and a server of its own, which must not be run."""
     from privirec.runtime.flower.local import LocalNetwork
     from privirec.runtime.flower.runs import RunFile, result_of, start_run
     from privirec.runtime.run_plan import RunTerms
@@ -217,18 +313,21 @@ def test_killed_programs_come_back(
                 _kill(processes.family(client.node.process.pid))
                 network.processes.end(client.node)
                 client.node = None
+            if kind == "server" and not _kill_by_name(network.processes, "serve_run"):
+                return  # it is on its way
             killed.append(kind)
             if kind == "server":
-                _kill_by_name(network.processes, "flwr-serverapp")
                 raise _Killed
 
-        for _ in range(4):
+        for _ in range(6):
             number = start_run(network.server, "one", file, network.env)
             try:
                 result = result_of(network.server, "one", number, network.env, watch)
                 break
             except _Killed:
                 continue
+            except FederationError as error:  # started while the killed one was not quite dead
+                assert "start it again" in str(error)  # noqa: PT017
     assert result["reason"] == ""
     assert not mark.exists()
     assert "server" not in plan or "server" in killed
@@ -284,10 +383,11 @@ def _look_for_a_minute(client: processes.Client) -> None:
 
 
 def _bundle(folder: Path, mark: Path) -> Path:
-    """An app with our server and another client."""
+    """An app with another client and another server."""
     folder.mkdir(exist_ok=True)
     text = processes._APP.format(version=__version__)
     text = text.replace("privirec.runtime.flower.client_app:app", "evil:app")
+    text = text.replace("privirec.runtime.flower.server_app:app", "evil:server")
     (folder / "pyproject.toml").write_text(text)
     (folder / "evil.py").write_text(
         f"open({str(mark)!r}, 'w').close()\n"
@@ -336,8 +436,9 @@ def _kill(pids: set[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _kill_by_name(running: processes.Processes, name: str) -> None:
+def _kill_by_name(running: processes.Processes, name: str) -> bool:
     """Only among what this test started."""
+    killed = False
     for one in running.running:
         for pid in processes.family(one.process.pid):
             try:
@@ -346,6 +447,8 @@ def _kill_by_name(running: processes.Processes, name: str) -> None:
                 continue
             if name.encode() in command:
                 os.kill(pid, signal.SIGKILL)
+                killed = True
+    return killed
 
 
 def _leftovers(folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ import typer
 
 from privirec.errors import FederationError, UsageError
 from privirec.report.rows import say, warn
+from privirec.runtime.files import alone
 from privirec.runtime.histories import read_catalogue
 from privirec.runtime.homes import ClientHome
 from privirec.runtime.logs import log_to
@@ -57,7 +58,7 @@ def _stay(folder: Path, client: int, address: str) -> None:
         say(line)
         log.info("%s", line)
 
-    with processes.Processes() as running:
+    with alone(folder / "flower", wait=False), processes.Processes() as running:
         own = processes.Client(running, folder, address, env).start()
         tell(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
         connected = False

@@ -51,6 +51,8 @@ def up(
         with link.log.open(encoding="utf-8", errors="replace") as log:
             log.seek(0, os.SEEK_END)
             while link.process.poll() is None:
+                if os.fstat(log.fileno()).st_size < log.tell():
+                    log.seek(0)  # it was rotated
                 for line in log:
                     if line.startswith(processes.SAYS):
                         say(line.removeprefix(processes.SAYS).strip())

@@ -21,12 +21,15 @@ from privirec.errors import FederationError, UsageError
 from privirec.files import private_folder, write_whole
 from privirec.runtime.certificates import check_certificate, make_certificates
 from privirec.runtime.flower import warm
+from privirec.runtime.flower.programs import installed, module, write_programs
 from privirec.runtime.homes import ServerHome
 from privirec.version import __version__
 
 CONNECTION = "privirec"
 """Name of the server in Flower's configuration."""
 
+OPEN = "flower/open"
+"""In the server's folder when clients may come."""
 SAYS = "privirec: "
 """Begins the lines of the server's log that are for people."""
 NOT_LET_IN = "Failed to activate SuperNode"
@@ -123,9 +126,11 @@ def start_superlink(
     tls = home.folder / "flower" / "tls"
     make_certificates(tls, days=3650)
     write_connection(home.folder / "flower", f"127.0.0.1:{inside}", tls / "ca.crt")
+    serving = {"flwr-serverapp": module("privirec.runtime.flower.serve_run")}
+    link_env = write_programs(home.folder / "flower" / "bin", env, serving)
+    (home.folder / OPEN).unlink(missing_ok=True)
     command = [
-        *(sys.executable, "-m", "privirec.runtime.flower.link"),
-        *(str(home.folder), host, str(port)),
+        *module("privirec.runtime.flower.link", str(home.folder), host, str(port)),
         *("--host", "127.0.0.1", "--port", str(inside)),
         *("--ssl-ca-certfile", str(tls / "ca.crt")),
         *("--ssl-certfile", str(tls / "server.crt")),
@@ -133,11 +138,12 @@ def start_superlink(
         "--enable-supernode-auth",
         "--disable-runtime-dependency-installation",
     ]
-    link = running.start("superlink", command, env, home.folder / "superlink.log")
+    link = running.start("superlink", command, link_env, home.folder / "superlink.log")
     wait_for_port("127.0.0.1", inside, link)
-    wait_for_port("127.0.0.1" if host == "0.0.0.0" else host, port, link)  # noqa: S104
     for client in home.members.roster():
         register(home.folder / f"nodes/{client}.pub", env)
+    write_whole(home.folder / OPEN)
+    wait_for_port("127.0.0.1" if host == "0.0.0.0" else host, port, link)  # noqa: S104
     return link
 
 
@@ -153,7 +159,7 @@ def _check_free(host: str, port: int) -> None:
 def supernode_command(folder: Path, server: str, port: int) -> list[str]:
     """`port`: where the node's own processes meet, on this machine only."""
     return [
-        _program("flower-supernode"),
+        installed("flower-supernode"),
         *("--superlink", server),
         *("--root-certificates", str(folder / "ca.crt")),
         *("--auth-supernode-private-key", str(folder / "node.key")),
@@ -176,7 +182,7 @@ def flwr(arguments: Sequence[str], env: Mapping[str, str], *, timeout: float = 1
     """Run Flower's command line tool; what it complains about in one line."""
     try:
         done = subprocess.run(
-            [_program("flwr"), *arguments],
+            [installed("flwr"), *arguments],
             env=dict(env),
             capture_output=True,
             text=True,
@@ -300,9 +306,8 @@ class Client:
     tries: int = 0
 
     def start(self) -> Client:
-        path, line = warm.hand_over(self.folder / "flower" / "bin")
-        self.env = {**self.env, "PATH": os.pathsep.join([str(path.resolve()), self.env["PATH"]])}
-        python = [sys.executable, "-m", warm.__name__, str(line)]
+        self.env, line = warm.hand_over(self.folder / "flower" / "bin", self.env)
+        python = module(warm.__name__, str(line))
         log = self.folder / "supernode.log"
         self.answering = self.processes.start(f"{self.folder.name}+", python, self.env, log)
         self._start_node()
@@ -381,7 +386,7 @@ def _processes() -> Iterator[Path]:
 def _tail(log: Path) -> str:
     """What was said since the last start."""
     text = log.read_text(encoding="utf-8", errors="replace")
-    return text[text.rfind("Starting Flower SuperNode") :]
+    return text[max(0, text.rfind("Starting Flower SuperNode")) :]
 
 
 def _reason(said: str) -> str:
@@ -406,10 +411,6 @@ def last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     told = [" ".join(line.split()) for line in lines if line.strip()]
     return (told[-1] if told else "without a word")[:400]
-
-
-def _program(name: str) -> str:
-    return str(Path(sys.executable).parent / name)
 
 
 def _die_with_parent() -> None:

@@ -61,7 +61,10 @@ def start_run(home: ServerHome, name: str, file: RunFile, env: Mapping[str, str]
         with alone(folder, wait=False):
             pass
     except FederationError:
-        return (folder / NUMBER).read_text(encoding="ascii")
+        try:
+            return (folder / NUMBER).read_text(encoding="ascii")
+        except FileNotFoundError:
+            raise FederationError(f"the run {name} was started by other means") from None
     app = processes.write_app(home.folder / "app")
     # What an earlier attempt said is not about this one.
     if (folder / "server.log").exists():
@@ -120,7 +123,7 @@ def _check_log(log: Path) -> None:
     """A server that ends before its run does leaves a line in its log only."""
     if not log.exists():
         return
-    for line in log.read_text(encoding="utf-8").splitlines():
-        _, found, reason = line.partition(" CRITICAL ")
-        if found:
-            raise FederationError(reason)
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        _day, _time, level, *said = [*line.split(" ", 3), "", "", ""][:4]
+        if level == "CRITICAL":
+            raise FederationError("".join(said))

@@ -98,7 +98,7 @@ def _carry(
     threads: int,
 ) -> None:
     pending: dict[str, int] = {}
-    told: set[tuple[int, str]] = set()
+    told: dict[int, str | None] = {}
     looked = -1e9
     over = 0.0
     while True:
@@ -117,9 +117,9 @@ def _carry(
                 continue
             if reply.has_error():
                 # The text is Flower's; whoever wrote a client of his own can put anything in it.
-                if (sender, str(reply.error.reason)) not in told:
+                if told.get(sender) != reply.error.reason:
                     log.warning("node %s cannot answer: %s", sender, reply.error.reason)
-                    told.add((sender, str(reply.error.reason)))
+                    told[sender] = reply.error.reason
                 coordinator.failed(sender)
             else:
                 coordinator.receive(sender, unpack(reply))

@@ -1,10 +1,8 @@
-"""A client's own code, and no other, answers its messages.
+"""The process that answers for a client, with the client's own code.
 
-Flower's client runs whatever code the server bundles with a run; here that would be code that reads
-histories. So Flower finds our programs in front of its own on the PATH. `flwr-clientapp` hands its
-arguments over to this process and ends. This process has imported everything once, which is most of
-the time of a message, and forks for each one; bundles are neither unpacked nor loaded. All other
-kinds of work that a server can ask a client for are refused.
+Flower starts `flwr-clientapp` for every message; ours (see `programs`) hands its arguments over to
+this process and ends. This process has imported everything once, which is most of the time of a
+message, and forks for each one. Bundles that come with a run are neither unpacked nor loaded.
 
     python -m privirec.runtime.flower.warm SOCKET
 """
@@ -12,19 +10,19 @@ kinds of work that a server can ask a client for are refused.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from privirec.errors import FederationError
 from privirec.files import private_folder, write_whole
+from privirec.runtime.flower import programs
 
 _HAND_OVER = """\
-#!{python} -SE
 import json, os, socket, sys
 try:
     line = socket.socket(socket.AF_UNIX)
@@ -39,42 +37,27 @@ if not taken:
     sys.exit("privirec: nobody answers for this client")
 """
 
-_REFUSE = """\
-#!{python} -SE
-import sys
-sys.exit("privirec: the server asked for {name}, and this client runs its own code only")
-"""
 
-
-def hand_over(folder: Path) -> tuple[Path, Path]:
-    """Write the small programs; returns the folder for the PATH, and the socket."""
-    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND  # noqa: PLC0415 - needs Flower
-
+def hand_over(folder: Path, env: Mapping[str, str]) -> tuple[dict[str, str], Path]:
+    """Write the programs of a client; the environment for its SuperNode, and the socket."""
     private_folder(folder)
     there = folder.resolve() / "warm.sock"
-    for name in TASK_TYPE_TO_COMMAND.values():
-        text = _REFUSE.format(python=sys.executable, name=name)
-        if name == "flwr-clientapp":
-            text = _HAND_OVER.format(
-                python=sys.executable, folder=str(there.parent), name=there.name
-            )
-        write_whole(folder / name, text.encode())
-        (folder / name).chmod(0o700)
-    return folder, there
+    script = folder.resolve() / "hand_over.py"
+    text = _HAND_OVER.format(folder=str(there.parent), name=there.name)
+    write_whole(script, text.encode())
+    command = [sys.executable, "-SE", str(script)]
+    return programs.write_programs(folder, env, {"flwr-clientapp": command}), there
 
 
 def only_our_own() -> None:
     """Whatever bundle a message comes with, our client answers it."""
-    from flwr.supernode.runtime import run_clientapp  # noqa: PLC0415 - needs Flower
-
     from privirec.runtime.flower import client_app  # noqa: PLC0415 - needs Flower
 
-    for name in ("install_from_fab", "get_load_client_app_fn"):
-        if not hasattr(run_clientapp, name):  # another Flower than the one we know
-            raise FederationError(f"Flower has no {name} here: its bundles cannot be kept out")
-    changed: Any = run_clientapp
-    changed.install_from_fab = lambda *_, **__: None
-    changed.get_load_client_app_fn = lambda **_: lambda *_: client_app.app
+    programs.replace(
+        importlib.import_module("flwr.supernode.runtime.run_clientapp"),
+        install_from_fab=lambda *_, **__: None,
+        get_load_client_app_fn=lambda **_: lambda *_: client_app.app,
+    )
 
 
 def serve(path: Path) -> None:
