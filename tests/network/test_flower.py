@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -94,6 +95,14 @@ def test_programs_end_with_all_that_they_started(tmp_path: Path) -> None:
     for pid in family:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1"):
+            processes._check_free("127.0.0.1", taken.getsockname()[1])
 
 
 def test_a_program_that_stops_is_named(tmp_path: Path) -> None:
@@ -391,7 +400,7 @@ def _bundle(folder: Path, mark: Path) -> Path:
     (folder / "pyproject.toml").write_text(text)
     (folder / "evil.py").write_text(
         f"open({str(mark)!r}, 'w').close()\n"
-        "from flwr.clientapp import ClientApp\napp = ClientApp()\n"
+        "from flwr.clientapp import ClientApp\napp = server = ClientApp()\n"
     )
     return folder
 

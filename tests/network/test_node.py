@@ -207,12 +207,12 @@ def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: F
     announcement = talk.server._session.announcement
     text = plan_with(talk, terms=TERMS)
     sealed = Envelope("invite", talk.server.run, 0, 1, {}, (text, announcement))
-    strict = plain.node(0, policy=Policy())
+    strict = plain.node(0, policy=Policy(most_of_item_item=2))
     reply = strict.answer(sealed.seal(plain.operator, "to-client"))
     refused(reply, "protocol 3 is not secagg+", final=True)
     talk = Talk(plain, name="second")
     talk.until(Stage.INPUT, 1)
-    reply = plain.node(0, policy=Policy()).answer(talk.server._messages[0])
+    reply = plain.node(0, policy=Policy(most_of_item_item=2)).answer(talk.server._messages[0])
     refused(reply, "the aggregator none", final=True)
     assert not list(tmp_path.glob("**/upload*"))
 

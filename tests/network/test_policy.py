@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 from privirec.errors import UsageError
 from privirec.privacy.policy import Cohort, Policy, PolicyRefusal, Terms, allowing
 
-TERMS = Terms(10, ("item-degrees", "seeded-step", "power-step"), 1000, 2000, 0.05, 40, "secagg+")
+TERMS = Terms(
+    10, ("item-degrees", "seeded-step", "power-step"), 1000, 2000, 0.05, 40, "secagg+", 0.1
+)
 EVERYBODY = frozenset(range(10))
 
 
@@ -29,6 +33,7 @@ def test_the_default_accepts_what_gives_least_away() -> None:
         ({"computations": ("power-step",) * 17}, "most_rounds = 16"),
         ({"bytes_up": 10**10}, "most_bytes_up"),
         ({"bytes_down": 10**10}, "most_bytes_down"),
+        ({"opened_share": 0.51}, "most_of_item_item = 0.5"),
         ({"corrupt_share": 0.01}, "corrupt_share = 0.05"),
         ({"security_bits": 30}, "security_bits = 40"),
         ({"aggregator": "none"}, r'aggregators = \["secagg\+", "secagg"\]'),
@@ -54,38 +59,62 @@ def test_limits_hold_before_every_answer_too() -> None:
 
 
 @given(
-    st.frozensets(st.integers(0, 9), min_size=4),
-    st.frozensets(st.integers(0, 9), min_size=4),
+    st.lists(st.frozensets(st.integers(0, 9), min_size=4), min_size=2, max_size=5),
     st.integers(1, 4),
     st.data(),
 )
-def test_cohorts_that_could_show_a_few_clients_are_refused(
-    first: frozenset[int], second: frozenset[int], least: int, data: st.DataObject
+def test_no_combination_of_accepted_sums_is_about_a_few_clients(
+    cohorts: list[frozenset[int]], least: int, data: st.DataObject
 ) -> None:
-    """Whatever subsets really were in the sums, accepted ones are equal or differ by enough."""
-    gone = [
-        data.draw(st.frozensets(st.sampled_from(sorted(s)), max_size=1)) for s in (first, second)
-    ]
-    before, now = Cohort(first, len(gone[0])), Cohort(second, len(gone[1]))
-    try:
-        Policy(smallest_change=least).check_cohort(now, before)
-    except PolicyRefusal:
-        return
-    difference = len((first - gone[0]) ^ (second - gone[1]))
-    assert difference == 0 or difference >= least
+    """Whatever subsets really were in the sums."""
+    policy = Policy(smallest_change=least, smallest_cohort=2)
+    accepted: list[Cohort] = []
+    really: list[frozenset[int]] = []
+    for participants in cohorts:
+        members = st.sampled_from(sorted(participants))
+        gone = data.draw(st.frozensets(members, max_size=1)) if data.draw(st.booleans()) else ()
+        now = Cohort(participants, len(gone))
+        try:
+            policy.check_cohort(now, accepted)
+        except PolicyRefusal:
+            continue
+        accepted.append(now)
+        really.append(participants.difference(gone))
+    rows = np.array([[client in one for client in range(10)] for one in really], float)
+    for size in range(1, least):
+        for few in itertools.combinations(range(10), size):
+            # A combination about nobody but these few exists if the rank is lower without them.
+            others = np.delete(rows, few, axis=1)
+            assert np.linalg.matrix_rank(others) == np.linalg.matrix_rank(rows), few
+
+
+def test_the_sequence_that_pairs_of_runs_do_not_show() -> None:
+    """Runs that are each three clients apart from the one before, and solve for client 1."""
+    policy, seen = Policy(), [Cohort(EVERYBODY)]
+    refused = 0
+    for few in ({1, 2, 3}, {1, 2, 4}, {1, 3, 4}, {2, 3, 4}):
+        now = Cohort(EVERYBODY - few)
+        try:
+            policy.check_cohort(now, seen)
+            seen.append(now)
+        except PolicyRefusal:
+            refused += 1
+    assert refused == 3
 
 
 def test_equal_cohorts_and_first_ones_are_fine() -> None:
     policy = Policy()
-    policy.check_cohort(Cohort(EVERYBODY), None)
-    policy.check_cohort(Cohort(EVERYBODY), Cohort(EVERYBODY))
-    policy.check_cohort(Cohort(EVERYBODY), Cohort(EVERYBODY - {1, 2, 3}))
+    everybody = Cohort(EVERYBODY)
+    policy.check_cohort(everybody, [])
+    policy.check_cohort(everybody, [everybody, everybody])
+    policy.check_cohort(everybody, [Cohort(EVERYBODY - {1, 2, 3})])
+    Policy(smallest_change=20).check_cohort(everybody, [everybody])
     with pytest.raises(PolicyRefusal, match="smallest_change"):
-        policy.check_cohort(Cohort(EVERYBODY - {1}), Cohort(EVERYBODY))
+        policy.check_cohort(Cohort(EVERYBODY - {1}), [everybody])
     with pytest.raises(PolicyRefusal, match="smallest_change"):
-        policy.check_cohort(Cohort(EVERYBODY), Cohort(EVERYBODY, missing=1))
+        policy.check_cohort(everybody, [Cohort(EVERYBODY, missing=1)])
     with pytest.raises(PolicyRefusal, match="smallest_cohort"):
-        policy.check_cohort(Cohort(frozenset({1, 2, 3}), missing=1), None)
+        policy.check_cohort(Cohort(frozenset({1, 2, 3}), missing=1), [])
 
 
 def test_it_survives_its_file(tmp_path: Path) -> None:

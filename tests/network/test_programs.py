@@ -110,7 +110,7 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
         ]
         with program(*server, cwd=tmp_path, log=up) as process:
             wait_for("Up on", up, process)
-            assert "cannot listen" in privirec(*server, cwd=tmp_path, code=2)
+            assert "another process is at work" in privirec(*server, cwd=tmp_path, code=3)
             for log, client in zip(logs, clients, strict=True):
                 wait_for("Connected", log, client)
         # A server that is started anew does not know its clients; they come back by themselves.

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.errors import UsageError
 from privirec.files import write_whole
 from privirec.report.rows import print_table, say
 from privirec.runtime.certificates import make_certificates
+from privirec.runtime.envelope import one_line
 from privirec.runtime.homes import ClientHome, ServerHome, make_identity, make_node_key
 
 app = typer.Typer(
@@ -31,7 +32,7 @@ class Card(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(min_length=1, max_length=100)
+    name: Annotated[str, AfterValidator(one_line)] = Field(min_length=1, max_length=100)
     key: str = Field(pattern="^[0-9a-f]{64}$")
     node: str = Field(pattern=r"^ecdsa-sha2-\S+ \S+")
 

@@ -7,8 +7,10 @@ leave out sums without secure aggregation, where the server sees what every clie
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -48,6 +50,8 @@ class Terms:
     corrupt_share: float
     security_bits: int
     aggregator: str
+    opened_share: float
+    """Numbers that the sums open, the item-item matrix itself aside, per number in that matrix."""
 
 
 class Policy(BaseModel):
@@ -58,12 +62,16 @@ class Policy(BaseModel):
     smallest_cohort: int = Field(3, ge=2)
     """Fewest clients in a sum."""
     smallest_change: int = Field(3, ge=1)
-    """Cohorts of two runs must be equal or differ by so many clients: the difference of their sums
-    belongs to the clients in which they differ."""
+    """Cohorts of all runs must be equal, or differ so that clients which were always in the same
+    sums come in groups of so many. However sums are added and subtracted, what comes out belongs to
+    whole groups."""
     computations: tuple[str, ...] = ("item-degrees", "seeded-step", "power-step")
     """Which contributions this client computes."""
     aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")
     """How its contributions may be summed; under "none" the server sees each of them."""
+    most_of_item_item: float = Field(0.5, gt=0)
+    """Most numbers that the sums of one run may open, as a share of the numbers in the item-item
+    matrix: at 1 the matrix can be solved for, and it gives every history away."""
     most_rounds: int = Field(16, ge=1)
     """Most secure sums in one run."""
     most_bytes_up: int = Field(1_000_000_000, ge=1)
@@ -110,6 +118,12 @@ class Policy(BaseModel):
         self._check_aggregator(terms.aggregator)
         for computation in terms.computations:
             self._check_computation(computation)
+        if terms.opened_share > self.most_of_item_item:
+            _refuse(
+                f"sums with {terms.opened_share:.2f} times the numbers of the item-item matrix (a "
+                "lower rank, or fewer rounds, open less)",
+                f"most_of_item_item = {self.most_of_item_item}",
+            )
         self.check_traffic(terms.bytes_up, terms.bytes_down)
         if terms.corrupt_share < self.corrupt_share:
             _refuse(
@@ -121,19 +135,17 @@ class Policy(BaseModel):
                 f"{terms.security_bits} bits of security", f"security_bits = {self.security_bits}"
             )
 
-    def check_cohort(self, now: Cohort, before: Cohort | None) -> None:
-        """Refuse a cohort that is too small, or too like the one before without being equal."""
+    def check_cohort(self, now: Cohort, before: Sequence[Cohort]) -> None:
+        """Refuse a cohort that is too small, or from which, with earlier ones, the sum over a few
+        clients could be had."""
         size = len(now.participants) - now.missing
         if size < self.smallest_cohort:
             _refuse(f"a sum over {size} clients", f"smallest_cohort = {self.smallest_cohort}")
-        if before is None:
-            return
-        changed = len(now.participants ^ before.participants)
-        unknown = now.missing + before.missing
-        if (changed or unknown) and changed - unknown < self.smallest_change:
+        least = smallest_group([*before, now])
+        if before and least < self.smallest_change:
             _refuse(
-                f"a cohort that may differ from the last one in only {max(1, changed - unknown)} "
-                "clients, whose sums the difference would show",
+                f"a cohort that, with those of earlier runs, may set {max(1, least)} clients "
+                "apart, whose sum could then be computed",
                 f"smallest_change = {self.smallest_change}",
             )
 
@@ -162,6 +174,29 @@ class Policy(BaseModel):
     def _check_computation(self, computation: str) -> None:
         if computation not in self.computations:
             _refuse(f"the computation {computation}", f"computations = {_toml(self.computations)}")
+
+
+def smallest_group(cohorts: Sequence[Cohort]) -> float:
+    """Least number of clients that linear combinations of sums over these cohorts can be about.
+
+    Clients that are in the same cohorts have the same coefficient in every combination, so its
+    support is made of whole groups of them. Who was missing from one of several sums that his group
+    took part in may be a group of his own.
+    """
+    # Sums over the same clients subtract to nothing (but not, if some were missing, for certain).
+    apart = list(dict.fromkeys(one for one in cohorts if not one.missing))
+    apart += [one for one in cohorts if one.missing]
+    if len(apart) < 2:
+        return math.inf
+    groups = Counter(
+        tuple(number for number, one in enumerate(apart) if client in one.participants)
+        for client in frozenset().union(*(one.participants for one in apart))
+    )
+    sizes = []
+    for member_of, size in groups.items():
+        missing = sum(apart[number].missing for number in member_of)
+        sizes.append(size - missing if len(member_of) == 1 else 1 if missing else size)
+    return min(sizes)
 
 
 def allowing(computations: Collection[str], **changes: Any) -> Policy:

@@ -43,7 +43,7 @@ from privirec.runtime import envelope
 from privirec.runtime.envelope import EVERYBODY, BadEnvelope, Envelope
 from privirec.runtime.files import Journal
 from privirec.runtime.ledger import Ledger
-from privirec.runtime.run_plan import RunPlan, RunTerms
+from privirec.runtime.run_plan import MOST_USERS, RunPlan, RunTerms
 from privirec.secagg import Phase, ProtocolError, ServerSession, protocol
 from privirec.secagg.errors import ReplayedMessage
 from privirec.secagg.keys import Identity, Roster
@@ -431,7 +431,7 @@ class Coordinator:
     def _take_here(self, address: Address, reply: Envelope) -> None:
         client, users = reply.client, reply.more.get("users")
         line = self.lines[client]
-        if type(users) is not int or users < 0:
+        if type(users) is not int or not 0 <= users < MOST_USERS:
             raise BadEnvelope(f"client {client} does not say how many users it has")
         if line.address is not None and line.address != address:
             self._turn_away(

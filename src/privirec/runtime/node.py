@@ -6,7 +6,7 @@ the same answer again, another message for the same step gets none. Secrets of a
 run's folder and nowhere else, and are removed when the run is over.
 
     FOLDER/runs/known            runs that are over, never to be begun again
-    FOLDER/runs/cohort           who was in the last run that could be opened
+    FOLDER/runs/cohorts          who was in the runs that could be opened
     FOLDER/runs/<run>/state      session, plan and last answer, replaced in one step
     FOLDER/runs/<run>/answered   one record for each answer; a state that is older was restored
     FOLDER/runs/<run>/upload-N   blocks of round N as they are sent, until the next round
@@ -19,6 +19,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import struct
 from collections.abc import Callable, Iterator
@@ -342,7 +343,7 @@ class Node:
         if not set(participants) <= plan.users.keys():
             raise RosterMismatch("clients take part that are not in the plan")
         state.participants = participants
-        self._policy.check_cohort(Cohort(frozenset(participants)), self._last_cohort())
+        self._policy.check_cohort(Cohort(frozenset(participants)), self._cohorts_before(state))
         return self._reply(state, session, asked, "shares", reply)
 
     # --- rounds -----------------------------------------------------------------------------------
@@ -415,10 +416,9 @@ class Node:
         if message.round_number == 1:
             missing = len(state.participants) - message.cohort
             cohort = Cohort(frozenset(state.participants), missing)
-            self._policy.check_cohort(cohort, self._last_cohort())
+            self._policy.check_cohort(cohort, self._cohorts_before(state))
             # Before the answer: from now on a sum over this cohort may be open.
-            record = {"participants": state.participants, "missing": missing}
-            write_whole(self._runs / "cohort", json.dumps(record).encode())
+            self._remember(state, cohort)
         return self._reply(state, session, asked, "unmask", reply)
 
     def _check_ask(
@@ -477,6 +477,7 @@ class Node:
         (chunk,) = _parts(asked, 1)
         files, offset = _files(asked.more)
         total = sum(size for _, size in files)
+        self._policy.check_traffic(state.bytes_up, state.bytes_down + total)
         folder = self._path(state.run) / "incoming"
         if not state.finished:
             stream = private_folder(folder) / "stream"
@@ -532,7 +533,7 @@ class Node:
         return journal
 
     def _load(self, run: str) -> _Run:
-        if len(run) != 32 or not self._path(run, "state").exists():
+        if not re.fullmatch(r"[0-9a-f]{32}", run) or not self._path(run, "state").exists():
             raise NotNow(f"client {self.client} does not know run {run[:8]!r}")
         state = _Run.unpack((self._path(run) / "state").read_bytes())
         self._guard(state)
@@ -583,12 +584,28 @@ class Node:
             proven_sums=True,  # by the encodings of `federated`, which are computed here again
         )
 
-    def _last_cohort(self) -> Cohort | None:
+    def _cohorts_before(self, state: _Run) -> list[Cohort]:
+        """Of all other runs that could be opened."""
+        return [
+            Cohort(frozenset(record["participants"]), record["missing"])
+            for record in self._cohort_records()
+            if record["run"] != state.run
+        ]
+
+    def _cohort_records(self) -> list[dict[str, Any]]:
         try:
-            record = json.loads((self._runs / "cohort").read_bytes())
+            records: list[dict[str, Any]] = json.loads((self._runs / "cohorts").read_bytes())
         except FileNotFoundError:
-            return None
-        return Cohort(frozenset(record["participants"]), record["missing"])
+            return []
+        return records
+
+    def _remember(self, state: _Run, cohort: Cohort) -> None:
+        """One record for each set of clients, however many runs it had."""
+        mine = {"participants": sorted(cohort.participants), "missing": cohort.missing}
+        records = [record for record in self._cohort_records() if record["run"] != state.run]
+        if cohort.missing or not any(record.items() >= mine.items() for record in records):
+            records.append({"run": state.run, **mine})
+        write_whole(self._runs / "cohorts", json.dumps(records).encode())
 
     def _reply(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,6 +14,9 @@ from privirec.runtime.secure import shape_of
 from privirec.secagg import ServerSettings, Statement, VectorShape
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 from privirec.version import __version__
+
+MOST_USERS = 1 << 32
+"""Of one client."""
 
 
 class RunTerms(BaseModel):
@@ -65,7 +69,7 @@ class RunPlan(BaseModel):
     """Digest of the roster."""
     clients: int = Field(gt=0)
     """Clients in the roster."""
-    users: dict[int, int]
+    users: dict[int, Annotated[int, Field(ge=0, lt=MOST_USERS)]]
     """Users of each client that said it is there; numbered client after client."""
 
     @property
@@ -92,6 +96,7 @@ class RunPlan(BaseModel):
     def for_policy(self) -> Terms:
         """What a client's policy looks at."""
         ledger = plan(self.terms.settings, self.n_users, self.n_items)
+        opened = sum(planned.length for planned in self.sums() if planned.name != "item-item")
         return Terms(
             len(self.users),
             tuple(planned.name for planned in self.sums()),
@@ -100,6 +105,7 @@ class RunPlan(BaseModel):
             self.terms.corrupt_share,
             self.terms.security_bits,
             self.terms.aggregator,
+            opened / (self.n_items * (self.n_items + 1) // 2),
         )
 
 

@@ -391,7 +391,7 @@ def _tail(log: Path) -> str:
 
 def _reason(said: str) -> str:
     """Why a SuperNode ended, in one line."""
-    if NOT_LET_IN in said:
+    if NOT_LET_IN in said or ("terminated gracefully" in said and LET_IN not in said):
         return (
             "the server does not know its key, or thinks it is connected already; ask the operator "
             "whether this client is approved, and see that it runs only once"
