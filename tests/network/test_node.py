@@ -23,6 +23,7 @@ from privirec.runtime import envelope
 from privirec.runtime.coordinator import Coordinator, Stage
 from privirec.runtime.envelope import Envelope
 from privirec.runtime.run_plan import RunPlan
+from privirec.secagg.graph import write_participants
 from privirec.secagg.keys import Identity
 
 from .chaos import PLANTED_ITEM, TERMS, Federation, Killed, killing
@@ -215,6 +216,34 @@ def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: F
     reply = plain.node(0, policy=Policy(most_of_item_item=2)).answer(talk.server._messages[0])
     refused(reply, "the aggregator none", final=True)
     assert not list(tmp_path.glob("**/upload*"))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(
+    "clients",
+    [
+        {1, 2, 3, 4, 5},  # not itself
+        {0, 1, 2, 3, 4},  # fewer than are in the sum
+        set(),
+    ],
+)
+def test_a_list_of_clients_that_does_not_fit_the_sum_ends_the_clients_part(
+    federation: Federation, number: int, clients: set[int]
+) -> None:
+    talk = Talk(federation)
+    talk.until(Stage.UNMASK, number)
+    told = envelope.peek(talk.server._messages[0])
+    listed = write_participants(clients, federation.roster)
+    lie = talk.forged("survivors", 0, told.step, {}, bytes(told.parts[0]), listed)
+    refused(lie, "does not fit the sum", final=True)
+    assert federation.node(0)._cohorts().keys() <= ({talk.server.run} if number == 2 else set())
+
+
+def test_every_cohort_is_remembered_once(federation: Federation) -> None:
+    for name in ("server", "second"):
+        talk = Talk(federation, name=name)
+        talk.until(Stage.COMPUTED)
+    assert list(federation.node(0)._cohorts().values()) == [[0, 1, 2, 3, 4, 5]]
 
 
 def asked(talk: Talk, ask: Any, number: int) -> Envelope:

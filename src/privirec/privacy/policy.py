@@ -7,7 +7,6 @@ leave out sums without secure aggregation, where the server sees what every clie
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -25,16 +24,6 @@ Aggregator = Literal["secagg+", "secagg", "none"]
 
 class PolicyRefusal(FederationError):
     """Something this client does not do, whoever asks."""
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """Who was, or will be, in the sums of a run."""
-
-    participants: frozenset[int]
-    """Clients that took part in the set-up."""
-    missing: int = 0
-    """How many of them are in no sum; which ones, a client does not know."""
 
 
 @dataclass(frozen=True)
@@ -135,17 +124,16 @@ class Policy(BaseModel):
                 f"{terms.security_bits} bits of security", f"security_bits = {self.security_bits}"
             )
 
-    def check_cohort(self, now: Cohort, before: Sequence[Cohort]) -> None:
-        """Refuse a cohort that is too small, or from which, with earlier ones, the sum over a few
-        clients could be had."""
-        size = len(now.participants) - now.missing
-        if size < self.smallest_cohort:
-            _refuse(f"a sum over {size} clients", f"smallest_cohort = {self.smallest_cohort}")
-        least = smallest_group([*before, now])
-        if before and least < self.smallest_change:
+    def check_cohort(self, now: frozenset[int], before: Sequence[frozenset[int]]) -> None:
+        """Refuse a cohort that is too small, or from which, with those of earlier runs, the sum
+        over a few clients could be had."""
+        if len(now) < self.smallest_cohort:
+            _refuse(f"a sum over {len(now)} clients", f"smallest_cohort = {self.smallest_cohort}")
+        apart = fewest_apart([*before, now])
+        if apart is not None and apart < self.smallest_change:
             _refuse(
-                f"a cohort that, with those of earlier runs, may set {max(1, least)} clients "
-                "apart, whose sum could then be computed",
+                f"a cohort that, with those of earlier runs, would set {apart} clients apart, "
+                "whose sum could then be computed",
                 f"smallest_change = {self.smallest_change}",
             )
 
@@ -176,27 +164,19 @@ class Policy(BaseModel):
             _refuse(f"the computation {computation}", f"computations = {_toml(self.computations)}")
 
 
-def smallest_group(cohorts: Sequence[Cohort]) -> float:
-    """Least number of clients that linear combinations of sums over these cohorts can be about.
+def fewest_apart(cohorts: Sequence[frozenset[int]]) -> int | None:
+    """Least number of clients that a linear combination of sums over these cohorts can be about.
 
-    Clients that are in the same cohorts have the same coefficient in every combination, so its
-    support is made of whole groups of them. Who was missing from one of several sums that his group
-    took part in may be a group of his own.
+    Clients that are in the same cohorts have the same coefficient in every combination, so what a
+    combination is about is made of whole groups of them. None: all cohorts are the same.
     """
-    # Sums over the same clients subtract to nothing (but not, if some were missing, for certain).
-    apart = list(dict.fromkeys(one for one in cohorts if not one.missing))
-    apart += [one for one in cohorts if one.missing]
-    if len(apart) < 2:
-        return math.inf
+    different = list(dict.fromkeys(cohorts))
+    if len(different) < 2:
+        return None
     groups = Counter(
-        tuple(number for number, one in enumerate(apart) if client in one.participants)
-        for client in frozenset().union(*(one.participants for one in apart))
+        tuple(client in one for one in different) for client in frozenset().union(*different)
     )
-    sizes = []
-    for member_of, size in groups.items():
-        missing = sum(apart[number].missing for number in member_of)
-        sizes.append(size - missing if len(member_of) == 1 else 1 if missing else size)
-    return min(sizes)
+    return min(groups.values())
 
 
 def allowing(computations: Collection[str], **changes: Any) -> Policy:

@@ -46,6 +46,7 @@ from privirec.runtime.ledger import Ledger
 from privirec.runtime.run_plan import MOST_USERS, RunPlan, RunTerms
 from privirec.secagg import Phase, ProtocolError, ServerSession, protocol
 from privirec.secagg.errors import ReplayedMessage
+from privirec.secagg.graph import write_participants
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.messages import Masked, encode
 from privirec.secagg.protocol import ServerSettings
@@ -587,9 +588,11 @@ class Coordinator:
     def _ask_to_open(self) -> None:
         current, session = self._current()
         step = 2 * current.number + 2
+        told = list(session.advance())
+        listed = write_participants(session.survivors, self._roster)
         self._messages = {
-            client: self._seal("survivors", client, step, {}, message)
-            for client, message in session.advance()
+            client: self._seal("survivors", client, step, {}, message, listed)
+            for client, message in told
         }
         self._enter(Stage.UNMASK)
 

@@ -46,7 +46,7 @@ from privirec.federated.contributions import (
     UserStart,
 )
 from privirec.files import private_folder, sync, write_whole
-from privirec.privacy.policy import Cohort, Policy
+from privirec.privacy.policy import Policy
 from privirec.runtime import envelope
 from privirec.runtime.client import Client
 from privirec.runtime.envelope import BadEnvelope, Envelope
@@ -54,7 +54,7 @@ from privirec.runtime.files import Journal, alone
 from privirec.runtime.histories import HistorySource
 from privirec.runtime.run_plan import RunPlan, same_version
 from privirec.secagg import ClientPolicy, ClientSession, ProtocolError, protocol
-from privirec.secagg.errors import ReplayedMessage, RosterMismatch
+from privirec.secagg.errors import CohortChanged, ReplayedMessage, RosterMismatch
 from privirec.secagg.graph import read_participants
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.messages import Announce, Neighbours, Survivors, decode
@@ -91,6 +91,9 @@ class _Run:
     plan: str = ""
     protocol: str = ""
     participants: list[int] = field(default_factory=list)
+    """In the set-up."""
+    cohort: list[int] = field(default_factory=list)
+    """In the sums."""
     degrees: str = ""
     """Digest of the item degrees that the server broadcasts."""
     bytes_up: int = 0
@@ -343,7 +346,7 @@ class Node:
         if not set(participants) <= plan.users.keys():
             raise RosterMismatch("clients take part that are not in the plan")
         state.participants = participants
-        self._policy.check_cohort(Cohort(frozenset(participants)), self._cohorts_before(state))
+        self._policy.check_cohort(frozenset(participants), self._cohorts_before(state))
         return self._reply(state, session, asked, "shares", reply)
 
     # --- rounds -----------------------------------------------------------------------------------
@@ -406,19 +409,29 @@ class Node:
         return self._seal(Envelope("upload", state.run, self.client, step, more, tuple(parts)))
 
     def _survivors(self, state: _Run, asked: Envelope) -> Envelope:
-        """Help to open a sum, and remember with whom."""
-        (told,) = _parts(asked, 1)
+        """Help to open a sum, and remember with whom.
+
+        The protocol tells a client of its neighbours and how many there are in all; the server adds
+        a list of everybody, under its signature. One that does not fit is refused.
+        """
+        told, listed = _parts(asked, 2)
         message = decode(told)
         if not isinstance(message, Survivors):
             raise NotNow("not the message of this step")
         session = self._session(state)
         reply = session.receive(told)
+        cohort = frozenset(read_participants(listed, self._roster).tolist())
+        fits = self.client in cohort and len(cohort) == message.cohort
+        fits = fits and cohort.issuperset(message.survivors) and cohort <= {*state.participants}
+        if not fits or not cohort.isdisjoint(message.dropped):
+            raise CohortChanged("the list of clients in the sum does not fit the sum")
         if message.round_number == 1:
-            missing = len(state.participants) - message.cohort
-            cohort = Cohort(frozenset(state.participants), missing)
             self._policy.check_cohort(cohort, self._cohorts_before(state))
             # Before the answer: from now on a sum over this cohort may be open.
             self._remember(state, cohort)
+            state.cohort = sorted(cohort)
+        elif sorted(cohort) != state.cohort:
+            raise CohortChanged("other clients are in this sum than in the first")
         return self._reply(state, session, asked, "unmask", reply)
 
     def _check_ask(
@@ -584,28 +597,23 @@ class Node:
             proven_sums=True,  # by the encodings of `federated`, which are computed here again
         )
 
-    def _cohorts_before(self, state: _Run) -> list[Cohort]:
+    def _cohorts_before(self, state: _Run) -> list[frozenset[int]]:
         """Of all other runs that could be opened."""
-        return [
-            Cohort(frozenset(record["participants"]), record["missing"])
-            for record in self._cohort_records()
-            if record["run"] != state.run
-        ]
+        return [frozenset(one) for run, one in self._cohorts().items() if run != state.run]
 
-    def _cohort_records(self) -> list[dict[str, Any]]:
+    def _cohorts(self) -> dict[str, list[int]]:
         try:
-            records: list[dict[str, Any]] = json.loads((self._runs / "cohorts").read_bytes())
+            found: dict[str, list[int]] = json.loads((self._runs / "cohorts").read_bytes())
         except FileNotFoundError:
-            return []
-        return records
+            return {}
+        return found
 
-    def _remember(self, state: _Run, cohort: Cohort) -> None:
-        """One record for each set of clients, however many runs it had."""
-        mine = {"participants": sorted(cohort.participants), "missing": cohort.missing}
-        records = [record for record in self._cohort_records() if record["run"] != state.run]
-        if cohort.missing or not any(record.items() >= mine.items() for record in records):
-            records.append({"run": state.run, **mine})
-        write_whole(self._runs / "cohorts", json.dumps(records).encode())
+    def _remember(self, state: _Run, cohort: frozenset[int]) -> None:
+        """A cohort that had a run before needs no second entry."""
+        known = self._cohorts()
+        if sorted(cohort) not in known.values():
+            known[state.run] = sorted(cohort)
+            write_whole(self._runs / "cohorts", json.dumps(known).encode())
 
     def _reply(
         self,
