@@ -117,7 +117,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_killed_at_many_random_moments(tmp_path: Path) -> None:
-    kill_often(tmp_path, times=100, seed=2)
+    kill_often(tmp_path, times=50, seed=2)
 
 
 def test_killed_while_it_is_made(tmp_path: Path) -> None:
