@@ -126,12 +126,8 @@ def convert(
         ),
     ],
     *,
-    user_column: Annotated[
-        str | None, typer.Option(help="Column of user ids, if it has an unusual name.")
-    ] = None,
-    item_column: Annotated[
-        str | None, typer.Option(help="Column of item ids, if it has an unusual name.")
-    ] = None,
+    user_column: options.UserColumn = None,
+    item_column: options.ItemColumn = None,
     test: Annotated[
         float, typer.Option(help="Share of each user's items to hold out for test (folders only).")
     ] = 0.2,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,6 @@ from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.experiments.federate import Wanted, federate
 from privirec.experiments.run import IN_THE_CLEAR, Plan, Preset, gives_away
-from privirec.privacy.policy import Aggregator
 from privirec.report import live
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.flower.processes import check_flower
@@ -33,26 +32,14 @@ COLUMNS = [
 def command(
     dataset: options.Dataset,
     clients: Annotated[int, typer.Option(min=2, help="How many clients (silos).")] = 5,
-    model: Annotated[
-        Literal["gf-cf", "turbo-cf", "bspm-lm", "bspm-em"], typer.Option(help="Which recommender.")
-    ] = "gf-cf",
-    method: Annotated[
-        Literal["privirec", "privirec-k"], typer.Option(help="What the clients compute together.")
-    ] = "privirec-k",
+    model: options.Model = "gf-cf",
+    method: options.Together = "privirec-k",
     preset: Annotated[Preset, typer.Option(help="See: privirec run --help.")] = "published",
-    rank: Annotated[int | None, typer.Option(min=1, help="k: columns of the power method.")] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="L: secure sums of the power method (default 5).")
-    ] = None,
-    aggregator: Annotated[
-        Aggregator, typer.Option(help="How to sum; none: the server sees each contribution.")
-    ] = "secagg+",
-    corrupt_share: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Share of clients that may be corrupt.")
-    ] = 0.05,
-    drop_share: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Share that may drop out before the first sum.")
-    ] = 0.2,
+    rank: options.Rank = None,
+    rounds: options.Rounds = None,
+    aggregator: options.Summing = "secagg+",
+    corrupt_share: options.CorruptShare = 0.05,
+    drop_share: options.DropShare = 0.2,
     check: Annotated[
         bool, typer.Option("--check", help="Run the simulation too; exit 1 if a bit differs.")
     ] = False,

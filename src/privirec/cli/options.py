@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+from privirec.privacy.policy import Aggregator
 
 Dataset = Annotated[
     str,
@@ -41,4 +43,32 @@ Seed = Annotated[
         min=0,
         help="Seed of start blocks and drop-outs; data have their own.",
     ),
+]
+
+# Of files with columns.
+UserColumn = Annotated[
+    str | None, typer.Option(help="Column of user ids, if it has an unusual name.")
+]
+ItemColumn = Annotated[
+    str | None, typer.Option(help="Column of item ids, if it has an unusual name.")
+]
+
+# Of runs on a network.
+ModelName = Literal["gf-cf", "turbo-cf", "bspm-lm", "bspm-em"]
+Model = Annotated[ModelName, typer.Option(help="Which recommender.")]
+Together = Annotated[
+    Literal["privirec", "privirec-k"], typer.Option(help="What the clients compute together.")
+]
+Rank = Annotated[int | None, typer.Option(min=1, help="k: columns of the power method.")]
+Rounds = Annotated[
+    int | None, typer.Option(min=1, help="L: secure sums of the power method (default 5).")
+]
+Summing = Annotated[
+    Aggregator, typer.Option(help="How to sum; none: the server sees each contribution.")
+]
+CorruptShare = Annotated[
+    float, typer.Option(min=0, max=0.5, help="Share of clients that may work for the server.")
+]
+DropShare = Annotated[
+    float, typer.Option(min=0, max=0.5, help="Share of the roster that may stay away or drop out.")
 ]

@@ -16,8 +16,6 @@ from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.secure import Assumptions
 
-ModelName = Literal["gf-cf", "turbo-cf", "bspm-lm", "bspm-em"]
-
 COLUMNS = [
     ("model", "model"),
     ("method", "method"),
@@ -33,7 +31,7 @@ COLUMNS = [
 
 def command(
     dataset: options.Dataset,
-    model: Annotated[ModelName, typer.Option(help="Which recommender.")] = "gf-cf",
+    model: options.Model = "gf-cf",
     method: Annotated[
         Method, typer.Option(help="On one machine, or with the clients.")
     ] = "centralized",
@@ -95,10 +93,7 @@ def command(
         float,
         typer.Option(min=0, max=0.5, help="Share of clients that drop out before the first sum."),
     ] = 0.0,
-    corrupt_share: Annotated[
-        float,
-        typer.Option(min=0, max=0.5, help="Share of clients that may work for the server."),
-    ] = 0.05,
+    corrupt_share: options.CorruptShare = 0.05,
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,

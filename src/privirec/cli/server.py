@@ -6,14 +6,13 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from privirec.cli import options
 from privirec.errors import FederationError, UsageError
 from privirec.experiments.run import IN_THE_CLEAR, Plan, gives_away
-from privirec.privacy.policy import Aggregator
 from privirec.report import live
 from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.coordinator import Deadlines
@@ -64,24 +63,13 @@ def up(
 def run(
     folder: Folder,
     name: Annotated[str, typer.Argument(help="Name of the run; the same name goes on with it.")],
-    model: Annotated[
-        Literal["gf-cf", "turbo-cf", "bspm-lm", "bspm-em"], typer.Option(help="Which recommender.")
-    ] = "gf-cf",
-    method: Annotated[
-        Literal["privirec", "privirec-k"], typer.Option(help="What the clients compute together.")
-    ] = "privirec-k",
-    rank: Annotated[int | None, typer.Option(min=1, help="k: columns of the power method.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="L: secure sums (default 5).")] = None,
-    aggregator: Annotated[
-        Aggregator, typer.Option(help="How to sum; none: the server sees each contribution.")
-    ] = "secagg+",
-    corrupt_share: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Share of clients that may be corrupt.")
-    ] = 0.05,
-    drop_share: Annotated[
-        float,
-        typer.Option(min=0, max=0.5, help="Share of the roster that may stay away or drop out."),
-    ] = 0.2,
+    model: options.Model = "gf-cf",
+    method: options.Together = "privirec-k",
+    rank: options.Rank = None,
+    rounds: options.Rounds = None,
+    aggregator: options.Summing = "secagg+",
+    corrupt_share: options.CorruptShare = 0.05,
+    drop_share: options.DropShare = 0.2,
     smallest_cohort: Annotated[int, typer.Option(min=2, help="Fewest clients in a sum.")] = 3,
     hello: Annotated[float, typer.Option(min=1, help="Seconds to wait for clients.")] = 120,
     deadline: Annotated[

@@ -37,12 +37,8 @@ def import_(
         Path, typer.Argument(help=f"A file to read: {', '.join(SUFFIXES)}.", metavar="FILE")
     ],
     store: StoreFile,
-    user_column: Annotated[
-        str | None, typer.Option(help="Column of user ids, if it has an unusual name.")
-    ] = None,
-    item_column: Annotated[
-        str | None, typer.Option(help="Column of item ids, if it has an unusual name.")
-    ] = None,
+    user_column: options.UserColumn = None,
+    item_column: options.ItemColumn = None,
 ) -> None:
     """Add all interactions of a file to a store, which is made if it is missing."""
     found = read_interactions(source, user_column=user_column, item_column=item_column)
@@ -119,9 +115,7 @@ def titles(
         Path, typer.Argument(help="A .csv or .tsv file: item_id, title.", metavar="FILE")
     ],
     store: StoreFile,
-    item_column: Annotated[
-        str | None, typer.Option(help="Column of item ids, if it has an unusual name.")
-    ] = None,
+    item_column: options.ItemColumn = None,
     title_column: Annotated[
         str | None, typer.Option(help="Column of titles, if it has an unusual name.")
     ] = None,
