@@ -168,7 +168,7 @@ def _policy(terms: RunTerms, n_users: int, n_items: int, wanted: Wanted) -> Poli
         most_rounds=len(asked.computations),
         most_bytes_up=2 * asked.bytes_up + room,
         most_bytes_down=2 * asked.bytes_down + room,
-        most_of_item_item=max(asked.opened_share, 0.5),
+        most_of_item_item=max(asked.opened_share, Policy().most_of_item_item),
         corrupt_share=terms.corrupt_share,
     )
 

@@ -16,7 +16,6 @@ over two cohorts is a sum over the few who left.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from privirec.secagg.bell2020.client import BellClient
@@ -37,32 +36,16 @@ def protocol_of(
 ) -> Protocol:
     """A scheme with all it takes to run it."""
 
-    def client(
-        number: int,
+    def session(
+        state: ClientState,
         identity: Identity,
         roster: Roster,
         policy: ClientPolicy,
-        random_bytes: RandomBytes = os.urandom,
+        random_bytes: RandomBytes,
     ) -> BellClient:
         return client_type(
             scheme,
-            ClientState(number),
-            identity=identity,
-            roster=roster,
-            policy=policy,
-            random_bytes=random_bytes,
-        )
-
-    def load_client(
-        dumped: bytes,
-        identity: Identity,
-        roster: Roster,
-        policy: ClientPolicy,
-        random_bytes: RandomBytes = os.urandom,
-    ) -> BellClient:
-        return client_type(
-            scheme,
-            ClientState.load(dumped, scheme.code),
+            state,
             identity=identity,
             roster=roster,
             policy=policy,
@@ -74,7 +57,7 @@ def protocol_of(
         statement: Statement,
         shapes: Sequence[VectorShape],
         settings: ServerSettings,
-        random_bytes: RandomBytes = os.urandom,
+        random_bytes: RandomBytes,
     ) -> BellServer:
         return server_type(
             scheme,
@@ -85,7 +68,14 @@ def protocol_of(
             random_bytes=random_bytes,
         )
 
-    return Protocol(scheme.name, scheme.code, scheme.parameters, client, load_client, server)
+    return Protocol(
+        scheme.name,
+        scheme.code,
+        scheme.parameters,
+        client=lambda number, *more: session(ClientState(number), *more),
+        load_client=lambda dumped, *more: session(ClientState.load(dumped, scheme.code), *more),
+        server=server,
+    )
 
 
 SECAGG_PLUS = protocol_of(Scheme("secagg+", 1, sparse_parameters, complete=False))
