@@ -22,9 +22,9 @@ import numpy as np
 from privirec import threads
 from privirec.data import load_dataset
 from privirec.federated.contributions import Histories, ItemDegrees, ItemItem
-from privirec.runtime.in_process import clients_of
+from privirec.runtime.local.in_process import clients_of
+from privirec.runtime.local.secure import shape_of
 from privirec.runtime.plan import PlannedSum
-from privirec.runtime.secure import shape_of
 from privirec.secagg import ClientPolicy, LocalFederation
 
 POLICY = ClientPolicy(proven_sums=True)

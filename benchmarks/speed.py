@@ -36,9 +36,9 @@ def measure(dataset: str, model: str, method: str, threads: int) -> dict[str, An
     from privirec import threads as threading
     from privirec.data import load_dataset
     from privirec.evaluation import ranking
-    from privirec.experiments.run import Plan, run
     from privirec.filters import components, kernels, operators
-    from privirec.runtime import simulation
+    from privirec.runtime.local import simulation
+    from privirec.workflows.run import Plan, run
 
     spent: Counter[str] = Counter()
 

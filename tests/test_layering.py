@@ -18,27 +18,31 @@ ROOT = Path(privirec.__file__).parent
 ALLOWED = {
     "errors": set(),
     "version": set(),
-    "files": set(),
+    "durable": {"errors"},
     "threads": {"errors"},
     "data": {"errors"},
     "filters": {"data", "errors"},
-    "models": {"filters", "data", "errors", "files"},
-    "device": {"models", "filters", "data", "errors", "files"},
+    "models": {"filters", "data", "errors", "durable"},
+    "device": {"models", "filters", "data", "errors", "durable"},
     "evaluation": {"filters", "data", "errors", "threads"},
     "federated": {"filters", "data", "errors"},
     "secagg": {"errors"},
     "privacy": {"federated", "filters", "data", "errors"},
     "runtime": {
         *("federated", "secagg", "privacy", "device", "models", "filters", "data", "errors"),
-        *("files", "threads"),
+        *("durable", "threads"),
+    },
+    "carriers": {
+        *("runtime", "federated", "secagg", "privacy", "device", "models", "filters", "data"),
+        *("errors", "durable", "threads"),
     },
 }
 LIBRARY = set(ALLOWED)
 ALLOWED |= {
-    "__init__": LIBRARY - {"runtime"},
-    "report": LIBRARY - {"runtime"},
-    "experiments": LIBRARY | {"report"},
-    "cli": LIBRARY | {"report", "experiments"},
+    "__init__": LIBRARY - {"runtime", "carriers"},
+    "report": LIBRARY - {"runtime", "carriers"},
+    "workflows": LIBRARY | {"report"},
+    "cli": LIBRARY | {"report", "workflows"},
     "__main__": {"cli"},
 }
 

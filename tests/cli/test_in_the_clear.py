@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from privirec.cli.main import app
 from privirec.errors import FederationError
-from privirec.experiments.federate import Wanted, _policy
-from privirec.experiments.run import Plan
 from privirec.federated.programs import FederatedSettings
 from privirec.privacy.policy import Aggregator, PolicyRefusal
-from privirec.runtime.run_plan import RunPlan, RunTerms
+from privirec.runtime.network.run_plan import RunPlan, RunTerms
 from privirec.version import __version__
+from privirec.workflows.federate import Wanted, _policy
+from privirec.workflows.run import Plan
 
 SETTINGS = FederatedSettings(method="privirec-k", rank=3, rounds=2)
 WARNING = "the server sees every client's contribution in the clear"
@@ -25,7 +25,7 @@ WARNING = "the server sees every client's contribution in the clear"
 def server_run(folder: Path) -> tuple[list[str], str]:
     (folder / "catalogue.txt").write_text("a\nb\nc\nd\n")
     return ["server", "run", str(folder), "monday", "--rank", "2"], (
-        "privirec.runtime.flower.runs.start_run"
+        "privirec.carriers.flower.runs.start_run"
     )
 
 
@@ -41,7 +41,7 @@ def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggrega
     began = mock.Mock(side_effect=FederationError("as far as this test goes"))
     with (
         mock.patch(started, began),
-        mock.patch("privirec.runtime.flower.processes.check_flower"),
+        mock.patch("privirec.carriers.flower.processes.check_flower"),
         mock.patch("privirec.cli.federate.check_flower"),
     ):
         result = CliRunner().invoke(app, [*args, "--aggregator", aggregator])

@@ -18,19 +18,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privirec.data import Interactions
 from privirec.device import Catalogue, Store
+from privirec.durable import Journal
 from privirec.errors import FederationError
 from privirec.federated.programs import FederatedSettings, program
 from privirec.filters.components import Components
 from privirec.models import GFCF
 from privirec.privacy.policy import Aggregator, Policy
-from privirec.runtime import envelope
-from privirec.runtime.coordinator import Coordinator, Deadlines, Stage
 from privirec.runtime.execute import execute
-from privirec.runtime.files import Journal
-from privirec.runtime.histories import FromStore
-from privirec.runtime.node import Node
-from privirec.runtime.run_plan import RunTerms
-from privirec.runtime.simulation import Simulation
+from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.network import envelope
+from privirec.runtime.network.coordinator import Coordinator, Deadlines, Stage
+from privirec.runtime.network.histories import FromStore
+from privirec.runtime.network.node import Node
+from privirec.runtime.network.run_plan import RunTerms
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.messages import Masked, Unmask, decode
 

@@ -11,9 +11,9 @@ import pytest
 
 from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Aggregator
-from privirec.runtime import envelope
-from privirec.runtime.coordinator import Stage
-from privirec.runtime.envelope import Envelope
+from privirec.runtime.network import envelope
+from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.network.envelope import Envelope
 from privirec.secagg.keys import Identity
 
 from .chaos import TERMS, Federation, check_same

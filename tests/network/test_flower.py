@@ -29,18 +29,18 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from privirec.carriers.flower import processes, programs, warm
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
-from privirec.experiments.federate import Wanted, federate
-from privirec.experiments.run import Plan
 from privirec.federated.programs import FederatedSettings, program
 from privirec.models import Recommender
 from privirec.privacy.policy import Policy
 from privirec.runtime.execute import execute
-from privirec.runtime.flower import processes, programs, warm
-from privirec.runtime.homes import ServerHome
-from privirec.runtime.simulation import Simulation
+from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.network.enrolment.homes import ServerHome
 from privirec.version import __version__
+from privirec.workflows.federate import Wanted, federate
+from privirec.workflows.run import Plan
 
 from .chaos import check_same
 
@@ -118,7 +118,7 @@ def test_a_program_that_stops_is_named(tmp_path: Path) -> None:
 def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever reaches the port must not start runs, register nodes or pose as the server; and who
     is not approved is not listened to."""
-    from privirec.runtime.flower.link import FrontDoor
+    from privirec.carriers.flower.link import FrontDoor
 
     home = ServerHome.create(tmp_path / "server")
     members = home.members
@@ -183,7 +183,7 @@ def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 @needs_flower
 def test_a_request_that_grows_is_cut_off(tmp_path: Path) -> None:
-    from privirec.runtime.flower import link
+    from privirec.carriers.flower import link
 
     events: list[str] = []
     key = ec.generate_private_key(ec.SECP384R1())
@@ -221,7 +221,7 @@ def _signed(key: ec.EllipticCurvePrivateKey, late: float = 0) -> dict[str, str]:
 def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
     """In processes of their own, because it changes Flower."""
     client = (
-        "from privirec.runtime.flower import client_app, warm; warm.only_our_own()\n"
+        "from privirec.carriers.flower import client_app, warm; warm.only_our_own()\n"
         "from flwr.supernode.runtime import run_clientapp as flower\n"
         "assert flower.install_from_fab(b'no bundle', skip_prompt=True) is None\n"
         "load = flower.get_load_client_app_fn(default_app_ref='', app_path=None, multi_app=True)\n"
@@ -230,7 +230,7 @@ def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
     server = (
         "import sys\n"
         "from unittest import mock\n"
-        "from privirec.runtime.flower import serve_run, server_app; serve_run.only_our_own()\n"
+        "from privirec.carriers.flower import serve_run, server_app; serve_run.only_our_own()\n"
         "server_app.app = mock.Mock()\n"
         "import flwr.superlink.runtime\n"
         "flower = sys.modules['flwr.superlink.runtime.run_serverapp']\n"
@@ -290,9 +290,9 @@ def test_killed_programs_come_back(
     (which Flower lets in again after a minute, so not in the first seed), of the server's.
 
     The run's bundle has a client and a server of its own, which must not be run."""
-    from privirec.runtime.flower.local import LocalNetwork
-    from privirec.runtime.flower.runs import RunFile, result_of, start_run
-    from privirec.runtime.run_plan import RunTerms
+    from privirec.carriers.flower.local import LocalNetwork
+    from privirec.carriers.flower.runs import RunFile, result_of, start_run
+    from privirec.runtime.network.run_plan import RunTerms
 
     rng = random.Random(seed)
     kinds = ("answer", "client", "server")
@@ -355,9 +355,9 @@ def test_who_has_no_business_there_cannot_connect(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node with an unregistered key, and one that trusts another authority."""
-    from privirec.runtime.certificates import make_certificates
-    from privirec.runtime.flower.local import LocalNetwork
-    from privirec.runtime.homes import make_node_key
+    from privirec.carriers.flower.local import LocalNetwork
+    from privirec.runtime.network.enrolment.certificates import make_certificates
+    from privirec.runtime.network.enrolment.homes import make_node_key
 
     with LocalNetwork(tmp_path / "federation") as network:
         network.prepare(small.train, 3, Policy())
@@ -395,8 +395,8 @@ def _bundle(folder: Path, mark: Path) -> Path:
     """An app with another client and another server."""
     folder.mkdir(exist_ok=True)
     text = processes._APP.format(version=__version__)
-    text = text.replace("privirec.runtime.flower.client_app:app", "evil:app")
-    text = text.replace("privirec.runtime.flower.server_app:app", "evil:server")
+    text = text.replace("privirec.carriers.flower.client_app:app", "evil:app")
+    text = text.replace("privirec.carriers.flower.server_app:app", "evil:server")
     (folder / "pyproject.toml").write_text(text)
     (folder / "evil.py").write_text(
         f"open({str(mark)!r}, 'w').close()\n"

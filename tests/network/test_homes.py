@@ -11,11 +11,16 @@ from pathlib import Path
 import pytest
 
 from privirec.device import Catalogue
+from privirec.durable import Journal
 from privirec.errors import DataError, UsageError
-from privirec.runtime.certificates import make_certificates
-from privirec.runtime.files import Journal
-from privirec.runtime.histories import FromFile, read_catalogue, write_catalogue
-from privirec.runtime.homes import ClientHome, RosterFile, ServerHome, read_identity
+from privirec.runtime.network.enrolment.certificates import make_certificates
+from privirec.runtime.network.enrolment.homes import (
+    ClientHome,
+    RosterFile,
+    ServerHome,
+    read_identity,
+)
+from privirec.runtime.network.histories import FromFile, read_catalogue, write_catalogue
 from privirec.secagg.keys import Identity
 
 
@@ -183,7 +188,7 @@ def test_a_journal_forgets_only_what_was_cut_off(tmp_path: Path) -> None:
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    from privirec.runtime.files import alone
+    from privirec.durable import alone
 
     inside, seen = [0], [0]
 

@@ -19,10 +19,10 @@ from privirec.errors import FederationError
 from privirec.federated import wire
 from privirec.federated.contributions import ItemDegrees, ItemItem, SeededStep
 from privirec.privacy.policy import Policy
-from privirec.runtime import envelope
-from privirec.runtime.coordinator import Coordinator, Stage
-from privirec.runtime.envelope import Envelope
-from privirec.runtime.run_plan import RunPlan
+from privirec.runtime.network import envelope
+from privirec.runtime.network.coordinator import Coordinator, Stage
+from privirec.runtime.network.envelope import Envelope
+from privirec.runtime.network.run_plan import RunPlan
 from privirec.secagg.graph import write_participants
 from privirec.secagg.keys import Identity
 

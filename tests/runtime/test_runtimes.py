@@ -20,11 +20,11 @@ from privirec.federated.contributions import Contribution, Histories, ItemDegree
 from privirec.federated.programs import FederatedSettings, paper, program
 from privirec.filters import Components, LowRankOperator, SparseOperator
 from privirec.models import GFCF, Recommender, TurboCF
-from privirec.runtime.client import Client
+from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import Runtime, execute
-from privirec.runtime.in_process import InProcess, clients_of
-from privirec.runtime.ledger import Ledger
-from privirec.runtime.simulation import Simulation
+from privirec.runtime.local.client import Client
+from privirec.runtime.local.in_process import InProcess, clients_of
+from privirec.runtime.local.simulation import Simulation
 
 RANK = 6
 PROGRAMS = {

@@ -12,9 +12,9 @@ from privirec.federated.programs import FederatedSettings, paper, program
 from privirec.filters.components import Components
 from privirec.filters.operators import LowRankOperator, SparseOperator
 from privirec.runtime.execute import execute
-from privirec.runtime.in_process import InProcess, clients_of
+from privirec.runtime.local.in_process import InProcess, clients_of
+from privirec.runtime.local.secure import Assumptions, DropOuts, SecureInProcess
 from privirec.runtime.plan import planned_sums
-from privirec.runtime.secure import Assumptions, DropOuts, SecureInProcess
 from privirec.secagg.errors import (
     BelowThreshold,
     CohortChanged,

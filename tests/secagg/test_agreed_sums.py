@@ -9,10 +9,10 @@ import pytest
 from privirec.data import load_dataset
 from privirec.errors import FederationError, OverflowRefused
 from privirec.federated.contributions import ItemDegrees
-from privirec.runtime.in_process import clients_of
-from privirec.runtime.ledger import Ledger
+from privirec.privacy.ledger import Ledger
+from privirec.runtime.local.in_process import clients_of
+from privirec.runtime.local.secure import SecureInProcess, shape_of
 from privirec.runtime.plan import PlannedSum
-from privirec.runtime.secure import SecureInProcess, shape_of
 
 
 def test_a_sign_does_not_fit_into_a_ring_of_one_bit() -> None:

@@ -8,9 +8,9 @@ import typer
 
 from privirec.cli import options
 from privirec.data import load_dataset
-from privirec.experiments.audit import audit_privirec
 from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, say, write_json_lines
+from privirec.workflows.audit import audit_privirec
 
 COLUMNS = [
     ("attack", "attack"),

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
+from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
 from privirec.report.rows import say, warn
-from privirec.runtime.files import alone
-from privirec.runtime.histories import read_catalogue
-from privirec.runtime.homes import ClientHome
-from privirec.runtime.logs import log_to
+from privirec.runtime.network.enrolment.homes import ClientHome
+from privirec.runtime.network.histories import read_catalogue
+from privirec.runtime.network.logs import log_to
 
 log = logging.getLogger("privirec.client")
 
@@ -48,7 +48,7 @@ def command(
 
 
 def _stay(folder: Path, client: int, address: str) -> None:
-    from privirec.runtime.flower import processes  # noqa: PLC0415 - needs Flower
+    from privirec.carriers.flower import processes  # noqa: PLC0415 - needs Flower
 
     processes.check_flower()
     env = processes.environment(folder / "flower")

@@ -9,10 +9,10 @@ import typer
 from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.errors import UsageError
-from privirec.experiments.cost import Sizes, byte_rows, formula_rows
-from privirec.experiments.published import COST_RANK, COST_ROUNDS
 from privirec.filters import factored
 from privirec.report.rows import as_bytes, check_writable, print_table, say, write_json_lines
+from privirec.workflows.cost import Sizes, byte_rows, formula_rows
+from privirec.workflows.published import COST_RANK, COST_ROUNDS
 
 GOWALLA = (29_858, 40_981)
 

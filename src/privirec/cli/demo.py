@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
-from privirec.experiments.demo import DATASET, demo
-from privirec.experiments.published import NDCG
 from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, say, write_json_lines
+from privirec.workflows.demo import DATASET, demo
+from privirec.workflows.published import NDCG
 
 COLUMNS = [
     ("label", "GF-CF"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from privirec.cli import options
-from privirec.experiments.doctor import facts
 from privirec.report.rows import check_writable, say, write_json_lines
+from privirec.workflows.doctor import facts
 
 
 def command(json_file: options.Json = None) -> None:

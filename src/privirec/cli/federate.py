@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from privirec.carriers.flower.processes import check_flower
 from privirec.cli import options
 from privirec.data import load_dataset
-from privirec.experiments.federate import Wanted, federate
-from privirec.experiments.run import IN_THE_CLEAR, Plan, Preset, gives_away
 from privirec.report import live
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
-from privirec.runtime.flower.processes import check_flower
+from privirec.workflows.federate import Wanted, federate
+from privirec.workflows.run import IN_THE_CLEAR, Plan, Preset, gives_away
 
 COLUMNS = [
     ("rank", "k"),

@@ -9,12 +9,17 @@ from typing import Annotated, Any
 import typer
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from privirec.durable import write_whole
 from privirec.errors import UsageError
-from privirec.files import write_whole
 from privirec.report.rows import print_table, say
-from privirec.runtime.certificates import make_certificates
-from privirec.runtime.envelope import one_line
-from privirec.runtime.homes import ClientHome, ServerHome, make_identity, make_node_key
+from privirec.runtime.network.enrolment.certificates import make_certificates
+from privirec.runtime.network.enrolment.homes import (
+    ClientHome,
+    ServerHome,
+    make_identity,
+    make_node_key,
+)
+from privirec.runtime.network.envelope import one_line
 
 app = typer.Typer(
     help="Who takes part: identities, the roster, certificates.",

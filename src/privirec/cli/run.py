@@ -9,12 +9,12 @@ import typer
 
 from privirec.cli import options
 from privirec.data import load_dataset
-from privirec.experiments.run import Method, Plan, Preset, RuntimeName, Solver, gives_away, run
 from privirec.models.artifact import check_replaceable
 from privirec.privacy.policy import Aggregator
 from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
-from privirec.runtime.secure import Assumptions
+from privirec.runtime.local.secure import Assumptions
+from privirec.workflows.run import Method, Plan, Preset, RuntimeName, Solver, gives_away, run
 
 COLUMNS = [
     ("model", "model"),

@@ -10,16 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
+from privirec.carriers.flower import processes
 from privirec.cli import options
+from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
-from privirec.experiments.run import IN_THE_CLEAR, Plan, gives_away
 from privirec.report import live
 from privirec.report.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.coordinator import Deadlines
-from privirec.runtime.files import alone
-from privirec.runtime.flower import processes
-from privirec.runtime.homes import ServerHome
-from privirec.runtime.run_plan import RunTerms
+from privirec.runtime.network.coordinator import Deadlines
+from privirec.runtime.network.enrolment.homes import ServerHome
+from privirec.runtime.network.run_plan import RunTerms
+from privirec.workflows.run import IN_THE_CLEAR, Plan, gives_away
 
 app = typer.Typer(
     help="Carry a federation, and run programs on it.", no_args_is_help=True, add_completion=False
@@ -80,7 +80,7 @@ def run(
     json_file: options.Json = None,
 ) -> None:
     """Run a program on a server that is up, and follow it to its end."""
-    from privirec.runtime.flower.runs import (  # noqa: PLC0415 - not needed for --help
+    from privirec.carriers.flower.runs import (  # noqa: PLC0415 - not needed for --help
         RunFile,
         result_of,
         start_run,

@@ -10,12 +10,12 @@ import typer
 from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.errors import UsageError
-from privirec.experiments.published import COMPETITIVE_RANK
-from privirec.experiments.run import gives_away
-from privirec.experiments.sweep import Sweep, reaches
 from privirec.report.plots import sweep_plot
 from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
+from privirec.workflows.published import COMPETITIVE_RANK
+from privirec.workflows.run import gives_away
+from privirec.workflows.sweep import Sweep, reaches
 
 
 def command(

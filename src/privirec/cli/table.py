@@ -9,13 +9,13 @@ import typer
 from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.errors import DataError, UsageError
-from privirec.experiments.published import NDCG
-from privirec.experiments.run import gives_away
-from privirec.experiments.table import table_rows
 from privirec.federated.programs import DEFAULT_ROUNDS
 from privirec.models import MODELS
 from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, warn, write_json_lines
+from privirec.workflows.published import NDCG
+from privirec.workflows.run import gives_away
+from privirec.workflows.table import table_rows
 
 COLUMNS = [
     ("model", "model"),

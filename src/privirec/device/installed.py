@@ -22,8 +22,8 @@ from typing import NoReturn
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from privirec.durable import private_folder, sync, write_private
 from privirec.errors import ArtifactError
-from privirec.files import private_folder, sync, write_private
 from privirec.models import Recommender, artifact
 
 KEPT = 2

@@ -32,8 +32,8 @@ from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
 from privirec.device.catalogue import Catalogue
 from privirec.device.titles import clean_title
+from privirec.durable import private_folder, sync, write_private
 from privirec.errors import DataError, FederationError, UsageError
-from privirec.files import private_folder, sync, write_private
 
 SCHEMA_VERSION = 1
 _APPLICATION = 0x50525354  # "PRST": marks the file as ours in SQLite's header

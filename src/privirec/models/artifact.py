@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from privirec.durable import sync
 from privirec.errors import ArtifactError, UsageError
-from privirec.files import sync
 from privirec.filters.components import Components
 from privirec.filters.operators import ItemOperator, LowRankOperator, SparseOperator
 from privirec.version import __version__

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast, Program
 from privirec.filters.components import Components
-from privirec.runtime.ledger import Ledger
+from privirec.privacy.ledger import Ledger
 
 OnRound = Callable[[str], None]
 Result = TypeVar("Result")

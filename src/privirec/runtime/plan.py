@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from privirec.federated.contributions import ItemDegrees
 from privirec.federated.programs import FederatedSettings
-from privirec.runtime.ledger import Entry, Ledger
+from privirec.privacy.ledger import Entry, Ledger
 
 BROADCAST_ENTRY = 4
 """Bytes of an entry of a broadcast matrix, and of a released filter."""

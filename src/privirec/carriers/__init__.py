@@ -1,0 +1,1 @@
+"""Who moves the bytes of a federation between its server and its clients."""

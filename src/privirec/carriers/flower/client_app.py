@@ -1,0 +1,35 @@
+"""The client as Flower starts it: one process a message, all of its memory in a folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from privirec.carriers.flower.carriage import pack, unpack
+from privirec.errors import FederationError, PrivirecError
+from privirec.runtime.network.enrolment.homes import ClientHome
+from privirec.runtime.network.logs import log_to
+
+app = ClientApp()
+log = logging.getLogger("privirec.client")
+
+
+@app.query("privirec")
+def answer(message: Message, context: Context) -> Message:
+    """Bytes in, bytes out. The folder comes from `--node-config 'home="..."'`."""
+    home = Path(str(context.node_config.get("home") or os.environ.get("PRIVIREC_CLIENT", "")))
+    try:
+        log_to(home / "client.log")
+        reply = ClientHome(home).node().answer(unpack(message))
+    except Exception as error:
+        # Flower tells the server what an exception says, which may be a path or worse.
+        if isinstance(error, PrivirecError | OSError):
+            log.error("cannot answer: %s", error)
+        else:
+            log.exception("cannot answer")
+        raise FederationError("a problem of its own; its client.log says which") from None
+    return Message(pack(reply), reply_to=message)

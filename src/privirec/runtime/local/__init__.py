@@ -1,0 +1,1 @@
+"""Runtimes on one machine: a simulation, and clients in one process."""

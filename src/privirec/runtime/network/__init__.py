@@ -1,0 +1,1 @@
+"""A federation over a network: node and coordinator, free of transport."""

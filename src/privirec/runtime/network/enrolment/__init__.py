@@ -1,0 +1,1 @@
+"""Who may take part: identities, the roster, folders, certificates."""

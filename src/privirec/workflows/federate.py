@@ -1,0 +1,194 @@
+"""A whole federation on this machine: real processes, TLS, any aggregator; then measured."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from privirec import threads as threading
+from privirec.carriers.flower import processes
+from privirec.data.interactions import Dataset
+from privirec.errors import FederationError, UsageError
+from privirec.evaluation import evaluate
+from privirec.models import Recommender
+from privirec.privacy.policy import Aggregator, Policy, allowing
+from privirec.report.progress import QUIET, Phases
+from privirec.runtime.network.run_plan import RunPlan, RunTerms
+from privirec.runtime.plan import plan as planned_ledger
+from privirec.version import __version__
+from privirec.workflows.run import Plan, gives_away, run
+
+ARRAYS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to federate, and where to leave things."""
+
+    plan: Plan
+    clients: int
+    aggregator: Aggregator = "secagg+"
+    corrupt_share: float = 0.05
+    dropped_share: float = 0.2
+    keep: Path | None = None
+    """Folder for keys, logs and client folders; without one they are removed at the end."""
+    check: bool = False
+    """Also run the simulation and compare the saved arrays."""
+
+
+def federate(
+    dataset: Dataset,
+    wanted: Wanted,
+    save: Path | None = None,
+    watch: Any = lambda status: None,
+    phases: Phases = QUIET,
+) -> dict[str, Any]:
+    """Run it, measure the model, clean up. Returns the result row."""
+    processes.check_flower()
+    if wanted.plan.method == "centralized":
+        raise UsageError("a federation needs --method privirec or privirec-k")
+    if wanted.keep is not None and wanted.keep.exists() and any(wanted.keep.iterdir()):
+        raise UsageError(f"{wanted.keep}: not empty")
+    folder = wanted.keep or Path(tempfile.mkdtemp(prefix="privirec-federation-"))
+    try:
+        return _federate(dataset, wanted, folder, save, watch, phases)
+    finally:
+        if wanted.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _federate(
+    dataset: Dataset,
+    wanted: Wanted,
+    folder: Path,
+    save: Path | None,
+    watch: Any,
+    phases: Phases,
+) -> dict[str, Any]:
+    from privirec.carriers.flower.local import LocalNetwork  # noqa: PLC0415 - needs Flower
+    from privirec.carriers.flower.runs import RunFile  # noqa: PLC0415
+
+    plan, train = wanted.plan, dataset.train
+    recommender = plan.recommender(dataset.name, train.n_items)
+    settings = plan.settings(recommender, train.n_items)
+    terms = RunTerms(
+        settings=settings,
+        aggregator=wanted.aggregator,
+        corrupt_share=wanted.corrupt_share,
+        dropped_share=wanted.dropped_share,
+        smallest_cohort=min(3, wanted.clients),
+    )
+    policy = _policy(terms, train.n_users, train.n_items, wanted)
+    file = RunFile(
+        terms=terms,
+        model=plan.model,
+        config=recommender.config.model_dump(),
+        threads=plan.threads,
+        manifest={"gives_away": gives_away(plan.method, dataset.name), "dataset": dataset.name},
+    )
+    began = time.perf_counter()
+    with LocalNetwork(folder) as network:
+        network.prepare(train, wanted.clients, policy)
+        network.start()
+        started = time.perf_counter()
+        result = network.run("federation", file, watch)
+        done = time.perf_counter()
+        peaks = dict(network.peaks)
+    if result["reason"]:
+        raise FederationError(result["reason"])
+    artifact = folder / "server" / "runs" / "federation" / "model"
+    ended = time.perf_counter()
+    model = Recommender.load(artifact, mmap=False)
+    with threading.limit(plan.threads) as threads:
+        metrics = evaluate(model, dataset, progress=phases(f"{plan.model}: ranking"))
+    expected = planned_ledger(settings, train.n_users, train.n_items)
+    states = result["status"]["clients"].values()
+    row: dict[str, Any] = {
+        "dataset": dataset.name,
+        "model": plan.model,
+        "method": plan.method,
+        "preset": plan.preset,
+        "runtime": "flower",
+        "aggregator": wanted.aggregator,
+        "rank": settings.rank,
+        "rounds": settings.rounds,
+        "clients": wanted.clients,
+        "dropped": sum(one["state"] in ("dropped", "refused", "not here") for one in states),
+        "users": train.n_users,
+        "items": train.n_items,
+        **metrics.as_row(),
+        "start_seconds": started - began,
+        "fit_seconds": done - started,
+        "stop_seconds": ended - done,
+        "eval_seconds": time.perf_counter() - ended,
+        "server_cpu_seconds": result["cpu_seconds"],
+        "peak_rss_mb": peaks.get("superlink", 0.0),
+        "peak_client_rss_mb": max(
+            (peak for name, peak in peaks.items() if name != "superlink"), default=0.0
+        ),
+        "bytes_up_per_client": result["bytes_up_per_client"],
+        "bytes_down_per_client": result["bytes_down_per_client"],
+        "planned_bytes_up_per_client": expected.bytes_up,
+        "planned_bytes_down_per_client": expected.bytes_down,
+        "model_sha256": _hash(artifact / ARRAYS),
+        "threads": threads,
+        "seed": plan.seed,
+        "version": __version__,
+    }
+    if wanted.check:
+        row["same_as_simulation"] = _same_as_simulation(dataset, plan, artifact, phases)
+    if save is not None:
+        _copy(artifact, save)
+    return row
+
+
+def _policy(terms: RunTerms, n_users: int, n_items: int, wanted: Wanted) -> Policy:
+    """What these clients agree to: this run and nothing more."""
+    trial = RunPlan(
+        run="0" * 32,
+        version=__version__,
+        terms=terms,
+        n_items=n_items,
+        catalogue="",
+        roster="",
+        clients=wanted.clients,
+        users={0: n_users},
+    )
+    asked = trial.for_policy()
+    room = 10_000_000  # set-up, headers, and a few messages that are sent twice
+    return allowing(
+        asked.computations,
+        aggregators=(terms.aggregator,),
+        smallest_cohort=terms.smallest_cohort,
+        most_rounds=len(asked.computations),
+        most_bytes_up=2 * asked.bytes_up + room,
+        most_bytes_down=2 * asked.bytes_down + room,
+        most_of_item_item=max(asked.opened_share, Policy().most_of_item_item),
+        corrupt_share=terms.corrupt_share,
+    )
+
+
+def _same_as_simulation(dataset: Dataset, plan: Plan, artifact: Path, phases: Phases) -> bool:
+    alone = replace(plan, runtime="simulation", clients=None, aggregator="none")
+    with tempfile.TemporaryDirectory(prefix="privirec-simulation-") as folder:
+        saved = run(dataset, alone, phases).recommender.save(Path(folder) / "model")
+        return _hash(saved / ARRAYS) == _hash(artifact / ARRAYS)
+
+
+def _copy(artifact: Path, save: Path) -> None:
+    if save.exists():
+        if not (save / "manifest.json").is_file():
+            raise UsageError(f"{save} exists and is not a saved model: nothing was written")
+        shutil.rmtree(save)
+    save.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(artifact, save)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,265 @@
+"""NDCG@20 of GF-CF on PriviRec-k against k, for several numbers of rounds.
+
+One power method at the largest k answers for all smaller ones: with one Gram-Schmidt QR a step,
+the first k columns depend on the first k columns only, and rounds 1..L of a longer run are a run
+of L rounds. So scores are built up 256 columns at a time, and a sweep costs about as much as its
+last point.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec import threads as threading
+from privirec.data.interactions import Dataset
+from privirec.data.text import write_lines
+from privirec.errors import DataError, UsageError
+from privirec.evaluation.ranking import measure_rankings, rank_unseen, tested_batches
+from privirec.federated.programs import FederatedSettings, item_item_sum, paper, power_rounds
+from privirec.filters.components import LowPass
+from privirec.filters.operators import SparseOperator, history_coordinates
+from privirec.models.gf_cf import GFCFConfig
+from privirec.report.progress import QUIET, Phases
+from privirec.runtime.execute import execute_steps
+from privirec.runtime.local.simulation import Simulation
+from privirec.version import __version__
+
+PRIVIREC = 0
+"""The rank under which PriviRec itself (the whole item-item matrix) is filed."""
+
+FIELDS: dict[str, Callable[[str], Any]] = {
+    "dataset": str,
+    "rounds": int,
+    "rank": int,
+    "ndcg@20": float,
+    "recall@20": float,
+    "users": int,
+    "seed": int,
+    "fingerprint": str,
+    "version": str,
+}
+
+
+@dataclass
+class Sweep:
+    """Which points to measure, and where finished ones are kept."""
+
+    dataset: Dataset
+    folder: Path
+    ranks: Sequence[int]
+    rounds: Sequence[int]
+    seed: int = 0
+    threads: int | None = None
+    points: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.ranks or min(self.ranks) < 1 or min(self.rounds) < 2:
+            raise UsageError("a sweep needs ranks of at least 1 and at least 2 rounds")
+        if max(self.ranks) > self.dataset.train.n_items:
+            raise UsageError(
+                f"rank {max(self.ranks)} does not fit a catalogue of "
+                f"{self.dataset.train.n_items} items"
+            )
+        self.ranks = sorted(set(self.ranks))
+        self.rounds = sorted(set(self.rounds))
+        self.points = self._read_points()
+
+    @property
+    def _stem(self) -> str:
+        name = "".join(c if c.isalnum() else "-" for c in self.dataset.name)
+        return f"sweep-{name}" + (f"-seed{self.seed}" if self.seed else "")
+
+    @property
+    def csv_path(self) -> Path:
+        return self.folder / f"{self._stem}.csv"
+
+    @property
+    def png_path(self) -> Path:
+        return self.folder / f"{self._stem}.png"
+
+    @property
+    def _partial_path(self) -> Path:
+        return self.folder / f".{self._stem}.partial.json"
+
+    def missing(self, rounds: int) -> list[int]:
+        """Ranks of this curve that are still to be measured."""
+        return [k for k in [PRIVIREC, *self.ranks] if (rounds, k) not in self.points]
+
+    def run(self, phases: Phases = QUIET) -> list[dict[str, Any]]:
+        """Measure what is missing; every finished curve is on disk at once."""
+        with threading.limit(self.threads):
+            wanted = [rounds for rounds in self.rounds if self.missing(rounds)]
+            if wanted:
+                self._measure(wanted, phases)
+        return [self.points[key] for key in sorted(self.points) if self._asked(key)]
+
+    def _asked(self, key: tuple[int, int]) -> bool:
+        return key[0] in self.rounds and (key[1] == PRIVIREC or key[1] in self.ranks)
+
+    def _measure(self, wanted: list[int], phases: Phases) -> None:
+        train = self.dataset.train
+        gf_cf = GFCFConfig()
+        # PriviRec's own low-pass filter does not depend on the ranks of this sweep.
+        low_rank = min(gf_cf.low_pass_rank, train.n_items)
+        rank = max(low_rank, *self.ranks)
+        settings = paper("privirec-k", rank, rounds=max(wanted), seed=self.seed)
+        simulation = Simulation(train)
+        report = phases(f"{self.dataset.name}: power method, k = {settings.rank}")
+        states: dict[int, tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
+
+        def keep(number: int, basis: NDArray, triangle: NDArray) -> None:
+            report(number, max(wanted))
+            if number in wanted:
+                states[number] = (
+                    np.ascontiguousarray(basis, np.float32),
+                    np.diagonal(triangle).astype(np.float32),
+                )
+
+        degrees = train.item_degrees
+        execute_steps(power_rounds(settings, degrees, train.n_users, keep), simulation)
+        exact = self._exact(settings, degrees, simulation)
+        for rounds in wanted:
+            basis, eigenvalues = states.pop(rounds)
+            low_pass = LowPass.from_basis(basis[:, :low_rank], degrees)
+            gamma = np.float32(gf_cf.gamma)
+            self._curve(rounds, basis, eigenvalues, low_pass, gamma, exact, phases)
+
+    def _exact(
+        self, settings: FederatedSettings, degrees: NDArray[np.int64], simulation: Simulation
+    ) -> SparseOperator:
+        exact = execute_steps(item_item_sum(settings, degrees), simulation)
+        return SparseOperator(exact.astype(np.float32))
+
+    def _curve(
+        self,
+        rounds: int,
+        basis: NDArray[np.float32],
+        eigenvalues: NDArray[np.float32],
+        low_pass: LowPass,
+        gamma: np.float32,
+        exact: SparseOperator,
+        phases: Phases,
+    ) -> None:
+        """All points of one curve, user batch by user batch; the sums so far survive Ctrl-C."""
+        ranks = self.missing(rounds)
+        sums = self._read_partial(rounds, ranks)
+        total = int(np.count_nonzero(self.dataset.test.user_degrees))
+        report = phases(f"{self.dataset.name}: ranking, L = {rounds}")
+        for number, (train, test) in enumerate(tested_batches(self.dataset)):
+            if number < sums.batches:
+                continue
+            low = low_pass.coordinates(train)
+            low *= gamma
+            scores = np.zeros((train.shape[0], train.shape[1]), np.float32)
+            coordinates = history_coordinates(train, basis)
+            coordinates *= eigenvalues
+
+            def note(k: int, scores: NDArray[np.float32], train=train, test=test) -> None:  # type: ignore[no-untyped-def]
+                recall, ndcg = measure_rankings(rank_unseen(scores, train, 20), test)
+                sums.add(k, float(recall.sum()), float(ndcg.sum()))
+
+            if PRIVIREC in ranks:
+                note(PRIVIREC, exact.rows(train, onto=low @ low_pass.right))
+            start = 0
+            for k in (k for k in ranks if k != PRIVIREC):
+                scores += coordinates[:, start:k] @ basis[:, start:k].T
+                scores += low[:, start:k] @ low_pass.right[start:k]
+                note(k, scores.copy())
+                start = k
+            sums.users += train.shape[0]
+            sums.batches = number + 1
+            kept = sums.as_dict(rounds, list(self._identity()))
+            write_lines(self._partial_path, [json.dumps(kept)])
+            report(sums.users, total)
+        for k in ranks:
+            recall, ndcg = sums.sums[k]
+            mine = (self.seed, *self._identity())
+            values = (self.dataset.name, rounds, k, ndcg / total, recall / total, total, *mine)
+            self.points[rounds, k] = dict(zip(FIELDS, values, strict=True))
+        self._write_points()
+        self._partial_path.unlink(missing_ok=True)
+
+    # --- what survives ------------------------------------------------------------------------
+
+    def _identity(self) -> tuple[str, str]:
+        """Points of other data or of another version are not points of this sweep."""
+        return self.dataset.train.fingerprint()[:16], __version__
+
+    def _read_partial(self, rounds: int, ranks: list[int]) -> _Sums:
+        try:
+            kept = json.loads(self._partial_path.read_text(encoding="utf-8"))
+            if (kept["rounds"], kept["identity"]) == (rounds, list(self._identity())):
+                sums = {int(k): (r, n) for k, (r, n) in kept["sums"].items()}
+                if sorted(sums) == sorted(ranks):
+                    return _Sums(kept["batches"], kept["users"], sums)
+        except (OSError, ValueError, KeyError):
+            pass
+        return _Sums()
+
+    def _read_points(self) -> dict[tuple[int, int], dict[str, Any]]:
+        if not self.csv_path.exists():
+            return {}
+        points = {}
+        try:
+            with self.csv_path.open(encoding="utf-8", newline="") as file:
+                for line in csv.DictReader(file):
+                    row = {key: cast(line[key]) for key, cast in FIELDS.items()}
+                    points[row["rounds"], row["rank"]] = row
+        except (KeyError, ValueError, TypeError):
+            raise DataError(
+                f"{self.csv_path}: not a table of sweep points; move it away first"
+            ) from None
+        mine = (self.dataset.name, self.seed, *self._identity())
+        for row in points.values():
+            theirs = (row["dataset"], row["seed"], row["fingerprint"], row["version"])
+            if theirs != mine:
+                raise DataError(
+                    f"{self.csv_path}: points of {' '.join(map(str, theirs))}, not of "
+                    f"{' '.join(map(str, mine))}; choose another --out"
+                )
+        return points
+
+    def _write_points(self) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(FIELDS), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.points[key] for key in sorted(self.points))
+        write_lines(self.csv_path, text.getvalue().splitlines())
+
+
+@dataclass
+class _Sums:
+    """Metric sums over the users ranked so far."""
+
+    batches: int = 0
+    users: int = 0
+    sums: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def add(self, k: int, recall: float, ndcg: float) -> None:
+        before = self.sums.get(k, (0.0, 0.0))
+        self.sums[k] = (before[0] + recall, before[1] + ndcg)
+
+    def as_dict(self, rounds: int, identity: list[str]) -> dict[str, Any]:
+        return {
+            "rounds": rounds,
+            "identity": identity,
+            "batches": self.batches,
+            "users": self.users,
+            "sums": {str(k): value for k, value in self.sums.items()},
+        }
+
+
+def reaches(points: Sequence[dict[str, Any]], rounds: int) -> tuple[float, int | None]:
+    """PriviRec's figure with so many rounds, and the least k of the curve that reaches it."""
+    curve = {row["rank"]: row["ndcg@20"] for row in points if row["rounds"] == rounds}
+    target = curve[PRIVIREC]
+    return target, min((k for k, ndcg in curve.items() if k and ndcg >= target), default=None)

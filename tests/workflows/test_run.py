@@ -1,0 +1,139 @@
+"""Runs, tables, sweeps and costs: what the commands promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privirec.data import Dataset, load_dataset
+from privirec.errors import DataError
+from privirec.evaluation import evaluate
+from privirec.federated.programs import FederatedSettings, paper, program
+from privirec.models import GFCF, MODELS
+from privirec.runtime.execute import execute
+from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.plan import plan
+from privirec.workflows.cost import Sizes, byte_rows, formula_rows
+from privirec.workflows.run import Plan, run
+from privirec.workflows.sweep import PRIVIREC, Sweep, reaches
+from privirec.workflows.table import table_rows
+
+
+@pytest.fixture(scope="module")
+def small() -> Dataset:
+    return load_dataset("synthetic:small")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_simulation_scores_as_the_released_filters_do(small: Dataset, model: str) -> None:
+    """The factors that a simulation uses for speed give the scores of what is released."""
+    kind = MODELS[model]
+    recommender = kind() if model == "turbo-cf" else kind(rank=32)
+    config = recommender.config
+    settings = FederatedSettings(
+        method="privirec", rank=config.low_pass_rank, alpha=config.normalisation
+    )
+    simulation = Simulation(small.train)
+    steps = program(settings, small.train.n_users, small.train.n_items)
+    released, _ = execute(steps, simulation)
+    quick = simulation.with_factors(released, settings)
+    histories = small.train.matrix[:40]
+    expected = kind(config).use(released).score(histories)
+    found = kind(config).use(quick).score(histories)
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        paper("privirec", 16),
+        paper("privirec-k", 16, rounds=3),
+        FederatedSettings(method="privirec", rank=16),
+        FederatedSettings(method="privirec", rank=16, low_pass_from="server"),
+        FederatedSettings(method="privirec", rank=0, alpha=0.6),
+        FederatedSettings(method="privirec-k", rank=24, ring_bits=24),
+    ],
+    ids=lambda s: f"{s.method}-{s.start}-{s.low_pass_from}-{s.rank}",
+)
+def test_planned_bytes_are_the_bytes_of_the_run(
+    small: Dataset, settings: FederatedSettings
+) -> None:
+    train = small.train
+    components, ledger = execute(program(settings, train.n_users, train.n_items), Simulation(train))
+    entries = None
+    if settings.method == "privirec":
+        entries = components.item_item.matrix.nnz  # type: ignore[attr-defined]
+    planned = plan(settings, train.n_users, train.n_items, entries)
+    for ours, theirs in zip(planned.entries, ledger.entries, strict=True):
+        assert (ours.what, ours.entries, ours.ring_bits) == (
+            theirs.what,
+            theirs.entries,
+            theirs.ring_bits,
+        )
+        assert ours.bytes_up_per_client == theirs.bytes_up_per_client
+        assert ours.bytes_down_per_client == theirs.bytes_down_per_client
+
+
+def test_costs_are_the_papers() -> None:
+    sizes = Sizes(29_858, 40_981)
+    millions = [round(row["floats_per_client"] / 1e6) for row in formula_rows(sizes)]
+    assert millions == [1679, 246, 4534]
+    rows = {row["method"]: row for row in byte_rows(sizes)}
+    triangle = 4 * 40_981 * 40_982 // 2
+    assert rows["PriviRec"]["bytes_up_per_client"] > triangle
+    with_clients = rows["PriviRec"]["bytes_up_per_client"]
+    alone = rows["PriviRec, S_k by the server"]["bytes_up_per_client"]
+    assert with_clients - alone == 3 * 4 * 40_981 * 256
+
+
+def test_table_has_three_rows_a_model_and_one_less_without_low_pass(small: Dataset) -> None:
+    rows = list(table_rows(small, ["turbo-cf"]))
+    assert [row["method"] for row in rows] == ["centralized", "privirec"]
+    assert abs(rows[1]["central_difference"]) < 5e-5
+    tiny = Dataset("tiny", small.train, small.test)
+    plans = [Plan(rank=16), Plan(rank=16, method="privirec"), Plan(rank=16, method="privirec-k")]
+    central, whole, low_rank = (run(tiny, p).row for p in plans)
+    assert whole["multiplications"] == 5
+    assert whole["ndcg@20"] > central["ndcg@20"] - 0.02
+    assert low_rank["bytes_up_per_client"] < whole["bytes_up_per_client"]
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_sweep_points_are_runs_of_their_own(small: Dataset, tmp_path: Path, rounds: int) -> None:
+    """The nested evaluation gives what a run at that k and L alone gives."""
+    points = Sweep(small, tmp_path, [16, 32, 48], [2, 3]).run()
+    settings = paper("privirec-k", 32, rounds=rounds)
+    train = small.train
+    components, _ = execute(program(settings, train.n_users, train.n_items), Simulation(train))
+    alone = evaluate(GFCF(rank=32).use(components), small)
+    (point,) = (p for p in points if (p["rounds"], p["rank"]) == (rounds, 32))
+    assert point["ndcg@20"] == pytest.approx(alone.ndcg, abs=2e-3)
+    assert point["recall@20"] == pytest.approx(alone.recall, abs=2e-3)
+    target, least = reaches(points, rounds)
+    assert target == next(
+        p["ndcg@20"] for p in points if (p["rounds"], p["rank"]) == (rounds, PRIVIREC)
+    )
+    assert least is None or least in (16, 32, 48)
+
+
+def test_sweep_reads_finished_points_instead_of_measuring(small: Dataset, tmp_path: Path) -> None:
+    first = Sweep(small, tmp_path, [16], [2]).run()
+    again = Sweep(small, tmp_path, [16], [2])
+    assert not again.missing(2)
+    assert again.run() == first
+    assert Sweep(small, tmp_path, [16, 32], [2]).missing(2) == [32]
+    assert Sweep(small, tmp_path, [16], [2], seed=1).missing(2) == [PRIVIREC, 16]
+
+
+def test_sweep_does_not_mix_or_lose_points(small: Dataset, tmp_path: Path) -> None:
+    first = Sweep(small, tmp_path, [8], [2]).run()
+    Sweep(small, tmp_path, [8], [2], seed=1).run()
+    assert Sweep(small, tmp_path, [8], [2]).run() == first
+    # PriviRec's level is the same whatever the ranks of the sweep are.
+    wider = Sweep(small, tmp_path / "other", [8, 64], [2]).run()
+    assert [p for p in wider if p["rank"] in (PRIVIREC, 8)] == first
+    changed = Dataset(small.name, small.train.rows(0, 100), small.test.rows(0, 100))
+    with pytest.raises(DataError, match="choose another --out"):
+        Sweep(changed, tmp_path, [8], [2])
