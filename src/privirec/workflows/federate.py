@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from privirec import threads as threading
-from privirec.carriers.flower import processes
+from privirec.carriers.flower import launch
 from privirec.data.interactions import Dataset
 from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
@@ -49,7 +49,7 @@ def federate(
     phases: Phases = QUIET,
 ) -> dict[str, Any]:
     """Run it, measure the model, clean up. Returns the result row."""
-    processes.check_flower()
+    launch.check_flower()
     if wanted.plan.method == "centralized":
         raise UsageError("a federation needs --method privirec or privirec-k")
     if wanted.keep is not None and wanted.keep.exists() and any(wanted.keep.iterdir()):
@@ -70,7 +70,7 @@ def _federate(
     watch: Any,
     phases: Phases,
 ) -> dict[str, Any]:
-    from privirec.carriers.flower.local import LocalNetwork  # noqa: PLC0415 - needs Flower
+    from privirec.carriers.flower.one_machine import LocalNetwork  # noqa: PLC0415 - needs Flower
     from privirec.carriers.flower.runs import RunFile  # noqa: PLC0415
 
     plan, train = wanted.plan, dataset.train
