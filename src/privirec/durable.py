@@ -8,7 +8,7 @@ import os
 import sqlite3
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -120,16 +120,22 @@ class Database:
     """A SQLite file that only its owner may read; a transaction is on the disk when it ends."""
 
     def __init__(self, path: Path, schema: str) -> None:
-        """`schema` creates the tables that are missing."""
+        """`schema` creates the tables of a new file."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         self.path = path
         self._connection = sqlite3.connect(path, isolation_level=None)
         # Deleted secrets are overwritten; the journal of a transaction is gone when it ends.
         for setting in ("journal_mode = DELETE", "synchronous = FULL", "secure_delete = ON"):
             self._connection.execute(f"PRAGMA {setting}").fetchall()
-        with self.transaction() as database:
-            for statement in filter(str.strip, schema.split(";")):
-                database.execute(statement)
+        if not self.read("PRAGMA user_version")[0][0]:
+            with self.transaction() as database:
+                for statement in filter(str.strip, schema.split(";")):
+                    database.execute(statement)
+                database.execute("PRAGMA user_version = 1")
+
+    def read(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        return self._connection.execute(query, parameters).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

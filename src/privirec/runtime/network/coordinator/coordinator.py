@@ -52,7 +52,7 @@ from privirec.runtime.network.messages import (
 from privirec.runtime.network.run_plan import RunPlan
 from privirec.runtime.terms import RunTerms
 from privirec.secagg import Phase, ProtocolError
-from privirec.secagg.graph import write_participants
+from privirec.secagg.participants import write_participants
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.randomness import RandomBytes
 from privirec.version import __version__
@@ -151,7 +151,7 @@ class Coordinator:
             client = self.clients[number]
             if client.address is None or not client.is_due(now, self.deadlines):
                 continue
-            message = self._message_for(number)
+            message = self.message_for(number)
             client.sent_at, client.retry_at = now, None
             client.bytes_down += len(message)
             yield client.address, message
@@ -252,7 +252,7 @@ class Coordinator:
 
     # --- what is sent -----------------------------------------------------------------------------
 
-    def _message_for(self, number: int) -> bytes:
+    def message_for(self, number: int) -> bytes:
         client = self.clients[number]
         if self.stage is Stage.STOPPED:
             client.state = ClientState.TOLD

@@ -16,10 +16,10 @@ from privirec.durable import Database, private_folder, write_whole
 from privirec.runtime.network.node.run_state import SECRETS, ClientRun
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
+CREATE TABLE runs (
     run TEXT PRIMARY KEY, state TEXT, session BLOB, noise_seed BLOB, reply BLOB
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS cohorts (clients TEXT PRIMARY KEY, run TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE cohorts (clients TEXT PRIMARY KEY, run TEXT NOT NULL) WITHOUT ROWID;
 """
 
 # So that common backup tools leave the folder out: a state from before an answer is no use.
@@ -40,20 +40,15 @@ class Memory:
 
     def knows(self, run: str) -> bool:
         """Whether this run was ever begun."""
-        with self._database.transaction() as database:
-            found = database.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone()
-        return found is not None
+        return bool(self._database.read("SELECT 1 FROM runs WHERE run = ?", (run,)))
 
     def load(self, run: str) -> ClientRun | None:
         """The run, if this client remembers more of it than that it was."""
-        with self._database.transaction() as database:
-            found = database.execute(
-                f"SELECT state, {', '.join(SECRETS)} FROM runs WHERE run = ?",  # noqa: S608
-                (run,),
-            ).fetchone()
-        if found is None or found[0] is None:
-            return None
-        return ClientRun.from_row(json.loads(found[0]), dict(zip(SECRETS, found[1:], strict=True)))
+        query = f"SELECT state, {', '.join(SECRETS)} FROM runs WHERE run = ?"  # noqa: S608
+        for state, *secrets in self._database.read(query, (run,)):
+            if state is not None:
+                return ClientRun.from_row(json.loads(state), dict(zip(SECRETS, secrets, strict=True)))
+        return None
 
     def begin(self, state: ClientRun) -> None:
         """One run at a time: of every other one, from now on, only that it was."""
@@ -74,8 +69,7 @@ class Memory:
 
     def cohorts(self) -> list[frozenset[int]]:
         """Every set of clients over which a sum may have been opened, each once."""
-        with self._database.transaction() as database:
-            found = database.execute("SELECT clients FROM cohorts ORDER BY clients").fetchall()
+        found = self._database.read("SELECT clients FROM cohorts ORDER BY clients")
         return [frozenset(json.loads(clients)) for (clients,) in found]
 
     def note_answer(self, state: ClientRun) -> None:

@@ -23,7 +23,7 @@ from privirec.runtime.network.node.upload import UploadFile
 from privirec.runtime.network.refusals import Code, Refusal
 from privirec.runtime.network.run_plan import RunPlan, same_version
 from privirec.secagg import Agreement, ClientPolicy, ClientSession, Phase, Step, protocol
-from privirec.secagg.graph import read_participants
+from privirec.secagg.participants import read_participants
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.randomness import RandomBytes
 from privirec.version import __version__
