@@ -383,7 +383,9 @@ def check_nothing_leaked(federation: Federation, outcome: Outcome, logs: str) ->
     item, user = PLANTED_ITEM.encode(), PLANTED_USER.encode()
     for message in outcome.messages:
         assert user not in message
-        if b'"kind":"artifact-piece"' not in message[: 1 << 12]:  # the public catalogue goes with it
+        if (
+            b'"kind":"artifact-piece"' not in message[: 1 << 12]
+        ):  # the public catalogue goes with it
             assert item not in message
     for path in (federation.folder / "server").rglob("*"):
         if path.is_file():

@@ -206,11 +206,7 @@ def plan_with(talk: Talk, **changes: Any) -> bytes:
             Code.POLICY,
         ),
         (
-            {
-                "terms": TERMS.model_copy(
-                    update={"settings": PrivirecSettings(rank=3, rounds=2)}
-                )
-            },
+            {"terms": TERMS.model_copy(update={"settings": PrivirecSettings(rank=3, rounds=2)})},
             "item-item",
             Code.POLICY,
         ),
@@ -220,12 +216,12 @@ def plan_with(talk: Talk, **changes: Any) -> bytes:
                     update={"settings": TERMS.settings.model_copy(update={"rounds": 3})}
                 )
             },
-            "not what this client was promised",
+            "not what was agreed on",
             Code.PROTOCOL,
         ),
         (
             {"terms": TERMS.model_copy(update={"block_entries": 32})},
-            "not what this client was promised",
+            "not what was agreed on",
             Code.PROTOCOL,
         ),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from privirec.runtime.plan import planned_sums
 
 from privirec.data import Interactions, load_dataset
 from privirec.errors import FederationError
@@ -14,7 +15,6 @@ from privirec.filters.operators import LowRankOperator, SparseOperator
 from privirec.runtime.execute import execute
 from privirec.runtime.local.in_process import InProcess, clients_of
 from privirec.runtime.local.secure import Assumptions, DropOuts, SecureInProcess
-from privirec.runtime.plan import planned_sums
 from privirec.secagg.errors import (
     BelowThreshold,
     CohortChanged,

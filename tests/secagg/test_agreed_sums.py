@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from privirec.runtime.plan import PlannedSum
 
 from privirec.data import load_dataset
 from privirec.errors import FederationError, OverflowRefused
@@ -12,7 +13,6 @@ from privirec.federated.contributions import ItemDegrees
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.local.in_process import clients_of
 from privirec.runtime.local.secure import SecureInProcess, shape_of
-from privirec.runtime.plan import PlannedSum
 
 
 def test_a_sign_does_not_fit_into_a_ring_of_one_bit() -> None:

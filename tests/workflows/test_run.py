@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from privirec.runtime.plan import plan
 
 from privirec.data import Dataset, load_dataset
 from privirec.errors import DataError
@@ -14,7 +15,6 @@ from privirec.federated.programs import FederatedSettings, paper, program
 from privirec.models import GFCF, MODELS
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import plan
 from privirec.workflows.cost import Sizes, byte_rows, formula_rows
 from privirec.workflows.run import Plan, run
 from privirec.workflows.sweep import PRIVIREC, Sweep, reaches

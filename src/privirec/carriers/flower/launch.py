@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import importlib.util
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import privirec
-from privirec.carriers.flower import answering
-from privirec.carriers.flower.allowed_programs import installed, module, write_programs
 from privirec.carriers.child_processes import (
     Processes,
     Running,
@@ -26,6 +20,8 @@ from privirec.carriers.child_processes import (
     free_port,
     wait_for_port,
 )
+from privirec.carriers.flower import answering
+from privirec.carriers.flower.allowed_programs import installed, module, write_programs
 from privirec.durable import private_folder, write_whole
 from privirec.errors import FederationError, UsageError
 from privirec.runtime.network.enrolment.certificates import check_certificate, make_certificates
@@ -277,5 +273,3 @@ def _reason(said: str) -> str:
         return "the server ended the connection, as it does when it is started anew"
     told = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
     return (told[-1] if told else "without a word")[:400]
-
-

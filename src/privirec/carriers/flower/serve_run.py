@@ -20,7 +20,9 @@ def only_our_own() -> None:
         server_app.app(grid=grid, context=context)
         return context
 
-    allowed_programs.replace(importlib.import_module("flwr.superlink.runtime.run_serverapp"), run_=run)
+    allowed_programs.replace(
+        importlib.import_module("flwr.superlink.runtime.run_serverapp"), run_=run
+    )
 
 
 def main() -> None:

@@ -65,7 +65,9 @@ class ArtifactPiece(Message):
     """A piece of the model's files, which are read as one after the other."""
 
     kind = "artifact-piece"
-    files: tuple[tuple[str, Count], ...] = Field(strict=False)
+    model_config = ConfigDict(strict=False)  # JSON has lists only
+
+    files: tuple[tuple[str, Count], ...]
     offset: Count
 
 

@@ -1,9 +1,9 @@
 """A run in the operator's folder: what it is started with, served, and followed to its end.
 
-    SERVER/runs/NAME/run.json       what it is started with
-    SERVER/runs/NAME/alive          touched by the server while the run goes on
-    SERVER/runs/NAME/failure.json   why the serving process ended before the run did
-    SERVER/runs/NAME/result.json    what came of it
+SERVER/runs/NAME/run.json       what it is started with
+SERVER/runs/NAME/alive          touched by the server while the run goes on
+SERVER/runs/NAME/failure.json   why the serving process ended before the run did
+SERVER/runs/NAME/result.json    what came of it
 """
 
 from __future__ import annotations

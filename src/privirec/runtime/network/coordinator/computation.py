@@ -1,6 +1,6 @@
 """The program and the protocol of one run: what is asked for, and the sums that were opened.
 
-    FOLDER/sums/N    opened sums: under secure aggregation, all that this server ever learns
+FOLDER/sums/N    opened sums: under secure aggregation, all that this server ever learns
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from privirec.durable import private_folder, sync
 from privirec.errors import FederationError
 from privirec.federated import wire
 from privirec.federated.contributions import Contribution
-from privirec.federated.programs import Broadcast, program
+from privirec.federated.programs import Broadcast
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.network.run_plan import RunPlan
@@ -67,7 +67,7 @@ class Computation:
         self._protocol = protocol(plan.terms.aggregator)
         self._steps = plan.steps()
         self._shapes = plan.shapes()
-        self._program = program(plan.terms.settings, plan.n_users, plan.n_items)
+        self._program = plan.program().steps()
         self.session = self._protocol.server(
             roster,
             plan.statement(),
@@ -115,9 +115,7 @@ class Computation:
         os.replace(partial, path)
         sync(self._sums)
 
-    def go_on(
-        self, number: int, clients: Iterable[int], carried: tuple[float, float]
-    ) -> None:
+    def go_on(self, number: int, clients: Iterable[int], carried: tuple[float, float]) -> None:
         """Give an opened sum to the program. `carried`: mean bytes up and down a client for it."""
         (self._folder / f"adding-{number}").unlink(missing_ok=True)
         asked = self.current()
@@ -126,9 +124,7 @@ class Computation:
         total = asked.ask.collect(self._pieces(asked))
         up, down = carried
         payload = asked.ask.encoding.payload_bytes(asked.ask.length)
-        self.ledger.add_sum(
-            asked.ask, round(up) - payload, round(down) - asked.ask.broadcast_bytes
-        )
+        self.ledger.add_sum(asked.ask, round(up) - payload, round(down) - asked.ask.broadcast_bytes)
         self._ask_next(total)
 
     def current(self) -> AskedSum:

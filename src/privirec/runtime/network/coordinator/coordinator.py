@@ -10,18 +10,17 @@ later ends it: the difference of two sums would be its history.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from privirec.device.catalogue import Catalogue
-from privirec.durable import private_folder, write_whole
+from privirec.durable import private_folder
 from privirec.errors import FederationError, PrivirecError
+from privirec.federated.programs import program_of
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.network import envelope
@@ -34,16 +33,15 @@ from privirec.runtime.network.coordinator.clients import (
     RemoteClient,
 )
 from privirec.runtime.network.coordinator.outbox import Outbox
+from privirec.runtime.network.coordinator.post import Post
 from privirec.runtime.network.coordinator.run_state import ServerRun, Stage
-from privirec.runtime.network.envelope import EVERYBODY, BadEnvelope, Envelope
+from privirec.runtime.network.coordinator.status import StatusFile, status_of
+from privirec.runtime.network.envelope import BadEnvelope, Envelope
 from privirec.runtime.network.messages import (
     Abort,
     Answer,
     Blocks,
-    Exchange,
-    Hello,
     Here,
-    Message,
     Received,
     Refused,
     SendBlocks,
@@ -52,7 +50,6 @@ from privirec.runtime.network.messages import (
 from privirec.runtime.network.run_plan import RunPlan
 from privirec.runtime.terms import RunTerms
 from privirec.secagg import Phase, ProtocolError
-from privirec.secagg.participants import write_participants
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.randomness import RandomBytes
 from privirec.version import __version__
@@ -76,11 +73,10 @@ class Coordinator:
         random_bytes: RandomBytes = os.urandom,
         on_sum: Callable[[str], None] | None = None,
     ) -> None:
-        terms.check(len(catalogue))  # settings that cannot work are refused here
+        program_of(terms.settings, 1, len(catalogue))  # refuses settings that cannot work
         self.terms = terms
         self.deadlines = deadlines or Deadlines()
         self._folder = private_folder(folder)
-        self._operator = operator
         self._roster = roster
         self._catalogue = catalogue
         self._patience = Patience(clock)
@@ -90,25 +86,17 @@ class Coordinator:
         self._messages: dict[int, bytes] = {}
         """What each client in the run is sent in this step."""
         self._outbox: Outbox | None = None
-        self._piece: tuple[int, bytes] = (-1, b"")
         self._notices: list[tuple[Address, bytes]] = []
-        self._status = ""
-        self._state = ServerRun(folder, roster, terms, entered=self._entered, on_sum=on_sum)
-        self._state.begin(random_bytes)
+        self._status = StatusFile(folder)
+        self._state = ServerRun(folder, roster, terms, on_sum=on_sum)
+        self._post = Post(self._state.begin(random_bytes), operator, roster)
+        self._greeting = self._post.greeting(catalogue)
+        self._state.resume(self._entered)
         for number, carried in self._state.traffic.items():
             self.clients[number].bytes_up, self.clients[number].bytes_down = carried
-        self._greeting = self._seal(
-            Hello(
-                version=__version__,
-                catalogue=catalogue.fingerprint,
-                items=len(catalogue),
-                roster=roster.digest.hex(),
-            ),
-            EVERYBODY,
-        )
         if self._state.was_resumed and not self.finished:
             log.info("run %s goes on: %s", self.run[:8], self._state.where())
-            self._since -= self._waited_before()
+            self._since -= self._status.waited_before(self.status())
 
     def __repr__(self) -> str:
         return f"<coordinator of run {self.run[:8]}, {self.stage.value}>"
@@ -184,7 +172,7 @@ class Coordinator:
                 pass
         except PrivirecError as error:
             self._state.stop(str(error))
-        self._write_status()
+        self._status.write(self.status())
 
     def distribute(self, artifact: Path) -> None:
         """Hand a saved and signed model out to the clients; ends the run."""
@@ -197,7 +185,7 @@ class Coordinator:
         """Stop the run from outside."""
         if not self.finished:
             self._state.stop(reason)
-            self._write_status()
+            self._status.write(self.status())
 
     def close(self) -> None:
         """Let go of files; the run can be resumed from its folder."""
@@ -256,50 +244,21 @@ class Coordinator:
         client = self.clients[number]
         if self.stage is Stage.STOPPED:
             client.state = ClientState.TOLD
-            return self._seal(Abort(reason=self.reason), number)
-        if self.stage is Stage.HANDING_OUT:
-            return self._piece_from(client.received)
+            return self._post.seal(Abort(reason=self.reason), number)
+        if self.stage is Stage.HANDING_OUT and self._outbox is not None:
+            return self._post.piece(self._outbox, client.received)
         computing = self._state.computing
-        if computing.step.phase is Phase.INPUT and (client.received or self._state.in_sum is not None):
+        if computing.step.phase is Phase.INPUT and (
+            client.received or self._state.in_sum is not None
+        ):
             wanted = SendBlocks(step=computing.position, first=client.received)
-            return self._seal(wanted, number)
+            return self._post.seal(wanted, number)
         return self._messages[number]
-
-    def _piece_from(self, offset: int) -> bytes:
-        """The same piece goes to everybody who needs it."""
-        if self._piece[0] != offset and self._outbox is not None:
-            piece, content = self._outbox.piece(offset)
-            self._piece = (offset, self._seal(piece, EVERYBODY, content))
-        return self._piece[1]
-
-    def _compose(self) -> None:
-        """The messages of a step that has just begun."""
-        computing = self._state.computing
-        step, exchange = computing.step, Exchange(step=computing.position)
-        told = computing.session.outgoing()
-        if computing.position == 0:
-            plan = self.plan.model_dump_json().encode()
-            announced = self._seal(exchange, EVERYBODY, computing.session.announcement, plan)
-            self._messages = dict.fromkeys(self.plan.users, announced)
-            return
-        more: tuple[bytes, ...] = ()
-        if step.phase is Phase.INPUT:
-            more = (computing.current().encoded,)
-        elif step.phase is Phase.RECOVERY:
-            more = (write_participants(computing.session.survivors, self._roster),)
-        everybody = self._seal(exchange, EVERYBODY, b"", *more)
-        self._messages = {
-            client: self._seal(exchange, client, message, *more) if message else everybody
-            for client, message in told
-        }
-
-    def _seal(self, message: Message, client: int, *parts: bytes) -> bytes:
-        return Envelope(self.run, client, message, parts).seal(self._operator, "to-client")
 
     def _turn_away(self, address: Address, reason: str) -> None:
         log.warning("turned away %s: %s", address, reason)
         self._directory.leave_alone(address)
-        self._notices.append((address, self._seal(TurnedAway(reason=reason), EVERYBODY)))
+        self._notices.append((address, self._post.seal(TurnedAway(reason=reason))))
 
     # --- what arrives -----------------------------------------------------------------------------
 
@@ -480,7 +439,7 @@ class Coordinator:
                     client.received = 0
             for number, users in self.plan.users.items():
                 self.clients[number].users = users
-            self._compose()
+            self._messages = self._post.of_step(self._state.computing)
         self._since = self._patience.now()
         in_run = set(self.cohort) if self._state.computation else None
         self._directory.begin_wait(in_run)
@@ -489,35 +448,7 @@ class Coordinator:
 
     def status(self) -> dict[str, Any]:
         """Where the run stands, in plain values."""
-        computation = self._state.computation
-        asked = computation.asked if computation else None
-        summing = self.stage is Stage.SUMMING
-        return {
-            "run": self.run,
-            "stage": self.stage.value,
-            "step": computation.step.name if computation and summing else "",
-            "sum": asked.ask.name if asked else "",
-            "sum_number": asked.number if asked else 0,
-            "sums": len(self.plan.sums()) if computation else 0,
-            "reason": self.reason,
-            "waited": int(self._patience.now() - self._since) // 5 * 5,
-            "clients": {str(number): client.as_row() for number, client in self.clients.items()},
-        }
-
-    def _waited_before(self) -> float:
-        """How long this step had lasted when the server stopped: restarts do not prolong it."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            status = json.loads((self._folder / "status.json").read_bytes())
-            now = self.status()
-            if all(status[key] == now[key] for key in ("run", "stage", "step", "sum_number")):
-                return float(status["waited"])
-        return 0.0
-
-    def _write_status(self) -> None:
-        text = json.dumps(self.status())
-        if text != self._status:
-            self._status = text
-            write_whole(self._folder / "status.json", text.encode(), durable=False)
+        return status_of(self._state, self.clients, self._patience.now() - self._since)
 
 
 class _NotOnRoster(BadEnvelope):

@@ -60,10 +60,8 @@ class ServerRun:
         roster: Roster,
         terms: RunTerms,
         *,
-        entered: Callable[[], None],
         on_sum: Callable[[str], None] | None = None,
     ) -> None:
-        """`entered` is called whenever a stage, or a step of the sums, has begun."""
         self.number = ""
         self.stage = Stage.GATHERING
         self.reason = ""
@@ -75,27 +73,36 @@ class ServerRun:
         self._folder = folder
         self._roster = roster
         self._terms = terms
-        self._entered = entered
+        self._entered: Callable[[], None] = lambda: None
         self._on_sum = on_sum
         self._journal = RunJournal(folder)
+        self._events: list[tuple[AnyEvent, bytes]] = []
         self._opened: frozenset[int] = frozenset()
         self._carried = (0.0, 0.0)
         self._resuming = False
 
-    def begin(self, random_bytes: RandomBytes) -> None:
-        """Begin a run, or apply the events of one that was begun."""
-        events = list(self._journal.events())
+    def begin(self, random_bytes: RandomBytes) -> str:
+        """The number of the run: a new one, or the one in the journal."""
+        self._events = list(self._journal.events())
         terms = self._terms.model_dump_json().encode()
-        if not events:
+        if not self._events:
             self._event(Began(run=random_bytes(16).hex()), terms)
-            return
-        if events[0][1] != terms:
+            return self.number
+        if self._events[0][1] != terms:
             raise UsageError(
                 f"{self._folder}: holds a run with other settings; give a new run another folder"
             )
+        self._apply(*self._events.pop(0))
+        return self.number
+
+    def resume(self, entered: Callable[[], None]) -> None:
+        """Apply what has happened before. `entered` is called, then and from now on, whenever a
+        stage, or a step of the sums, has begun."""
+        self._entered = entered
+        events, self._events = self._events, []
         self._opened = frozenset(e.sum_number for e, _ in events if isinstance(e, Opened))
-        if isinstance(events[-1][0], Stopped):  # and stays so
-            events = [events[0], events[-1]]
+        if events and isinstance(events[-1][0], Stopped):  # and stays so
+            events = events[-1:]
         self._resuming = True
         try:
             for event, content in events:
@@ -157,7 +164,7 @@ class ServerRun:
         self.computing.session.receive(client, content)
 
     def end_step(self, taking_part: set[int], traffic: Traffic) -> None:
-        """End the step with those who made it. `traffic` goes into the ledger with an opened sum."""
+        """End the step with those who made it. `traffic` is for the ledger of an opened sum."""
         step = self.computing.step
         self.traffic = traffic
         if step.phase is Phase.INPUT and self.in_sum is not None:
@@ -232,8 +239,11 @@ class ServerRun:
         number, clients = computing.step.sum_number, computing.session.survivors
         computing.open()
         self._event(
-            Opened(sum_number=number, clients=clients or tuple(sorted(self.in_sum or ())),
-                   traffic=dict(self.traffic))
+            Opened(
+                sum_number=number,
+                clients=clients or tuple(sorted(self.in_sum or ())),
+                traffic=dict(self.traffic),
+            )
         )
 
     def _apply_opened(self, event: Opened) -> None:

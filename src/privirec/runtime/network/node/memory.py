@@ -47,7 +47,9 @@ class Memory:
         query = f"SELECT state, {', '.join(SECRETS)} FROM runs WHERE run = ?"  # noqa: S608
         for state, *secrets in self._database.read(query, (run,)):
             if state is not None:
-                return ClientRun.from_row(json.loads(state), dict(zip(SECRETS, secrets, strict=True)))
+                return ClientRun.from_row(
+                    json.loads(state), dict(zip(SECRETS, secrets, strict=True))
+                )
         return None
 
     def begin(self, state: ClientRun) -> None:

@@ -256,9 +256,7 @@ class Node:
                 Code.ANSWERED_BEFORE, f"step {step} was answered before, to another message"
             )
         if step != state.step + 1:
-            raise Refusal(
-                Code.TOO_EARLY, f"step {step} comes too early, after step {state.step}"
-            )
+            raise Refusal(Code.TOO_EARLY, f"step {step} comes too early, after step {state.step}")
 
     def _blocks(self, state: ClientRun, step: int, first: int) -> bytes:
         """Blocks of an upload, as many as go into one message.

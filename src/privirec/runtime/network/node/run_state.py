@@ -71,7 +71,7 @@ class ClientRun:
             for entry in fields(cls)
             if entry.name not in SECRETS
         }
-        return cls(**(plain | {"part": Part(plain["part"])}), **secrets)
+        return cls(**(plain | {"part": Part(plain["part"])} | secrets))
 
 
 SECRETS = ("session", "noise_seed", "reply")

@@ -15,7 +15,7 @@ from privirec.data.interactions import Interactions
 from privirec.device.catalogue import Catalogue
 from privirec.errors import FederationError
 from privirec.federated import wire
-from privirec.federated.contributions import Histories
+from privirec.federated.contributions import ClientContext, Histories
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.messages import EXCHANGE_PARTS
 from privirec.runtime.network.node.run_state import ClientRun
@@ -23,8 +23,8 @@ from privirec.runtime.network.node.upload import UploadFile
 from privirec.runtime.network.refusals import Code, Refusal
 from privirec.runtime.network.run_plan import RunPlan, same_version
 from privirec.secagg import Agreement, ClientPolicy, ClientSession, Phase, Step, protocol
-from privirec.secagg.participants import read_participants
 from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.participants import read_participants
 from privirec.secagg.randomness import RandomBytes
 from privirec.version import __version__
 
@@ -157,8 +157,9 @@ class StepAnswerer:
         planned = plan.sums()[step.sum_number - 1]
         ask = wire.decode(request)
         own = Histories(histories().matrix, plan.first_user(self._client))
-        check_ask(state, plan, step.sum_number, ask, own)
-        up = state.bytes_up + planned.bytes_up
+        planned.check(ask)
+        ask.check(ClientContext(plan.n_users, plan.n_items, plan.terms.settings, own, state.pinned))
+        up = state.bytes_up + planned.payload_bytes
         self._policy.check_answer(
             ask.name, plan.terms.aggregator, step.sum_number, up, state.bytes_down
         )
@@ -172,9 +173,7 @@ class StepAnswerer:
         opened = frozenset(state.participants) if step.opens_sum else frozenset[int]()
         return StepAnswer(None, size, opened, oldest_needed_upload=number)
 
-    def _note_participants(
-        self, state: ClientRun, plan: RunPlan, session: ClientSession
-    ) -> None:
+    def _note_participants(self, state: ClientRun, plan: RunPlan, session: ClientSession) -> None:
         """The protocol tells once who takes part; they must be in the plan, and be enough."""
         told = session.participants
         if not told or state.participants:
@@ -224,9 +223,7 @@ class StepAnswerer:
 
 def _parts(parts: tuple[bytes, ...], count: int) -> tuple[bytes, ...]:
     if len(parts) != count:
-        raise Refusal(
-            Code.BAD_MESSAGE, f"a message of {len(parts)} parts where {count} belong"
-        )
+        raise Refusal(Code.BAD_MESSAGE, f"a message of {len(parts)} parts where {count} belong")
     return parts
 
 

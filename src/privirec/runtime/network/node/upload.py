@@ -36,7 +36,8 @@ class UploadFile:
     def read(self, first: int, room: int) -> tuple[tuple[bytes, ...], int]:
         """Blocks from `first` on, at least one and then as many as have room, and how many there
         are in all."""
-        count, parts = 0, []
+        count = 0
+        parts: list[bytes] = []
         full = False
         with self.path.open("rb") as file:
             while prefix := file.read(_LENGTH.size):
