@@ -20,7 +20,7 @@ from privirec.data import Interactions
 from privirec.device import Catalogue, Store
 from privirec.durable import Journal
 from privirec.errors import FederationError
-from privirec.federated.programs import FederatedSettings, program
+from privirec.federated.programs import PrivirecKSettings, ProgramSettings, program_of
 from privirec.filters.components import Components
 from privirec.models import GFCF
 from privirec.privacy.policy import Aggregator, Policy
@@ -30,7 +30,7 @@ from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Coordinator, Deadlines, Stage
 from privirec.runtime.network.histories import FromStore
 from privirec.runtime.network.node import Node
-from privirec.runtime.network.run_plan import RunTerms
+from privirec.runtime.terms import RunTerms
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.messages import Masked, Unmask, decode
 
@@ -38,7 +38,7 @@ OPERATOR = bytes(range(32))
 PLANTED_ITEM = "planted-item-"
 PLANTED_USER = "planted-user-"
 TERMS = RunTerms(
-    settings=FederatedSettings(method="privirec-k", rank=3, rounds=2),
+    settings=PrivirecKSettings(rank=3, rounds=2),
     dropped_share=0.34,
     block_entries=16,
     part_bytes=120,
@@ -160,13 +160,13 @@ class Federation:
             self.folder / name, **(given | changes), **({"clock": clock} if clock else {})
         )
 
-    def simulated(self, cohort: frozenset[int], settings: FederatedSettings) -> Components:
+    def simulated(self, cohort: frozenset[int], settings: ProgramSettings) -> Components:
         """What the run must give: the same program over all these histories at once."""
         inside = np.concatenate([np.arange(4 * c, 4 * c + 4) for c in sorted(cohort)])
         part = Interactions(
             self.train.matrix[inside], self.train.user_ids[inside], self.train.item_ids
         )
-        steps = program(settings, part.n_users, part.n_items)
+        steps = program_of(settings, part.n_users, part.n_items).steps()
         return execute(steps, Simulation(part))[0]
 
     def artifact(self, components: Components) -> Path:

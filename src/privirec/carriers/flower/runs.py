@@ -15,7 +15,7 @@ from privirec.durable import alone, private_folder, write_whole
 from privirec.errors import FederationError, UsageError
 from privirec.runtime.network.coordinator import Deadlines
 from privirec.runtime.network.enrolment.homes import ServerHome
-from privirec.runtime.network.run_plan import RunTerms
+from privirec.runtime.terms import DEFAULT_MODEL, RunTerms
 
 Watch = Callable[[dict[str, Any]], None]
 """Sees the server's status, an empty one before there is any."""
@@ -35,7 +35,7 @@ class RunFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     terms: RunTerms
-    model: str = "gf-cf"
+    model: str = DEFAULT_MODEL
     config: dict[str, Any] = Field(default_factory=dict)
     threads: int | None = None
     deadlines: Deadlines = Deadlines()

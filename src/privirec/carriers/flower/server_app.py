@@ -21,13 +21,13 @@ from privirec import threads as threading
 from privirec.carriers.flower.carriage import KIND, pack, unpack
 from privirec.carriers.flower.runs import ALIVE, RunFile
 from privirec.durable import alone, private_folder, write_whole
-from privirec.errors import FederationError, PrivirecError, UsageError
-from privirec.federated.programs import FederatedSettings
+from privirec.errors import FederationError, PrivirecError
+from privirec.federated.programs import program_class
 from privirec.models import MODELS
 from privirec.runtime.network.coordinator import Coordinator, Stage
 from privirec.runtime.network.enrolment.homes import ServerHome
 from privirec.runtime.network.logs import log_to
-from privirec.runtime.network.run_plan import RunTerms
+from privirec.runtime.terms import RunTerms, run_defaults
 
 app = ServerApp()
 log = logging.getLogger("privirec.server")
@@ -190,26 +190,17 @@ def _run_file(folder: Path, context: Context) -> RunFile:
     path = folder / "run.json"
     if path.exists():
         return RunFile.model_validate_json(path.read_bytes())
-    given = context.run_config
-    method = str(given.get("method", "privirec-k"))
-    if method not in ("privirec", "privirec-k"):
-        raise UsageError(f"method: {method!r} is neither privirec nor privirec-k")
-    settings = FederatedSettings(
-        method=method,
-        rank=int(given.get("rank", 256)),
-        rounds=int(given.get("rounds", 5)),
-        seed=int(given.get("seed", 0)),
-    )
+    given: dict[str, Any] = {**run_defaults(), **context.run_config}
     file = RunFile(
         terms=RunTerms(
-            settings=settings,
-            aggregator=str(given.get("aggregator", "secagg+")),
-            corrupt_share=float(given.get("corrupt-share", 0.05)),
-            dropped_share=float(given.get("dropped-share", 0.2)),
-            smallest_cohort=int(given.get("smallest-cohort", 3)),
+            settings=program_class(given["method"]).settings_from({}, given),
+            aggregator=given["aggregator"],
+            corrupt_share=given["corrupt-share"],
+            dropped_share=given["dropped-share"],
+            smallest_cohort=given["smallest-cohort"],
         ),
-        model=str(given.get("model", "gf-cf")),
-        config={"rank": settings.rank},
+        model=given["model"],
+        config={"rank": given["rank"]},
     )
     write_whole(path, file.model_dump_json(indent=2).encode())
     return file

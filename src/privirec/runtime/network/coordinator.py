@@ -37,12 +37,13 @@ from privirec.durable import Journal, private_folder, sync, write_whole
 from privirec.errors import FederationError, PrivirecError, UsageError
 from privirec.federated import wire
 from privirec.federated.contributions import Contribution
-from privirec.federated.programs import Broadcast, Program, program
+from privirec.federated.programs import Broadcast, Steps, program_of
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.network import envelope
 from privirec.runtime.network.envelope import EVERYBODY, BadEnvelope, Envelope
-from privirec.runtime.network.run_plan import MOST_USERS, RunPlan, RunTerms
+from privirec.runtime.network.run_plan import MOST_USERS, RunPlan
+from privirec.runtime.terms import RunTerms
 from privirec.secagg import Phase, ProtocolError, ServerSession, protocol
 from privirec.secagg.errors import ReplayedMessage
 from privirec.secagg.graph import write_participants
@@ -164,7 +165,7 @@ class Coordinator:
         self._begun = 0.0
         self._plan: RunPlan | None = None
         self._session: ServerSession | None = None
-        self._program: Program | None = None
+        self._program: Steps | None = None
         self._round: _Round | None = None
         self._messages: dict[int, bytes] = {}
         self._taking_part: tuple[int, ...] = ()
@@ -176,7 +177,7 @@ class Coordinator:
         self._spools: list[BinaryIO] = []
         self._status = ""
         self._resuming = False
-        program(terms.settings, 1, len(catalogue))  # settings that cannot work are refused here
+        program_of(terms.settings, 1, len(catalogue))  # settings that cannot work are refused here
         self._journal = Journal(self._folder / "journal")
         self._resume(list(self._journal.records()), random_bytes)
 
@@ -727,7 +728,7 @@ class Coordinator:
             ),
             lambda size: bytes.fromhex(self.run),
         )
-        self._program = program(plan.terms.settings, plan.n_users, plan.n_items)
+        self._program = plan.program().steps()
         invitation = self._seal("invite", EVERYBODY, 1, {}, text, self._session.announcement)
         self._messages = dict.fromkeys(plan.users, invitation)
         for client, users in plan.users.items():
@@ -778,13 +779,6 @@ class Coordinator:
             self.ledger.add_broadcast(wanted)
             total = None
         number = self._session.round_number
-        planned = self.plan.sums()[number - 1]
-        if (wanted.name, wanted.length, wanted.encoding.width) != (
-            planned.name,
-            planned.length,
-            planned.ring_bits,
-        ):
-            raise FederationError(f"the sum of {wanted.name} is not what was planned")
         if self._on_round:
             self._on_round(wanted.name)
         self._round = _Round(wanted, number, wire.encode(wanted))

@@ -28,7 +28,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import ValidationError
 
@@ -38,16 +37,8 @@ from privirec.device.installed import Installed
 from privirec.durable import Journal, alone, private_folder, sync, write_whole
 from privirec.errors import DataError, FederationError, PrivirecError
 from privirec.federated import wire
-from privirec.federated.contributions import (
-    Contribution,
-    Histories,
-    ItemDegrees,
-    ItemItem,
-    SeededStep,
-    UserStart,
-)
+from privirec.federated.contributions import ClientContext, Contribution, Histories, answer
 from privirec.privacy.policy import Policy
-from privirec.runtime.local.client import Client
 from privirec.runtime.network import envelope
 from privirec.runtime.network.envelope import BadEnvelope, Envelope
 from privirec.runtime.network.histories import HistorySource
@@ -93,8 +84,8 @@ class _Run:
     """In the set-up."""
     cohort: list[int] = field(default_factory=list)
     """In the sums."""
-    degrees: str = ""
-    """Digest of the item degrees that the server broadcasts."""
+    pinned: dict[str, str] = field(default_factory=dict)
+    """Digests of public inputs that may not change during the run."""
     bytes_up: int = 0
     bytes_down: int = 0
     left: str = ""
@@ -362,9 +353,9 @@ class Node:
         histories = self._histories(state, plan)
         self._check_ask(state, plan, number, ask, histories)
         planned = plan.sums()[number - 1]
-        up = state.bytes_up + planned.as_entry().bytes_up_per_client
+        up = state.bytes_up + planned.payload_bytes
         self._policy.check_answer(ask.name, state.protocol, number, up, state.bytes_down)
-        blocks = Client(histories).answer(ask)
+        blocks = answer(ask, histories)
         size = 0
         path = self._path(state.run) / f"upload-{number}"
         partial = path.with_name("upload.part")
@@ -438,40 +429,13 @@ class Node:
     ) -> None:
         """What is asked must be what was planned, over numbers that can be true."""
         sums = plan.sums()
-        settings = plan.terms.settings
         if not 1 <= number <= len(sums):
             raise FederationError(f"a sum {number} where the plan has {len(sums)}")
-        planned, encoding = sums[number - 1], ask.encoding
-        if (ask.name, ask.length, encoding.width, encoding.signed) != (
-            planned.name,
-            planned.length,
-            planned.ring_bits,
-            planned.signed,
-        ):
-            raise FederationError(f"sum {number} is not the {planned.name} of the plan")
-        own = np.bincount(histories.matrix.indices, minlength=plan.n_items)
-        if isinstance(ask, ItemDegrees):
-            if ask.n_users != plan.n_users:
-                raise FederationError("item degrees over another number of users than planned")
-        elif isinstance(ask, ItemItem):
-            if ask.alpha != settings.alpha:
-                raise FederationError("an item-item matrix of another normalisation than planned")
-            if not own.max(initial=0) <= ask.largest_degree <= plan.n_users:
-                raise FederationError("a largest item degree that cannot be")
-        else:
-            degrees = ask.item_degrees  # type: ignore[attr-defined]
-            if (degrees < own).any() or int(degrees.max(initial=0)) > plan.n_users:
-                raise FederationError("item degrees that cannot be: this client has more")
-            digest = hashlib.sha256(degrees.tobytes()).hexdigest()
-            if state.degrees not in ("", digest):
-                raise FederationError("other item degrees than in an earlier sum of this run")
-            state.degrees = digest
-        if isinstance(ask, SeededStep):
-            public = np.random.Generator(np.random.Philox(settings.seed)).bytes(32)
-            if ask.seed != public:
-                raise FederationError("a start block that is not the one of the public seed")
-        if isinstance(ask, UserStart) and len(ask.block) != plan.n_users:
-            raise FederationError("a start block for another number of users than planned")
+        sums[number - 1].check(ask)
+        context = ClientContext(
+            plan.n_users, plan.n_items, plan.terms.settings, histories, state.pinned
+        )
+        ask.check(context)
 
     def _histories(self, state: _Run, plan: RunPlan) -> Histories:
         found = self._source.begin(state.run, self._catalogue)
