@@ -27,7 +27,7 @@ ALLOWED = {
     "evaluation": {"filters", "data", "errors", "threads"},
     "federated": {"filters", "data", "errors"},
     "secagg": {"errors"},
-    "privacy": {"federated", "filters", "data", "errors"},
+    "privacy": {"federated", "secagg", "filters", "data", "errors"},
     "runtime": {
         *("federated", "secagg", "privacy", "device", "models", "filters", "data", "errors"),
         *("durable", "threads"),

@@ -11,14 +11,15 @@ from typer.testing import CliRunner
 
 from privirec.cli.main import app
 from privirec.errors import FederationError
-from privirec.federated.programs import FederatedSettings
+from privirec.federated.programs import PrivirecKSettings
 from privirec.privacy.policy import Aggregator, PolicyRefusal
-from privirec.runtime.network.run_plan import RunPlan, RunTerms
+from privirec.runtime.network.run_plan import RunPlan
+from privirec.runtime.terms import RunTerms
 from privirec.version import __version__
-from privirec.workflows.federate import Wanted, _policy
+from privirec.workflows.federate import FederateRequest, _policy
 from privirec.workflows.run import Plan
 
-SETTINGS = FederatedSettings(method="privirec-k", rank=3, rounds=2)
+SETTINGS = PrivirecKSettings(rank=3, rounds=2)
 WARNING = "the server sees every client's contribution in the clear"
 
 
@@ -56,7 +57,7 @@ def test_the_clients_of_federate_agree_to_this_aggregator_and_no_other(
     aggregator: Aggregator,
 ) -> None:
     terms = RunTerms(settings=SETTINGS, aggregator=aggregator)
-    policy = _policy(terms, 12, 9, Wanted(Plan(method="privirec-k"), 3, aggregator))
+    policy = _policy(terms, 12, 9, FederateRequest(Plan(method="privirec-k"), 3, aggregator))
     users = {0: 4, 1: 4, 2: 4}
     for other in ("secagg+", "secagg", "none"):
         asked = RunPlan(

@@ -33,14 +33,14 @@ from privirec.carriers import child_processes
 from privirec.carriers.flower import allowed_programs, answering, launch
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
-from privirec.federated.programs import FederatedSettings, program
+from privirec.federated.programs import PrivirecKSettings, program_of
 from privirec.models import Recommender
 from privirec.privacy.policy import Policy
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.version import __version__
-from privirec.workflows.federate import Wanted, federate
+from privirec.workflows.federate import FederateRequest, federate
 from privirec.workflows.run import Plan
 
 from .chaos import check_same
@@ -57,7 +57,7 @@ PLANTED_USERS, PLANTED_ITEMS = 771_770_000, 993_990_000
 @pytest.mark.skipif(have_flower, reason="Flower is installed here")
 def test_without_flower_one_line_says_what_to_install(small: Dataset) -> None:
     with pytest.raises(UsageError, match=r"pip install 'privirec\[flower\]'") as refused:
-        federate(small, Wanted(Plan(method="privirec-k"), 3))
+        federate(small, FederateRequest(Plan(method="privirec-k"), 3))
     assert refused.value.exit_code == 2
 
 
@@ -266,7 +266,7 @@ def test_flower_finds_no_programs_but_ours(tmp_path: Path) -> None:
 def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path: Path) -> None:
     plan = Plan(method="privirec-k", rank=8, rounds=2)
     seen: list[dict[str, Any]] = []
-    wanted = Wanted(plan, 4, keep=tmp_path / "federation", check=True)
+    wanted = FederateRequest(plan, 4, keep=tmp_path / "federation", check=True)
     row = federate(small, wanted, tmp_path / "model", seen.append)
     assert row["same_as_simulation"] is True
     assert row["dropped"] == 0
@@ -300,7 +300,7 @@ def test_killed_programs_come_back(
     kinds = ("answer", "client", "server")
     plan = [rng.choice(kinds) for _ in range(3)] if seed else ["answer", "server", "answer"]
     train = _planted()
-    settings = FederatedSettings(method="privirec-k", rank=4, rounds=2)
+    settings = PrivirecKSettings(rank=4, rounds=2)
     file = RunFile(terms=RunTerms(settings=settings), config={"rank": 4})
     file.deadlines = file.deadlines.model_copy(update={"silence": 15.0})
     killed: list[str] = []
@@ -343,7 +343,9 @@ def test_killed_programs_come_back(
     assert not mark.exists()
     assert "server" not in plan or "server" in killed
     assert killed
-    expected, _ = execute(program(settings, train.n_users, train.n_items), Simulation(train))
+    expected, _ = execute(
+        program_of(settings, train.n_users, train.n_items).steps(), Simulation(train)
+    )
     model = Recommender.load(tmp_path / "federation/server/runs/one/model", mmap=False)
     check_same(model.components, expected)
     journal = (tmp_path / "federation/server/runs/one/journal").read_bytes()

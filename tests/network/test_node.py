@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,8 +18,8 @@ import pytest
 from privirec.device import Catalogue, Store
 from privirec.errors import FederationError
 from privirec.federated import wire
-from privirec.federated.contributions import ItemDegrees, ItemItem, SeededStep
-from privirec.federated.programs import PrivirecSettings
+from privirec.federated.contributions import ItemDegrees, ItemItem
+from privirec.federated.programs import PrivirecSettings, program_of
 from privirec.privacy.policy import Policy
 from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Coordinator, Stage
@@ -257,7 +258,7 @@ def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: F
     sealed = Envelope(talk.server.run, 0, Exchange(step=0), (announcement, text))
     strict = plain.node(0, policy=Policy(most_of_item_item=2))
     reply = strict.answer(sealed.seal(plain.operator, "to-client"))
-    refused(reply, "protocol 3 is not secagg+", Code.PROTOCOL, final=True)
+    refused(reply, "protocol 3 where this client was started for 1", Code.PROTOCOL, final=True)
     talk = Talk(plain, name="second")
     talk.until("input", 1)
     reply = plain.node(0, policy=Policy(most_of_item_item=2)).answer(talk.message_for(0))
@@ -306,12 +307,19 @@ def degrees_of(federation: Federation) -> np.ndarray:
     return federation.train.item_degrees
 
 
+def seeded(federation: Federation, degrees: np.ndarray, **changes: Any) -> Any:
+    """The second sum as it is planned, but for these changes."""
+    plan = program_of(TERMS.settings, federation.train.n_users, 17)
+    return replace(plan.sums()[1].ask(item_degrees=degrees), **changes)
+
+
 LIES: dict[str, tuple[int, Callable[[Federation], Any]]] = {
     "is not the item-degrees": (1, lambda f: ItemItem(17, 5)),
     "another number of users": (1, lambda f: ItemDegrees(17, 20)),
-    "this client has more": (2, lambda f: SeededStep(degrees_of(f) * 0, bytes(32), 3)),
-    "not the one of the public seed": (2, lambda f: SeededStep(degrees_of(f), bytes(32), 3)),
-    "is not the seeded-step": (2, lambda f: SeededStep(degrees_of(f), bytes(32), 4)),
+    "this client has more": (2, lambda f: seeded(f, degrees_of(f) * 0)),
+    "another seed than planned": (2, lambda f: seeded(f, degrees_of(f), seed=bytes(32))),
+    "more than there are users": (2, lambda f: seeded(f, degrees_of(f) + 25)),
+    "is not the seeded-step": (2, lambda f: seeded(f, degrees_of(f), columns=4)),
 }
 
 
@@ -324,6 +332,15 @@ def test_an_ask_that_was_not_planned_ends_the_clients_part(
     talk.until("input", number)
     refused(asked(talk, lie(federation)), said, Code.BAD_ASK, final=True)
     assert not list((federation.folder / "client-0/runs").glob("*/upload*"))
+
+
+def test_item_degrees_may_not_change_between_sums(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("input", 3)
+    honest = wire.decode(bytes(envelope.peek(talk.message_for(0), "to-client").parts[-1]))
+    lie = replace(honest, item_degrees=np.minimum(honest.item_degrees + 1, 24))  # type: ignore
+    said = "other item degrees than in an earlier sum"
+    refused(asked(talk, lie), said, Code.BAD_ASK, final=True)
 
 
 def test_a_policy_is_checked_before_every_answer(federation: Federation) -> None:

@@ -15,11 +15,19 @@ from privirec.carriers.flower import launch
 from privirec.cli import options
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
+from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.report import live
 from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.network.coordinator import Deadlines
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.terms import (
+    CORRUPT_SHARE,
+    DEFAULT_AGGREGATOR,
+    DEFAULT_MODEL,
+    DROPPED_SHARE,
+    SMALLEST_COHORT,
+    RunTerms,
+)
 from privirec.workflows.run import IN_THE_CLEAR, Plan, gives_away
 
 app = typer.Typer(
@@ -64,14 +72,16 @@ def up(
 def run(
     folder: Folder,
     name: Annotated[str, typer.Argument(help="Name of the run; the same name goes on with it.")],
-    model: options.Model = "gf-cf",
-    method: options.Together = "privirec-k",
+    model: options.Model = DEFAULT_MODEL,
+    method: options.Program = DEFAULT_PROGRAM,
     rank: options.Rank = None,
     rounds: options.Rounds = None,
-    aggregator: options.Summing = "secagg+",
-    corrupt_share: options.CorruptShare = 0.05,
-    drop_share: options.DropShare = 0.2,
-    smallest_cohort: Annotated[int, typer.Option(min=2, help="Fewest clients in a sum.")] = 3,
+    aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
+    corrupt_share: options.CorruptShare = CORRUPT_SHARE,
+    drop_share: options.DropShare = DROPPED_SHARE,
+    smallest_cohort: Annotated[
+        int, typer.Option(min=2, help="Fewest clients in a sum.")
+    ] = SMALLEST_COHORT,
     hello: Annotated[float, typer.Option(min=1, help="Seconds to wait for clients.")] = 120,
     deadline: Annotated[
         float, typer.Option(min=1, help="Seconds that a stage of a sum may take.")

@@ -26,6 +26,7 @@ from privirec.durable import private_folder, write_whole
 from privirec.errors import FederationError, UsageError
 from privirec.runtime.network.enrolment.certificates import check_certificate, make_certificates
 from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.terms import run_defaults
 from privirec.version import __version__
 
 CONNECTION = "privirec"
@@ -60,16 +61,7 @@ serverapp = "privirec.carriers.flower.server_app:app"
 clientapp = "privirec.carriers.flower.client_app:app"
 
 [tool.flwr.app.config]
-name = ""
-model = "gf-cf"
-method = "privirec-k"
-rank = 256
-rounds = 5
-seed = 0
-aggregator = "secagg+"
-corrupt-share = 0.05
-dropped-share = 0.2
-smallest-cohort = 3
+{config}
 """
 
 
@@ -82,7 +74,9 @@ def check_flower() -> None:
 def write_app(folder: Path) -> Path:
     """The folder that `flwr run` takes. It holds no code: that is installed on both sides."""
     private_folder(folder)
-    write_whole(folder / "pyproject.toml", _APP.format(version=__version__).encode())
+    config = "\n".join(f"{name} = {json.dumps(value)}" for name, value in run_defaults().items())
+    text = _APP.format(version=__version__, config=config)
+    write_whole(folder / "pyproject.toml", text.encode())
     return folder
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privirec.durable import private_folder, sync
 from privirec.errors import FederationError
@@ -24,6 +23,7 @@ from privirec.federated.programs import Broadcast
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.network.run_plan import RunPlan
+from privirec.runtime.opened import total_of
 from privirec.secagg import ServerSettings, Step, protocol
 from privirec.secagg.keys import Roster
 from privirec.secagg.ring import VectorShape, Words
@@ -121,7 +121,7 @@ class Computation:
         asked = self.current()
         if self.session.step is not None and self.session.step.sum_number == number:
             self.session.skip_sum(clients)  # resumed: the sum itself is on the disk
-        total = asked.ask.collect(self._pieces(asked))
+        total = total_of(asked.ask, *self._opened(asked))
         up, down = carried
         payload = asked.ask.encoding.payload_bytes(asked.ask.length)
         self.ledger.add_sum(asked.ask, round(up) - payload, round(down) - asked.ask.broadcast_bytes)
@@ -153,16 +153,12 @@ class Computation:
             self._on_sum(wanted.name)
         self.asked = AskedSum(self.step.sum_number, wanted, wire.encode(wanted))
 
-    def _pieces(self, asked: AskedSum) -> Iterator[NDArray[np.int64]]:
-        """An opened sum in the pieces that its contribution collects."""
+    def _opened(self, asked: AskedSum) -> tuple[Words, VectorShape]:
+        """A sum on the disk, and how to read it."""
         announced = self._shapes[asked.number - 1]
         shape = self._protocol.opened_shape(announced, self.plan.statement())
         path = self._sums / str(asked.number)
-        total = np.memmap(path, shape.ring.dtype, "r", shape=(shape.length,))
-        start = 0
-        for length in asked.ask.block_lengths():
-            yield shape.decode(total[start : start + length])
-            start += length
+        return np.memmap(path, shape.ring.dtype, "r", shape=(shape.length,)), shape
 
     def _accumulator(self, number: int, shape: VectorShape) -> Words:
         dtype = shape.ring.dtype
