@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from privirec.carriers.flower.processes import write_app
+from privirec.carriers.flower.launch import write_app
 from pydantic import ValidationError
 
 from privirec.data import Interactions
