@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from privirec.carriers.flower.launch import write_app
 from pydantic import ValidationError
 
+from privirec.carriers.flower.launch import write_app
 from privirec.data import Interactions
 from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions import (

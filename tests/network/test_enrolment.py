@@ -172,15 +172,15 @@ def test_histories_from_a_file_stand_in_the_catalogues_columns(tmp_path: Path) -
 def test_a_journal_forgets_only_what_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     first = Journal(path)
-    first.add(b"one", number=1)
+    first.add({"number": 1}, b"one")
     whole = path.read_bytes()
-    first.add(b"two", number=2)
+    first.add({"number": 2}, b"two")
     content = path.read_bytes()
     for cut in range(len(whole), len(content)):
         path.write_bytes(content[:cut])
         again = Journal(path)
         assert [more["number"] for more, _ in again.records()] == [1]
-        again.add(b"three", number=3)
+        again.add({"number": 3}, b"three")
         assert [body for _, body in Journal(path).records()] == [b"one", b"three"]
 
 

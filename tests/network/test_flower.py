@@ -222,7 +222,7 @@ def _signed(key: ec.EllipticCurvePrivateKey, late: float = 0) -> dict[str, str]:
 def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
     """In processes of their own, because it changes Flower."""
     client = (
-        "from privirec.carriers.flower import client_app, warm; answering.only_our_own()\n"
+        "from privirec.carriers.flower import answering, client_app; answering.only_our_own()\n"
         "from flwr.supernode.runtime import run_clientapp as flower\n"
         "assert flower.install_from_fab(b'no bundle', skip_prompt=True) is None\n"
         "load = flower.get_load_client_app_fn(default_app_ref='', app_path=None, multi_app=True)\n"
