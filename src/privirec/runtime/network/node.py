@@ -38,6 +38,7 @@ from privirec.durable import Journal, alone, private_folder, sync, write_whole
 from privirec.errors import DataError, FederationError, PrivirecError
 from privirec.federated import wire
 from privirec.federated.contributions import ClientContext, Contribution, Histories, answer
+from privirec.federated.randomness import SEED_BYTES, ClientRandomness
 from privirec.privacy.policy import Policy
 from privirec.runtime.network import envelope
 from privirec.runtime.network.envelope import BadEnvelope, Envelope
@@ -91,6 +92,8 @@ class _Run:
     left: str = ""
     """Why this client left the run."""
     finished: bool = False
+    randomness: str = ""
+    """Seed of this client's noise."""
     session: bytes = b""
     reply: bytes = b""
 
@@ -284,6 +287,7 @@ class Node:
         folder = private_folder(self._path(run))
         write_whole(folder / "CACHEDIR.TAG", _CACHE_TAG)
         state = _Run(run, users=found.n_users, histories=_digest_of(found))
+        state.randomness = self._random(SEED_BYTES).hex()
         state.bytes_down = len(message)
         self._keep(state, asked, message, self._here(state, asked.step))
         return state.reply
@@ -355,7 +359,8 @@ class Node:
         planned = plan.sums()[number - 1]
         up = state.bytes_up + planned.payload_bytes
         self._policy.check_answer(ask.name, state.protocol, number, up, state.bytes_down)
-        blocks = answer(ask, histories)
+        randomness = ClientRandomness(bytes.fromhex(state.randomness))
+        blocks = answer(ask, histories, randomness.stream(number, ask.name))
         size = 0
         path = self._path(state.run) / f"upload-{number}"
         partial = path.with_name("upload.part")
@@ -531,6 +536,7 @@ class Node:
     def _close(self, state: _Run, reason: str) -> None:
         """Forget the secrets of a run, keep that it was."""
         state.session, state.reply, state.left = b"", b"", reason
+        state.randomness = ""
         self._save(state)
         for upload in self._path(state.run).glob("upload*"):
             upload.unlink()
