@@ -214,7 +214,7 @@ def _runtime(
 ) -> Runtime:
     if plan.runtime == "simulation":
         return simulation
-    clients = clients_of(train, plan.clients)
+    clients = clients_of(train, plan.clients, plan.seed)
     if plan.aggregator == "none":
         return InProcess(clients)
     return SecureInProcess(
@@ -264,7 +264,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
             plan.settings(recommender, train.n_items), train.n_users, train.n_items
         )
         computed = program.describe()
-        simulation = Simulation(train)
+        simulation = Simulation(train, seed=plan.seed)
         runtime = _runtime(plan, program, train, simulation)
         components, ledger = execute(
             program.steps(), runtime, lambda name: phases(f"{plan.method}: sum of {name}")(0, 1)
