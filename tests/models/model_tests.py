@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +15,13 @@ from numpy.typing import NDArray
 from privirec.data import Dataset, Interactions
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
-from privirec.filters import Components, LowRankOperator, SparseOperator, centralized
+from privirec.filters import (
+    Components,
+    LowRankOperator,
+    Normalisation,
+    SparseOperator,
+    centralized,
+)
 from privirec.models import Recommender, artifact
 
 
@@ -30,7 +37,7 @@ def full_rank(components: Components) -> Components:
     values, vectors = np.linalg.eigh(dense.astype(np.float64))
     basis = np.ascontiguousarray(vectors[:, ::-1], np.float32)
     operator = LowRankOperator(basis, np.clip(values[::-1], 0, None))
-    return Components(components.item_degrees, operator, components.basis, alpha=components.alpha)
+    return replace(components, item_item=operator)
 
 
 class ModelTests:
@@ -205,7 +212,7 @@ class ModelTests:
         if hasattr(config, "rank"):
             config = config.model_copy(update={"rank": 20})
         train, x = small.train, small.train.matrix[:20]
-        central = centralized(train, rank=config.low_pass_rank, alpha=config.normalisation)
+        central = centralized(train, rank=config.low_pass_rank, normalisation=config.normalisation)
         in_factors = self.model(config).use(central).score(x)
         forms = [central.written_out()]
         assert isinstance(forms[0].item_item, SparseOperator)
@@ -217,8 +224,10 @@ class ModelTests:
             np.testing.assert_allclose(scores, in_factors, atol=2e-4 * size)
 
     def test_filters_of_another_normalisation_are_refused(self, holes: Interactions) -> None:
-        with pytest.raises(UsageError, match=r"alpha = 0\.5, not 0\.25"):
-            self.model(**self.small_rank).use(centralized(holes, alpha=0.25))
+        wanted = self.model(**self.small_rank)
+        other = Normalisation(0.25, 0.5, 0.75)
+        with pytest.raises(UsageError, match=r"not with exponents 0\.25 \(users\), 0\.5 and 0\.75"):
+            wanted.use(centralized(holes, normalisation=other))
 
     # --- settings ---------------------------------------------------------------------------------
 

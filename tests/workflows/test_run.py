@@ -33,7 +33,7 @@ def test_simulation_scores_as_the_released_filters_do(small: Dataset, model: str
     recommender = kind() if model == "turbo-cf" else kind(rank=32)
     config = recommender.config
     settings = FederatedSettings(
-        method="privirec", rank=config.low_pass_rank, alpha=config.normalisation
+        method="privirec", rank=config.low_pass_rank, alpha=config.normalisation.alpha
     )
     simulation = Simulation(small.train)
     steps = program(settings, small.train.n_users, small.train.n_items)

@@ -134,7 +134,10 @@ class Plan:
         rank = config.low_pass_rank
         if method == "privirec-k":
             rank = self.rank or rank or min(256, n_items)
-        changes: dict[str, Any] = {"alpha": config.normalisation, "seed": self.seed}
+        alpha = config.normalisation.alpha
+        if alpha is None:
+            raise UsageError(f"{self.model} is not computed with clients yet, only centralized")
+        changes: dict[str, Any] = {"alpha": alpha, "seed": self.seed}
         if self.rounds is not None:
             changes["rounds"] = self.rounds
         changes |= self.federated
