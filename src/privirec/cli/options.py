@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import click
 import typer
 
+from privirec.models import MODELS
 from privirec.privacy.policy import Aggregator
 
 Dataset = Annotated[
@@ -54,8 +56,9 @@ ItemColumn = Annotated[
 ]
 
 # Of runs on a network.
-ModelName = Literal["gf-cf", "turbo-cf", "bspm-lm", "bspm-em"]
-Model = Annotated[ModelName, typer.Option(help="Which recommender.")]
+Model = Annotated[
+    str, typer.Option(help="Which recommender.", click_type=click.Choice(list(MODELS)))
+]
 Together = Annotated[
     Literal["privirec", "privirec-k"], typer.Option(help="What the clients compute together.")
 ]
