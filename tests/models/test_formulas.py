@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privirec.data import Interactions
-from privirec.models import BSPMEM, BSPMLM, GFCF, Recommender, TurboCF
+from privirec.models import BSPMEM, BSPMLM, GFCF, LinkProp, Recommender, TurboCF
 
 Dense = NDArray[np.float64]
 RANK = 6
@@ -135,6 +135,21 @@ def test_bspm_of_yelp2018_in_one_line(train: Interactions, model: type[BSPMLM]) 
     late = b - 0.6 * b @ p + 0.3 * i
     settings = model.published["yelp2018"].model_dump() | {"rank": RANK}
     assert_scores(model(**settings), train, early if model is BSPMEM else late)
+
+
+@pytest.mark.parametrize("exponents", [(0.5, 0.67, 0.34), (0.67, 0.5, 0.5), (0.0, 1.0, 1.0)])
+def test_link_prop(train: Interactions, exponents: tuple[float, float, float]) -> None:
+    """Every path user - item - user - item, one by one."""
+    beta, gamma, delta = exponents
+    r = train.matrix.toarray().astype(np.float64)
+    users, items = r.sum(axis=1), r.sum(axis=0)
+    expected = np.zeros_like(r)
+    for i in np.flatnonzero(items):
+        for v in np.flatnonzero(r[:, i]):
+            for j in np.flatnonzero(r[v]):
+                path = items[i] ** -beta * users[v] ** -gamma * items[j] ** -delta
+                expected[r[:, i] > 0, j] += path
+    assert_scores(LinkProp(beta=beta, gamma=gamma, delta=delta), train, expected)
 
 
 def test_beyond_the_rank_of_the_data_nothing_is_invented() -> None:

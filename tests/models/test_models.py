@@ -15,6 +15,8 @@ from privirec.models import (
     MODELS,
     BSPMConfig,
     GFCFConfig,
+    LinkProp,
+    LinkPropConfig,
     TurboCF,
     TurboCFConfig,
 )
@@ -27,6 +29,11 @@ class TestGFCF(ModelTests):
 class TestTurboCF(ModelTests):
     model = TurboCF
     small_rank = {}  # noqa: RUF012 - no low-pass filter, no rank
+
+
+class TestLinkProp(ModelTests):
+    model = LinkProp
+    small_rank = {}  # noqa: RUF012
 
 
 class TestBSPMLM(ModelTests):
@@ -57,8 +64,12 @@ def test_published_settings() -> None:
         assert model.published["yelp2018"] == yelp
     assert GFCF.published["amazon-book"].low_pass_rank == 0
     assert BSPMEM.published["amazon-book"].low_pass_rank == 0
-    for model in MODELS.values():
+    for model in (GFCF, TurboCF, BSPMLM, BSPMEM):
         assert set(model.published) == {"gowalla", "yelp2018", "amazon-book"}
+    assert LinkProp.published == {
+        "gowalla": LinkPropConfig(beta=0.5, gamma=0.67, delta=0.34),
+        "yelp2018": LinkPropConfig(beta=0.67, gamma=0.5, delta=0.5),
+    }
 
 
 def test_a_power_of_entries_needs_the_entries(holes: Interactions) -> None:

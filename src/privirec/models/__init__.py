@@ -3,9 +3,12 @@
 from privirec.models.base import Config, Recommender
 from privirec.models.bspm import BSPMEM, BSPMLM, BSPMConfig
 from privirec.models.gf_cf import GFCF, GFCFConfig
+from privirec.models.link_prop import LinkProp, LinkPropConfig
 from privirec.models.turbo_cf import TurboCF, TurboCFConfig
 
-MODELS: dict[str, type[Recommender]] = {m.name: m for m in (GFCF, TurboCF, BSPMLM, BSPMEM)}
+MODELS: dict[str, type[Recommender]] = {
+    model.name: model for model in (GFCF, TurboCF, BSPMLM, BSPMEM, LinkProp)
+}
 
 __all__ = [
     "BSPMEM",
@@ -15,6 +18,8 @@ __all__ = [
     "BSPMConfig",
     "Config",
     "GFCFConfig",
+    "LinkProp",
+    "LinkPropConfig",
     "Recommender",
     "TurboCF",
     "TurboCFConfig",
