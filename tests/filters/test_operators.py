@@ -109,6 +109,12 @@ def test_all_forms_are_the_same_matrix(seed: int, normalisation: Normalisation) 
         np.testing.assert_allclose(form.times(columns), dense @ columns, **options)
         np.testing.assert_array_equal(columns, before)
         assert form.rows(histories).dtype == form.times(columns).dtype == np.float32
+        some = np.flatnonzero(rng.random(shape[1]) < 0.7)
+        np.testing.assert_allclose(form.among(some), dense[np.ix_(some, some)], **options)
+        every = form.among(np.arange(shape[1]))
+        np.testing.assert_allclose(every, dense, **options)
+        assert every.dtype == np.float32
+        assert every.flags.c_contiguous
 
 
 @pytest.mark.parametrize("n_histories", [1, 63, 64, 65, 130])
@@ -134,6 +140,7 @@ def test_a_released_matrix_is_used_as_it_is(holes: Interactions) -> None:
     base = factored(holes)
     both = FactoredOperator(base.histories, base.user_weights, base.left_scale, released=released)
     assert both.written_out() is released
+    np.testing.assert_array_equal(both.among(np.array([2, 5])), np.eye(2))
     np.testing.assert_array_equal(both.rows(holes.matrix), holes.matrix.toarray())
 
 
@@ -202,7 +209,8 @@ def test_a_matrix_that_was_not_kept_says_so(holes: Interactions) -> None:
     components = centralized(holes, rank=3).without_item_item()
     assert components.item_item == NotKept(holes.n_items)
     assert components.basis is not None
-    for ask in (components.item_item.rows, components.item_item.times):
+    missing = components.item_item
+    for ask in (missing.rows, missing.times, missing.among):
         with pytest.raises(UsageError, match="keeps no item-item matrix"):
             ask(holes.matrix)
 

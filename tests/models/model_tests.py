@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from privirec.data import Dataset, Interactions
 from privirec.errors import UsageError
@@ -22,6 +23,7 @@ from privirec.filters import (
     SparseOperator,
     centralized,
 )
+from privirec.filters.operators import NotKept
 from privirec.models import Recommender, artifact
 
 
@@ -46,6 +48,8 @@ class ModelTests:
     model: ClassVar[type[Recommender]]
     small_rank: ClassVar[dict[str, Any]] = {"rank": 1}
     """Settings with which a catalogue of one item can be fitted."""
+    alike: ClassVar[NDArray[np.float64]] = np.full((9, 9), 1 / 9)
+    """An item-item matrix from which all items score alike, to the last bit."""
 
     def fit(self, user_items: Any, rank: int = 1) -> Recommender:
         settings = dict.fromkeys(self.small_rank, rank)
@@ -150,8 +154,7 @@ class ModelTests:
         np.testing.assert_array_equal(ids < 0, scores == -np.inf)
 
     def test_ties_go_to_the_lower_item(self) -> None:
-        """A matrix of equal entries scores all items alike, to the last bit."""
-        alike = SparseOperator(sp.csr_array(np.full((9, 9), 1 / 9, np.float32)))
+        alike = SparseOperator(sp.csr_array(self.alike.astype(np.float32)))
         basis = np.zeros((9, 1), np.float32)
         model = self.model(**self.small_rank)
         normalisation = model.config.normalisation
@@ -247,12 +250,15 @@ class ModelTests:
         loaded = Recommender.load(tmp_path / "new" / "saved")
         assert type(loaded) is self.model
         assert loaded.config == model.config
-        assert isinstance(loaded.components.item_item, SparseOperator)
+        kept = SparseOperator if self.model.keeps_item_item else NotKept
+        assert isinstance(loaded.components.item_item, kept)
         users, histories = np.arange(200), small.train.matrix
         ids, scores = model.recommend(users, histories)
         loaded_ids, loaded_scores = loaded.recommend(users, histories)
         np.testing.assert_array_equal(ids[:, 0], loaded_ids[:, 0])
         np.testing.assert_allclose(scores, loaded_scores, rtol=1e-4, atol=1e-5)
+        if self.model.derives:
+            np.testing.assert_array_equal(scores, loaded_scores)
         # From here on there is only one form, so nothing may change.
         again = Recommender.load(loaded.save(tmp_path / "again"))
         np.testing.assert_array_equal(again.recommend(users, histories)[0], loaded_ids)
@@ -260,6 +266,31 @@ class ModelTests:
         first, second = (tmp_path / name / artifact.ARRAYS for name in ("new/saved", "again"))
         assert first.read_bytes() == second.read_bytes()
         assert json.loads((tmp_path / "new/saved/manifest.json").read_text())["note"] == "kept"
+
+    def test_loading_derives_nothing(
+        self, holes: Interactions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = self.fit(holes).save(tmp_path / "saved")
+
+        def refuse(*_: object) -> None:
+            raise AssertionError("derived a second time")
+
+        monkeypatch.setattr(self.model, "_derive", refuse)
+        loaded = Recommender.load(folder)
+        assert loaded.score(holes.matrix).any()
+        saved = set(load_file(loaded.save(tmp_path / "again") / artifact.ARRAYS))
+        assert {name for name in saved if name.startswith("derived.")} == {
+            f"derived.{name}" for name in self.model.derives
+        }
+        assert self.model.keeps_item_item == any(name.startswith("item_item.") for name in saved)
+
+    def test_nothing_saved_is_as_long_as_the_list_of_users(
+        self, holes: Interactions, tmp_path: Path
+    ) -> None:
+        """Arrays that hold histories have a row or a pointer a user; 30 and 31 are nothing else."""
+        folder = self.fit(holes, rank=3).save(tmp_path / "saved")
+        for name, array in load_file(folder / artifact.ARRAYS).items():
+            assert not {holes.n_users, holes.n_users + 1} & set(array.shape), name
 
     def test_low_rank_filters_are_kept_as_they_are(
         self, holes: Interactions, tmp_path: Path
@@ -271,7 +302,8 @@ class ModelTests:
         central = centralized(holes, rank=config.low_pass_rank, normalisation=config.normalisation)
         model.use(full_rank(central))
         loaded = Recommender.load(model.save(tmp_path / "saved"))
-        assert isinstance(loaded.components.item_item, LowRankOperator)
+        kept = LowRankOperator if self.model.keeps_item_item else NotKept
+        assert isinstance(loaded.components.item_item, kept)
         np.testing.assert_array_equal(loaded.score(holes.matrix), model.score(holes.matrix))
 
     def test_item_ids_are_kept(self, tmp_path: Path) -> None:

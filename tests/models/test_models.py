@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from model_tests import ModelTests
 
@@ -11,9 +12,11 @@ from privirec.filters import LowRankOperator, centralized
 from privirec.models import (
     BSPMEM,
     BSPMLM,
+    EASE,
     GFCF,
     MODELS,
     BSPMConfig,
+    EASEConfig,
     GFCFConfig,
     LinkProp,
     LinkPropConfig,
@@ -29,6 +32,12 @@ class TestGFCF(ModelTests):
 class TestTurboCF(ModelTests):
     model = TurboCF
     small_rank = {}  # noqa: RUF012 - no low-pass filter, no rank
+
+
+class TestEASE(ModelTests):
+    model = EASE
+    small_rank = {}  # noqa: RUF012
+    alike = np.eye(9)  # no weights at all
 
 
 class TestLinkProp(ModelTests):
@@ -66,6 +75,11 @@ def test_published_settings() -> None:
     assert BSPMEM.published["amazon-book"].low_pass_rank == 0
     for model in (GFCF, TurboCF, BSPMLM, BSPMEM):
         assert set(model.published) == {"gowalla", "yelp2018", "amazon-book"}
+    assert EASE.published == {
+        "gowalla": EASEConfig(regularisation=80),
+        "yelp2018": EASEConfig(regularisation=300),
+        "amazon-book": EASEConfig(regularisation=50),
+    }
     assert LinkProp.published == {
         "gowalla": LinkPropConfig(beta=0.5, gamma=0.67, delta=0.34),
         "yelp2018": LinkPropConfig(beta=0.67, gamma=0.5, delta=0.5),

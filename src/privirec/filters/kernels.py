@@ -60,6 +60,26 @@ def scale_sparse(indptr, indices, data, left, right):  # type: ignore[no-untyped
 
 
 @njit(parallel=True, cache=True)
+def weights_of_inverse(matrix, diagonal):  # type: ignore[no-untyped-def]
+    """I - P diag(1/P_jj) in place, from the lower triangle of a symmetric P and its diagonal.
+
+    By pairs of tiles that mirror each other, so that both stay in the cache.
+    """
+    n = matrix.shape[0]
+    tile = 64
+    for strip in prange((n + tile - 1) // tile):
+        top = strip * tile
+        for left in range(0, top + 1, tile):
+            for row in range(top, min(top + tile, n)):
+                for column in range(left, min(left + tile, row)):
+                    value = -matrix[row, column]
+                    matrix[row, column] = value / diagonal[column]
+                    matrix[column, row] = value / diagonal[row]
+        for row in range(top, min(top + tile, n)):
+            matrix[row, row] = 0
+
+
+@njit(parallel=True, cache=True)
 def mask_entries(indptr, indices, scores):  # type: ignore[no-untyped-def]
     """Set the entries of each row's history to minus infinity."""
     for row in prange(scores.shape[0]):

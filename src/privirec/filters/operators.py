@@ -36,6 +36,10 @@ class ItemOperator(Protocol):
         """P columns: (items, columns)."""
         ...
 
+    def among(self, items: NDArray[np.int64]) -> Float32:
+        """P between some items, in ascending order, as a dense matrix of its own."""
+        ...
+
 
 @dataclass(frozen=True)
 class SparseOperator:
@@ -61,6 +65,15 @@ class SparseOperator:
         kernels.sparse_times_columns(matrix.indptr, matrix.indices, matrix.data, columns, out)
         return out
 
+    def among(self, items: NDArray[np.int64]) -> Float32:
+        some = self.matrix
+        if len(items) < self.n_items:
+            some = sp.csr_array(self.matrix[items][:, items])
+        dense = np.empty((len(items), len(items)), np.float32)
+        for start in range(0, len(items), ROWS_AT_ONCE):
+            dense[start : start + ROWS_AT_ONCE] = some[start : start + ROWS_AT_ONCE].toarray()
+        return dense
+
     def power(self, exponent: float) -> SparseOperator:
         """Every entry raised to a power (Turbo-CF's P-bar)."""
         if exponent == 1:
@@ -71,6 +84,9 @@ class SparseOperator:
         )
         return SparseOperator(matrix)
 
+
+# Rows of a sparse matrix that are made dense at once.
+ROWS_AT_ONCE = 512
 
 # Above this many products the item-item matrix is not written out but applied in factors.
 MOST_PRODUCTS = 1_500_000_000
@@ -133,6 +149,14 @@ class FactoredOperator:
         kernels.gather_sum(self._by_item.indptr, self._by_item.indices, users, last, out)
         return out
 
+    def among(self, items: NDArray[np.int64]) -> Float32:
+        if self.released is not None:
+            return self.released.among(items)
+        right = None if self.right_scale is None else self.right_scale[items]
+        histories = sp.csr_array(self.histories[:, items])
+        some = FactoredOperator(histories, self.user_weights, self.left_scale[items], right)
+        return some.written_out().among(np.arange(len(items)))
+
     def written_out(self) -> SparseOperator:
         """The same matrix as a sparse one."""
         return self._written_out if self.released is None else self.released
@@ -171,6 +195,10 @@ class LowRankOperator:
         coordinates *= self.eigenvalues.astype(np.float32)[:, None]
         return self.basis @ coordinates
 
+    def among(self, items: NDArray[np.int64]) -> Float32:
+        some = self.basis[items]
+        return (some * self.eigenvalues.astype(np.float32)) @ some.T
+
 
 @dataclass(frozen=True)
 class NotKept:
@@ -182,6 +210,9 @@ class NotKept:
         raise UsageError("this model keeps no item-item matrix, only what it derived from it")
 
     def times(self, columns: Float32) -> Float32:
+        raise UsageError("this model keeps no item-item matrix, only what it derived from it")
+
+    def among(self, items: NDArray[np.int64]) -> Float32:
         raise UsageError("this model keeps no item-item matrix, only what it derived from it")
 
 

@@ -2,21 +2,24 @@
 
 from privirec.models.base import Config, Recommender
 from privirec.models.bspm import BSPMEM, BSPMLM, BSPMConfig
+from privirec.models.ease import EASE, EASEConfig
 from privirec.models.gf_cf import GFCF, GFCFConfig
 from privirec.models.link_prop import LinkProp, LinkPropConfig
 from privirec.models.turbo_cf import TurboCF, TurboCFConfig
 
 MODELS: dict[str, type[Recommender]] = {
-    model.name: model for model in (GFCF, TurboCF, BSPMLM, BSPMEM, LinkProp)
+    model.name: model for model in (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, LinkProp)
 }
 
 __all__ = [
     "BSPMEM",
     "BSPMLM",
+    "EASE",
     "GFCF",
     "MODELS",
     "BSPMConfig",
     "Config",
+    "EASEConfig",
     "GFCFConfig",
     "LinkProp",
     "LinkPropConfig",
