@@ -20,6 +20,7 @@ from privirec.models import (
     GFCFConfig,
     LinkProp,
     LinkPropConfig,
+    LinkPropMulti,
     TurboCF,
     TurboCFConfig,
 )
@@ -42,6 +43,11 @@ class TestEASE(ModelTests):
 
 class TestLinkProp(ModelTests):
     model = LinkProp
+    small_rank = {}  # noqa: RUF012
+
+
+class TestLinkPropMulti(ModelTests):
+    model = LinkPropMulti
     small_rank = {}  # noqa: RUF012
 
 

@@ -16,6 +16,7 @@ from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.plan import plan
 from privirec.workflows.cost import Sizes, byte_rows, formula_rows
+from privirec.workflows.published import NDCG
 from privirec.workflows.run import Plan, run
 from privirec.workflows.sweep import PRIVIREC, Sweep, reaches
 from privirec.workflows.table import table_rows
@@ -94,6 +95,10 @@ def test_table_has_three_rows_a_model_and_one_less_without_low_pass(small: Datas
     rows = list(table_rows(small, ["turbo-cf"]))
     assert [row["method"] for row in rows] == ["centralized", "privirec"]
     assert abs(rows[1]["central_difference"]) < 5e-5
+    for model in ("ease", "linkprop", "linkprop-multi"):
+        (row,) = table_rows(Dataset("gowalla", small.train, small.test), [model])
+        assert row["method"] == "centralized"
+        assert row["paper_ndcg"] == NDCG["gowalla"][model][0]
     tiny = Dataset("tiny", small.train, small.test)
     plans = [Plan(rank=16), Plan(rank=16, method="privirec"), Plan(rank=16, method="privirec-k")]
     central, whole, low_rank = (run(tiny, p).row for p in plans)

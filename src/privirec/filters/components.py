@@ -92,15 +92,21 @@ class Components:
         return self
 
 
-def factored(train: Interactions, normalisation: Normalisation = SYMMETRIC) -> FactoredOperator:
-    """The item-item matrix of all histories, in factors."""
-    degrees = train.item_degrees
+def factored(
+    train: Interactions,
+    normalisation: Normalisation = SYMMETRIC,
+    user_degrees: NDArray[np.int64] | None = None,
+    item_degrees: NDArray[np.int64] | None = None,
+) -> FactoredOperator:
+    """The item-item matrix of all histories, in factors; by other degrees than theirs if given."""
+    users = train.user_degrees if user_degrees is None else user_degrees
+    items = train.item_degrees if item_degrees is None else item_degrees
     same = normalisation.is_symmetric
     return FactoredOperator(
         train.matrix,
-        degree_power(train.user_degrees, -normalisation.user),
-        degree_power(degrees, -normalisation.left),
-        None if same else degree_power(degrees, -normalisation.right),
+        degree_power(users, -normalisation.user),
+        degree_power(items, -normalisation.left),
+        None if same else degree_power(items, -normalisation.right),
     )
 
 

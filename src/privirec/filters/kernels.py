@@ -87,6 +87,36 @@ def mask_entries(indptr, indices, scores):  # type: ignore[no-untyped-def]
             scores[row, indices[position]] = -np.inf
 
 
+@njit(cache=True, nogil=True)
+def count_upper_halves(bits, counts):  # type: ignore[no-untyped-def]
+    """Add the upper 16 bits of each positive number to a histogram."""
+    for row in range(bits.shape[0]):
+        for column in range(bits.shape[1]):
+            number = bits[row, column]
+            if number > 0:
+                counts[number >> 16] += 1
+
+
+@njit(cache=True, nogil=True)
+def count_lower_halves(bits, upper, counts):  # type: ignore[no-untyped-def]
+    """Add the lower 16 bits of each positive number with these upper ones to a histogram."""
+    for row in range(bits.shape[0]):
+        for column in range(bits.shape[1]):
+            number = bits[row, column]
+            if number > 0 and number >> 16 == upper:
+                counts[number & 0xFFFF] += 1
+
+
+@njit(cache=True, nogil=True)
+def count_links(bits, threshold, users, items):  # type: ignore[no-untyped-def]
+    """Add to the counts of a row and of a column for each number that reaches the threshold."""
+    for row in range(bits.shape[0]):
+        for column in range(bits.shape[1]):
+            if bits[row, column] >= threshold:
+                users[row] += 1
+                items[column] += 1
+
+
 @njit(parallel=True, cache=True)
 def top_items(scores, items, values):  # type: ignore[no-untyped-def]
     """The best items of each row, best first; equal scores by lower item number.

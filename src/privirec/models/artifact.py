@@ -53,6 +53,7 @@ _NAMES = {"item_degrees", "basis", "item_ids", "item_ids.utf8", "item_ids.ends"}
 }
 _LARGEST_HEADER = 1 << 20
 _LARGEST_MANIFEST = 64 << 20
+_NUMBERS_AT_ONCE = 1 << 22
 _TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 
 
@@ -428,8 +429,10 @@ def _components(
 
 def _check_finite(tensors: dict[str, NDArray]) -> None:
     for name, array in tensors.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ValueError(f"{name} holds numbers that are not finite")
+        flat = array.reshape(-1)
+        for start in range(0, len(flat) if array.dtype.kind == "f" else 0, _NUMBERS_AT_ONCE):
+            if not np.isfinite(flat[start : start + _NUMBERS_AT_ONCE]).all():
+                raise ValueError(f"{name} holds numbers that are not finite")
 
 
 def _sparse(tensors: dict[str, NDArray], n_items: int, verify: bool) -> sp.csr_array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,6 +17,7 @@ from privirec.data.interactions import Interactions
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters import kernels
 from privirec.filters.components import Components, centralized
+from privirec.filters.eigen import Progress
 from privirec.filters.normalize import Normalisation
 from privirec.filters.operators import Float32, NotKept
 from privirec.models import artifact
@@ -79,7 +80,7 @@ class Recommender(ABC):
         user_items: sp.sparray | Interactions,
         *,
         seed: int = 0,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Learn from all histories on this machine (rows users, columns items)."""
         train = (
@@ -87,14 +88,7 @@ class Recommender(ABC):
             if isinstance(user_items, Interactions)
             else Interactions.from_matrix(user_items)
         )
-        components = centralized(
-            train,
-            rank=self.config.low_pass_rank,
-            normalisation=self.config.normalisation,
-            seed=seed,
-            progress=progress,
-        )
-        return self.use(components, train.item_ids)
+        return self.use(self._components_of(train, seed, progress), train.item_ids)
 
     def use(self, components: Components, item_ids: NDArray | None = None) -> Self:
         """Take filters that were computed elsewhere, for example by a federation."""
@@ -124,6 +118,18 @@ class Recommender(ABC):
         return self._components
 
     # --- what a model defines -------------------------------------------------------------------
+
+    def _components_of(
+        self, train: Interactions, seed: int, progress: Progress | None
+    ) -> Components:
+        """The filters that this model needs, from all histories."""
+        return centralized(
+            train,
+            rank=self.config.low_pass_rank,
+            normalisation=self.config.normalisation,
+            seed=seed,
+            progress=progress,
+        )
 
     def _derive(self, components: Components) -> Derived:
         """The arrays named in `derives`: what is too costly to do again at loading."""
