@@ -114,7 +114,7 @@ class Federation:
         self.terms = TERMS.model_copy(update={"aggregator": aggregator})
         # Seventeen items are few: a small rank opens many of their numbers.
         allowed = ("secagg+", "secagg") if aggregator == "secagg+" else (aggregator,)
-        self.policy = Policy(aggregators=allowed, most_of_item_item=2)
+        self.policy = Policy(aggregators=allowed, largest_opened_share=2)
         rng = np.random.default_rng(seed)
         items, users = 17, 4 * clients
         self.catalogue = Catalogue(np.array([f"{PLANTED_ITEM}{i:03d}" for i in range(items)]))

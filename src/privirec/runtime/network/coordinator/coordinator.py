@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from privirec.device.catalogue import Catalogue
+from privirec.data.catalogue import Catalogue
 from privirec.durable import private_folder
 from privirec.errors import FederationError, PrivirecError
 from privirec.federated.programs import program_of
