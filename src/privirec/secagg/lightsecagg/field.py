@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from privirec.secagg.errors import BadShare, MalformedMessage, RingTooNarrow
+from privirec.secagg.errors import BadShare, MalformedMessage, ParametersInfeasible
 from privirec.secagg.prg import MaskGenerator
 from privirec.secagg.ring import Ring, VectorShape, Words
 
@@ -111,7 +111,7 @@ class ElementShape:
 
     def __post_init__(self) -> None:
         if self.entries.width > MOST_BITS:
-            raise RingTooNarrow(
+            raise ParametersInfeasible(
                 f"entries of {self.entries.width} bits: this protocol carries at most {MOST_BITS}"
             )
 
@@ -132,7 +132,7 @@ class ElementShape:
     @cached_property
     def carried(self) -> VectorShape:
         """The shape of what travels: elements in the ring that their packing uses."""
-        return VectorShape(self.length, self.field.ring.width, 1)
+        return VectorShape(self.length, self.field.ring.width, self.field.prime - 1)
 
     @cached_property
     def _bias(self) -> int:
@@ -161,17 +161,25 @@ class ElementShape:
             )
         return elements
 
-    def split(self, elements: Elements, entries: int) -> Words:
+    def split(self, elements: Words, entries: int) -> Words:
         """Elements of a sum -> so many ring entries of it."""
-        shifted = elements.copy()
+        words = np.empty(entries, self.entries.ring.dtype)
+        shifted = self._shifted(elements)
+        _split(shifted, self.entries.width, self.per_element, self.entries.signed, words)
+        return words
+
+    def check_bound(self, elements: Words) -> None:
+        """Raise BadShare for elements that no sum within its bound gives."""
+        if len(elements) and int(self._shifted(elements).max()) >> self.field.bits:
+            raise BadShare("the opened sum exceeds its bound: somebody sent wrong numbers")
+
+    def _shifted(self, elements: Words) -> Elements:
+        """Elements whose entries are all non-negative."""
+        shifted = elements.astype(np.uint64)
         if self._bias:
             bias = np.full(len(elements), self._bias, np.uint64)
             _add(shifted, bias, np.uint64(self.field.prime))
-        if len(shifted) and int(shifted.max()) >> self.field.bits:
-            raise BadShare("the opened sum exceeds its proven bound: somebody sent wrong numbers")
-        words = np.empty(entries, self.entries.ring.dtype)
-        _split(shifted, self.entries.width, self.per_element, self.entries.signed, words)
-        return words
+        return shifted
 
 
 @lru_cache(maxsize=MOST_BITS)
