@@ -18,7 +18,6 @@ from privirec.secagg.protocol import (
     ClientPolicy,
     ClientSession,
     Phase,
-    Schedule,
     ServerSettings,
     Step,
     protocol,
@@ -141,7 +140,7 @@ class LocalFederation:
             self.protocol.client(number, identity, roster, policy, random_bytes)
             for number, identity in enumerate(identities)
         ]
-        departures = _checked(departures, self.protocol.schedule)
+        departures = _checked(departures, self.protocol.schedule.setup)
         while (step := self._step()).phase is Phase.SETUP:
             self._exchange(step, departures)
             self.server.advance()
@@ -152,7 +151,8 @@ class LocalFederation:
         `departures` are at the steps of a sum; whoever departs stays away for good. Raises a
         ProtocolError when the run cannot finish safely.
         """
-        departures = _checked(departures, self.protocol.schedule)
+        names = self.protocol.schedule.names[len(self.protocol.schedule.setup) :]
+        departures = _checked(departures, names)
         while True:
             step = self._step()
             self._exchange(step, departures, vector_of)
@@ -206,8 +206,8 @@ class LocalFederation:
             self._observe(direction, client, message)
 
 
-def _checked(departures: Departures | None, schedule: Schedule) -> Departures:
-    unknown = set(departures or ()) - set(schedule.names)
+def _checked(departures: Departures | None, names: Sequence[str]) -> Departures:
+    unknown = set(departures or ()) - set(names)
     if unknown:
-        raise UsageError(f"clients depart at the steps {', '.join(schedule.names)}, not {unknown}")
+        raise UsageError(f"clients depart here at the steps {', '.join(names)}, not {unknown}")
     return departures or {}

@@ -257,8 +257,8 @@ class BellClient(BaseClient[BellState]):
     def _unmask(self, message: Survivors, raw: bytes) -> bytes:
         """Open one secret of every peer: the seed of a survivor, the key of one who dropped."""
         self.check_unanswered(message, raw)
-        self._check_lists(message)
-        self._check_survivors(message)
+        self.check_lists(message)
+        self.check_survivors(message)
         state, number = self.state, message.round_number
         index = {peer: place for place, peer in enumerate(state.peers)}
         start = (number - 1) * len(state.peers) * PAIR_BYTES
@@ -278,7 +278,7 @@ class BellClient(BaseClient[BellState]):
         self.finish_sum(raw)
         return encode(Unmask(message.run, number, self.client, seed_shares, key_shares))
 
-    def _check_lists(self, message: Survivors) -> None:
+    def check_lists(self, message: Survivors) -> None:
         """The two lists must divide the peers of this sum between them."""
         survivors, dropped = set(message.survivors), set(message.dropped)
         if survivors & dropped:
@@ -291,7 +291,7 @@ class BellClient(BaseClient[BellState]):
         if survivors | dropped != active:
             raise IncompleteLists("a client with secrets in this sum is on neither list")
 
-    def _check_survivors(self, message: Survivors) -> None:
+    def check_survivors(self, message: Survivors) -> None:
         """Enough clients must be left, and after the first sum all the same ones."""
         state, size = self.state, self.state.cohort_size
         if state.sum_number > 1 and (message.dropped or message.cohort != state.summed):
