@@ -26,7 +26,7 @@ from privirec.secagg.errors import (
     TooManyDropped,
     WeakParameters,
 )
-from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, Secret
+from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES, Secret
 from privirec.secagg.lightsecagg.code import MaskCode
 from privirec.secagg.lightsecagg.field import ElementShape
 from privirec.secagg.lightsecagg.messages import (
@@ -268,14 +268,14 @@ class LightClient(BaseClient[LightState]):
         elif message.signers:
             raise MalformedMessage("signatures where there is nothing to agree on")
         others = [client for client in survivors if client != self.client]
-        if message.count != len(others):
-            raise BadShare(f"{message.count} pieces of {len(others)} clients")
         code = self._code(number)
+        size = NONCE_BYTES + code.piece_bytes + TAG_BYTES
+        if message.count != len(others) or len(message.pieces) != size * len(others):
+            raise BadShare(f"not one piece of {size} bytes from each of {len(others)} clients")
         receivers = state.participants if number == 1 else state.cohort
         context = pieces_context(self.announcement.digest, number, receivers)
         total = code.field.unpack(state.own_piece.reveal(), code.columns)
         key_from = self._sealing_keys(receiving=True)
-        size = len(message.pieces) // message.count
         cuts = pairwise(range(0, len(message.pieces) + 1, size))
         for sender, (start, stop) in zip(others, cuts, strict=True):
             bound_to = keys.shares_context(context, sender, self.client)

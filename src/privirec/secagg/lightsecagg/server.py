@@ -55,6 +55,7 @@ class LightServer(BaseServer):
         self._thresholds: Thresholds | None = None
         # Of the sum under way.
         self._receivers: tuple[int, ...] = ()
+        """Clients to whom pieces are dealt, ascending."""
         self._relay: PieceRelay | None = None
         self._signatures: dict[int, bytes] = {}
         self._confirmed: set[int] = set()
@@ -109,6 +110,7 @@ class LightServer(BaseServer):
             size = len(self.participants)
             self._thresholds = thresholds(self.terms.statement.with_clients(size))
             self._map = write_participants(self.participants, self.roster)
+            self._receivers = self.participants
         elif step.name == "confirm":
             self._check_answers(len(self.answered), "confirm who is in the sum")
             self._confirmed = set(self.answered)
@@ -120,6 +122,7 @@ class LightServer(BaseServer):
         self._signatures.clear()
         self._confirmed.clear()
         self._answers.clear()
+        self._receivers = tuple(sorted(self.active))
 
     # --- pieces -----------------------------------------------------------------------------------
 
@@ -131,8 +134,6 @@ class LightServer(BaseServer):
         self._advertised[client] = key
 
     def _deal_messages(self, sum_number: int) -> Iterator[tuple[int, bytes]]:
-        self._receivers = tuple(sorted(self.active))
-        self._relay = PieceRelay(self.settings.spool)
         found = self._known_thresholds
         first = sum_number == 1
         signed = tuple(self._advertised[client] for client in self._receivers) if first else ()
@@ -149,7 +150,7 @@ class LightServer(BaseServer):
         if message.count != others or len(message.sealed) != others * size:
             raise BadShare(f"client {message.client} has not sent pieces for all the others")
         if self._relay is None:
-            raise OutOfOrder("nobody was asked for pieces")
+            self._relay = PieceRelay(self.settings.spool)
         self._relay.put(message.client, message.nonce, message.sealed, size)
 
     # --- opening ----------------------------------------------------------------------------------
