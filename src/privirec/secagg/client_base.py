@@ -195,7 +195,7 @@ class BaseClient(ClientSession, Generic[State]):
         self.check_turn(message)
         if not isinstance(message, Announce):
             return self.answer(message, raw)
-        check_announcement(message, self.exchange.code, self.client, self.roster, self.policy)
+        check_announcement(message, self.exchange, self.client, self.roster, self.policy)
         self._announcement = Announcement.read(raw)
         state.announcement = raw
         state.stage = 1
