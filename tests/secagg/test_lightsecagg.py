@@ -384,16 +384,18 @@ def test_a_closed_session_masks_nothing_more(sent: int) -> None:
 def test_a_client_knows_who_takes_part_and_who_was_summed() -> None:
     run = start(sums=2)
     assert run.clients[0].participants == frozenset()
-    run.go_to("recover", gone=[6])
+    run.go_to("confirm", gone=[6])
     client = run.clients[0]
     assert client.participants == frozenset(range(8)) - {6}  # client 6 never advertised
-    with pytest.raises(OutOfOrder, match="no sum was opened"):
+    with pytest.raises(OutOfOrder, match="not known yet"):
         client.check_summed(frozenset(range(8)) - {6})
-    run.finish_sum()
-    client.check_summed(frozenset(range(8)) - {6})
-    for other in (range(8), range(6)):
-        with pytest.raises(CohortChanged):
-            client.check_summed(frozenset(other))
+    for _ in range(2):  # once the survivors are confirmed, and when they were summed
+        run.finish_step()
+        client.check_summed(frozenset(range(8)) - {6})
+        for other in (range(8), range(6)):
+            with pytest.raises(CohortChanged):
+                client.check_summed(frozenset(other))
+        run.listen()
 
 
 def test_secrets_are_wiped_once_they_are_spent() -> None:
