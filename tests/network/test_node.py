@@ -258,7 +258,7 @@ def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: F
     sealed = Envelope(talk.server.run, 0, Exchange(step=0), (announcement, text))
     strict = plain.node(0, policy=Policy(most_of_item_item=2))
     reply = strict.answer(sealed.seal(plain.operator, "to-client"))
-    refused(reply, "protocol 3 where this client was started for 1", Code.PROTOCOL, final=True)
+    refused(reply, "protocol 3 is not secagg+", Code.PROTOCOL, final=True)
     talk = Talk(plain, name="second")
     talk.until("input", 1)
     reply = plain.node(0, policy=Policy(most_of_item_item=2)).answer(talk.message_for(0))
