@@ -29,7 +29,7 @@ RUNS = int(os.environ.get("PRIVIREC_CHAOS", "6"))
 FIRST = int(os.environ.get("PRIVIREC_CHAOS_SEED", "0"))
 
 
-@pytest.mark.parametrize("aggregator", ["secagg+", "none"])
+@pytest.mark.parametrize("aggregator", ["secagg+", "lightsecagg", "none"])
 def test_without_trouble_every_client_ends_with_the_simulations_model(
     tmp_path: Path, aggregator: Aggregator
 ) -> None:
@@ -43,7 +43,7 @@ def test_without_trouble_every_client_ends_with_the_simulations_model(
     check_nobody_answered_twice(outcome.messages)
 
 
-@pytest.mark.parametrize("aggregator", ["secagg+", "none"])
+@pytest.mark.parametrize("aggregator", ["secagg+", "lightsecagg", "none"])
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS))
 def test_ends_right_or_stops_safely(
     tmp_path: Path, seed: int, aggregator: Aggregator, caplog: pytest.LogCaptureFixture

@@ -294,6 +294,7 @@ class Protocol:
 _PROTOCOLS = {
     "secagg+": ("privirec.secagg.bell2020", "SECAGG_PLUS"),
     "secagg": ("privirec.secagg.bell2020", "SECAGG"),
+    "lightsecagg": ("privirec.secagg.lightsecagg", "LIGHTSECAGG"),
     "none": ("privirec.secagg.plain", "NONE"),
 }
 
