@@ -317,13 +317,14 @@ def _opening(
         parts += (nonce, keys.seal(key, nonce, piece, bound_to))
     dealt = light.decode(ours)
     assert isinstance(dealt, light.Pieces)
-    relay = PieceRelay(None)
-    for sender in range(1, FEW + 1):
-        relay.put(sender, nonce, dealt.sealed, len(dealt.sealed) // dealt.count)
-    everyone = range(crowd.clients)
     senders = list(range(1, FEW + 1))
-    pairs = crowd.survivors * (crowd.survivors - 1)
-    sample.server(lambda: relay.collect(OURS, everyone, senders), pairs / FEW)
+    relay = PieceRelay(None, range(crowd.clients))
+    for sender in senders:
+        relay.put(sender, nonce, dealt.sealed)
+    receivers = list(range(crowd.dropped, crowd.clients))
+    some = receivers[: max(1, len(receivers) // 20)]
+    pairs = len(receivers) * (len(receivers) - 1)
+    sample.server(lambda: list(relay.deliveries(some, senders)), pairs / (len(some) * len(senders)))
     return light.Open(
         crowd.run,
         1,
