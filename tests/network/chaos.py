@@ -31,8 +31,9 @@ from privirec.runtime.network.coordinator import Coordinator, Deadlines, Stage
 from privirec.runtime.network.histories import FromStore
 from privirec.runtime.network.node import Node
 from privirec.runtime.network.run_plan import RunTerms
+from privirec.secagg.bell2020.messages import Unmask, decode
 from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.messages import Masked, Unmask, decode
+from privirec.secagg.messages import Masked
 
 OPERATOR = bytes(range(32))
 PLANTED_ITEM = "planted-item-"

@@ -23,8 +23,8 @@ from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Coordinator, Stage
 from privirec.runtime.network.envelope import Envelope
 from privirec.runtime.network.run_plan import RunPlan
-from privirec.secagg.graph import write_participants
 from privirec.secagg.keys import Identity
+from privirec.secagg.participants import write_participants
 
 from .chaos import PLANTED_ITEM, TERMS, Federation, Killed, killing
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from privirec.secagg import keys
 from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.keys import Identity, Roster, Secret
-from privirec.secagg.randomness import InsecureSeededBytes
+from privirec.secagg.testing import InsecureSeededBytes
 
 RUN = b"r" * 16
 

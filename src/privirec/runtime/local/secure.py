@@ -80,7 +80,7 @@ class SecureInProcess:
                 max_dropped_share=max(0.3, assumptions.dropped_share),
                 proven_sums=True,
             ),
-            dropouts=self._dropouts.at_set_up,
+            departures=self._dropouts.at_set_up,
         )
         self.survivors: tuple[int, ...] = ()
 

@@ -43,11 +43,10 @@ from privirec.privacy.ledger import Ledger
 from privirec.runtime.network import envelope
 from privirec.runtime.network.envelope import EVERYBODY, BadEnvelope, Envelope
 from privirec.runtime.network.run_plan import MOST_USERS, RunPlan, RunTerms
-from privirec.secagg import Phase, ProtocolError, ServerSession, protocol
+from privirec.secagg import ProtocolError, ServerSession, protocol
 from privirec.secagg.errors import ReplayedMessage
-from privirec.secagg.graph import write_participants
 from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.messages import Masked, encode
+from privirec.secagg.participants import write_participants
 from privirec.secagg.protocol import ServerSettings
 from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import VectorShape, Words
@@ -587,7 +586,8 @@ class Coordinator:
     def _ask_to_open(self) -> None:
         current, session = self._current()
         step = 2 * current.number + 2
-        told = list(session.advance())
+        session.advance()
+        told = list(session.outgoing())
         listed = write_participants(session.survivors, self._roster)
         self._messages = {
             client: self._seal("survivors", client, step, {}, message, listed)
@@ -722,10 +722,11 @@ class Coordinator:
             ServerSettings(
                 settings.min_cohort,
                 settings.block_entries,
+                run=bytes.fromhex(self.run),
                 accumulator=self._accumulator,
                 spool=self._spool,
             ),
-            lambda size: bytes.fromhex(self.run),
+            os.urandom,
         )
         self._program = program(plan.terms.settings, plan.n_users, plan.n_items)
         invitation = self._seal("invite", EVERYBODY, 1, {}, text, self._session.announcement)
@@ -737,9 +738,10 @@ class Coordinator:
 
     def _next_messages(self, kind: str, step: int) -> None:
         assert self._session is not None  # noqa: S101
+        self._session.advance()
         self._messages = {
             client: self._seal(kind, client, step, {}, message)
-            for client, message in self._session.advance()
+            for client, message in self._session.outgoing()
         }
         self._taking_part = tuple(self._messages)
 
@@ -753,7 +755,8 @@ class Coordinator:
 
     def _deliver(self) -> None:
         assert self._session is not None  # noqa: S101
-        delivered = dict(self._session.advance())
+        self._session.advance()
+        delivered = dict(self._session.outgoing())
         self._taking_part = tuple(delivered)
         self._ask_next(None)
         first, _ = self._current()  # every program begins with a sum
@@ -777,7 +780,9 @@ class Coordinator:
                 break
             self.ledger.add_broadcast(wanted)
             total = None
-        number = self._session.round_number
+        if self._session.step is None:
+            raise FederationError(f"the sum of {wanted.name} is one more than was planned")
+        number = self._session.step.sum_number
         planned = self.plan.sums()[number - 1]
         if (wanted.name, wanted.length, wanted.encoding.width) != (
             planned.name,
@@ -797,33 +802,18 @@ class Coordinator:
 
     def _fix(self, number: int, clients: frozenset[int]) -> None:
         """Decide who is in a sum. After a restart the vectors have to be sent again, unless the
-        sum is open already: then zeros stand for them on the way through the protocol."""
+        sum is open already."""
         current, session = self._current()
         current.fixed = clients
-        waiting = session.waiting_for() & clients
-        if waiting and number in self._opened:
-            for client in sorted(waiting):
-                self._upload_zeros(client, number)
-            waiting = set()
         self._taking_part = tuple(sorted(clients))
-        if not waiting:
+        if number in self._opened:
+            session.skip_sum(clients)
+        elif not session.waiting_for() & clients:
             self._ask_to_open()
-
-    def _upload_zeros(self, client: int, number: int) -> None:
-        shape = self.plan.shapes()[number - 1]
-        step = self.terms.block_entries
-        for offset in range(0, shape.length, step):
-            count = min(step, shape.length - offset)
-            packed = bytes(shape.ring.packed_bytes(count))
-            run = bytes.fromhex(self.run)
-            self._receive(client, encode(Masked(run, number, client, offset, packed)))
 
     def _go_on(self, number: int) -> None:
         """Give an opened sum to the program."""
-        current, session = self._current()
-        if session.round_number == number and session.phase is Phase.UNMASK:
-            session.open_blocks()  # resumed: the sum itself is on the disk
-        ask = current.ask
+        ask = self._current()[0].ask
         total = ask.collect(_pieces(self._sums / str(number), self.plan.shapes()[number - 1], ask))
         up, down = self._bytes_per_client()
         payload = ask.encoding.payload_bytes(ask.length)

@@ -53,10 +53,11 @@ from privirec.runtime.network.envelope import BadEnvelope, Envelope
 from privirec.runtime.network.histories import HistorySource
 from privirec.runtime.network.run_plan import RunPlan, same_version
 from privirec.secagg import ClientPolicy, ClientSession, ProtocolError, protocol
+from privirec.secagg.bell2020.messages import Neighbours, Survivors, decode
 from privirec.secagg.errors import CohortChanged, ReplayedMessage, RosterMismatch
-from privirec.secagg.graph import read_participants
 from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.messages import Announce, Neighbours, Survivors, decode
+from privirec.secagg.messages import Announce
+from privirec.secagg.participants import read_participants
 from privirec.secagg.randomness import RandomBytes
 from privirec.version import __version__
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
-from privirec.secagg.simulator import CALM, Scenario, SimulationFailure, Weather, simulate
+from privirec.secagg.testing import CALM, Scenario, SimulationFailure, Weather, simulate
+from privirec.secagg.uploads import Uploads
 
 
 def scenario(seed: int) -> Scenario:
@@ -14,14 +16,14 @@ def scenario(seed: int) -> Scenario:
     return Scenario(
         protocol=("secagg+", "secagg")[seed % 2],
         clients=5 + seed % 8,
-        rounds=1 + seed % 3,
+        sums=1 + seed % 3,
         weather=Weather(dies=(0.0, 0.01, 0.03)[seed % 5 % 3], lies=0.05 if seed % 4 == 3 else 0.0),
     )
 
 
 def test_in_calm_weather_every_run_finishes() -> None:
     for name in ("secagg+", "secagg", "none"):
-        outcome = simulate(0, Scenario(name, rounds=3, weather=CALM))
+        outcome = simulate(0, Scenario(name, sums=3, weather=CALM))
         assert outcome.error is None
         assert len(outcome.sums) == 3
         assert outcome.survivors == [tuple(range(12))] * 3
@@ -76,16 +78,14 @@ def test_a_thousand_runs() -> None:
 
 def test_a_broken_promise_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A double count must be seen: make the server add a vector twice."""
-    from privirec.secagg.bell2020 import BellServer
+    honest = Uploads.add
 
-    honest = BellServer._add
-
-    def twice(self: BellServer, offset: int, block: object) -> None:
+    def twice(self: Uploads, offset: int, block: np.ndarray) -> None:
         honest(self, offset, block)
-        if offset == 0 and not self._arrived:
+        if offset == 0 and not self.arrived:
             honest(self, offset, block)
 
-    monkeypatch.setattr(BellServer, "_add", twice)
+    monkeypatch.setattr(Uploads, "add", twice)
     with pytest.raises(SimulationFailure, match=r"simulate\(3, Scenario"):
         simulate(3, Scenario(weather=CALM))
 
@@ -93,8 +93,8 @@ def test_a_broken_promise_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_believed_lie_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     from privirec.secagg import bell2020
 
-    monkeypatch.setattr(bell2020.BellClient, "_check_lists", lambda *_: None)
-    monkeypatch.setattr(bell2020.BellClient, "_check_survivors", lambda *_: None)
+    monkeypatch.setattr(bell2020.BellClient, "check_lists", lambda *_: None)
+    monkeypatch.setattr(bell2020.BellClient, "check_survivors", lambda *_: None)
     liar = Scenario(weather=Weather(late=0, lost=0, duplicated=0, dies=0, restarts=0, lies=0.05))
     failures = 0
     for seed in range(20):
