@@ -127,6 +127,12 @@ class ClientPolicy:
     """Chance 2^-bits that the graph fails; for a server that can try many graphs, its work."""
     proven_sums: bool = False
     """Accept sums whose bound is one on the sum: only where the application has a proof of it."""
+    own_noise: float = 2.0**-14
+    """Of protocols that blur: least deviation of the noise that stays in a sum when nobody drops
+    out, in parts of the largest possible sum."""
+    pair_noise: float = 1.0
+    """Of protocols that blur: least deviation of the noise between two clients, in deviations of a
+    client's own."""
     agreement: Agreement | None = None
     """What this client was promised: an announcement that differs is refused."""
 
@@ -295,6 +301,7 @@ _PROTOCOLS = {
     "secagg+": ("privirec.secagg.bell2020", "SECAGG_PLUS"),
     "secagg": ("privirec.secagg.bell2020", "SECAGG"),
     "none": ("privirec.secagg.plain", "NONE"),
+    "correlated-noise": ("privirec.secagg.correlated", "CORRELATED_NOISE"),
 }
 
 

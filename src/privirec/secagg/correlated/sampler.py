@@ -30,7 +30,7 @@ from privirec.secagg.ring import Words
 
 LEVEL_BITS = 7
 """Each level but the last is 2^7 times the one before; the last one may be less."""
-LARGEST_DEVIATION = 1 << 48
+LARGEST_DEVIATION = 1 << 56
 
 _WORD_BYTES = 4
 _AES_BLOCK = 16

@@ -22,9 +22,8 @@ FINE_BITS = 128
 UNIFORM_BITS = 32 + FINE_BITS
 SUPPORT = 15
 """Values beyond so many deviations have probability 0 instead of less than 2^-160."""
-MAX_CELL_BITS = 15
-LARGEST_TABLE_DEVIATION = 1092
-"""15 deviations on either side then fit 2^15 cells."""
+LARGEST_TABLE_DEVIATION = 2184
+"""15 deviations on either side fit 2^16 cells."""
 
 # Fixed point in which weights are computed; what is kept of them is less than half as fine.
 _PRECISION = 384

@@ -19,6 +19,7 @@ _LIES = {
     "secagg+": "privirec.secagg.testing.lies.bell2020",
     "secagg": "privirec.secagg.testing.lies.bell2020",
     "none": "privirec.secagg.testing.lies.plain",
+    "correlated-noise": "privirec.secagg.testing.lies.correlated",
 }
 
 
