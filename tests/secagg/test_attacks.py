@@ -34,6 +34,7 @@ from privirec.secagg.errors import (
     BadDump,
     BadKey,
     BadShare,
+    CohortChanged,
     CohortTooSmall,
     MalformedMessage,
     OutOfOrder,
@@ -344,6 +345,29 @@ def test_one_wrong_seed_share_opens_nothing(liar: int) -> None:
     with pytest.raises(BadShare, match="not what was dealt"):
         run.server.open_sum()
     assert run.server.aborted
+
+
+# --- a server that changes the cohort -------------------------------------------------------------
+
+
+@BOTH
+def test_clients_insist_on_the_cohort_of_the_first_sum(name: str) -> None:
+    """Whoever is missing in the second sum would be the difference of the two."""
+    run = start(name, clients=20, rounds=2, shares=(0.1, 0.2))
+    run.set_up()
+    run.contribute(1)
+    run.answer(run.next_messages())
+    run.server.open_sum()
+    run.contribute(2)
+    messages = dict(run.next_messages())
+    honest, other = decode(messages[2]), decode(messages[3])
+    assert isinstance(honest, Survivors)
+    assert isinstance(other, Survivors)
+    one_less = replace(
+        honest, survivors=honest.survivors[1:], dropped=honest.survivors[:1], cohort=19
+    )
+    refuses(run.clients[2], one_less, CohortChanged)
+    refuses(run.clients[3], replace(other, cohort=19), CohortChanged)
 
 
 # --- small things ---------------------------------------------------------------------------------

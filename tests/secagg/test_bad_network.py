@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from privirec.secagg.testing import CALM, Scenario, SimulationFailure, Weather, simulate
+from privirec.secagg import protocol, protocol_names
+from privirec.secagg.testing import (
+    CALM,
+    Scenario,
+    SimulationFailure,
+    Weather,
+    bad_network,
+    simulate,
+)
+from privirec.secagg.testing.lies import lie_of
 from privirec.secagg.uploads import Uploads
 
 
@@ -58,12 +69,16 @@ def test_forty_runs() -> None:
 
 
 def test_twenty_runs_without_masks() -> None:
-    endings = Counter(
-        type(simulate(seed, Scenario("none", weather=Weather(dies=0.01))).error).__name__
-        for seed in range(20)
-    )
+    endings: Counter[str] = Counter()
+    lies = 0
+    for seed in range(20):
+        weather = Weather(dies=0.01, lies=0.05 if seed % 4 == 3 else 0.0)
+        outcome = simulate(seed, Scenario("none", weather=weather))
+        endings[type(outcome.error).__name__] += 1
+        lies += outcome.lies_told
     assert endings["NoneType"] >= 5
     assert endings["CohortChanged"] >= 1
+    assert lies > 3
 
 
 @pytest.mark.heavy
@@ -88,6 +103,25 @@ def test_a_broken_promise_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Uploads, "add", twice)
     with pytest.raises(SimulationFailure, match=r"simulate\(3, Scenario"):
         simulate(3, Scenario(weather=CALM))
+
+
+@pytest.mark.parametrize(
+    ("deviation", "error", "good"), [(0.0, 1, False), (1.0, 7, True), (1.0, 8, False)]
+)
+def test_noise_is_tolerated_as_far_as_the_protocol_states_it(
+    deviation: float, error: int, good: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = simulate(3, Scenario(weather=CALM))
+    outcome.sums[1][5] += error
+    noisy = replace(protocol("secagg+"), deviation=lambda *_: deviation)
+    monkeypatch.setattr(bad_network, "protocol", lambda _name: noisy)
+    with nullcontext() if good else pytest.raises(AssertionError, match="sum 2 is wrong by"):
+        bad_network.check(outcome)
+
+
+def test_every_protocol_has_lies_to_tell() -> None:
+    for name in protocol_names():
+        assert callable(lie_of(name))
 
 
 def test_a_believed_lie_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from privirec.secagg.errors import (
     WeakParameters,
     WrongProtocol,
 )
+from privirec.secagg.exchange import Exchange
 from privirec.secagg.keys import Roster
 from privirec.secagg.messages import (
     MAX_BLOCK_ENTRIES,
@@ -96,11 +97,11 @@ def check_settings(
 
 
 def check_announcement(
-    terms: Announce, code: int, client: int, roster: Roster, policy: ClientPolicy
+    terms: Announce, exchange: Exchange, client: int, roster: Roster, policy: ClientPolicy
 ) -> None:
     """Refuse, as a client, an announcement that is not for it, not as agreed or too weak."""
-    if terms.protocol != code:
-        raise WrongProtocol(f"protocol {terms.protocol} where this client was started for {code}")
+    if terms.protocol != exchange.code:
+        raise WrongProtocol(f"protocol {terms.protocol} is not {exchange.name}")
     statement = terms.statement
     if terms.roster != roster.digest or statement.clients != len(roster):
         raise RosterMismatch("the announced roster is not the one this client knows")

@@ -191,7 +191,7 @@ class BaseClient(ClientSession, Generic[State]):
             raise ReplayedMessage(f"{kind.__name__} was answered before")
         if not isinstance(message, Announce):
             return self.answer(message, raw)
-        check_announcement(message, self.exchange.code, self.client, self.roster, self.policy)
+        check_announcement(message, self.exchange, self.client, self.roster, self.policy)
         self._announcement = Announcement.read(raw, type(message))
         state.announcement = raw
         state.stage = 1

@@ -7,7 +7,6 @@ ordered pair of clients, so that no key can be carried over from one place to an
 from __future__ import annotations
 
 import hashlib
-import hmac
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -15,6 +14,8 @@ from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.randomness import RandomBytes
@@ -44,6 +45,9 @@ _SMALL_ORDER = frozenset(
 
 LABEL = b"privirec-secagg-" + bytes([VERSION])
 """What every derivation, signature and sealed string begins with."""
+
+
+_SHA256 = SHA256()
 
 
 class Secret:
@@ -180,12 +184,9 @@ def sealing_key(agreed: bytes, run: bytes, sender: int, receiver: int) -> bytes:
 def derive(
     agreed: bytes, purpose: bytes, run: bytes, sum_number: int, pair: tuple[int, int]
 ) -> bytes:
-    """A key of 32 bytes for one purpose (four letters) and one ordered pair of clients.
-
-    HKDF-SHA256 (RFC 5869) with one block of output.
-    """
+    """A key of 32 bytes for one purpose (four letters) and one ordered pair of clients."""
     info = purpose + run + struct.pack(">III", sum_number, *pair)
-    return hmac.digest(hmac.digest(LABEL, agreed, "sha256"), info + b"\x01", "sha256")
+    return HKDF(_SHA256, KEY_BYTES, salt=LABEL, info=info).derive(agreed)
 
 
 def shares_context(announcement: bytes, sender: int, receiver: int) -> bytes:
