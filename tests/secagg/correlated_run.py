@@ -40,7 +40,7 @@ class Run:
     """Client -> its Neighbours message, once `join` was called."""
 
     def join(self, silent: Collection[int] = ()) -> Run:
-        """The first step with all but the silent ones; messages of the second are only collected."""
+        """The first step with all but the silent ones; the messages of the second are kept."""
         for client, message in self.server.outgoing():
             if client not in silent:
                 answer = self.clients[client].receive(message)
@@ -92,7 +92,7 @@ class Run:
             self.identities[client],
             self.roster,
             self.policy,
-            InsecureSeededBytes(f"after {client}"),
+            self.clients[client].random,
         )
         assert isinstance(session, CorrelatedClient)
         self.clients[client] = session

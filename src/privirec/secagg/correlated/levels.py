@@ -10,12 +10,12 @@ the sum, else as many times the bound as there are clients.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import isqrt, sqrt
 
 from privirec.secagg.errors import ParametersInfeasible, RingTooNarrow
-from privirec.secagg.parameters import Statement, is_connected
+from privirec.secagg.parameters import PPM, Statement, is_connected
 from privirec.secagg.ring import VectorShape
 
 MAX_BITS = 56
@@ -101,12 +101,12 @@ class NoiseRule:
 
 
 def graph_degree(statement: Statement) -> int:
-    """Neighbours of a client: the fewest for which the smallest cohort that is allowed hangs
-    together without its corrupt and dropped clients; all others where that is no fewer.
-
-    A cohort of so many or less is a complete graph.
-    """
-    smallest = statement.with_clients(statement.clients - statement.dropped)
+    """Neighbours of a client: the fewest for which every cohort that is allowed hangs together
+    without its corrupt and dropped clients; all others where that is no fewer."""
+    least = statement.clients - statement.dropped
+    # As many may drop out of the smallest cohort as of the largest: then all between will do.
+    dropped_ppm = -(-statement.dropped * PPM // least)
+    smallest = replace(statement.with_clients(least), dropped_ppm=dropped_ppm)
     check_others(smallest)
     for degree in range(2, smallest.clients - 1, 2):
         if is_connected(smallest, degree):

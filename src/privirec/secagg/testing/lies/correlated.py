@@ -1,4 +1,4 @@
-"""Lies about who takes part and whose keys are whose; nothing else is told after the announcement."""
+"""Lies about who takes part and whose key is whose: all that is told after the announcement."""
 
 from __future__ import annotations
 
