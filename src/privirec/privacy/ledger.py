@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from privirec.federated.contributions import Contribution
-from privirec.federated.programs import Broadcast
+from privirec.federated.contributions import Contribution, PlannedSum
+from privirec.federated.programs import Broadcast, Planned
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,27 @@ class Ledger:
     """Every aggregate that was revealed, in order."""
 
     entries: list[Entry] = field(default_factory=list)
+
+    @classmethod
+    def planned(cls, plan: Iterable[Planned]) -> Ledger:
+        """The ledger of a run before anybody sends anything; scales are not known yet."""
+        ledger = cls()
+        for step in plan:
+            if isinstance(step, PlannedSum):
+                ledger.entries.append(
+                    Entry(
+                        step.name,
+                        step.shape.length,
+                        step.shape.ring_bits,
+                        0,
+                        step.payload_bytes,
+                        step.shape.broadcast_bytes,
+                        "server",
+                    )
+                )
+            else:
+                ledger.add_broadcast(step)
+        return ledger
 
     def add_sum(self, ask: Contribution, overhead_up: int = 0, overhead_down: int = 0) -> None:
         encoding = ask.encoding

@@ -1,30 +1,38 @@
-"""One participant: histories that stay, and answers that are in the registry."""
+"""Participants on this machine: histories that stay, and answers that are in the registry."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privirec.errors import FederationError
-from privirec.federated.contributions import REGISTRY, Contribution, Histories
+from privirec.data.interactions import Interactions
+from privirec.errors import UsageError
+from privirec.federated.contributions import Contribution, Histories, Integers, answer
 
 
-class Client:
+class LocalClient:
     """Holds the histories of one user, or of the users of one silo."""
 
     def __init__(self, histories: Histories) -> None:
-        self._histories = histories
+        self.histories = histories
 
     def __repr__(self) -> str:
-        return "Client(<redacted>)"
+        return "LocalClient(<redacted>)"
 
-    def answer(self, ask: Contribution) -> Iterator[NDArray[np.int64]]:
+    def answer(self, ask: Contribution) -> Iterator[Integers]:
         """The contribution, block by block; anything unknown is refused."""
-        if REGISTRY.get(ask.name) is not type(ask):
-            raise FederationError(f"this client does not compute {ask.name!r}")
-        if ask.n_items != self._histories.n_items:  # type: ignore[attr-defined]
-            raise FederationError("asked about another catalogue than this client's")
-        _ = ask.encoding  # refuses a sum that could leave its ring
-        yield from ask.blocks(self._histories)
+        return answer(ask, self.histories)
+
+
+def clients_of(train: Interactions, n_clients: int | None = None) -> list[LocalClient]:
+    """One client per user, or the users dealt to so many silos in consecutive runs."""
+    n_clients = train.n_users if n_clients is None else n_clients
+    if not 1 <= n_clients <= train.n_users:
+        raise UsageError(f"{n_clients} clients for {train.n_users} users")
+    edges = np.linspace(0, train.n_users, n_clients + 1).astype(int).tolist()
+    return [
+        LocalClient(Histories(train.matrix[start:stop], start))
+        for start, stop in itertools.pairwise(edges)
+    ]

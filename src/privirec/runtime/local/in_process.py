@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.data.interactions import Interactions
-from privirec.errors import UsageError
-from privirec.federated.contributions import Contribution, Histories
+from privirec.federated.contributions import Contribution
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.local.client import Client
+from privirec.runtime.local.client import LocalClient
 from privirec.threads import one_kernel_thread
-
-
-def clients_of(train: Interactions, n_clients: int | None = None) -> list[Client]:
-    """One client per user, or the users dealt to so many silos in consecutive runs."""
-    n_clients = train.n_users if n_clients is None else n_clients
-    if not 1 <= n_clients <= train.n_users:
-        raise UsageError(f"{n_clients} clients for {train.n_users} users")
-    edges = np.linspace(0, train.n_users, n_clients + 1).astype(int).tolist()
-    return [
-        Client(Histories(train.matrix[start:stop], start))
-        for start, stop in itertools.pairwise(edges)
-    ]
 
 
 class InProcess:
     """Adds up what the clients answer."""
 
-    def __init__(self, clients: Sequence[Client]) -> None:
+    def __init__(self, clients: Sequence[LocalClient]) -> None:
         self._clients = clients
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
