@@ -106,7 +106,7 @@ def test_the_error_is_own_noise_when_nobody_drops(shape: VectorShape) -> None:
     for number in (1, 2):
         error = run.sum(number) - run.exact(number)
         stated = level.residual_deviation(12, 0)
-        assert run.server.residual_deviation[0] == stated
+        assert run.server.deviation == stated
         if shape is WIDE:
             assert error.std() == pytest.approx(stated, rel=5 / sqrt(2 * shape.length))
             assert abs(error.mean()) < 5 * stated / sqrt(shape.length)
@@ -126,7 +126,7 @@ def test_what_drop_outs_leave_is_as_much_as_stated(
     level = run.announce().noise[0]
     cut = len(gone) * (12 - len(gone))  # the graph is complete
     stated = level.residual_deviation(12 - len(gone), cut)
-    assert run.server.residual_deviation[0] == stated
+    assert run.server.deviation == stated
     assert error.std() == pytest.approx(stated, rel=5 / sqrt(2 * shape.length))
     assert abs(error.mean()) < 5 * stated / sqrt(shape.length)
     most = CORRELATED_NOISE.deviation(shape, run.announce().statement)
@@ -145,7 +145,7 @@ def test_in_a_sparse_graph_only_cut_edges_count() -> None:
     assert cut == 2 * degree - 2  # the edge between the two is gone as a whole
     error = run.sum(gone=gone) - run.exact(gone=gone)
     stated = run.announce().noise[0].residual_deviation(58, cut)
-    assert run.server.residual_deviation == (stated,)
+    assert run.server.deviation == stated
     assert error.std() == pytest.approx(stated, rel=5 / sqrt(8000))
 
 
@@ -273,7 +273,7 @@ def test_the_largest_vectors_do_not_wrap_round() -> None:
             for message in run.clients[client].contribute(1, [np.full(5000, sign * 127)]):
                 run.server.receive(client, message)
         error = run.open() - sign * 6 * 127
-        assert np.abs(error).max() < 7 * run.server.residual_deviation[0]
+        assert np.abs(error).max() < 7 * run.server.deviation
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ class Entry:
     bytes_down_per_client: int
     revealed_to: str
     noise: str = "none"
+    residual_deviation: float = 0.0
+    """Standard deviation of what the aggregation itself left in an entry, in the sum's values."""
 
 
 @dataclass
@@ -51,7 +53,14 @@ class Ledger:
                 ledger.add_broadcast(step)
         return ledger
 
-    def add_sum(self, ask: Contribution, overhead_up: int = 0, overhead_down: int = 0) -> None:
+    def add_sum(
+        self,
+        ask: Contribution,
+        overhead_up: int = 0,
+        overhead_down: int = 0,
+        residual_deviation: float = 0.0,
+    ) -> None:
+        """`residual_deviation`: of an opened entry, in units of the encoding."""
         encoding = ask.encoding
         self.entries.append(
             Entry(
@@ -62,6 +71,7 @@ class Ledger:
                 encoding.payload_bytes(ask.length) + overhead_up,
                 ask.broadcast_bytes + overhead_down,
                 "server",
+                residual_deviation=residual_deviation * 2.0**-encoding.fraction_bits,
             )
         )
 

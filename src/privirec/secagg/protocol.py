@@ -262,6 +262,11 @@ class ServerSession(ABC):
     def survivors(self) -> tuple[int, ...]:
         """Clients whose inputs are in the sum that was opened last or is being opened."""
 
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of an entry's error in the sum that was opened last; 0: exact."""
+        return 0.0
+
 
 ClientFactory = Callable[[int, Identity, Roster, ClientPolicy, RandomBytes], ClientSession]
 ServerFactory = Callable[

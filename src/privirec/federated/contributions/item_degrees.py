@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
+
+import numpy as np
 
 from privirec.federated.contributions.base import (
     ClientContext,
@@ -50,3 +52,7 @@ class ItemDegrees(Contribution):
 
     def total(self, histories: Histories) -> Integers:
         return histories.item_degrees
+
+    def collect(self, blocks: Iterable[Integers]) -> Integers:
+        """Counts of users, also where an aggregation leaves noise in sums."""
+        return np.clip(super().collect(blocks), 0, self.n_users)

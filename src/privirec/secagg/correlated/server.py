@@ -90,12 +90,13 @@ class CorrelatedServer(BaseServer):
         return ServerSession.open_sum(self)
 
     @property
-    def residual_deviation(self) -> tuple[float, ...]:
-        """For each sum, deviation of an entry over the clients that are in now."""
-        present = np.isin(self.participants, sorted(self.active))
-        cut = int((~present[self._neighbours[present]]).sum())
-        inside = int(present.sum())
-        return tuple(levels.residual_deviation(inside, cut) for levels in self.terms.noise)
+    def deviation(self) -> float:
+        opened = self.step.sum_number - 1 if self.step else len(self.terms.shapes)
+        if not self.survivors or not opened:
+            return 0.0
+        inside = np.isin(self.participants, self.survivors)
+        cut = int((~inside[self._neighbours[inside]]).sum())
+        return self.terms.noise[opened - 1].residual_deviation(int(inside.sum()), cut)
 
     def _opened_shape(self, sum_number: int) -> VectorShape:
         terms = self.terms
