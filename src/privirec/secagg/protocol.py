@@ -305,6 +305,7 @@ class Protocol:
 _PROTOCOLS = {
     "secagg+": ("privirec.secagg.bell2020", "SECAGG_PLUS"),
     "secagg": ("privirec.secagg.bell2020", "SECAGG"),
+    "lightsecagg": ("privirec.secagg.lightsecagg", "LIGHTSECAGG"),
     "none": ("privirec.secagg.plain", "NONE"),
     "correlated-noise": ("privirec.secagg.correlated", "CORRELATED_NOISE"),
 }

@@ -122,6 +122,10 @@ class BaseServer(ServerSession):
         """Shape of the vectors on the wire, and of the total."""
         return self.terms.shapes[sum_number - 1]
 
+    def new_uploads(self, sum_number: int) -> Uploads:
+        """What takes the vectors of a sum and adds them up."""
+        return Uploads(sum_number, self.wire_shape(sum_number), self.settings)
+
     # --- the session ------------------------------------------------------------------------------
 
     @property
@@ -147,7 +151,7 @@ class BaseServer(ServerSession):
             raise WrongRun(f"client {client} sends a message of client {received.client}")
         self._check_turn(received)
         if isinstance(received, Masked):
-            self._current_uploads().take(received)
+            self.uploads.take(received)
         else:
             self.take_answer(received)
             self.answered.add(client)
@@ -169,7 +173,7 @@ class BaseServer(ServerSession):
             if step.phase is Phase.INPUT:
                 self._settle(step)
             unmask = self.masks_to_remove(step.sum_number)
-        uploads = self._current_uploads()
+        uploads = self.uploads
         self._end_sum()
         return uploads.opened_blocks(unmask)
 
@@ -216,7 +220,7 @@ class BaseServer(ServerSession):
             self.active = set(done)
             self.participants = tuple(sorted(done))
         elif step.phase is not Phase.RECOVERY:
-            if step.phase is Phase.INPUT and self._current_uploads().broken:
+            if step.phase is Phase.INPUT and self.uploads.broken:
                 raise BrokenUpload(
                     "a client stopped in the middle of its upload, which was added as it came: "
                     "give the server a spool to survive that"
@@ -224,7 +228,7 @@ class BaseServer(ServerSession):
             self._keep(step, done)
             if step.phase is Phase.INPUT:
                 self._survivors = tuple(sorted(done))
-                self._current_uploads().discard_unfinished()
+                self.uploads.discard_unfinished()
 
     def _keep(self, step: Step, clients: set[int]) -> None:
         lost = len(self.active) - len(clients)
@@ -248,7 +252,9 @@ class BaseServer(ServerSession):
             raise OutOfOrder(f"the run is {self._where}")
         return self.step
 
-    def _current_uploads(self) -> Uploads:
+    @property
+    def uploads(self) -> Uploads:
+        """The vectors of the sum under way."""
         if self._uploads is None:
             raise OutOfOrder("no vectors are being added up")
         return self._uploads
@@ -256,7 +262,7 @@ class BaseServer(ServerSession):
     def _done(self) -> set[int]:
         """Clients that have made the current step."""
         step = self._current()
-        return self._current_uploads().arrived if step.phase is Phase.INPUT else self.answered
+        return self.uploads.arrived if step.phase is Phase.INPUT else self.answered
 
     def _check_turn(self, message: Message) -> None:
         """Raise unless the message belongs to this step and its sender is asked in it."""
@@ -280,8 +286,7 @@ class BaseServer(ServerSession):
     def _go_to(self, place: int) -> None:
         step = self._steps[place] if place < len(self._steps) else None
         if step and step.phase is Phase.INPUT:
-            number = step.sum_number
-            self._uploads = Uploads(number, self.wire_shape(number), self.settings)
+            self._uploads = self.new_uploads(step.sum_number)
         self._at, self.step = place, step
         self._asked = False
         self.answered = set()
