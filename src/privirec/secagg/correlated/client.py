@@ -79,6 +79,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
     def join(self) -> bytes:
         """A fresh key, signed, once the announced noise will do."""
         terms = self._terms
+        self._checked_degree(terms.statement.clients)
         for number, levels in enumerate(terms.noise, start=1):
             self._check_noise(number, levels)
         state = self.state
