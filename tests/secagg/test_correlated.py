@@ -65,9 +65,9 @@ def test_what_the_protocol_says_of_itself() -> None:
 
 @st.composite
 def federations(draw: st.DrawFn) -> tuple[int, VectorShape, tuple[float, float], int]:
-    clients = draw(st.integers(3, 14))
+    clients = draw(st.integers(5, 14))
     signed = draw(st.booleans())
-    bound = draw(st.integers(1, 1 << draw(st.integers(1, 40))))
+    bound = draw(st.integers(1, 1 << draw(st.integers(1, 30))))
     length = draw(st.integers(1, 40))
     shape = VectorShape(length, 1, bound, signed).narrowest(clients)
     dropped = draw(st.sampled_from([0.0, 0.2, 0.34]))

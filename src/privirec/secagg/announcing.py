@@ -50,7 +50,7 @@ class Announcement:
         return cls(terms, raw, hashlib.sha256(raw).digest())
 
     @classmethod
-    def read(cls, raw: bytes, kind: type[Message]) -> Announcement:
+    def read(cls, raw: bytes, kind: type[Message] = Announce) -> Announcement:
         """Raises MalformedMessage for anything but an announcement of this type."""
         terms = decoder(kind)(raw)
         if not isinstance(terms, Announce):
