@@ -226,8 +226,6 @@ class ServerRun:
         step = self.computing.step_at(event.step)
         if self._resuming and step.sum_number in self._opened:
             return  # its sum is on the disk, and is given to the program as a whole
-        if self._resuming and event.step != self.computing.position:
-            return  # the vectors have to be sent again first, and then this step ends again
         if step.phase is Phase.INPUT:
             self.in_sum = frozenset(event.clients)
             if self.missing():
