@@ -42,7 +42,7 @@ def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggrega
     began = mock.Mock(side_effect=FederationError("as far as this test goes"))
     with (
         mock.patch(started, began),
-        mock.patch("privirec.carriers.flower.processes.check_flower"),
+        mock.patch("privirec.carriers.flower.launch.check_flower"),
         mock.patch("privirec.cli.federate.check_flower"),
     ):
         result = CliRunner().invoke(app, [*args, "--aggregator", aggregator])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from privirec.carriers.flower.processes import write_app
+from privirec.carriers.flower.launch import write_app
 from privirec.data import Interactions
 from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions import (

@@ -79,8 +79,9 @@ def assert_identical(first: Components, second: Components) -> None:
 
 
 def a_model(components: Components) -> Recommender:
-    if components.alpha != 0.5:
-        return TurboCF(alpha=components.alpha).use(components)
+    alpha = components.normalisation.alpha
+    if alpha != 0.5:
+        return TurboCF(alpha=alpha).use(components)
     return GFCF(rank=RANK).use(components)
 
 

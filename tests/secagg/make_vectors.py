@@ -6,13 +6,15 @@ primitives.json  each building block on its own
 run.json         a whole run: what every client draws, receives, answers and contributes;
                  run-secagg.json and run-none.json are the same under the other protocols
 bad.json         messages that the client of run.json must refuse, and with which error
+
+Those of LightSecAgg (primitives-lightsecagg.json ...) come from lightsecagg_vectors.py.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,22 +22,21 @@ from typing import Any
 import numpy as np
 
 from privirec.secagg import keys
+from privirec.secagg.bell2020.messages import Deliver, Neighbours, Survivors, decode
 from privirec.secagg.graph import RingGraph, graph_seed
 from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.messages import (
-    Announce,
-    Deliver,
-    Neighbours,
-    Survivors,
-    decode,
-    encode,
-)
+from privirec.secagg.messages import Announce, encode
 from privirec.secagg.parameters import Statement, complete_parameters, sparse_parameters
 from privirec.secagg.prg import MaskGenerator
-from privirec.secagg.protocol import ClientPolicy, ServerSettings, protocol
-from privirec.secagg.randomness import InsecureSeededBytes
+from privirec.secagg.protocol import Agreement, ClientPolicy, Phase, ServerSettings, protocol
 from privirec.secagg.ring import Ring, VectorShape
 from privirec.secagg.shamir import split
+from privirec.secagg.testing import InsecureSeededBytes
+
+if __package__:
+    from . import lightsecagg_vectors
+else:  # run as a script
+    import lightsecagg_vectors
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 CLIENTS = 8
@@ -165,20 +166,19 @@ def primitives() -> dict[str, Any]:
     }
 
 
-def values_of(client: int, number: int) -> list[int]:
-    shape = SHAPES[number - 1]
+def values_of(client: int, number: int, shape: VectorShape) -> list[int]:
     lowest = -shape.bound if shape.signed else 0
     random = np.random.default_rng([client, number])
     return random.integers(lowest, shape.bound, shape.length, endpoint=True).tolist()
 
 
-def good_run(name: str) -> dict[str, Any]:
+def good_run(name: str, shapes: Sequence[VectorShape] = SHAPES) -> dict[str, Any]:
     identities = {client: Identity(InsecureSeededBytes(f"id {client}")(32)) for client in IDS}
     roster = Roster({client: identity.public for client, identity in identities.items()})
     scheme = protocol(name)
-    statement = Statement.of(CLIENTS, 0.1, 0.125, rounds=len(SHAPES))
+    statement = Statement.of(CLIENTS, 0.1, 0.125, rounds=len(shapes))
     settings = ServerSettings(block_entries=8)
-    server = scheme.server(roster, statement, SHAPES, settings, InsecureSeededBytes("server"))
+    server = scheme.server(roster, statement, shapes, settings, InsecureSeededBytes("server"))
     random = {client: Recorded(f"client {client}") for client in IDS}
     sessions = {
         client: scheme.client(client, identities[client], roster, ClientPolicy(), random[client])
@@ -195,13 +195,9 @@ def good_run(name: str) -> dict[str, Any]:
             if reply:
                 server.receive(client, reply)
 
-    exchange([(client, server.announcement) for client in IDS])
-    exchange(list(server.advance()))
-    exchange(list(server.advance()))
-    sums, survivors = [], []
-    for number, shape in enumerate(SHAPES, start=1):
+    def contribute(number: int) -> None:
         for client in sorted(server.waiting_for() - {DROPPED}):
-            values = values_of(client, number)
+            values = values_of(client, number, shapes[number - 1])
             masked = list(sessions[client].contribute(number, [np.array(values)]))
             steps[client].append(
                 {
@@ -212,15 +208,24 @@ def good_run(name: str) -> dict[str, Any]:
             )
             for message in masked:
                 server.receive(client, message)
-        exchange(list(server.advance()))
-        survivors.append(list(server.survivors))
+
+    sums, survivors = [], []
+    while (step := server.step) is not None:
+        exchange([(client, message) for client, message in server.outgoing() if message])
+        if step.phase is Phase.INPUT:
+            contribute(step.sum_number)
+        if not step.opens_sum:
+            server.advance()
+            continue
         total = server.open_sum()
+        survivors.append(list(server.survivors))
+        shape = shapes[step.sum_number - 1]
         sums.append(shape.ring.decode_signed(total) if shape.signed else total)
     return {
         "version": keys.VERSION,
         "protocol": scheme.name,
         "policy": asdict(ClientPolicy()),
-        "shapes": [asdict(shape) for shape in SHAPES],
+        "shapes": [asdict(shape) for shape in shapes],
         "roster": {str(client): key.hex() for client, key in roster.items()},
         "clients": [
             {
@@ -297,6 +302,19 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("another protocol", "WrongProtocol", 0, encode(replace(announce, protocol=2)))
     other_roster = replace(announce, roster=bytes(32))
     case("another roster", "RosterMismatch", 0, encode(other_roster))
+    # Announce: what the client was promised.
+    promised = Agreement(announce.run, announce.statement, announce.shapes, announce.block_entries)
+    for name, broken in (
+        ("another run than agreed", replace(promised, run=bytes(16))),
+        (
+            "more corrupt clients than agreed",
+            replace(promised, statement=replace(promised.statement, corrupt_ppm=50_000)),
+        ),
+        ("other vectors than agreed", replace(promised, shapes=promised.shapes[:1])),
+        ("other blocks than agreed", replace(promised, block_entries=16)),
+    ):
+        agreed = {**asdict(broken), "run": broken.run.hex()}
+        case(name, "AgreementMismatch", 0, raw[0], agreement=agreed)
     # Announce: bytes.
     case("empty message", "TruncatedMessage", 0, b"")
     case("truncated announcement", "TruncatedMessage", 0, raw[0][:-1])
@@ -322,8 +340,6 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("too few take part", "CohortTooSmall", 1, encode(cohort_of_two))
     picked = replace(neighbours, participants=bytes([0b111111]))
     case("six of eight take part where one may drop", "CohortTooSmall", 1, encode(picked))
-    almost = {"previous_participants": IDS[1:], "min_difference": 2}
-    case("one client more than in the last run", "CohortDiffers", 1, raw[1], **almost)
     wrong_map = replace(neighbours, participants=b"\xff\xff")
     case("map of participants too long", "MalformedMessage", 1, encode(wrong_map))
     irregular = replace(neighbours, keys=neighbours.keys[:-1])
@@ -428,8 +444,6 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("truncated survivors", "TruncatedMessage", 4, raw[4][:-2])
     unsorted = raw[4][:38] + raw[4][42:46] + raw[4][38:42] + raw[4][46:]
     case("survivors in another order", "MalformedMessage", 4, unsorted)
-    same = {"previous_participants": IDS, "min_difference": 2}
-    case("one client less than in the last run", "CohortDiffers", 4, raw[4], **same)
     # After the first round was answered.
     case("second unmask", "SecondUnmask", 5, raw[4])
     other_set = replace(
@@ -453,12 +467,16 @@ def announcement_digest(announcement: bytes) -> bytes:
 def build() -> dict[str, Any]:
     """File name -> contents."""
     run = good_run("secagg+")
+    light = good_run("lightsecagg", lightsecagg_vectors.SHAPES)
     return {
         "primitives.json": primitives(),
         "run.json": run,
         "run-secagg.json": good_run("secagg"),
         "run-none.json": good_run("none"),
         "bad.json": bad_messages(run),
+        "primitives-lightsecagg.json": lightsecagg_vectors.primitives(),
+        "run-lightsecagg.json": light,
+        "bad-lightsecagg.json": lightsecagg_vectors.bad_messages(light, VICTIM),
     }
 
 

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from privirec.secagg import ClientPolicy, ClientSession, Identity, Roster, errors, protocol
+from privirec.secagg import (
+    Agreement,
+    ClientPolicy,
+    ClientSession,
+    Identity,
+    Roster,
+    Statement,
+    VectorShape,
+    errors,
+    protocol,
+)
 from privirec.secagg.errors import ProtocolError, SessionClosed
+from privirec.secagg.keys import Secret
 
 from . import make_vectors
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUNS = [
     json.loads((FOLDER / name).read_text())
-    for name in ("run.json", "run-secagg.json", "run-none.json")
+    for name in ("run.json", "run-secagg.json", "run-none.json", "run-lightsecagg.json")
 ]
-RUN = RUNS[0]
+RUN, *_, LIGHT_RUN = RUNS
 BAD = json.loads((FOLDER / "bad.json").read_text())
+LIGHT_BAD = json.loads((FOLDER / "bad-lightsecagg.json").read_text())
 
 # Point 6 of what the client must refuse, in the order it is written down.
 REFUSED = {
@@ -41,9 +54,35 @@ REFUSED = {
     "WrongVersion",
     "RingTooNarrow",
     "CohortChanged",
-    "CohortDiffers",
+    "AgreementMismatch",
     "TooManyDropped",
     "BelowThreshold",
+}
+
+
+LIGHT_REFUSED = {
+    "WrongProtocol",
+    "RosterMismatch",
+    "CohortTooSmall",
+    "WeakParameters",
+    "ParametersInfeasible",
+    "RingTooNarrow",
+    "NotInGraph",
+    "BadKey",
+    "BadSignature",
+    "Stranger",
+    "TooManyDropped",
+    "BelowThreshold",
+    "SecondSurvivorSet",
+    "CohortChanged",
+    "BadShare",
+    "ReplayedMessage",
+    "OutOfOrder",
+    "WrongRun",
+    "MalformedMessage",
+    "TruncatedMessage",
+    "OversizedMessage",
+    "WrongVersion",
 }
 
 
@@ -63,9 +102,15 @@ def session(
     recorded: dict[str, Any], policy: dict[str, Any], run: dict[str, Any] = RUN
 ) -> ClientSession:
     roster = Roster({int(client): bytes.fromhex(key) for client, key in run["roster"].items()})
-    previous = policy["previous_participants"]
-    if previous is not None:
-        policy = {**policy, "previous_participants": frozenset(previous)}
+    agreed = policy["agreement"]
+    if agreed is not None:
+        agreement = Agreement(
+            bytes.fromhex(agreed["run"]),
+            Statement(**agreed["statement"]),
+            tuple(VectorShape(**shape) for shape in agreed["shapes"]),
+            agreed["block_entries"],
+        )
+        policy = {**policy, "agreement": agreement}
     return protocol(run["protocol"]).client(
         recorded["client"],
         Identity(bytes.fromhex(recorded["identity_seed"])),
@@ -110,10 +155,14 @@ def test_the_recorded_sums_are_sums(run: dict[str, Any]) -> None:
         assert len(vectors) == len(run["survivors"][number - 1]) == 7
 
 
-@pytest.mark.parametrize("case", BAD["cases"], ids=lambda case: case["name"])
-def test_bad_messages_are_refused_by_name(case: dict[str, Any]) -> None:
-    recorded = next(one for one in RUN["clients"] if one["client"] == BAD["client"])
-    client = session(recorded, case["policy"])
+@pytest.mark.parametrize(
+    ("run", "case"),
+    [(RUN, case) for case in BAD["cases"]] + [(LIGHT_RUN, case) for case in LIGHT_BAD["cases"]],
+    ids=lambda value: value.get("name", value.get("protocol")),
+)
+def test_bad_messages_are_refused_by_name(run: dict[str, Any], case: dict[str, Any]) -> None:
+    recorded = next(one for one in run["clients"] if one["client"] == BAD["client"])
+    client = session(recorded, case["policy"], run)
     for expected in recorded["steps"][: case["after"]]:
         step(client, expected)
     with pytest.raises(ProtocolError) as refusal:
@@ -123,9 +172,9 @@ def test_bad_messages_are_refused_by_name(case: dict[str, Any]) -> None:
     if refusal.value.fatal:
         with pytest.raises(SessionClosed):
             step(client, rest[0])
-        secrets = client._state  # type: ignore[attr-defined]
-        assert not any(secrets.seeds.stored() + secrets.mask_privates.stored())
-        assert not any(secrets.held_shares.stored())
+        state = client.state  # type: ignore[attr-defined]
+        secrets = [getattr(state, field.name) for field in fields(state)]
+        assert not any(any(one.stored()) for one in secrets if isinstance(one, Secret))
     else:
         for expected in rest:  # noise changes nothing
             step(client, expected)
@@ -134,4 +183,7 @@ def test_bad_messages_are_refused_by_name(case: dict[str, Any]) -> None:
 def test_every_refusal_has_a_bad_vector() -> None:
     names = {case["error"] for case in BAD["cases"]}
     assert names >= REFUSED
+    light = {case["error"] for case in LIGHT_BAD["cases"]}
+    assert light >= LIGHT_REFUSED
+    names |= light
     assert all(issubclass(getattr(errors, name), ProtocolError) for name in names)

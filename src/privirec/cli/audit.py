@@ -9,7 +9,7 @@ import typer
 from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.federated.programs import PROGRAMS, Privirec
-from privirec.report.progress import shown
+from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, write_json_lines
 from privirec.workflows.audit import audit, unmet_needs
 
@@ -65,7 +65,7 @@ def command(
     data = load_dataset(dataset, data_dir)
     chosen = {"rank": rank, "rounds": rounds, "ring_bits": ring_bits}
     given = {name: value for name, value in chosen.items() if value is not None}
-    with shown() as phases:
+    with shown_progress() as phases:
         rows = audit(data, release, given, threads=threads, phases=phases)
     write_json_lines(json_file, rows)
     if not rows:

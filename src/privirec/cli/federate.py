@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from privirec.carriers.flower.processes import check_flower
+from privirec.carriers.flower.launch import check_flower
 from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.federated.programs import DEFAULT_PROGRAM

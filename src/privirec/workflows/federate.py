@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from privirec import threads as threading
-from privirec.carriers.flower import processes
+from privirec.carriers.flower import launch
 from privirec.data.interactions import Dataset
 from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
@@ -56,7 +56,7 @@ def federate(
     phases: Phases = QUIET,
 ) -> dict[str, Any]:
     """Run it, measure the model, clean up. Returns the result row."""
-    processes.check_flower()
+    launch.check_flower()
     if request.plan.program is None:
         raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
     if save is not None:
@@ -79,8 +79,8 @@ def _federate(
     watch: Any,
     phases: Phases,
 ) -> dict[str, Any]:
-    from privirec.carriers.flower.local import LocalNetwork  # noqa: PLC0415 - needs Flower
-    from privirec.carriers.flower.runs import RunFile  # noqa: PLC0415
+    from privirec.carriers.flower.one_machine import LocalNetwork  # noqa: PLC0415 - needs Flower
+    from privirec.runtime.network.runs import RunFile  # noqa: PLC0415
 
     plan, train = request.plan, dataset.train
     recommender = plan.recommender(dataset.name, train.n_items)
@@ -175,7 +175,7 @@ def _policy(terms: RunTerms, n_users: int, n_items: int, request: FederateReques
         most_rounds=len(asked.computations),
         most_bytes_up=2 * asked.bytes_up + room,
         most_bytes_down=2 * asked.bytes_down + room,
-        most_of_item_item=max(asked.opened_share, Policy().most_of_item_item),
+        largest_opened_share=max(asked.opened_share, Policy().largest_opened_share),
         corrupt_share=terms.corrupt_share,
     )
 

@@ -161,7 +161,10 @@ class Plan:
         rank = config.low_pass_rank
         if program.low_rank:
             rank = self.rank or rank or min(DEFAULT_RANK, n_items)
-        offered = {"rank": rank, "alpha": config.normalisation, "seed": self.seed}
+        alpha = config.normalisation.alpha
+        if alpha is None:
+            raise UsageError(f"{self.model} is not computed with clients yet, only centralized")
+        offered = {"rank": rank, "alpha": alpha, "seed": self.seed}
         given = dict(self.federated)
         if self.rounds is not None:
             given["rounds"] = self.rounds

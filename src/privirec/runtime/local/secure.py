@@ -7,17 +7,16 @@ after that ends the run, because the difference of two sums would be its history
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privirec.federated.contributions import Contribution, PlannedSum
-from privirec.federated.fixed_point import FixedPoint
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.local.client import LocalClient
+from privirec.runtime.opened import total_of
 from privirec.runtime.terms import DROPPED_SHARE_ON_ONE_MACHINE, Assumptions, vector_shape
 from privirec.secagg import ClientPolicy, LocalFederation
 from privirec.threads import one_kernel_thread
@@ -71,7 +70,7 @@ class SecureInProcess:
                 max_dropped_share=max(0.3, assumptions.dropped_share),
                 proven_sums=True,
             ),
-            dropouts=self._dropouts.at_set_up,
+            departures=self._dropouts.at_set_up,
         )
         self.survivors: tuple[int, ...] = ()
 
@@ -84,7 +83,7 @@ class SecureInProcess:
                 self._dropouts.at_sums.get(self._done),
             )
         self.survivors = opened.survivors
-        total = ask.collect(_pieces(opened.total, ask.block_lengths(), ask.encoding))
+        total = total_of(ask, opened.total, opened.shape)
         up, down = self._bytes_per_client()
         payload = ask.encoding.payload_bytes(ask.length)
         ledger.add_sum(ask, overhead_up=round(up) - payload, overhead_down=round(down))
@@ -99,12 +98,3 @@ class SecureInProcess:
         before = self._counted
         self._counted = (up, down)
         return up - before[0], down - before[1]
-
-
-def _pieces(
-    total: NDArray[Any], lengths: Iterable[int], encoding: FixedPoint
-) -> Iterator[NDArray[np.int64]]:
-    start = 0
-    for length in lengths:
-        yield encoding.from_ring(total[start : start + length].astype(np.uint64))
-        start += length

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from itertools import accumulate
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from privirec.errors import FederationError
 from privirec.federated.contributions import PlannedSum
 from privirec.federated.programs import Program, program_of
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Terms
 from privirec.runtime.terms import RunTerms, vector_shape
-from privirec.secagg import ServerSettings, Statement, VectorShape
+from privirec.secagg import Statement, Step, VectorShape, protocol
 from privirec.version import __version__
 
 MOST_USERS = 1 << 32
@@ -37,6 +39,16 @@ class RunPlan(BaseModel):
     users: dict[int, Annotated[int, Field(ge=0, lt=MOST_USERS)]]
     """Users of each client that said it is there; numbered client after client."""
 
+    @classmethod
+    def parse(cls, text: bytes) -> RunPlan:
+        """From JSON; a plan that cannot be read is refused in one line."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise FederationError(f"a plan that cannot be read: {where}: {first['msg']}") from None
+
     @property
     def n_users(self) -> int:
         return sum(self.users.values())
@@ -58,8 +70,9 @@ class RunPlan(BaseModel):
     def statement(self) -> Statement:
         return self.terms.statement(self.clients, len(self.sums()))
 
-    def server_settings(self) -> ServerSettings:
-        return ServerSettings(self.terms.smallest_cohort, self.terms.block_entries)
+    def steps(self) -> tuple[Step, ...]:
+        """Every exchange of the run, in order."""
+        return protocol(self.terms.aggregator).schedule.steps(len(self.sums()))
 
     def for_policy(self) -> Terms:
         """What a client's policy looks at."""
@@ -80,3 +93,7 @@ class RunPlan(BaseModel):
 def same_version(other: str) -> bool:
     """Whether programs of this and another version may take part in one run."""
     return other.split(".")[:2] == __version__.split(".")[:2]
+
+
+def is_run_number(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{32}", text) is not None

@@ -1,0 +1,269 @@
+"""Flower's own programs, started with our settings and ended whatever happens."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import privirec
+from privirec.carriers.child_processes import (
+    Processes,
+    Running,
+    check_free,
+    free_port,
+    wait_for_port,
+)
+from privirec.carriers.flower import answering
+from privirec.carriers.flower.allowed_programs import installed, module, write_programs
+from privirec.durable import private_folder, write_whole
+from privirec.errors import FederationError, UsageError
+from privirec.runtime.network.enrolment.certificates import check_certificate, make_certificates
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.terms import run_defaults
+from privirec.version import __version__
+
+CONNECTION = "privirec"
+"""Name of the server in Flower's configuration."""
+
+OPEN = "flower/open"
+"""In the server's folder when clients may come."""
+SAYS = "privirec: "
+"""Begins the lines of the server's log that are for people."""
+NOT_LET_IN = "Failed to activate SuperNode"
+"""What a SuperNode says when its predecessor is still thought to be there, or nobody knows it."""
+LET_IN = "SuperNode ID:"
+"""What it says when it is connected."""
+AGAIN = 10.0
+"""Seconds until it tries again."""
+MOST_TRIES = 12
+"""Longer than Flower believes in a node that is gone."""
+
+_APP = """\
+[project]
+name = "privirec-federation"
+version = "{version}"
+description = "PriviRec carried by Flower"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "privirec"
+
+[tool.flwr.app.components]
+serverapp = "privirec.carriers.flower.server_app:app"
+clientapp = "privirec.carriers.flower.client_app:app"
+
+[tool.flwr.app.config]
+{config}
+"""
+
+
+def check_flower() -> None:
+    """One line for who has not got it."""
+    if importlib.util.find_spec("flwr") is None:
+        raise UsageError("a network needs Flower: pip install 'privirec[flower]'")
+
+
+def write_app(folder: Path) -> Path:
+    """The folder that `flwr run` takes. It holds no code: that is installed on both sides."""
+    private_folder(folder)
+    config = "\n".join(f"{name} = {json.dumps(value)}" for name, value in run_defaults().items())
+    text = _APP.format(version=__version__, config=config)
+    write_whole(folder / "pyproject.toml", text.encode())
+    return folder
+
+
+def environment(flower_home: Path, **more: str) -> dict[str, str]:
+    """Flower without telemetry, without update checks, and with its files in our folder."""
+    private_folder(flower_home)
+    package = str(Path(privirec.__file__).resolve().parents[1])
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("FLWR_")
+        and key.lower() not in ("http_proxy", "https_proxy", "all_proxy")
+    }
+    return inherited | {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_HOME": str(flower_home.resolve()),
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        "PYTHONPATH": os.pathsep.join(
+            part for part in (package, os.environ.get("PYTHONPATH", "")) if part
+        ),
+        **more,
+    }
+
+
+def start_superlink(
+    running: Processes, home: OperatorFolder, host: str, port: int, env: Mapping[str, str]
+) -> Running:
+    """The server's programs, up and with every client of the roster let in; see `link`."""
+    for name in ("server.crt", "server.key"):
+        if not (home.folder / "tls" / name).is_file():
+            path = home.folder / "tls" / name
+            raise UsageError(f"{path}: missing; see docs/operate.md, Certificates")
+    check_certificate(home.folder / "tls" / "server.crt")
+    check_free(host, port)
+    inside = free_port()
+    tls = home.folder / "flower" / "tls"
+    make_certificates(tls, days=3650)
+    write_connection(home.folder / "flower", f"127.0.0.1:{inside}", tls / "ca.crt")
+    serving = {"flwr-serverapp": module("privirec.carriers.flower.serve_run")}
+    link_env = write_programs(home.folder / "flower" / "bin", env, serving)
+    (home.folder / OPEN).unlink(missing_ok=True)
+    command = [
+        *module("privirec.carriers.flower.link", str(home.folder), host, str(port)),
+        *("--host", "127.0.0.1", "--port", str(inside)),
+        *("--ssl-ca-certfile", str(tls / "ca.crt")),
+        *("--ssl-certfile", str(tls / "server.crt")),
+        *("--ssl-keyfile", str(tls / "server.key")),
+        "--enable-supernode-auth",
+        "--disable-runtime-dependency-installation",
+    ]
+    link = running.start("superlink", command, link_env, home.folder / "superlink.log")
+    wait_for_port("127.0.0.1", inside, link)
+    for client in home.members.roster():
+        register(home.folder / f"nodes/{client}.pub", env)
+    write_whole(home.folder / OPEN)
+    wait_for_port("127.0.0.1" if host == "0.0.0.0" else host, port, link)  # noqa: S104
+    return link
+
+
+def supernode_command(folder: Path, server: str, port: int) -> list[str]:
+    """`port`: where the node's own processes meet, on this machine only."""
+    return [
+        installed("flower-supernode"),
+        *("--superlink", server),
+        *("--root-certificates", str(folder / "ca.crt")),
+        *("--auth-supernode-private-key", str(folder / "node.key")),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--node-config", f"home={json.dumps(str(folder.resolve()))}"),
+    ]
+
+
+def write_connection(flower_home: Path, server: str, ca: Path) -> None:
+    """How `flwr` reaches the server."""
+    private_folder(flower_home)
+    text = (
+        f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n[superlink.{CONNECTION}]\n"
+        f"address = {json.dumps(server)}\nroot-certificates = {json.dumps(str(ca.resolve()))}\n"
+    )
+    write_whole(flower_home / "config.toml", text.encode())
+
+
+def flwr(arguments: Sequence[str], env: Mapping[str, str], *, timeout: float = 120) -> str:
+    """Run Flower's command line tool; what it complains about in one line."""
+    try:
+        done = subprocess.run(
+            [installed("flwr"), *arguments],
+            env=dict(env),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise FederationError(
+            f"flwr {arguments[0]} did not answer within {timeout:.0f} s"
+        ) from None
+    if done.returncode:
+        words = " ".join((done.stdout + done.stderr).split())
+        raise FederationError(f"flwr {' '.join(arguments[:2])} failed: {words[-400:]}")
+    return done.stdout
+
+
+def register(key: Path, env: Mapping[str, str]) -> None:
+    """Let a node in: only registered keys can connect. One that is in already stays."""
+    try:
+        flwr(["supernode", "register", str(key), CONNECTION], env)
+    except FederationError as error:
+        if "already" not in str(error):
+            raise
+
+
+@dataclass
+class FlowerClient:
+    """A SuperNode, and beside it the process that answers its messages.
+
+    After a crash Flower believes for a minute that the node is still there, and its program ends
+    when it is not let in. It also ends when a server that was started anew does not know it yet.
+    Then it is started again.
+    """
+
+    processes: Processes
+    folder: Path
+    server: str
+    env: Mapping[str, str]
+    node: Running | None = None
+    answering: Running | None = None
+    again_at: float = 0.0
+    tries: int = 0
+
+    def start(self) -> FlowerClient:
+        self.env, line = answering.hand_over(self.folder / "flower" / "bin", self.env)
+        python = module(answering.__name__, str(line))
+        log = self.folder / "supernode.log"
+        self.answering = self.processes.start(f"{self.folder.name}+", python, self.env, log)
+        self._start_node()
+        return self
+
+    def keep_up(self) -> str:
+        """Start the node again where it ended, and say why it did; raise where it is no use."""
+        now = time.monotonic()
+        if self.answering is not None:
+            self.answering.check()
+        if self.node is None:
+            if now >= self.again_at:
+                self._start_node()
+        elif self.node.process.poll() is not None:
+            said = _tail(self.node.log)
+            reason = _reason(said)
+            # It was in and the server went away, or was started anew: count from the beginning.
+            self.tries = 1 if LET_IN in said else self.tries + 1
+            if "CERTIFICATE_VERIFY_FAILED" in said or self.tries > MOST_TRIES:
+                raise FederationError(f"{self.folder.name} cannot connect: {reason}")
+            self.processes.end(self.node)
+            self.node, self.again_at = None, now + AGAIN
+            return f"not connected: {reason}; trying again"
+        return ""
+
+    @property
+    def connected(self) -> bool:
+        return self.node is not None and LET_IN in _tail(self.node.log)
+
+    def _start_node(self) -> None:
+        command = supernode_command(self.folder, self.server, free_port())
+        log = self.folder / "supernode.log"
+        self.node = self.processes.start(self.folder.name, command, self.env, log)
+
+
+def _tail(log: Path) -> str:
+    """What was said since the last start."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return text[max(0, text.rfind("Starting Flower SuperNode")) :]
+
+
+def _reason(said: str) -> str:
+    """Why a SuperNode ended, in one line."""
+    if NOT_LET_IN in said or ("terminated gracefully" in said and LET_IN not in said):
+        return (
+            "the server does not know its key, or thinks it is connected already; ask the operator "
+            "whether this client is approved, and see that it runs only once"
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        (line, *_) = [one for one in said.splitlines() if "CERTIFICATE_VERIFY_FAILED" in one]
+        why = line.split("certificate verify failed:")[-1].split("(_ssl")[0].strip()
+        return f"the server's certificate is not one that ca.crt vouches for ({why})"
+    if "terminated gracefully" in said:
+        return "the server ended the connection, as it does when it is started anew"
+    told = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    return (told[-1] if told else "without a word")[:400]
