@@ -47,7 +47,10 @@ TERMS = RunTerms(
     block_entries=16,
     part_bytes=120,
 )
-DEADLINES = Deadlines(hello=30, setup=60, input=90, recovery=60, artifact=60, silence=8, retry=1)
+# Long enough that most runs come to their end under any trouble but a client that is gone.
+DEADLINES = Deadlines(
+    hello=30, setup=300, preparation=300, input=400, recovery=300, artifact=60, silence=8, retry=1
+)
 
 
 class Killed(BaseException):
