@@ -22,9 +22,8 @@ import numpy as np
 from privirec import threads
 from privirec.data import load_dataset
 from privirec.federated.contributions import Histories, ItemDegrees, ItemItem
-from privirec.runtime.local.in_process import clients_of
-from privirec.runtime.local.secure import shape_of
-from privirec.runtime.plan import PlannedSum
+from privirec.runtime.local.client import clients_of
+from privirec.runtime.terms import vector_shape
 from privirec.secagg import ClientPolicy, LocalFederation
 
 POLICY = ClientPolicy(proven_sums=True)
@@ -38,14 +37,14 @@ def degrees(dataset: str, n_users: int, drop_share: float) -> dict[str, Any]:
     """The item degrees of the first n users, each a client, some of whom drop out."""
     train = load_dataset(dataset).train.rows(0, n_users)
     ask = ItemDegrees(train.n_items, train.n_users)
-    planned = PlannedSum(ask.name, ask.length, ask.encoding.width, False, 0)
+    planned = ItemDegrees.planned(train.n_items, train.n_users)
     clients = clients_of(train)
     rng = np.random.default_rng(n_users)
     leaving = rng.choice(n_users, int(drop_share * n_users), replace=False).tolist()
     cpu = time.process_time()
-    federation = LocalFederation("secagg+", n_users, [shape_of(planned)], policy=POLICY)
+    federation = LocalFederation("secagg+", n_users, [vector_shape(planned)], policy=POLICY)
     set_up = time.process_time() - cpu
-    opened = federation.sum(lambda client: clients[client].answer(ask), {"input": leaving})
+    opened = federation.sum(lambda client: clients[client].answer(ask, 1), {"input": leaving})
     cpu = time.process_time() - cpu
     staying = np.setdiff1d(np.arange(n_users), leaving)
     plain = np.bincount(train.matrix[staying].indices, minlength=train.n_items)
@@ -75,11 +74,11 @@ def item_item(dataset: str, silos: int) -> dict[str, Any]:
     """The whole triangle of P' over silo clients."""
     train = load_dataset(dataset).train
     ask = ItemItem(train.n_items, int(train.item_degrees.max()))
-    planned = PlannedSum(ask.name, ask.length, ask.encoding.width, False, 8)
+    planned = ItemItem.planned(train.n_items, ask.alpha, ask.width)
     clients = clients_of(train, silos)
     cpu = time.process_time()
-    federation = LocalFederation("secagg", silos, [shape_of(planned)], policy=POLICY)
-    opened = federation.sum(lambda client: clients[client].answer(ask))
+    federation = LocalFederation("secagg", silos, [vector_shape(planned)], policy=POLICY)
+    opened = federation.sum(lambda client: clients[client].answer(ask, 1))
     cpu = time.process_time() - cpu
     start = 0
     for block in ask.blocks(Histories(train.matrix)):

@@ -18,7 +18,8 @@ ROOT = Path(privirec.__file__).parent
 ALLOWED = {
     "errors": set(),
     "version": set(),
-    "durable": {"errors"},
+    "codec": set(),
+    "durable": {"errors", "codec"},
     "threads": {"errors"},
     "data": {"errors"},
     "filters": {"data", "errors"},
@@ -27,10 +28,10 @@ ALLOWED = {
     "evaluation": {"filters", "data", "errors", "threads"},
     "federated": {"filters", "data", "errors"},
     "secagg": {"errors"},
-    "privacy": {"federated", "filters", "data", "errors"},
+    "privacy": {"federated", "secagg", "filters", "data", "errors"},
     "runtime": {
         *("federated", "secagg", "privacy", "device", "models", "filters", "data", "errors"),
-        *("durable", "threads"),
+        *("durable", "threads", "codec"),
     },
     "carriers": {
         *("runtime", "federated", "secagg", "privacy", "device", "models", "filters", "data"),
@@ -47,7 +48,10 @@ ALLOWED |= {
 }
 
 # Parts that compute: whoever wants to talk to a network does so in data/download or a runtime.
-SILENT = {"filters", "models", "device", "evaluation", "federated", "secagg", "privacy", "report"}
+SILENT = {
+    *("filters", "models", "device", "evaluation", "federated", "secagg", "privacy", "report"),
+    "runtime",
+}
 NETWORK = {
     "socket",
     "ssl",

@@ -4,15 +4,16 @@ at a time, and readable by the owner only."""
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+import sqlite3
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from privirec.codec import Frame, Malformed
 from privirec.errors import FederationError
 
 
@@ -72,40 +73,87 @@ def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 class Journal:
-    """Records that are only ever added. What a crash cut off at the end does not count."""
+    """Records that are only ever added. What a crash cut off at the end does not count.
+
+    A record: checksum (u32) | length of the rest (u64) | frame "PRJ" with what happened | content
+    """
+
+    _FRAME = Frame(b"PRJ", 2)
+    _PREFIX = struct.Struct(">IQ")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._end = 0
 
     def records(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """(what, bytes) from the beginning."""
+        """(what happened, content) from the beginning."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
-            while True:
-                head = file.read(16)
-                if len(head) < 16:
+            while len(prefix := file.read(self._PREFIX.size)) == self._PREFIX.size:
+                checksum, length = self._PREFIX.unpack(prefix)
+                record = file.read(length)
+                if len(record) < length:
                     return
-                check, size, length = struct.unpack(">IIQ", head)
-                what = file.read(size)
-                content = file.read(length)
-                if len(what) + len(content) < size + length:
-                    return
-                if zlib.crc32(content, zlib.crc32(what)) != check:
-                    raise FederationError(f"{self.path}: damaged; this run cannot go on")
+                try:
+                    if zlib.crc32(record) != checksum:
+                        raise Malformed("damaged")
+                    what, start = self._FRAME.read(record)
+                except Malformed as error:
+                    raise FederationError(f"{self.path}: {error}; this run cannot go on") from None
                 self._end = file.tell()
-                yield json.loads(what), content
+                yield what, record[start:]
 
-    def add(self, content: bytes = b"", **what: Any) -> None:
+    def add(self, what: Mapping[str, Any], content: bytes = b"") -> None:
         """On the disk when this returns."""
-        text = json.dumps(what, sort_keys=True).encode()
-        head = struct.pack(">IIQ", zlib.crc32(content, zlib.crc32(text)), len(text), len(content))
-        flags = os.O_RDWR | os.O_CREAT
-        with open(os.open(self.path, flags, 0o600), "r+b") as file:
+        record = self._FRAME.head(what) + content
+        with open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
             file.truncate(self._end)  # what an earlier crash cut off
             file.seek(self._end)
-            file.write(head + text + content)
+            file.write(self._PREFIX.pack(zlib.crc32(record), len(record)) + record)
             file.flush()
             os.fsync(file.fileno())
             self._end = file.tell()
+
+
+class Database:
+    """A SQLite file that only its owner may read; a transaction is on the disk when it ends."""
+
+    def __init__(self, path: Path, schema: str) -> None:
+        """`schema` creates the tables of a new file."""
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        self.path = path
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        # Deleted secrets are overwritten; the journal of a transaction is gone when it ends.
+        for setting in ("journal_mode = DELETE", "synchronous = FULL", "secure_delete = ON"):
+            self._connection.execute(f"PRAGMA {setting}").fetchall()
+        if not self.read("PRAGMA user_version")[0][0]:
+            with self.transaction() as database:
+                for statement in filter(str.strip, schema.split(";")):
+                    database.execute(statement)
+                database.execute("PRAGMA user_version = 1")
+
+    def read(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        return self._connection.execute(query, parameters).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All changes of the body, or none of them. A disk that is full is an OSError."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._commit()
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:
+            raise OSError(f"{self.path}: {error}") from None
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        self._connection.close()

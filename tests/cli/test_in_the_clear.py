@@ -11,14 +11,15 @@ from typer.testing import CliRunner
 
 from privirec.cli.main import app
 from privirec.errors import FederationError
-from privirec.federated.programs import FederatedSettings
+from privirec.federated.programs import PrivirecKSettings
 from privirec.privacy.policy import Aggregator, PolicyRefusal
-from privirec.runtime.network.run_plan import RunPlan, RunTerms
+from privirec.runtime.network.run_plan import RunPlan
+from privirec.runtime.terms import RunTerms
 from privirec.version import __version__
-from privirec.workflows.federate import Wanted, _policy
+from privirec.workflows.federate import FederateRequest, _policy
 from privirec.workflows.run import Plan
 
-SETTINGS = FederatedSettings(method="privirec-k", rank=3, rounds=2)
+SETTINGS = PrivirecKSettings(rank=3, rounds=2)
 WARNING = "the server sees every client's contribution in the clear"
 
 
@@ -41,7 +42,7 @@ def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggrega
     began = mock.Mock(side_effect=FederationError("as far as this test goes"))
     with (
         mock.patch(started, began),
-        mock.patch("privirec.carriers.flower.processes.check_flower"),
+        mock.patch("privirec.carriers.flower.launch.check_flower"),
         mock.patch("privirec.cli.federate.check_flower"),
     ):
         result = CliRunner().invoke(app, [*args, "--aggregator", aggregator])
@@ -56,7 +57,7 @@ def test_the_clients_of_federate_agree_to_this_aggregator_and_no_other(
     aggregator: Aggregator,
 ) -> None:
     terms = RunTerms(settings=SETTINGS, aggregator=aggregator)
-    policy = _policy(terms, 12, 9, Wanted(Plan(method="privirec-k"), 3, aggregator))
+    policy = _policy(terms, 12, 9, FederateRequest(Plan(method="privirec-k"), 3, aggregator))
     users = {0: 4, 1: 4, 2: 4}
     for other in ("secagg+", "secagg", "none"):
         asked = RunPlan(

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from privirec import threads
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, OverflowRefused
-from privirec.federated import contributions
 from privirec.federated.contributions import (
     REGISTRY,
     Contribution,
@@ -29,6 +28,9 @@ from privirec.federated.contributions import (
     PowerStep,
     SeededStep,
     UserStart,
+    base,
+    item_item,
+    outer,
     start_signs,
 )
 from privirec.filters import factored
@@ -112,7 +114,7 @@ def test_any_split_gives_the_total_bit_for_bit(
     entries: int,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contributions, "BLOCK_ENTRIES", entries)
+        patch.setattr(base, "BLOCK_ENTRIES", entries)
         ask = ask_of(kind, train, x, width, alpha)
         try:
             total = ask.total(Histories(train.matrix))
@@ -183,7 +185,7 @@ def test_a_ring_too_narrow_for_the_cohort_is_refused() -> None:
 def test_streams_go_in_pieces(
     monkeypatch: pytest.MonkeyPatch, holes: Interactions, entries: int
 ) -> None:
-    monkeypatch.setattr(contributions, "BLOCK_ENTRIES", entries)
+    monkeypatch.setattr(base, "BLOCK_ENTRIES", entries)
     x = np.random.default_rng(0).standard_normal((30, 5))
     for kind in KINDS:
         ask = ask_of(kind, holes, x, 32)
@@ -198,7 +200,7 @@ def test_streams_go_in_pieces(
 def test_a_stream_that_ends_early_is_not_taken_for_whole(
     monkeypatch: pytest.MonkeyPatch, holes: Interactions
 ) -> None:
-    monkeypatch.setattr(contributions, "BLOCK_ENTRIES", 20)
+    monkeypatch.setattr(base, "BLOCK_ENTRIES", 20)
     for kind in set(KINDS) - {"item-degrees"}:
         ask = ask_of(kind, holes, np.ones((30, 3)), 32)
         pieces = list(ask.blocks(Histories(holes.matrix)))
@@ -254,7 +256,7 @@ def test_item_item_weights_are_those_of_any_machine() -> None:
     assert ask.weights(np.arange(5)).tolist() == [
         *(0, 2**52, 1960305596233800, 1205075532806062, 853272570516940)
     ]
-    powers = contributions._powers(np.array([20, 0, 20]), -2 * 0.6)
+    powers = item_item._powers(np.array([20, 0, 20]), -2 * 0.6)
     assert powers.tolist() == [0.02746401358265295, 0.0, 0.02746401358265295]
 
 
@@ -330,7 +332,7 @@ def test_a_block_of_another_catalogue_is_refused(holes: Interactions) -> None:
 @example(np.array([[np.nextafter(1.0, 0.0)], [0.5]]))
 @example(np.array([[-5e-324], [0.0]]))
 def test_broadcast_blocks_are_as_fine_as_32_bits_allow(x: NDArray[np.float64]) -> None:
-    block, bits = contributions._quantize(x)
+    block, bits = outer.quantize(x)
     assert block.dtype == np.int32
     largest = np.abs(block.astype(np.int64)).max()
     assert largest == 0 or 2**29 <= largest <= 2**30

@@ -14,13 +14,13 @@ from privirec.errors import UsageError
 from privirec.federated.contributions import Histories, ItemItem
 from privirec.federated.programs import (
     Broadcast,
-    FederatedSettings,
-    item_item_sum,
-    normalized,
-    paper,
-    power_rounds,
-    program,
+    Privirec,
+    PrivirecK,
+    PrivirecSettings,
+    program_of,
+    settings_of,
 )
+from privirec.federated.programs.privirec import item_item_sum, normalized
 from privirec.filters import Components, LowRankOperator, SparseOperator
 from privirec.filters.normalize import degree_power
 
@@ -37,8 +37,7 @@ def drive(train: Interactions, steps: Any) -> Any:
 
 
 def components_of(train: Interactions, **settings: Any) -> Components:
-    wanted = FederatedSettings(**settings)
-    found = drive(train, program(wanted, train.n_users, train.n_items))
+    found = drive(train, program_of(settings_of(settings), train.n_users, train.n_items).steps())
     assert isinstance(found, Components)
     return found
 
@@ -71,12 +70,12 @@ def test_what_cannot_run_is_refused_before_the_first_ask(
     holes: Interactions, settings: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(UsageError, match=says):
-        program(FederatedSettings(**settings), holes.n_users, holes.n_items)
+        program_of(settings_of(settings), holes.n_users, holes.n_items)
 
 
 def test_a_federation_of_nobody_is_refused() -> None:
     with pytest.raises(UsageError, match="at least one user"):
-        program(FederatedSettings(method="privirec", rank=1), 0, 5)
+        program_of(PrivirecSettings(rank=1), 0, 5)
 
 
 @pytest.mark.parametrize(
@@ -96,25 +95,27 @@ def test_a_federation_of_nobody_is_refused() -> None:
 )
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        FederatedSettings(**({"method": "privirec"} | wrong))
+        PrivirecSettings(**wrong)
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        settings_of({"method": "privirec"} | wrong)
 
 
 def test_the_paper_s_settings() -> None:
-    for method in ("privirec", "privirec-k"):
-        settings = paper(method, 256)
+    for program in (Privirec, PrivirecK):
+        settings = program.preset("paper", rank=256)
         assert settings.rounds == 2
         assert settings.start == "users"
-        assert settings.eigenvalues == "diagonal"
-        assert settings.low_pass_from == "clients"
         assert settings.multiplications == 1
-    assert paper("privirec", 8, rounds=4).multiplications == 3
+    assert PrivirecK.preset("paper").eigenvalues == "diagonal"
+    assert Privirec.preset("paper").low_pass_from == "clients"
+    assert Privirec.preset("paper", rank=8, rounds=4).multiplications == 3
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.4, 0.5, 0.6, 1.0])
 def test_the_released_matrix_is_p_tilde(small: Dataset, alpha: float) -> None:
     train = small.train
-    settings = FederatedSettings(method="privirec", rank=0, alpha=alpha)
-    released = drive(train, item_item_sum(settings, train.item_degrees)).toarray()
+    planned = ItemItem.planned(train.n_items, alpha, 32)
+    released = drive(train, item_item_sum(planned, train.item_degrees)).toarray()
     exact = p_tilde(train, alpha)
     np.testing.assert_allclose(released, exact, atol=1e-5 * exact.max())
     np.testing.assert_array_equal(released, released.T)
@@ -133,10 +134,11 @@ def test_power_rounds_are_the_power_method(
     small: Dataset, start: Literal["users", "items"]
 ) -> None:
     train = small.train
-    settings = FederatedSettings(method="privirec", rank=8, rounds=4, start=start)
+    settings = PrivirecSettings(rank=8, rounds=4, start=start)
+    program = Privirec(settings, train.n_users, train.n_items)
     seen: list[tuple[int, NDArray[np.float64]]] = []
-    steps = power_rounds(
-        settings, train.item_degrees, train.n_users, lambda n, x, _: seen.append((n, x.copy()))
+    steps = program.power_rounds(
+        program.power_sums(), train.item_degrees, lambda n, x, _: seen.append((n, x.copy()))
     )
     found = drive(train, steps)
     assert [number for number, _ in seen] == [1, 2, 3, 4]
@@ -146,8 +148,7 @@ def test_power_rounds_are_the_power_method(
     np.testing.assert_allclose(found.basis @ found.triangle, found.image, atol=1e-9)
     np.testing.assert_allclose(found.basis.T @ found.basis, np.eye(8), atol=1e-9)
     # A shorter run is the beginning of a longer one.
-    short = settings.model_copy(update={"rounds": 2})
-    again = drive(train, power_rounds(short, train.item_degrees, train.n_users))
+    again = drive(train, program.power_rounds(program.power_sums()[:2], train.item_degrees))
     np.testing.assert_array_equal(again.basis, seen[1][1])
 
 
@@ -160,8 +161,8 @@ def test_the_paper_s_algorithm_step_by_step(small: Dataset) -> None:
     omega = np.random.Generator(np.random.Philox(5)).standard_normal((6, train.n_users)).T
     x, _ = np.linalg.qr(a.T @ np.linalg.qr(omega)[0])
     basis, triangle = np.linalg.qr(a.T @ (a @ x))
-    wanted = paper("privirec-k", 6, seed=5)
-    found = drive(train, program(wanted, train.n_users, train.n_items))
+    wanted = PrivirecK.preset("paper", rank=6, seed=5)
+    found = drive(train, program_of(wanted, train.n_users, train.n_items).steps())
     assert isinstance(found.item_item, LowRankOperator)
     assert found.basis is found.item_item.basis
     np.testing.assert_allclose(
@@ -195,7 +196,8 @@ def test_more_vectors_than_users_leave_zeros_not_noise() -> None:
         found = components_of(train, **settings)
         dense = found.item_item.times(np.eye(5, dtype=np.float32))
         np.testing.assert_allclose(dense, p_tilde(train), atol=1e-4)
-    found = drive(train, program(paper("privirec-k", 5), train.n_users, train.n_items))
+    wanted = PrivirecK.preset("paper", rank=5)
+    found = drive(train, program_of(wanted, train.n_users, train.n_items).steps())
     assert (np.abs(found.item_item.eigenvalues[2:]) < 1e-6).all()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,36 +18,44 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privirec.data import Interactions
 from privirec.device import Catalogue, Store
-from privirec.durable import Journal
+from privirec.durable import Database
 from privirec.errors import FederationError
-from privirec.federated.programs import FederatedSettings, program
+from privirec.federated.programs import PrivirecKSettings, ProgramSettings, program_of
 from privirec.filters.components import Components
 from privirec.models import GFCF
 from privirec.privacy.policy import Aggregator, Policy
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.network import envelope
+from privirec.runtime.network.carrier import carry
 from privirec.runtime.network.coordinator import Coordinator, Deadlines, Stage
+from privirec.runtime.network.coordinator.clients import Address
+from privirec.runtime.network.coordinator.journal import Opened, RunJournal, StepEnded
 from privirec.runtime.network.histories import FromStore
+from privirec.runtime.network.messages import Answer, Blocks
 from privirec.runtime.network.node import Node
-from privirec.runtime.network.run_plan import RunTerms
+from privirec.runtime.terms import RunTerms
+from privirec.secagg import Phase
 from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.messages import Masked, Unmask, decode
 
 OPERATOR = bytes(range(32))
 PLANTED_ITEM = "planted-item-"
 PLANTED_USER = "planted-user-"
 TERMS = RunTerms(
-    settings=FederatedSettings(method="privirec-k", rank=3, rounds=2),
+    settings=PrivirecKSettings(rank=3, rounds=2),
     dropped_share=0.34,
     block_entries=16,
     part_bytes=120,
 )
-DEADLINES = Deadlines(hello=30, setup=60, input=90, unmask=60, artifact=60, silence=8, retry=1)
+DEADLINES = Deadlines(hello=30, setup=60, input=90, recovery=60, artifact=60, silence=8, retry=1)
 
 
 class Killed(BaseException):
     """The process ends here."""
+
+
+class Restarted(BaseException):
+    """Somebody starts the server again."""
 
 
 @dataclass
@@ -160,14 +168,14 @@ class Federation:
             self.folder / name, **(given | changes), **({"clock": clock} if clock else {})
         )
 
-    def simulated(self, cohort: frozenset[int], settings: FederatedSettings) -> Components:
+    def simulated(self, cohort: frozenset[int], settings: ProgramSettings) -> Components:
         """What the run must give: the same program over all these histories at once."""
         inside = np.concatenate([np.arange(4 * c, 4 * c + 4) for c in sorted(cohort)])
         part = Interactions(
             self.train.matrix[inside], self.train.user_ids[inside], self.train.item_ids
         )
-        steps = program(settings, part.n_users, part.n_items)
-        return execute(steps, Simulation(part))[0]
+        program = program_of(settings, part.n_users, part.n_items)
+        return execute(program.steps(), Simulation(part))[0]
 
     def artifact(self, components: Components) -> Path:
         key = Ed25519PrivateKey.from_private_bytes(OPERATOR)
@@ -190,11 +198,15 @@ def killing(rng: random.Random, chance: float) -> Iterator[None]:
 
         return called
 
-    with mock.patch("os.fsync", deadly(os.fsync)), mock.patch("os.replace", deadly(os.replace)):
+    with (
+        mock.patch("os.fsync", deadly(os.fsync)),
+        mock.patch("os.replace", deadly(os.replace)),
+        mock.patch.object(Database, "_commit", deadly(Database._commit)),
+    ):
         yield
 
 
-class Carrier:
+class ChaosCarrier:
     """Carries messages between one server and its clients, badly."""
 
     def __init__(self, federation: Federation, seed: int, trouble: Trouble | None = None) -> None:
@@ -206,112 +218,125 @@ class Carrier:
         self.messages: list[bytes] = []
         self.events: dict[str, int] = {}
         self.away: set[int] = set()
-        self._queue: list[tuple[float, int, int | None, int, bytes]] = []
+        self.rounds = 0
+        self._queue: list[tuple[float, int, bool, int, bytes | None]] = []
         self._count = 0
-        self._server: Coordinator | None = None
 
-    def run(self, most_steps: int = 4000) -> Outcome:
-        """Until the run has ended, for good or safely."""
-        steps = 0
-        server = self._restarted()
+    # --- what every carrier does ------------------------------------------------------------------
+
+    def connected(self) -> Collection[Address]:
+        return set(self.federation.roster) - self.away
+
+    def send(self, address: Address, message: bytes) -> bool:
+        return self._post(int(str(address)), message, to_server=False)
+
+    def arrivals(self) -> list[tuple[Address, bytes | None]]:
+        arrived: list[tuple[Address, bytes | None]] = []
+        now = sorted(entry[:4] for entry in self._queue if entry[0] <= self.time)
+        contents = {entry[1]: entry[4] for entry in self._queue}
+        self._queue = [entry for entry in self._queue if entry[0] > self.time]
+        for _, number, to_server, client in now:
+            message = contents[number]
+            if to_server:
+                arrived.append((client, message))
+            elif message is not None and client not in self.away:
+                self._answer(client, message)
+        self._pass_time()
+        return arrived
+
+    def is_idle(self) -> bool:
+        return True  # what is still under way is delivered at some time: see `run`
+
+    def rest(self) -> None:
+        """Time passes with every look for arrivals."""
+
+    # --- what makes it a bad one ------------------------------------------------------------------
+
+    def run(self, most_rounds: int = 4000) -> Outcome:
+        """Until the run has ended, for good or safely, with as many servers as it takes."""
         while True:
-            steps += 1
-            assert steps < most_steps, f"the run does not end: {server} {self.events}"
-            self.time += 0.5
-            if self._happens("clock"):
-                self.skew += self.rng.choice([-1e6, -30, 30, 1e6])
-            if self._happens("away"):
-                self.away.add(self.rng.randrange(len(self.federation.roster)))
-            if self._happens("restart"):
-                server = self._restarted()
+            server: Coordinator | None = None
             try:
                 with killing(self.rng, self.trouble.kill / 4):
-                    self._step(server)
+                    server = self.federation.server(clock=lambda: self.time + self.skew)
+                    carry(server, self, self._publish, clock=lambda: self.time)
             except Killed:
                 self._note("server killed")
-                server = self._restarted()
-            if server.finished:
-                for address, message in server.outgoing():
-                    self._push(address, message)
+            except Restarted:
+                pass
+            finally:
+                if server is not None:
+                    server.close()
+            assert self.rounds < most_rounds, f"the run does not end: {server} {self.events}"
+            if server is not None and server.finished:
                 self._deliver_rest()
-                server.close()
-                return self._outcome(server, steps)
+                return self._outcome(server)
 
-    def _step(self, server: Coordinator) -> None:
-        server.met(set(self.federation.roster) - self.away)
-        for address, message in server.outgoing():
-            self._push(address, message)
-        for to_server, client, message in self._arrived():
-            if to_server:
-                server.receive(client, message)
-            else:
-                self._answered(server, client, message)
-        server.tick()
-        if server.stage is Stage.COMPUTED:
-            assert server.components is not None
-            server.distribute(self.federation.artifact(server.components))
+    def _publish(self, server: Coordinator) -> Path:
+        assert server.components is not None
+        return self.federation.artifact(server.components)
 
-    def _answered(self, server: Coordinator, client: int, message: bytes) -> None:
-        if client in self.away:
-            return
+    def _pass_time(self) -> None:
+        self.rounds += 1
+        self.time += 0.5
+        if self._happens("clock"):
+            self.skew += self.rng.choice([-1e6, -30, 30, 1e6])
+        if self._happens("away"):
+            self.away.add(self.rng.randrange(len(self.federation.roster)))
+        if self._happens("restart"):
+            raise Restarted
+
+    def _answer(self, client: int, message: bytes) -> None:
         try:
             with killing(self.rng, self.trouble.kill):
-                reply = self.federation.node(client).answer(message)
+                node = self.federation.node(client)
+                reply = node.answer(message)
         except Killed:
             self._note("client killed")
             if self.rng.random() < 0.5:
-                server.failed(client)
+                self._queue_up(client, None, to_server=True)
             return
-        self._send(client, reply, to_server=True)
+        self._post(client, reply, to_server=True)
 
-    def _push(self, address: Any, message: bytes) -> None:
-        self._send(address, message, to_server=False)
-
-    def _send(self, client: int, message: bytes, *, to_server: bool) -> None:
+    def _post(self, client: int, message: bytes, *, to_server: bool) -> bool:
         self.messages.append(message)
         if self._happens("drop"):
-            return
-        if self._happens("fail") and self._server is not None:
-            self._server.failed(client)
-            return
+            return True
+        if self._happens("fail"):
+            if to_server:
+                self._queue_up(client, None, to_server=True)
+            return to_server
         for _ in range(2 if self._happens("duplicate") else 1):
             sent = message
             if self._happens("corrupt"):
                 place = self.rng.randrange(len(message))
                 sent = message[:place] + bytes([message[place] ^ 1 << self.rng.randrange(8)])
                 sent += message[place + 1 :]
-            late = self.rng.expovariate(0.1) if self._happens("delay") else self.rng.random()
-            self._count += 1
-            self._queue.append((self.time + late, self._count, to_server, client, sent))
+            self._queue_up(client, sent, to_server=to_server)
+        return True
 
-    def _arrived(self) -> list[tuple[bool, int, bytes]]:
-        now = sorted(entry for entry in self._queue if entry[0] <= self.time)
-        self._queue = [entry for entry in self._queue if entry[0] > self.time]
-        return [(bool(to_server), client, message) for _, _, to_server, client, message in now]
+    def _queue_up(self, client: int, message: bytes | None, *, to_server: bool) -> None:
+        late = self.rng.expovariate(0.1) if self._happens("delay") else self.rng.random()
+        self._count += 1
+        self._queue.append((self.time + late, self._count, to_server, client, message))
 
     def _deliver_rest(self) -> None:
         """What is still under way when the server is done reaches the clients at some time."""
-        for _, _, to_server, client, message in sorted(self._queue):
-            if not to_server and client not in self.away:
+        for _, _, to_server, client, message in sorted(self._queue, key=lambda entry: entry[:2]):
+            if not to_server and client not in self.away and message is not None:
                 self.messages.append(self.federation.node(client).answer(message))
 
-    def _restarted(self) -> Coordinator:
-        if self._server is not None:
-            self._server.close()
-        while True:
-            try:
-                with killing(self.rng, self.trouble.kill / 4):
-                    self._server = self.federation.server(clock=lambda: self.time + self.skew)
-                return self._server
-            except Killed:
-                self._note("server killed at its start")
-
-    def _outcome(self, server: Coordinator, steps: int) -> Outcome:
-        records = [more for more, _ in Journal(self.federation.folder / "server/journal").records()]
-        cohorts = [frozenset(more["clients"]) for more in records if more["what"] == "fixed"]
+    def _outcome(self, server: Coordinator) -> Outcome:
+        events = [event for event, _ in RunJournal(self.federation.folder / "server").events()]
+        steps = server.plan.steps() if server.components else ()
+        cohorts = [
+            frozenset(event.clients)
+            for event in events
+            if isinstance(event, StepEnded) and steps and steps[event.step].phase is Phase.INPUT
+        ]
         assert len(set(cohorts)) <= 1, "sums over different clients"
-        rounds = [more["round"] for more in records if more["what"] == "opened"]
-        assert rounds == sorted(set(rounds)), "a round was opened twice"
+        opened = [event.sum_number for event in events if isinstance(event, Opened)]
+        assert opened == sorted(set(opened)), "a sum was opened twice"
         installed = sum(
             (self.federation.folder / f"client-{client}/model/current").exists()
             for client in self.federation.roster
@@ -323,7 +348,7 @@ class Carrier:
             cohorts[0] if cohorts else frozenset(),
             self.messages,
             installed,
-            steps,
+            self.rounds,
             self.events,
         )
 
@@ -338,17 +363,18 @@ class Carrier:
 
 
 def check_nobody_answered_twice(messages: list[bytes]) -> None:
-    """For each client and round one masked vector and one set of shares, however often sent."""
+    """For each client and step one answer, and one upload, however often they were sent."""
     said: dict[tuple[Any, ...], bytes] = {}
     for message in messages:
-        sealed = envelope.peek(message)
-        if sealed.kind not in ("upload", "unmask"):
+        try:
+            sealed = envelope.peek(message, "to-server")
+        except envelope.BadEnvelope:
             continue
-        for part in sealed.parts:
-            inner = decode(bytes(part))
-            assert isinstance(inner, Masked | Unmask)
-            offset = inner.offset if isinstance(inner, Masked) else -1
-            key = (sealed.run, inner.client, inner.round_number, offset)
+        if not isinstance(sealed.message, Answer | Blocks):
+            continue
+        first = sealed.message.first if isinstance(sealed.message, Blocks) else 0
+        for place, part in enumerate(sealed.parts, start=first):
+            key = (sealed.run, sealed.client, sealed.message.step, place)
             assert said.setdefault(key, bytes(part)) == bytes(part), key
 
 
@@ -357,7 +383,9 @@ def check_nothing_leaked(federation: Federation, outcome: Outcome, logs: str) ->
     item, user = PLANTED_ITEM.encode(), PLANTED_USER.encode()
     for message in outcome.messages:
         assert user not in message
-        if b'"kind":"artifact"' not in message[: 1 << 12]:  # the public catalogue goes with it
+        if (
+            b'"kind":"artifact-piece"' not in message[: 1 << 12]
+        ):  # the public catalogue goes with it
             assert item not in message
     for path in (federation.folder / "server").rglob("*"):
         if path.is_file():
@@ -381,7 +409,7 @@ def one_run(
 ) -> Outcome:
     """One seeded run, checked whichever way it ends."""
     federation = Federation(folder, aggregator=aggregator)
-    outcome = Carrier(federation, seed).run()
+    outcome = ChaosCarrier(federation, seed).run()
     check_nobody_answered_twice(outcome.messages)
     check_nothing_leaked(federation, outcome, logs())
     if outcome.stage is Stage.DONE:

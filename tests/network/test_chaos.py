@@ -17,7 +17,7 @@ from privirec.runtime.network.coordinator import Stage
 
 from .chaos import (
     TERMS,
-    Carrier,
+    ChaosCarrier,
     Federation,
     Trouble,
     check_nobody_answered_twice,
@@ -34,7 +34,7 @@ def test_without_trouble_every_client_ends_with_the_simulations_model(
     tmp_path: Path, aggregator: Aggregator
 ) -> None:
     federation = Federation(tmp_path, aggregator=aggregator)
-    outcome = Carrier(federation, 0, Trouble()).run()
+    outcome = ChaosCarrier(federation, 0, Trouble()).run()
     assert outcome.stage is Stage.DONE, outcome.reason
     assert outcome.cohort == frozenset(range(6))
     assert outcome.installed == 6
@@ -66,7 +66,7 @@ def test_ends_right_or_stops_safely(
 )
 def test_one_kind_of_trouble_alone_is_survived(tmp_path: Path, trouble: Trouble) -> None:
     federation = Federation(tmp_path)
-    outcome = Carrier(federation, 3, trouble).run()
+    outcome = ChaosCarrier(federation, 3, trouble).run()
     check_nobody_answered_twice(outcome.messages)
     assert outcome.stage is Stage.DONE, outcome.reason
     assert outcome.components is not None

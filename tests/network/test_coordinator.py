@@ -13,8 +13,12 @@ from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Aggregator
 from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.network.coordinator.clients import ClientState
 from privirec.runtime.network.envelope import Envelope
+from privirec.runtime.network.messages import Here, Refused, TurnedAway
+from privirec.runtime.network.refusals import Code
 from privirec.secagg.keys import Identity
+from privirec.version import __version__
 
 from .chaos import TERMS, Federation, check_same
 from .test_node import Talk
@@ -33,11 +37,11 @@ def test_an_unknown_client_is_turned_away_in_both_logs(
     federation: Federation, caplog: pytest.LogCaptureFixture
 ) -> None:
     talk = Talk(federation)
-    talk.server.met({"stranger"})
+    talk.server.connected({"stranger"})
     list(talk.server.outgoing())
     run = talk.server.run
     for client, said in ((99, "not in the roster"), (0, "not signed by the key in the roster")):
-        reply = Envelope("here", run, client, 0, {"users": 4})
+        reply = Envelope(run, client, Here(users=4, version=__version__))
         talk.server.receive("stranger", reply.seal(Identity(bytes(32)), "to-server"))
         warned(caplog, said)
         ((address, notice),) = list(talk.server.outgoing())
@@ -45,17 +49,19 @@ def test_an_unknown_client_is_turned_away_in_both_logs(
         federation.node(5).answer(notice)
         assert any("turned away by the server" in r.message for r in caplog.records)
         caplog.clear()
-    assert talk.server.stage is Stage.HELLO
+    assert talk.server.stage is Stage.GATHERING
 
 
 def test_what_a_client_says_cannot_write_lines_or_steer_the_terminal(
     federation: Federation, caplog: pytest.LogCaptureFixture
 ) -> None:
     talk = Talk(federation)
-    talk.server.met({0})
+    talk.server.connected({0})
     list(talk.server.outgoing())
-    said = {"reason": "no\n2026 INFO all is well \x1b[2J[red]", "final": False}
-    reply = Envelope("refused", talk.server.run, 0, 0, said)
+    said = Refused.model_construct(
+        code=Code.POLICY, reason="no\n2026 INFO all is well \x1b[2J[red]", final=False
+    )
+    reply = Envelope(talk.server.run, 0, said)
     talk.server.receive(0, reply.seal(federation.identities[0], "to-server"))
     warned(caplog, "no 2026 INFO all is well  [2J[red]")
 
@@ -64,28 +70,28 @@ def test_a_second_machine_with_one_identity_is_turned_away(
     federation: Federation, caplog: pytest.LogCaptureFixture
 ) -> None:
     talk = Talk(federation)
-    talk.server.met({"one", "other"})
+    talk.server.connected({"one", "other"})
     for address, hello in list(talk.server.outgoing()):
         talk.server.receive(address, federation.node(0).answer(hello))
     warned(caplog, "two machines with one identity")
     notices = list(talk.server.outgoing())
     assert len(notices) == 1
-    assert envelope.peek(notices[0][1]).kind == "turned-away"
+    assert isinstance(envelope.peek(notices[0][1], "to-client").message, TurnedAway)
 
 
 def test_a_replayed_registration_is_dropped(
     federation: Federation, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = Talk(federation)
-    old.server.met({0})
+    old.server.connected({0})
     ((_, hello),) = old.server.outgoing()
     recorded = federation.node(0).answer(hello)
     new = Talk(federation, name="second")
-    new.server.met({0})
+    new.server.connected({0})
     list(new.server.outgoing())
     new.server.receive(0, recorded)
     warned(caplog, "a message of another run: a replay")
-    assert new.server.lines[0].state == "not here"
+    assert new.server.clients[0].state is ClientState.NOT_HERE
 
 
 @pytest.mark.parametrize("aggregator", ["secagg+", "none"])
@@ -95,13 +101,13 @@ def test_whoever_is_missing_before_the_first_sum_drops_out(
     federation = Federation(tmp_path, aggregator=aggregator)
     clock = [0.0]
     talk = Talk(federation, clock=lambda: clock[0])
-    talk.until(Stage.INPUT, 1)
+    talk.until("input", 1)
     for _ in range(200):
-        if talk.server.stage is not Stage.INPUT:
+        if talk.server.status()["step"] != "input":
             break
         clock[0] += 4
         talk.step(skip={3})
-    assert talk.server.stage is Stage.UNMASK, talk.server.reason
+    assert talk.server.status()["step"] == "unmask", talk.server.reason
     assert talk.server.cohort == (0, 1, 2, 4, 5)
     talk.until(Stage.COMPUTED)
     assert talk.server.components is not None
@@ -114,7 +120,7 @@ def test_whoever_is_missing_later_ends_the_run(tmp_path: Path, aggregator: Aggre
     federation = Federation(tmp_path, aggregator=aggregator)
     clock = [0.0]
     talk = Talk(federation, clock=lambda: clock[0])
-    talk.until(Stage.INPUT, 2)
+    talk.until("input", 2)
     for _ in range(300):
         if talk.server.finished:
             break
@@ -127,9 +133,9 @@ def test_whoever_is_missing_later_ends_the_run(tmp_path: Path, aggregator: Aggre
     assert "Start a new run when the same clients are back" in str(stopped.value)
     assert not (federation.folder / "server/sums/2").exists()
     talk.step()  # everybody hears of it
-    assert all(line.state == "told" for line in talk.server.lines.values())
+    assert all(client.state is ClientState.TOLD for client in talk.server.clients.values())
     resumed = federation.server()
-    assert resumed.stage is Stage.ABORTED
+    assert resumed.stage is Stage.STOPPED
     with pytest.raises(FederationError, match="would show"):
         resumed.raise_if_stopped()
 
@@ -137,7 +143,7 @@ def test_whoever_is_missing_later_ends_the_run(tmp_path: Path, aggregator: Aggre
 def test_the_run_after_a_stopped_one_needs_the_same_clients(federation: Federation) -> None:
     """A sum was open when the run stopped: without client 3 the next would show it."""
     talk = Talk(federation)
-    talk.until(Stage.INPUT, 2)
+    talk.until("input", 2)
     talk.server.abort("stopped")
     clock = [0.0]
     second = Talk(federation, name="second", clock=lambda: clock[0])
@@ -146,8 +152,8 @@ def test_the_run_after_a_stopped_one_needs_the_same_clients(federation: Federati
             break
         clock[0] += 4
         second.step(skip={3})
-    assert second.server.stage is Stage.ABORTED
-    said = " ".join(line.gone for line in second.server.lines.values())
+    assert second.server.stage is Stage.STOPPED
+    said = " ".join(client.gone for client in second.server.clients.values())
     assert "smallest_change" in said
     third = Talk(federation, name="third")
     third.until(Stage.COMPUTED)
@@ -164,25 +170,25 @@ def test_too_few_clients_stop_before_anything_is_asked(federation: Federation) -
 
 
 @pytest.mark.parametrize(
-    ("stage", "number"),
+    ("place", "number"),
     [
-        (Stage.HELLO, 0),
-        (Stage.ADVERTISE, 0),
-        (Stage.SHARES, 0),
-        (Stage.INPUT, 1),
-        (Stage.UNMASK, 1),
-        (Stage.INPUT, 2),
-        (Stage.UNMASK, 3),
+        (Stage.GATHERING, 0),
+        ("advertise", 0),
+        ("share", 0),
+        ("input", 1),
+        ("unmask", 1),
+        ("input", 2),
+        ("unmask", 3),
         (Stage.COMPUTED, 0),
     ],
 )
 @pytest.mark.parametrize("aggregator", ["secagg+", "none"])
 def test_a_restart_at_every_stage_goes_on(
-    tmp_path: Path, stage: Stage, number: int, aggregator: Aggregator
+    tmp_path: Path, place: Stage | str, number: int, aggregator: Aggregator
 ) -> None:
     federation = Federation(tmp_path, aggregator=aggregator)
     talk = Talk(federation)
-    talk.until(stage, number)
+    talk.until(place, number)
     before = talk.server.run
     talk.server.close()
     talk.server = federation.server()
@@ -194,14 +200,14 @@ def test_a_restart_at_every_stage_goes_on(
 
 
 def test_a_restart_with_other_settings_is_refused(federation: Federation) -> None:
-    Talk(federation).until(Stage.ADVERTISE)
+    Talk(federation).until("advertise")
     with pytest.raises(UsageError, match="other settings"):
         federation.server(terms=TERMS.model_copy(update={"smallest_cohort": 4}))
 
 
 def test_a_restart_that_computes_other_numbers_stops(federation: Federation) -> None:
     talk = Talk(federation)
-    talk.until(Stage.INPUT, 3)
+    talk.until("input", 3)
     talk.server.close()
     path = federation.folder / "server/sums/2"
     content = bytearray(path.read_bytes())
@@ -214,7 +220,7 @@ def test_a_restart_that_computes_other_numbers_stops(federation: Federation) -> 
 
 def test_a_full_disk_stops_the_process_and_not_the_run(federation: Federation) -> None:
     talk = Talk(federation)
-    talk.until(Stage.SHARES)
+    talk.until("share")
     replies = [
         (address, federation.node(int(str(address))).answer(message))
         for address, message in talk.server.outgoing()
@@ -241,5 +247,5 @@ def test_the_ledger_counts_what_was_carried(
     talk.until(Stage.COMPUTED)
     sums = [entry for entry in talk.server.ledger.entries if entry.revealed_to == "server"]
     assert [entry.what for entry in sums] == ["item-degrees", "seeded-step", "power-step"]
-    up = sum(line.bytes_up for line in talk.server.lines.values()) / 6
+    up = sum(client.bytes_up for client in talk.server.clients.values()) / 6
     assert talk.server.ledger.bytes_up == pytest.approx(up, abs=5)

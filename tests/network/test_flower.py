@@ -29,17 +29,18 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from privirec.carriers.flower import processes, programs, warm
+from privirec.carriers import child_processes
+from privirec.carriers.flower import allowed_programs, answering, launch
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
-from privirec.federated.programs import FederatedSettings, program
+from privirec.federated.programs import PrivirecKSettings, program_of
 from privirec.models import Recommender
 from privirec.privacy.policy import Policy
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.network.enrolment.homes import ServerHome
+from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.version import __version__
-from privirec.workflows.federate import Wanted, federate
+from privirec.workflows.federate import FederateRequest, federate
 from privirec.workflows.run import Plan
 
 from .chaos import check_same
@@ -56,23 +57,23 @@ PLANTED_USERS, PLANTED_ITEMS = 771_770_000, 993_990_000
 @pytest.mark.skipif(have_flower, reason="Flower is installed here")
 def test_without_flower_one_line_says_what_to_install(small: Dataset) -> None:
     with pytest.raises(UsageError, match=r"pip install 'privirec\[flower\]'") as refused:
-        federate(small, Wanted(Plan(method="privirec-k"), 3))
+        federate(small, FederateRequest(Plan(method="privirec-k"), 3))
     assert refused.value.exit_code == 2
 
 
 def test_nothing_leaves_without_being_asked(tmp_path: Path) -> None:
-    env = processes.environment(tmp_path / "flower")
+    env = launch.environment(tmp_path / "flower")
     assert env["FLWR_TELEMETRY_ENABLED"] == "0"
     assert env["FLWR_DISABLE_UPDATE_CHECK"] == "1"
     assert env["FLWR_HOME"] == str(tmp_path / "flower")
     assert not {"http_proxy", "HTTPS_PROXY"} & env.keys()
-    app = processes.write_app(tmp_path / "app")
+    app = launch.write_app(tmp_path / "app")
     assert [path.name for path in app.iterdir()] == ["pyproject.toml"]
 
 
 def test_flwr_run_takes_the_repository_as_well(tmp_path: Path) -> None:
     """What `server up` writes for an installed package is the app of our own pyproject."""
-    written = processes.write_app(tmp_path / "app") / "pyproject.toml"
+    written = launch.write_app(tmp_path / "app") / "pyproject.toml"
     ours = Path(__file__).parents[2] / "pyproject.toml"
     one, other = (tomllib.loads(path.read_text("utf-8")) for path in (written, ours))
     other["tool"]["flwr"]["app"].pop("fab-include")  # no code in the bundle
@@ -83,14 +84,14 @@ def test_flwr_run_takes_the_repository_as_well(tmp_path: Path) -> None:
 def test_programs_end_with_all_that_they_started(tmp_path: Path) -> None:
     nested = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', "
     nested += "'import time; time.sleep(600)'], start_new_session=True); time.sleep(600)"
-    with processes.Processes() as running:
+    with child_processes.Processes() as running:
         one = running.start("one", [sys.executable, "-c", nested], os.environ, tmp_path / "log")
         for _ in range(100):
-            if len(family := processes.family(one.process.pid)) == 2:
+            if len(family := child_processes.family(one.process.pid)) == 2:
                 break
             time.sleep(0.1)
         assert len(family) == 2
-        assert processes.memory(one.process.pid) > 1
+        assert child_processes.memory(one.process.pid) > 1
     time.sleep(0.2)
     for pid in family:
         with pytest.raises(ProcessLookupError):
@@ -102,11 +103,11 @@ def test_a_port_in_use_is_one_line() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1"):
-            processes._check_free("127.0.0.1", taken.getsockname()[1])
+            child_processes.check_free("127.0.0.1", taken.getsockname()[1])
 
 
 def test_a_program_that_stops_is_named(tmp_path: Path) -> None:
-    with processes.Processes() as running:
+    with child_processes.Processes() as running:
         command = [sys.executable, "-c", "print('no luck'); raise SystemExit(3)"]
         one = running.start("superlink", command, os.environ, tmp_path / "log")
         one.process.wait()
@@ -120,7 +121,7 @@ def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     is not approved is not listened to."""
     from privirec.carriers.flower.link import FrontDoor
 
-    home = ServerHome.create(tmp_path / "server")
+    home = OperatorFolder.create(tmp_path / "server")
     members = home.members
     keys = [ec.generate_private_key(ec.SECP384R1()) for _ in range(3)]
     for number, key in enumerate(keys[:2]):
@@ -187,7 +188,7 @@ def test_a_request_that_grows_is_cut_off(tmp_path: Path) -> None:
 
     events: list[str] = []
     key = ec.generate_private_key(ec.SECP384R1())
-    home = ServerHome.create(tmp_path / "server")
+    home = OperatorFolder.create(tmp_path / "server")
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     (home.folder / "nodes/0.pub").write_bytes(public)
     home.save(home.members.approve("shop", "0" * 64))
@@ -221,7 +222,7 @@ def _signed(key: ec.EllipticCurvePrivateKey, late: float = 0) -> dict[str, str]:
 def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
     """In processes of their own, because it changes Flower."""
     client = (
-        "from privirec.carriers.flower import client_app, warm; warm.only_our_own()\n"
+        "from privirec.carriers.flower import answering, client_app; answering.only_our_own()\n"
         "from flwr.supernode.runtime import run_clientapp as flower\n"
         "assert flower.install_from_fab(b'no bundle', skip_prompt=True) is None\n"
         "load = flower.get_load_client_app_fn(default_app_ref='', app_path=None, multi_app=True)\n"
@@ -243,8 +244,8 @@ def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
 
 @needs_flower
 def test_flower_finds_no_programs_but_ours(tmp_path: Path) -> None:
-    env = processes.environment(tmp_path / "flower")
-    ours, _ = warm.hand_over(tmp_path / "a folder" / "bin", env)
+    env = launch.environment(tmp_path / "flower")
+    ours, _ = answering.hand_over(tmp_path / "a folder" / "bin", env)
     assert ours["PATH"] == str(tmp_path / "a folder" / "bin")
     for name in ("flwr-clientapp", "flwr-agentapp", "flwr-serverapp", "flwr-simulation"):
         done = subprocess.run([name], env=ours, capture_output=True, text=True, check=False)
@@ -254,10 +255,10 @@ def test_flower_finds_no_programs_but_ours(tmp_path: Path) -> None:
         subprocess.run(["flwr"], env=ours, check=False)
     shutil.rmtree(tmp_path / "a folder")
     with (
-        mock.patch.object(programs, "write_whole"),
+        mock.patch.object(allowed_programs, "write_whole"),
         pytest.raises(FederationError, match="noexec"),
     ):
-        programs.write_programs(tmp_path / "bin", env, {})  # nothing can be written there
+        allowed_programs.write_programs(tmp_path / "bin", env, {})  # nothing can be written there
 
 
 @heavy
@@ -265,7 +266,7 @@ def test_flower_finds_no_programs_but_ours(tmp_path: Path) -> None:
 def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path: Path) -> None:
     plan = Plan(method="privirec-k", rank=8, rounds=2)
     seen: list[dict[str, Any]] = []
-    wanted = Wanted(plan, 4, keep=tmp_path / "federation", check=True)
+    wanted = FederateRequest(plan, 4, keep=tmp_path / "federation", check=True)
     row = federate(small, wanted, tmp_path / "model", seen.append)
     assert row["same_as_simulation"] is True
     assert row["dropped"] == 0
@@ -290,36 +291,37 @@ def test_killed_programs_come_back(
     (which Flower lets in again after a minute, so not in the first seed), of the server's.
 
     The run's bundle has a client and a server of its own, which must not be run."""
-    from privirec.carriers.flower.local import LocalNetwork
-    from privirec.carriers.flower.runs import RunFile, result_of, start_run
-    from privirec.runtime.network.run_plan import RunTerms
+    from privirec.carriers.flower.one_machine import LocalNetwork
+    from privirec.carriers.flower.runs import follow_run, start_run
+    from privirec.runtime.network.runs import RunFile
+    from privirec.runtime.terms import RunTerms
 
     rng = random.Random(seed)
     kinds = ("answer", "client", "server")
     plan = [rng.choice(kinds) for _ in range(3)] if seed else ["answer", "server", "answer"]
     train = _planted()
-    settings = FederatedSettings(method="privirec-k", rank=4, rounds=2)
+    settings = PrivirecKSettings(rank=4, rounds=2)
     file = RunFile(terms=RunTerms(settings=settings), config={"rank": 4})
     file.deadlines = file.deadlines.model_copy(update={"silence": 15.0})
     killed: list[str] = []
     mark = tmp_path / "code of the bundle was run"
-    monkeypatch.setattr(processes, "write_app", lambda folder: _bundle(folder, mark))
+    monkeypatch.setattr(launch, "write_app", lambda folder: _bundle(folder, mark))
     with LocalNetwork(tmp_path / "federation") as network:
         network.prepare(train, 3, Policy())
         network.start()
         assert network.server is not None
 
         def watch(status: dict[str, Any]) -> None:
-            for client in network.kept:
-                client.look()
+            for client in network.running_clients:
+                client.keep_up()
             if len(killed) == len(plan) or status.get("round", 0) <= len(killed):
                 return
             kind = plan[len(killed)]
-            client = rng.choice(network.kept)
+            client = rng.choice(network.running_clients)
             if kind == "answer" and not _kill_answering(client):
                 return
             if kind == "client" and client.node is not None:
-                _kill(processes.family(client.node.process.pid))
+                _kill(child_processes.family(client.node.process.pid))
                 network.processes.end(client.node)
                 client.node = None
             if kind == "server" and not _kill_by_name(network.processes, "serve_run"):
@@ -331,7 +333,7 @@ def test_killed_programs_come_back(
         for _ in range(6):
             number = start_run(network.server, "one", file, network.env)
             try:
-                result = result_of(network.server, "one", number, network.env, watch)
+                result = follow_run(network.server, "one", number, network.env, watch)
                 break
             except _Killed:
                 continue
@@ -341,7 +343,9 @@ def test_killed_programs_come_back(
     assert not mark.exists()
     assert "server" not in plan or "server" in killed
     assert killed
-    expected, _ = execute(program(settings, train.n_users, train.n_items), Simulation(train))
+    expected, _ = execute(
+        program_of(settings, train.n_users, train.n_items).steps(), Simulation(train)
+    )
     model = Recommender.load(tmp_path / "federation/server/runs/one/model", mmap=False)
     check_same(model.components, expected)
     journal = (tmp_path / "federation/server/runs/one/journal").read_bytes()
@@ -355,9 +359,9 @@ def test_who_has_no_business_there_cannot_connect(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node with an unregistered key, and one that trusts another authority."""
-    from privirec.carriers.flower.local import LocalNetwork
+    from privirec.carriers.flower.one_machine import LocalNetwork
     from privirec.runtime.network.enrolment.certificates import make_certificates
-    from privirec.runtime.network.enrolment.homes import make_node_key
+    from privirec.runtime.network.enrolment.identities import make_node_key
 
     with LocalNetwork(tmp_path / "federation") as network:
         network.prepare(small.train, 3, Policy())
@@ -371,7 +375,7 @@ def test_who_has_no_business_there_cannot_connect(
         make_node_key(clients[0])
         make_certificates(tmp_path / "other")
         (clients[1] / "ca.crt").write_bytes((tmp_path / "other/ca.crt").read_bytes())
-        monkeypatch.setattr(processes, "MOST_TRIES", 0)
+        monkeypatch.setattr(launch, "MOST_TRIES", 0)
         for folder, said in zip(clients, ("does not know its key", "vouches for"), strict=False):
             client = network.start_client(folder)
             with pytest.raises(FederationError, match=said) as refused:
@@ -385,16 +389,16 @@ class _Killed(Exception):
     pass
 
 
-def _look_for_a_minute(client: processes.Client) -> None:
+def _look_for_a_minute(client: launch.FlowerClient) -> None:
     for _ in range(120):
-        client.look()
+        client.keep_up()
         time.sleep(0.5)
 
 
 def _bundle(folder: Path, mark: Path) -> Path:
     """An app with another client and another server."""
     folder.mkdir(exist_ok=True)
-    text = processes._APP.format(version=__version__)
+    text = launch._APP.format(version=__version__)
     text = text.replace("privirec.carriers.flower.client_app:app", "evil:app")
     text = text.replace("privirec.carriers.flower.server_app:app", "evil:server")
     (folder / "pyproject.toml").write_text(text)
@@ -427,12 +431,12 @@ def _check_nothing_leaked(folder: Path) -> None:
             assert str(PLANTED_ITEMS)[:5].encode() not in content, path
 
 
-def _kill_answering(client: processes.Client) -> bool:
+def _kill_answering(client: launch.FlowerClient) -> bool:
     """Kill the process that works on the next message for this client."""
     assert client.answering is not None
     pid = client.answering.process.pid
     for _ in range(200):
-        if at_work := processes.family(pid) - {pid}:
+        if at_work := child_processes.family(pid) - {pid}:
             _kill(at_work)
             return True
         time.sleep(0.02)
@@ -445,11 +449,11 @@ def _kill(pids: set[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _kill_by_name(running: processes.Processes, name: str) -> bool:
+def _kill_by_name(running: child_processes.Processes, name: str) -> bool:
     """Only among what this test started."""
     killed = False
     for one in running.running:
-        for pid in processes.family(one.process.pid):
+        for pid in child_processes.family(one.process.pid):
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:

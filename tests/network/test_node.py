@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,14 +18,27 @@ import pytest
 from privirec.device import Catalogue, Store
 from privirec.errors import FederationError
 from privirec.federated import wire
-from privirec.federated.contributions import ItemDegrees, ItemItem, SeededStep
+from privirec.federated.contributions import ItemDegrees, ItemItem
+from privirec.federated.programs import PrivirecSettings, program_of
 from privirec.privacy.policy import Policy
 from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Coordinator, Stage
-from privirec.runtime.network.envelope import Envelope
+from privirec.runtime.network.envelope import EVERYBODY, Envelope
+from privirec.runtime.network.messages import (
+    Answer,
+    Blocks,
+    Exchange,
+    Hello,
+    Message,
+    Refused,
+    SendBlocks,
+)
+from privirec.runtime.network.node.memory import Memory
+from privirec.runtime.network.refusals import Code
 from privirec.runtime.network.run_plan import RunPlan
-from privirec.secagg.graph import write_participants
 from privirec.secagg.keys import Identity
+from privirec.secagg.participants import write_participants
+from privirec.version import __version__
 
 from .chaos import PLANTED_ITEM, TERMS, Federation, Killed, killing
 
@@ -44,7 +58,7 @@ class Talk:
 
     def step(self, skip: set[int] = frozenset()) -> None:  # type: ignore[assignment]
         """One exchange with everybody."""
-        self.server.met(set(self.federation.roster))
+        self.server.connected(set(self.federation.roster))
         for address, message in list(self.server.outgoing()):
             self.last[int(str(address))] = message
             if address not in skip:
@@ -53,42 +67,70 @@ class Talk:
                 )
         self.server.tick()
 
-    def until(self, stage: Stage, number: int = 0) -> None:
+    def until(self, place: Stage | str, number: int = 0) -> None:
+        """Until a stage, or a step of this name in a sum of at least this number."""
         for _ in range(200):
-            if self.server.stage is stage and self.server.status()["round"] >= number:
+            status = self.server.status()
+            there = place in (self.server.stage, status["step"])
+            if there and status["sum_number"] >= number:
                 return
             self.step()
-        raise AssertionError(f"never came to {stage}: {self.server} {self.server.reason}")
+        raise AssertionError(f"never came to {place}: {self.server} {self.server.reason}")
 
-    def forged(
-        self, kind: str, client: int, step: int, more: Any = None, *parts: bytes
-    ) -> Envelope:
-        """A message that the operator's key signed, whatever is in it."""
-        sealed = Envelope(kind, self.server.run, client, step, more or {}, parts)
-        return envelope.peek(
-            self.federation.node(client).answer(sealed.seal(self.federation.operator, "to-client"))
+    def message_for(self, client: int) -> bytes:
+        """What this client is to be sent now."""
+        self.server.connected(set(self.federation.roster))
+        return self.server.message_for(client)
+
+    def forged(self, client: int, message: Message, *parts: bytes) -> Envelope:
+        """The answer to a message that the operator's key signed, whatever is in it."""
+        sealed = Envelope(self.server.run, client, message, parts)
+        answer = self.federation.node(client).answer(
+            sealed.seal(self.federation.operator, "to-client")
         )
+        return envelope.peek(answer, "to-server")
+
+    def hello(self, **changes: Any) -> Hello:
+        told = {
+            "version": __version__,
+            "catalogue": self.federation.catalogue.fingerprint,
+            "items": len(self.federation.catalogue),
+            "roster": self.federation.roster.digest.hex(),
+        }
+        return Hello(**(told | changes))
 
 
-def refused(reply: bytes | Envelope, said: str, *, final: bool) -> None:
-    found = envelope.peek(reply) if isinstance(reply, bytes) else reply
-    assert found.kind == "refused", found
-    assert said in found.more["reason"], found.more
-    assert "\n" not in found.more["reason"]
-    assert found.more["final"] is final
+def refused(reply: bytes | Envelope, said: str, code: Code, *, final: bool) -> None:
+    found = said_in(reply)
+    assert isinstance(found, Refused), found
+    assert said in found.reason, found
+    assert "\n" not in found.reason
+    assert (found.code, found.final) == (code, final)
+
+
+def said_in(reply: bytes | Envelope) -> Message:
+    found = envelope.peek(reply, "to-server") if isinstance(reply, bytes) else reply
+    return found.message
 
 
 # --- who is it? -----------------------------------------------------------------------------------
 
 
 def test_a_message_of_another_operator_is_dropped(federation: Federation) -> None:
-    message = Envelope("hello", "0" * 32, 0, 0).seal(Identity(bytes(32)), "to-client")
-    refused(federation.node(0).answer(message), "signature", final=False)
+    hello = Talk(federation).hello()
+    message = Envelope("0" * 32, 0, hello).seal(Identity(bytes(32)), "to-client")
+    refused(federation.node(0).answer(message), "signature", Code.BAD_MESSAGE, final=False)
+
+
+def test_a_message_for_another_client_is_dropped(federation: Federation) -> None:
+    hello = Talk(federation).hello()
+    message = Envelope("0" * 32, 1, hello).seal(federation.operator, "to-client")
+    refused(federation.node(0).answer(message), "for client 1", Code.BAD_MESSAGE, final=False)
 
 
 def test_noise_is_dropped(federation: Federation) -> None:
     for noise in (b"", b"PRE", os.urandom(500), b"PRE\x02" + bytes(100)):
-        assert envelope.peek(federation.node(0).answer(noise)).kind == "refused"
+        assert isinstance(said_in(federation.node(0).answer(noise)), Refused)
 
 
 def test_another_catalogue_is_refused_in_both_logs(
@@ -96,11 +138,11 @@ def test_another_catalogue_is_refused_in_both_logs(
 ) -> None:
     caplog.set_level(logging.INFO)
     talk = Talk(federation)
-    talk.server.met({0})
+    talk.server.connected({0})
     ((_, hello),) = talk.server.outgoing()
     other = federation.node(0, catalogue=Catalogue(["other", "items"]))
     reply = other.answer(hello)
-    refused(reply, "another catalogue", final=False)
+    refused(reply, "another catalogue", Code.OTHER_CATALOGUE, final=False)
     talk.server.receive(0, reply)
     told = [record for record in caplog.records if "another catalogue" in record.message]
     assert {record.name for record in told} == {"privirec.client", "privirec.server"}
@@ -109,17 +151,18 @@ def test_another_catalogue_is_refused_in_both_logs(
 
 def test_another_version_is_refused(federation: Federation) -> None:
     talk = Talk(federation)
-    hello = {"version": "9.9.9", "catalogue": federation.catalogue.fingerprint}
-    refused(talk.forged("hello", 0, 0, hello), "version 9.9.9", final=False)
-    message = bytearray(Envelope("hello", "0" * 32, 0, 0).seal(federation.operator, "to-client"))
+    reply = talk.forged(0, talk.hello(version="9.9.9"))
+    refused(reply, "version 9.9.9", Code.OTHER_VERSION, final=False)
+    message = bytearray(Envelope("0" * 32, 0, talk.hello()).seal(federation.operator, "to-client"))
     message[3] += 1
-    refused(federation.node(0).answer(bytes(message)), "protocol version 2", final=False)
+    reply_bytes = federation.node(0).answer(bytes(message))
+    refused(reply_bytes, "of version 3", Code.BAD_MESSAGE, final=False)
 
 
 def test_another_roster_is_refused(federation: Federation) -> None:
     talk = Talk(federation)
-    hello = {"version": "0.1", "catalogue": federation.catalogue.fingerprint, "roster": "00"}
-    refused(talk.forged("hello", 0, 0, hello), "another roster", final=False)
+    reply = talk.forged(0, talk.hello(roster="00"))
+    refused(reply, "another roster", Code.OTHER_ROSTER, final=False)
 
 
 def test_a_client_that_is_not_in_its_roster_does_not_start(federation: Federation) -> None:
@@ -129,10 +172,10 @@ def test_a_client_that_is_not_in_its_roster_does_not_start(federation: Federatio
 
 def test_a_replayed_invitation_is_refused(federation: Federation) -> None:
     first = Talk(federation)
-    first.until(Stage.ADVERTISE)
-    Talk(federation, name="second").until(Stage.ADVERTISE)
-    hello = first.server._hello
-    refused(federation.node(0).answer(hello), "replayed invitation", final=False)
+    first.until("advertise")
+    Talk(federation, name="second").until("advertise")
+    reply = first.forged(0, first.hello())
+    refused(reply, "replayed invitation", Code.REPLAYED_RUN, final=False)
 
 
 # --- what is asked --------------------------------------------------------------------------------
@@ -143,30 +186,30 @@ def plan_with(talk: Talk, **changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "said", "code"),
     [
-        ({"run": "f" * 32}, "another run"),
-        ({"users": {0: 99, 1: 4, 2: 4}}, "miscounts"),
-        ({"n_items": 18}, "another catalogue"),
-        ({"roster": "00"}, "another roster"),
-        ({"version": "7.0.0"}, "version 7.0.0"),
-        ({"users": {0: 4, 77: 4, 2: 4}}, "another roster"),
-        ({"users": {0: 4, 1: 4}}, "smallest_cohort"),
+        ({"run": "f" * 32}, "another run", Code.BAD_PLAN),
+        ({"users": {0: 99, 1: 4, 2: 4}}, "miscounts", Code.BAD_PLAN),
+        ({"n_items": 18}, "another catalogue", Code.BAD_PLAN),
+        ({"roster": "00"}, "another roster", Code.BAD_PLAN),
+        ({"clients": 7}, "another roster", Code.BAD_PLAN),
+        ({"version": "7.0.0"}, "version 7.0.0", Code.BAD_PLAN),
+        ({"users": {0: 4, 77: 4, 2: 4}}, "another roster", Code.BAD_PLAN),
+        ({"users": {0: 4, 1: 4}}, "smallest_cohort", Code.POLICY),
         (
             {"terms": TERMS.model_copy(update={"corrupt_share": 0.0})},
             "corrupt_share",
+            Code.POLICY,
         ),
         (
             {"terms": TERMS.model_copy(update={"aggregator": "none"})},
             'the aggregator none; this client\'s policy says aggregators = ["secagg+", "secagg"]',
+            Code.POLICY,
         ),
         (
-            {
-                "terms": TERMS.model_copy(
-                    update={"settings": TERMS.settings.model_copy(update={"method": "privirec"})}
-                )
-            },
+            {"terms": TERMS.model_copy(update={"settings": PrivirecSettings(rank=3, rounds=2)})},
             "item-item",
+            Code.POLICY,
         ),
         (
             {
@@ -174,22 +217,28 @@ def plan_with(talk: Talk, **changes: Any) -> bytes:
                     update={"settings": TERMS.settings.model_copy(update={"rounds": 3})}
                 )
             },
-            "not those of the plan",
+            "not what was agreed on",
+            Code.PROTOCOL,
+        ),
+        (
+            {"terms": TERMS.model_copy(update={"block_entries": 32})},
+            "not what was agreed on",
+            Code.PROTOCOL,
         ),
     ],
     ids=str,
 )
 def test_a_plan_that_lies_ends_the_clients_part(
-    federation: Federation, change: dict[str, Any], said: str
+    federation: Federation, change: dict[str, Any], said: str, code: Code
 ) -> None:
     talk = Talk(federation)
-    talk.until(Stage.ADVERTISE)
-    session = talk.server._session
-    assert session is not None
+    talk.until("advertise")
+    honest = talk.message_for(0)
+    announcement = bytes(envelope.peek(honest, "to-client").parts[0])
     text = plan_with(talk, **change)
-    refused(talk.forged("invite", 0, 1, {}, text, session.announcement), said, final=True)
-    honest = next(message for message in talk.server._messages.values())
-    refused(federation.node(0).answer(honest), "has left this run", final=False)
+    reply = talk.forged(0, Exchange(step=0), announcement, text)
+    refused(reply, said, code, final=True)
+    refused(federation.node(0).answer(honest), "has left this run", Code.HAS_LEFT, final=False)
 
 
 def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: Federation) -> None:
@@ -199,22 +248,21 @@ def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: F
     talk = Talk(federation, terms=terms)
     for _ in range(4):
         talk.step()
-    assert talk.server.stage is Stage.ABORTED
-    assert all("aggregators = " in line.gone for line in talk.server.lines.values())
+    assert talk.server.stage is Stage.STOPPED
+    assert all("aggregators = " in client.gone for client in talk.server.clients.values())
     plain = Federation(tmp_path / "plain", aggregator="none")
     talk = Talk(plain)
-    talk.until(Stage.ADVERTISE)
-    assert talk.server._session is not None
-    announcement = talk.server._session.announcement
+    talk.until("advertise")
+    announcement = bytes(envelope.peek(talk.message_for(0), "to-client").parts[0])
     text = plan_with(talk, terms=TERMS)
-    sealed = Envelope("invite", talk.server.run, 0, 1, {}, (text, announcement))
+    sealed = Envelope(talk.server.run, 0, Exchange(step=0), (announcement, text))
     strict = plain.node(0, policy=Policy(most_of_item_item=2))
     reply = strict.answer(sealed.seal(plain.operator, "to-client"))
-    refused(reply, "protocol 3 is not secagg+", final=True)
+    refused(reply, "protocol 3 is not secagg+", Code.PROTOCOL, final=True)
     talk = Talk(plain, name="second")
-    talk.until(Stage.INPUT, 1)
-    reply = plain.node(0, policy=Policy(most_of_item_item=2)).answer(talk.server._messages[0])
-    refused(reply, "the aggregator none", final=True)
+    talk.until("input", 1)
+    reply = plain.node(0, policy=Policy(most_of_item_item=2)).answer(talk.message_for(0))
+    refused(reply, "the aggregator none", Code.POLICY, final=True)
     assert not list(tmp_path.glob("**/upload*"))
 
 
@@ -231,39 +279,47 @@ def test_a_list_of_clients_that_does_not_fit_the_sum_ends_the_clients_part(
     federation: Federation, number: int, clients: set[int]
 ) -> None:
     talk = Talk(federation)
-    talk.until(Stage.UNMASK, number)
-    told = envelope.peek(talk.server._messages[0])
+    talk.until("unmask", number)
+    told = envelope.peek(talk.message_for(0), "to-client")
     listed = write_participants(clients, federation.roster)
-    lie = talk.forged("survivors", 0, told.step, {}, bytes(told.parts[0]), listed)
-    refused(lie, "does not fit the sum", final=True)
-    assert federation.node(0)._cohorts().keys() <= ({talk.server.run} if number == 2 else set())
+    lie = talk.forged(0, told.message, bytes(told.parts[0]), listed)
+    refused(lie, "does not fit", Code.PROTOCOL, final=True)
+    assert len(remembered(federation, 0).cohorts()) == number - 1
 
 
 def test_every_cohort_is_remembered_once(federation: Federation) -> None:
     for name in ("server", "second"):
         talk = Talk(federation, name=name)
         talk.until(Stage.COMPUTED)
-    assert list(federation.node(0)._cohorts().values()) == [[0, 1, 2, 3, 4, 5]]
+    assert remembered(federation, 0).cohorts() == [frozenset(range(6))]
 
 
-def asked(talk: Talk, ask: Any, number: int) -> Envelope:
-    parts = [wire.encode(ask)]
-    if number == 1:
-        delivered = envelope.peek(talk.server._messages[0]).parts[0]
-        parts.insert(0, bytes(delivered))
-    return talk.forged("ask", 0, 2 * number + 1, {}, *parts)
+def remembered(federation: Federation, client: int) -> Memory:
+    return Memory(federation.folder / f"client-{client}/runs")
+
+
+def asked(talk: Talk, ask: Any) -> Envelope:
+    honest = envelope.peek(talk.message_for(0), "to-client")
+    return talk.forged(0, honest.message, bytes(honest.parts[0]), wire.encode(ask))
 
 
 def degrees_of(federation: Federation) -> np.ndarray:
     return federation.train.item_degrees
 
 
+def seeded(federation: Federation, degrees: np.ndarray, **changes: Any) -> Any:
+    """The second sum as it is planned, but for these changes."""
+    plan = program_of(TERMS.settings, federation.train.n_users, 17)
+    return replace(plan.sums()[1].ask(item_degrees=degrees), **changes)
+
+
 LIES: dict[str, tuple[int, Callable[[Federation], Any]]] = {
     "is not the item-degrees": (1, lambda f: ItemItem(17, 5)),
     "another number of users": (1, lambda f: ItemDegrees(17, 20)),
-    "this client has more": (2, lambda f: SeededStep(degrees_of(f) * 0, bytes(32), 3)),
-    "not the one of the public seed": (2, lambda f: SeededStep(degrees_of(f), bytes(32), 3)),
-    "is not the seeded-step": (2, lambda f: SeededStep(degrees_of(f), bytes(32), 4)),
+    "this client has more": (2, lambda f: seeded(f, degrees_of(f) * 0)),
+    "another seed than planned": (2, lambda f: seeded(f, degrees_of(f), seed=bytes(32))),
+    "more than there are users": (2, lambda f: seeded(f, degrees_of(f) + 25)),
+    "is not the seeded-step": (2, lambda f: seeded(f, degrees_of(f), columns=4)),
 }
 
 
@@ -273,82 +329,86 @@ def test_an_ask_that_was_not_planned_ends_the_clients_part(
 ) -> None:
     number, lie = LIES[said]
     talk = Talk(federation)
-    talk.until(Stage.INPUT, number)
-    refused(asked(talk, lie(federation), number), said, final=True)
+    talk.until("input", number)
+    refused(asked(talk, lie(federation)), said, Code.BAD_ASK, final=True)
     assert not list((federation.folder / "client-0/runs").glob("*/upload*"))
+
+
+def test_item_degrees_may_not_change_between_sums(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("input", 3)
+    honest = wire.decode(bytes(envelope.peek(talk.message_for(0), "to-client").parts[-1]))
+    lie = replace(honest, item_degrees=np.minimum(honest.item_degrees + 1, 24))  # type: ignore
+    said = "other item degrees than in an earlier sum"
+    refused(asked(talk, lie), said, Code.BAD_ASK, final=True)
 
 
 def test_a_policy_is_checked_before_every_answer(federation: Federation) -> None:
     talk = Talk(federation)
-    talk.until(Stage.INPUT, 2)
+    talk.until("input", 2)
     strict = federation.node(0, policy=Policy(computations=("item-degrees",)))
-    message = talk.server._messages[0]
-    refused(strict.answer(message), "the computation seeded-step", final=True)
+    reply = strict.answer(talk.message_for(0))
+    refused(reply, "the computation seeded-step", Code.POLICY, final=True)
 
 
 def test_bytes_are_counted_over_the_run(federation: Federation) -> None:
     talk = Talk(federation)
-    talk.until(Stage.INPUT, 1)
+    talk.until("input", 1)
     strict = federation.node(0, policy=Policy(most_bytes_down=500))
-    refused(strict.answer(talk.server._messages[0]), "bytes down", final=True)
+    refused(strict.answer(talk.message_for(0)), "bytes down", Code.POLICY, final=True)
 
 
 def test_forgetting_in_the_middle_of_a_run_ends_the_clients_part(federation: Federation) -> None:
     talk = Talk(federation)
-    talk.until(Stage.INPUT, 1)
+    talk.until("input", 1)
     with Store(federation.folder / "client-0/history.db") as store:
         user = store.users()[0]
         store.forget_items(user, store.items(user)[:1])
-    reply = federation.node(0).answer(talk.server._messages[0])
-    assert envelope.peek(reply).more["final"] is True
+    reply = federation.node(0).answer(talk.message_for(0))
+    found = said_in(reply)
+    assert isinstance(found, Refused)
+    assert found.final
     assert PLANTED_ITEM.encode() not in reply
 
 
 # --- crashes --------------------------------------------------------------------------------------
 
 
+STEPS = [("advertise", 0), ("share", 0), ("input", 1), ("unmask", 1), ("input", 2)]
+
+
+class Countdown:
+    """Lets so many chances pass, then takes every one."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def random(self) -> float:
+        self._left -= 1
+        return 0.0 if self._left < 0 else 1.0
+
+
 def test_the_same_message_gets_the_same_answer(federation: Federation) -> None:
     talk = Talk(federation)
-    for stage, number in (
-        (Stage.ADVERTISE, 0),
-        (Stage.SHARES, 0),
-        (Stage.INPUT, 1),
-        (Stage.UNMASK, 1),
-    ):
-        talk.until(stage, number)
-        message = talk.server._message_for(0)
+    for step, number in STEPS:
+        talk.until(step, number)
+        message = talk.message_for(0)
         first = federation.node(0).answer(message)
-        assert envelope.peek(first).kind != "refused"
+        assert not isinstance(said_in(first), Refused)
         assert federation.node(0).answer(message) == first
     talk.until(Stage.DONE if talk.server.components else Stage.COMPUTED)
 
 
 def test_a_kill_at_every_write_of_every_stage_changes_nothing(federation: Federation) -> None:
     """Die at the first write, then at the second, ...: the answer is the same in the end."""
-
-    class Countdown:
-        def __init__(self) -> None:
-            self.left = 0
-
-        def random(self) -> float:
-            self.left -= 1
-            return 0.0 if self.left < 0 else 1.0
-
     talk = Talk(federation)
     kills = 0
-    for stage, number in (
-        (Stage.ADVERTISE, 0),
-        (Stage.SHARES, 0),
-        (Stage.INPUT, 1),
-        (Stage.UNMASK, 1),
-    ):
-        talk.until(stage, number)
-        message = talk.server._message_for(0)
+    for step, number in STEPS:
+        talk.until(step, number)
+        message = talk.message_for(0)
         for writes in range(60):
-            clock = Countdown()
-            clock.left = writes
             try:
-                with killing(clock, 0.5):  # type: ignore[arg-type]
+                with killing(Countdown(writes), 0.5):  # type: ignore[arg-type]
                     answer = federation.node(0).answer(message)
                 break
             except Killed:
@@ -360,44 +420,91 @@ def test_a_kill_at_every_write_of_every_stage_changes_nothing(federation: Federa
 
 def test_an_older_state_is_not_answered_from(federation: Federation) -> None:
     talk = Talk(federation)
-    talk.until(Stage.UNMASK, 1)
-    state = federation.folder / "client-0/runs" / talk.server.run / "state"
+    talk.until("unmask", 1)
+    state = federation.folder / "client-0/runs/memory.db"
     shutil.copy(state, state.with_name("backup"))
-    message = talk.server._message_for(0)
-    assert envelope.peek(federation.node(0).answer(message)).kind == "unmask"
+    message = talk.message_for(0)
+    assert isinstance(said_in(federation.node(0).answer(message)), Answer)
     shutil.copy(state.with_name("backup"), state)
-    refused(federation.node(0).answer(message), "restored from before an answer", final=False)
+    reply = federation.node(0).answer(message)
+    refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+
+
+@pytest.mark.parametrize(("step", "number"), STEPS)
+def test_a_step_answers_one_message_only_even_after_a_crash(
+    federation: Federation, step: str, number: int
+) -> None:
+    """Killed at any write, a client never answers another message in the place of the first."""
+    talk = Talk(federation)
+    talk.until(step, number)
+    message = talk.message_for(0)
+    honest = envelope.peek(message, "to-client")
+    other = Envelope(talk.server.run, 0, honest.message, honest.parts).seal(
+        federation.operator, "to-client"
+    )
+    if other == message:  # it was sealed for this client: seal it for everybody
+        other = Envelope(talk.server.run, EVERYBODY, honest.message, honest.parts).seal(
+            federation.operator, "to-client"
+        )
+    assert isinstance(honest.message, Exchange)
+    asked_step, kills = honest.message.step, 0
+    for writes in range(60):
+        try:
+            with killing(Countdown(writes), 0.5):  # type: ignore[arg-type]
+                federation.node(0).answer(message)
+            break
+        except Killed:
+            kills += 1
+        if writes < 2:
+            continue  # nothing is bound before the first write
+        reply = federation.node(0).answer(other)
+        refused(reply, "another message", Code.ANSWERED_BEFORE, final=False)
+        state = remembered(federation, 0).load(talk.server.run)
+        assert state is not None
+        if state.step < asked_step:  # not committed: what is on the disk must not leave
+            blocks = talk.forged(0, SendBlocks(step=asked_step, first=0))
+            refused(blocks, "no such upload", Code.NO_UPLOAD, final=False)
+    assert kills > 2
+    assert isinstance(said_in(federation.node(0).answer(message)), Answer | Blocks)
 
 
 def test_a_full_disk_answers_nothing_and_loses_nothing(
     federation: Federation, caplog: pytest.LogCaptureFixture
 ) -> None:
     talk = Talk(federation)
-    talk.until(Stage.INPUT, 1)
-    message = talk.server._messages[0]
+    talk.until("input", 1)
+    message = talk.message_for(0)
     full = OSError(errno.ENOSPC, "No space left on device")
     with mock.patch("os.fsync", side_effect=full):
-        refused(federation.node(0).answer(message), "a problem of its own", final=False)
+        reply = federation.node(0).answer(message)
+        refused(reply, "a problem of its own", Code.OWN_PROBLEM, final=False)
     assert "No space left" in caplog.text
-    assert envelope.peek(federation.node(0).answer(message)).kind == "upload"
+    assert isinstance(said_in(federation.node(0).answer(message)), Blocks)
 
 
 def test_secrets_are_for_their_owner_and_leave_with_the_run(federation: Federation) -> None:
     talk = Talk(federation)
-    talk.until(Stage.UNMASK, 1)
+    talk.until("unmask", 1)
     folder = federation.folder / "client-0"
     for path in (folder / "runs").rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, path
+    state = remembered(federation, 0).load(talk.server.run)
+    assert state is not None
+    secret = state.session[-200:-100]
+    assert secret in (folder / "runs/memory.db").read_bytes()
     talk.server.abort("enough")
     talk.step()
-    assert (folder / "runs" / talk.server.run / "state").stat().st_size < 3000
+    closed = remembered(federation, 0).load(talk.server.run)
+    assert closed is not None
+    assert (closed.session, closed.noise_seed, closed.reply) == (b"", b"", b"")
+    assert secret not in (folder / "runs/memory.db").read_bytes()
     assert not list(folder.glob("runs/*/upload*"))
     assert "redacted" in repr(federation.node(0))
 
 
 def test_plans_survive_their_bytes(federation: Federation) -> None:
     talk = Talk(federation)
-    talk.until(Stage.ADVERTISE)
+    talk.until("advertise")
     plan = talk.server.plan
     assert RunPlan.model_validate_json(plan.model_dump_json()) == plan
     assert [plan.first_user(client) for client in range(6)] == [0, 4, 8, 12, 16, 20]

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privirec.carriers.flower.processes import free_port
+from privirec.carriers.flower.launch import free_port
 
 pytestmark = [
     pytest.mark.heavy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,42 +16,46 @@ from numpy.typing import NDArray
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, OverflowRefused, UsageError
 from privirec.evaluation import evaluate
-from privirec.federated import contributions
-from privirec.federated.contributions import Contribution, Histories, ItemDegrees, ItemItem
-from privirec.federated.programs import FederatedSettings, paper, program
+from privirec.federated.contributions import Contribution, Histories, ItemDegrees, ItemItem, base
+from privirec.federated.programs import (
+    Privirec,
+    PrivirecK,
+    PrivirecKSettings,
+    PrivirecSettings,
+    ProgramSettings,
+    program_of,
+)
+from privirec.federated.randomness import ClientRandomness
 from privirec.filters import Components, LowRankOperator, SparseOperator
 from privirec.models import GFCF, Recommender, TurboCF
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import Runtime, execute
-from privirec.runtime.local.client import Client
-from privirec.runtime.local.in_process import InProcess, clients_of
+from privirec.runtime.local.client import LocalClient, clients_of
+from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.simulation import Simulation
 
 RANK = 6
 PROGRAMS = {
-    "privirec, paper": paper("privirec", RANK),
-    "privirec, default": FederatedSettings(method="privirec", rank=RANK),
-    "privirec, low-pass by the server": FederatedSettings(
-        method="privirec",
+    "privirec, paper": Privirec.preset("paper", rank=RANK),
+    "privirec, default": PrivirecSettings(rank=RANK),
+    "privirec, low-pass by the server": PrivirecSettings(
         rank=RANK,
         low_pass_from="server",
     ),
-    "privirec, alpha 0.6": FederatedSettings(method="privirec", rank=0, alpha=0.6),
-    "privirec, 64 bits": FederatedSettings(method="privirec", rank=RANK, ring_bits=64),
-    "privirec, 16 bits": FederatedSettings(method="privirec", rank=RANK, ring_bits=16),
-    "privirec-k, paper": paper("privirec-k", RANK),
-    "privirec-k, rayleigh-ritz": FederatedSettings(method="privirec-k", rank=RANK, rounds=3),
-    "privirec-k, from users": FederatedSettings(
-        method="privirec-k", rank=RANK, rounds=3, start="users"
-    ),
+    "privirec, alpha 0.6": PrivirecSettings(rank=0, alpha=0.6),
+    "privirec, 64 bits": PrivirecSettings(rank=RANK, ring_bits=64),
+    "privirec, 16 bits": PrivirecSettings(rank=RANK, ring_bits=16),
+    "privirec-k, paper": PrivirecK.preset("paper", rank=RANK),
+    "privirec-k, rayleigh-ritz": PrivirecKSettings(rank=RANK, rounds=3),
+    "privirec-k, from users": PrivirecKSettings(rank=RANK, rounds=3, start="users"),
 }
 each_program = pytest.mark.parametrize("wanted", PROGRAMS.values(), ids=PROGRAMS)
 
 
 def run(
-    train: Interactions, wanted: FederatedSettings, runtime: Runtime
+    train: Interactions, wanted: ProgramSettings, runtime: Runtime
 ) -> tuple[Components, Ledger]:
-    return execute(program(wanted, train.n_users, train.n_items), runtime)
+    return execute(program_of(wanted, train.n_users, train.n_items).steps(), runtime)
 
 
 def assert_identical(first: Components, second: Components) -> None:
@@ -83,7 +88,7 @@ def a_model(components: Components) -> Recommender:
 @each_program
 @pytest.mark.parametrize("n_clients", [None, 7, 1], ids=["users", "silos", "one silo"])
 def test_runtimes_agree_in_every_bit(
-    small: Dataset, wanted: FederatedSettings, n_clients: int | None, tmp_path: Path
+    small: Dataset, wanted: ProgramSettings, n_clients: int | None, tmp_path: Path
 ) -> None:
     train = small.train
     simulated, simulated_ledger = run(train, wanted, Simulation(train))
@@ -113,7 +118,7 @@ def test_runtimes_agree_on_any_cohort_in_any_order(
     clients = clients_of(train, int(rng.integers(1, n_users + 1)))
     shuffled = [clients[i] for i in rng.permutation(len(clients))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contributions, "BLOCK_ENTRIES", entries)
+        patch.setattr(base, "BLOCK_ENTRIES", entries)
         real, _ = run(train, PROGRAMS[name], InProcess(shuffled))
     assert_identical(simulated, real)
     for array in (simulated.basis, a_model(simulated).score(train.matrix)):
@@ -122,7 +127,7 @@ def test_runtimes_agree_on_any_cohort_in_any_order(
 
 @each_program
 @pytest.mark.parametrize("touched", [np.zeros((3, RANK)), np.ones((1, RANK)), np.eye(RANK)])
-def test_degenerate_cohorts(wanted: FederatedSettings, touched: NDArray[np.float64]) -> None:
+def test_degenerate_cohorts(wanted: ProgramSettings, touched: NDArray[np.float64]) -> None:
     train = Interactions.from_matrix(touched)
     simulated, _ = run(train, wanted, Simulation(train))
     real, _ = run(train, wanted, InProcess(clients_of(train)))
@@ -132,8 +137,8 @@ def test_degenerate_cohorts(wanted: FederatedSettings, touched: NDArray[np.float
 
 def test_rounds_are_announced_and_every_user_counts_once(holes: Interactions) -> None:
     heard: list[str] = []
-    wanted = paper("privirec", RANK, rounds=3)
-    asks = program(wanted, holes.n_users, holes.n_items)
+    wanted = Privirec.preset("paper", rank=RANK, rounds=3)
+    asks = program_of(wanted, holes.n_users, holes.n_items).steps()
     components, _ = execute(asks, InProcess(clients_of(holes, 4)), heard.append)
     assert heard == ["item-degrees", "item-item", "user-start", "power-step", "power-step"]
     np.testing.assert_array_equal(components.item_degrees, holes.item_degrees)
@@ -141,7 +146,7 @@ def test_rounds_are_announced_and_every_user_counts_once(holes: Interactions) ->
 
 def test_silos_hold_consecutive_users_and_all_of_them(holes: Interactions) -> None:
     for n_clients in range(1, holes.n_users + 1):
-        held = [client._histories for client in clients_of(holes, n_clients)]
+        held = [client.histories for client in clients_of(holes, n_clients)]
         assert len(held) == n_clients
         assert min(silo.n_users for silo in held) >= 1
         assert [silo.first_user for silo in held] == [
@@ -160,7 +165,7 @@ def test_silos_hold_consecutive_users_and_all_of_them(holes: Interactions) -> No
 def test_enough_rounds_give_what_one_machine_gives(small: Dataset) -> None:
     central = evaluate(GFCF(rank=7).fit(small.train), small)
     train = small.train
-    wanted = FederatedSettings(method="privirec", rank=7, rounds=150)
+    wanted = PrivirecSettings(rank=7, rounds=150)
     components, _ = run(train, wanted, Simulation(train))
     federated = evaluate(GFCF(rank=7).use(components), small)
     assert central.ndcg > 0.1
@@ -174,7 +179,7 @@ def test_few_rounds_are_not_mistaken_for_many(small: Dataset) -> None:
     exact = GFCF(rank=7).fit(train).score(train.matrix)
 
     def distance(rounds: int) -> float:
-        wanted = FederatedSettings(method="privirec", rank=7, rounds=rounds)
+        wanted = PrivirecSettings(rank=7, rounds=rounds)
         components, _ = run(train, wanted, Simulation(train))
         return float(np.abs(GFCF(rank=7).use(components).score(train.matrix) - exact).max())
 
@@ -195,7 +200,7 @@ def test_turbo_cf_needs_no_rounds_to_be_exact(small: Dataset) -> None:
 def test_the_ledger_names_every_sum_and_its_bytes(small: Dataset) -> None:
     train = small.train
     users, items = train.n_users, train.n_items
-    components, ledger = run(train, paper("privirec", RANK), Simulation(train))
+    components, ledger = run(train, Privirec.preset("paper", rank=RANK), Simulation(train))
     triangle = items * (items + 1) // 2
     assert isinstance(components.item_item, SparseOperator)
     matrix = components.item_item.matrix
@@ -215,6 +220,9 @@ def test_the_ledger_names_every_sum_and_its_bytes(small: Dataset) -> None:
     assert ledger.bytes_down == sum(entry.bytes_down_per_client for entry in ledger.entries)
     assert {e.revealed_to for e in ledger.entries if e.entries} == {"server"}
     assert {e.revealed_to for e in ledger.entries if not e.entries} == {"every client"}
+    # As manifests of all versions have it.
+    assert {row["noise"] for row in json.loads(json.dumps(ledger.as_rows()))} == {"none"}
+    assert all(row["gives_away"] for row in ledger.as_rows() if row["entries"])
 
 
 def test_rank_decides_what_privirec_k_costs(small: Dataset) -> None:
@@ -262,23 +270,26 @@ class Unknown(ItemDegrees):
 @pytest.mark.parametrize("ask", [Spoof(17, 30), Unknown(17, 30)])
 def test_only_registered_contributions_are_computed(holes: Interactions, ask: Contribution) -> None:
     (client, *_) = clients_of(holes)
-    with pytest.raises(FederationError, match="does not compute"):
-        list(client.answer(ask))
+    with pytest.raises(FederationError, match="not in the registry"):
+        list(client.answer(ask, 1))
 
 
 def test_other_catalogues_are_refused(holes: Interactions) -> None:
     (client, *_) = clients_of(holes)
     for ask in (ItemDegrees(18, 30), ItemItem(16, 5)):
         with pytest.raises(FederationError, match="another catalogue"):
-            list(client.answer(ask))
+            list(client.answer(ask, 1))
 
 
 def test_a_client_does_not_print_what_it_holds(holes: Interactions) -> None:
-    assert repr(Client(Histories(holes.matrix))) == "Client(<redacted>)"
+    assert (
+        repr(LocalClient(Histories(holes.matrix), ClientRandomness.fresh()))
+        == "LocalClient(<redacted>)"
+    )
 
 
 def test_an_answer_is_whole_numbers(holes: Interactions) -> None:
-    client = Client(Histories(holes.matrix))
-    (answer,) = client.answer(ItemDegrees(holes.n_items, holes.n_users))
+    client = LocalClient(Histories(holes.matrix), ClientRandomness.fresh())
+    (answer,) = client.answer(ItemDegrees(holes.n_items, holes.n_users), 1)
     assert answer.dtype == np.int64
     np.testing.assert_array_equal(answer, holes.item_degrees)

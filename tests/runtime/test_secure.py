@@ -8,13 +8,21 @@ from numpy.typing import NDArray
 
 from privirec.data import Interactions, load_dataset
 from privirec.errors import FederationError
-from privirec.federated.programs import FederatedSettings, paper, program
+from privirec.federated.programs import (
+    Privirec,
+    PrivirecK,
+    PrivirecKSettings,
+    PrivirecSettings,
+    ProgramSettings,
+    program_of,
+)
 from privirec.filters.components import Components
 from privirec.filters.operators import LowRankOperator, SparseOperator
 from privirec.runtime.execute import execute
-from privirec.runtime.local.in_process import InProcess, clients_of
-from privirec.runtime.local.secure import Assumptions, DropOuts, SecureInProcess
-from privirec.runtime.plan import planned_sums
+from privirec.runtime.local.client import clients_of
+from privirec.runtime.local.in_process import InProcess
+from privirec.runtime.local.secure import DropOuts, SecureInProcess
+from privirec.runtime.terms import Assumptions
 from privirec.secagg.errors import (
     BelowThreshold,
     CohortChanged,
@@ -23,14 +31,12 @@ from privirec.secagg.errors import (
 )
 
 PROGRAMS = {
-    "privirec, paper": paper("privirec", 3),
-    "privirec": FederatedSettings(method="privirec", rank=3, rounds=2),
-    "privirec, low-pass by the server": FederatedSettings(
-        method="privirec", rank=3, low_pass_from="server"
-    ),
-    "privirec for turbo-cf": FederatedSettings(method="privirec", rank=0, alpha=0.6, ring_bits=40),
-    "privirec-k, paper": paper("privirec-k", 3),
-    "privirec-k": FederatedSettings(method="privirec-k", rank=3, rounds=2, ring_bits=24),
+    "privirec, paper": Privirec.preset("paper", rank=3),
+    "privirec": PrivirecSettings(rank=3, rounds=2),
+    "privirec, low-pass by the server": PrivirecSettings(rank=3, low_pass_from="server"),
+    "privirec for turbo-cf": PrivirecSettings(rank=0, alpha=0.6, ring_bits=40),
+    "privirec-k, paper": PrivirecK.preset("paper", rank=3),
+    "privirec-k": PrivirecKSettings(rank=3, rounds=2, ring_bits=24),
 }
 
 
@@ -72,11 +78,11 @@ def random_dropouts(rng: np.random.Generator, users: int, sums: int) -> DropOuts
 
 def secure_run(
     seed: int, name: str
-) -> tuple[Interactions, FederatedSettings, SecureInProcess | None, Components | ProtocolError]:
+) -> tuple[Interactions, ProgramSettings, SecureInProcess | None, Components | ProtocolError]:
     rng = np.random.default_rng(seed)
     settings = PROGRAMS[name].model_copy(update={"seed": seed})
     train = histories(rng, int(rng.integers(8, 13)), int(rng.integers(5, 9)))
-    sums = planned_sums(settings, train.n_users, train.n_items)
+    sums = program_of(settings, train.n_users, train.n_items).sums()
     dropouts = random_dropouts(rng, train.n_users, len(sums))
     protocol = "secagg+" if seed % 2 else "secagg"
     runtime = None
@@ -88,7 +94,7 @@ def secure_run(
             assumptions=Assumptions(corrupt_share=0.1, dropped_share=0.25),
             dropouts=dropouts,
         )
-        found, _ = execute(program(settings, train.n_users, train.n_items), runtime)
+        found, _ = execute(program_of(settings, train.n_users, train.n_items).steps(), runtime)
     except ProtocolError as error:
         return train, settings, runtime, error
     return train, settings, runtime, found
@@ -103,7 +109,9 @@ def check(seed: int, name: str) -> type[ProtocolError] | None:
     assert runtime is not None
     clients = clients_of(train)
     survivors = [clients[number] for number in runtime.survivors]
-    expected, _ = execute(program(settings, train.n_users, train.n_items), InProcess(survivors))
+    expected, _ = execute(
+        program_of(settings, train.n_users, train.n_items).steps(), InProcess(survivors)
+    )
     for ours, plain in zip(arrays(found), arrays(expected), strict=True):
         np.testing.assert_array_equal(ours, plain, err_msg=where)
     return None
@@ -127,14 +135,16 @@ def test_a_thousand_runs_with_drop_outs_anywhere() -> None:
 
 def test_silos_and_users_give_the_same_bits() -> None:
     train = load_dataset("synthetic:small").train
-    settings = FederatedSettings(method="privirec-k", rank=8, rounds=2)
-    sums = planned_sums(settings, train.n_users, train.n_items)
+    settings = PrivirecKSettings(rank=8, rounds=2)
+    sums = program_of(settings, train.n_users, train.n_items).sums()
     results = []
     for n_clients in (8, 40):
         runtime = SecureInProcess(clients_of(train, n_clients), sums, "secagg+")
-        results.append(execute(program(settings, train.n_users, train.n_items), runtime)[0])
+        results.append(
+            execute(program_of(settings, train.n_users, train.n_items).steps(), runtime)[0]
+        )
     plain, _ = execute(
-        program(settings, train.n_users, train.n_items), InProcess(clients_of(train, 3))
+        program_of(settings, train.n_users, train.n_items).steps(), InProcess(clients_of(train, 3))
     )
     for components in results:
         for ours, theirs in zip(arrays(components), arrays(plain), strict=True):
@@ -144,16 +154,18 @@ def test_silos_and_users_give_the_same_bits() -> None:
 @pytest.mark.heavy
 def test_a_thousand_clients_one_in_twenty_drops_before_the_first_sum() -> None:
     train = load_dataset("synthetic:1000x400").train
-    settings = FederatedSettings(method="privirec-k", rank=8, rounds=3)
+    settings = PrivirecKSettings(rank=8, rounds=3)
     clients = clients_of(train)
-    sums = planned_sums(settings, train.n_users, train.n_items)
+    sums = program_of(settings, train.n_users, train.n_items).sums()
     runtime = SecureInProcess(
         clients, sums, "secagg+", dropouts=DropOuts.of_share(0.05, len(clients), seed=1)
     )
-    found, ledger = execute(program(settings, train.n_users, train.n_items), runtime)
+    found, ledger = execute(program_of(settings, train.n_users, train.n_items).steps(), runtime)
     assert len(runtime.survivors) == 950
     survivors = [clients[number] for number in runtime.survivors]
-    expected, plain = execute(program(settings, train.n_users, train.n_items), InProcess(survivors))
+    expected, plain = execute(
+        program_of(settings, train.n_users, train.n_items).steps(), InProcess(survivors)
+    )
     for ours, theirs in zip(arrays(found), arrays(expected), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert ledger.bytes_up > plain.bytes_up
@@ -161,23 +173,23 @@ def test_a_thousand_clients_one_in_twenty_drops_before_the_first_sum() -> None:
 
 def test_a_client_that_leaves_later_ends_the_run_with_the_reason() -> None:
     train = load_dataset("synthetic:small").train.rows(0, 40)
-    settings = FederatedSettings(method="privirec-k", rank=4, rounds=2)
+    settings = PrivirecKSettings(rank=4, rounds=2)
     runtime = SecureInProcess(
         clients_of(train),
-        planned_sums(settings, train.n_users, train.n_items),
+        program_of(settings, train.n_users, train.n_items).sums(),
         "secagg+",
         assumptions=Assumptions(dropped_share=0.2),
         dropouts=DropOuts(at_sums={2: {"input": {3}}}),
     )
     with pytest.raises(CohortChanged, match="differ"):
-        execute(program(settings, train.n_users, train.n_items), runtime)
+        execute(program_of(settings, train.n_users, train.n_items).steps(), runtime)
 
 
 def test_a_sum_that_was_not_agreed_is_refused() -> None:
     train = load_dataset("synthetic:small").train.rows(0, 40)
-    agreed = FederatedSettings(method="privirec-k", rank=4, rounds=2)
-    asked = FederatedSettings(method="privirec-k", rank=5, rounds=2)
-    sums = planned_sums(agreed, train.n_users, train.n_items)
+    agreed = PrivirecKSettings(rank=4, rounds=2)
+    asked = PrivirecKSettings(rank=5, rounds=2)
+    sums = program_of(agreed, train.n_users, train.n_items).sums()
     runtime = SecureInProcess(clients_of(train), sums, "secagg+")
-    with pytest.raises(FederationError, match="agreed at set-up"):
-        execute(program(asked, train.n_users, train.n_items), runtime)
+    with pytest.raises(FederationError, match="of the plan"):
+        execute(program_of(asked, train.n_users, train.n_items).steps(), runtime)

@@ -12,6 +12,7 @@ from privirec.secagg import (
     ClientPolicy,
     ClientSession,
     Identity,
+    Phase,
     Roster,
     ServerSession,
     ServerSettings,
@@ -19,9 +20,10 @@ from privirec.secagg import (
     VectorShape,
     protocol,
 )
+from privirec.secagg.bell2020.messages import decode
 from privirec.secagg.errors import MalformedMessage, ProtocolError
-from privirec.secagg.messages import decode, encode
-from privirec.secagg.randomness import InsecureSeededBytes
+from privirec.secagg.messages import encode
+from privirec.secagg.testing import InsecureSeededBytes
 
 _RUN = json.loads((Path(__file__).parent.parent / "vectors" / "secagg" / "run.json").read_text())
 _STEPS = _RUN["clients"][0]["steps"]
@@ -75,25 +77,21 @@ def server_at(stage: int, name: str = "secagg+") -> tuple[ServerSession, list[tu
         scheme.client(number, identity, roster, ClientPolicy(), source)
         for number, identity in enumerate(identities)
     ]
-    outgoing = [(number, server.announcement) for number in range(4)]
-    for _ in range(stage if stage < 2 else 2):
-        for number, message in outgoing:
-            server.receive(number, clients[number].receive(message) or b"")
-        outgoing = list(server.advance())
-    if stage < 2:
-        return server, [(n, clients[n].receive(message) or b"") for n, message in outgoing]
-    for number, message in outgoing:
-        clients[number].receive(message)
-    blocks = [
-        (number, message)
-        for number, client in enumerate(clients)
-        for message in client.contribute(1, [np.arange(20)])
-    ]
-    if stage == 2:
-        return server, blocks
-    for number, message in blocks:
-        server.receive(number, message)
-    return server, [(n, clients[n].receive(m) or b"") for n, m in server.advance()]
+    for place in range(len(scheme.schedule.names)):
+        replies = [(n, clients[n].receive(m)) for n, m in server.outgoing()]
+        answers = [(number, reply) for number, reply in replies if reply is not None]
+        if server.step and server.step.phase is Phase.INPUT:
+            answers = [
+                (number, message)
+                for number, client in enumerate(clients)
+                for message in client.contribute(1, [np.arange(20)])
+            ]
+        if place == stage:
+            return server, answers
+        for number, message in answers:
+            server.receive(number, message)
+        server.advance()
+    raise ValueError(f"no step {stage}")
 
 
 def decode_anything(data: bytes) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from privirec.secagg.messages import (
+from privirec.secagg.bell2020.messages import (
     Advertise,
-    Announce,
     Deliver,
-    Masked,
-    Message,
     Neighbours,
     SealedShares,
     Shares,
     Survivors,
     Unmask,
 )
+from privirec.secagg.messages import Announce, Masked, Message
 from privirec.secagg.parameters import Statement
 from privirec.secagg.ring import VectorShape
 

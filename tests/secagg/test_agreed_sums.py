@@ -8,23 +8,23 @@ import pytest
 
 from privirec.data import load_dataset
 from privirec.errors import FederationError, OverflowRefused
-from privirec.federated.contributions import ItemDegrees
+from privirec.federated.contributions import ItemDegrees, PlannedSum, PowerStep, SumShape
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.local.in_process import clients_of
-from privirec.runtime.local.secure import SecureInProcess, shape_of
-from privirec.runtime.plan import PlannedSum
+from privirec.runtime.local.client import clients_of
+from privirec.runtime.local.secure import SecureInProcess
+from privirec.runtime.terms import vector_shape
 
 
 def test_a_sign_does_not_fit_into_a_ring_of_one_bit() -> None:
     with pytest.raises(OverflowRefused, match="one bit"):
-        shape_of(PlannedSum("power-step", 4, 1, True, 0))
-    assert shape_of(PlannedSum("item-degrees", 4, 1, False, 0)).bound == 1
+        vector_shape(PlannedSum(PowerStep, SumShape(4, 1, signed=True)))
+    assert vector_shape(PlannedSum(ItemDegrees, SumShape(4, 1, signed=False))).bound == 1
 
 
 def test_a_sum_with_another_sign_than_agreed_is_refused() -> None:
     train = load_dataset("synthetic:small").train.rows(0, 8)
     ask = ItemDegrees(train.n_items, train.n_users)
-    agreed = PlannedSum(ask.name, ask.length, ask.encoding.width, False, 0)
-    runtime = SecureInProcess(clients_of(train), [replace(agreed, signed=True)], "secagg")
-    with pytest.raises(FederationError, match="agreed at set-up"):
+    agreed = PlannedSum(ItemDegrees, replace(ask.shape, signed=True))
+    runtime = SecureInProcess(clients_of(train), [agreed], "secagg")
+    with pytest.raises(FederationError, match="another length, ring or sign"):
         runtime.sum(ask, Ledger())

@@ -6,19 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privirec.secagg.bell2020.messages import Survivors, decode
 from privirec.secagg.errors import (
     MalformedMessage,
     OversizedMessage,
     TruncatedMessage,
     WrongVersion,
 )
-from privirec.secagg.messages import (
-    MAX_MESSAGE_BYTES,
-    Message,
-    Survivors,
-    decode,
-    encode,
-)
+from privirec.secagg.messages import MAX_MESSAGE_BYTES, Message, encode
 
 from .strategies import messages
 

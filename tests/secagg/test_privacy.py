@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import chisquare
 
 from privirec.secagg import LocalFederation, VectorShape
-from privirec.secagg.messages import Masked, Survivors, Unmask, decode
-from privirec.secagg.randomness import InsecureSeededBytes
-from privirec.secagg.simulator import Scenario, Weather, simulate
+from privirec.secagg.bell2020.messages import Survivors, Unmask, decode
+from privirec.secagg.messages import Masked
+from privirec.secagg.testing import InsecureSeededBytes, Scenario, Weather, simulate
 
 WIDTH, LENGTH, CLIENTS, RUNS = 4, 64, 5, 60
 
@@ -102,8 +102,8 @@ def test_no_secret_is_in_the_clear_anywhere_in_a_transcript() -> None:
         secret.reveal()
         for client in federation.clients
         for secret in (
-            client._state.seeds,  # type: ignore[attr-defined]
-            client._state.mask_privates,  # type: ignore[attr-defined]
+            client.state.seeds,  # type: ignore[attr-defined]
+            client.state.mask_privates,  # type: ignore[attr-defined]
         )
     ]
     federation.sum(lambda _client: [np.ones(8, int)])

@@ -17,13 +17,22 @@ from privirec.secagg import (
     ClientPolicy,
     Identity,
     LocalFederation,
-    Phase,
     Roster,
+    ServerSession,
     ServerSettings,
     Statement,
     VectorShape,
     protocol,
     protocol_names,
+)
+from privirec.secagg.bell2020.messages import (
+    Advertise,
+    Deliver,
+    Neighbours,
+    Shares,
+    Survivors,
+    Unmask,
+    decode,
 )
 from privirec.secagg.errors import (
     BadContribution,
@@ -44,8 +53,8 @@ from privirec.secagg.errors import (
     WeakParameters,
     WrongRun,
 )
-from privirec.secagg.messages import Advertise, Unmask, decode, encode
-from privirec.secagg.randomness import InsecureSeededBytes
+from privirec.secagg.messages import Announce, Masked, encode
+from privirec.secagg.testing import InsecureSeededBytes
 
 LENGTH = 37
 SHAPE = VectorShape(LENGTH, 20, bound=500, signed=True)
@@ -67,6 +76,13 @@ def federation(name: str = "secagg+", clients: int = 12, rounds: int = 1, **opti
     return LocalFederation(name, clients, [SHAPE] * rounds, random_bytes=seeded, **options)  # type: ignore[arg-type]
 
 
+def delivered(run: LocalFederation) -> LocalFederation:
+    """The same, and every client has its neighbours' shares: ready for the first sum by hand."""
+    for client, message in run.server.outgoing():
+        run.clients[client].receive(message)
+    return run
+
+
 def one_block(client: int) -> list[np.ndarray]:
     return [vector(client)]
 
@@ -85,21 +101,20 @@ def test_everybody_stays(name: str) -> None:
         opened = run.sum(one_block)
         assert opened.survivors == tuple(range(12))
         assert opened.values().tolist() == plain_sum(set(range(12)))
-    assert run.server.phase is Phase.DONE
+    assert run.server.step is None
+    assert not run.server.aborted
 
 
 @ALL
 @settings(max_examples=25)
 @given(st.data())
 def test_survivors_are_summed_whoever_drops_wherever(name: str, data: st.DataObject) -> None:
-    stages = st.sampled_from(["advertise", "share", "input", "unmask"])
-    lost = data.draw(st.dictionaries(st.integers(0, 11), stages, max_size=3))
-    gone = {
-        stage: {client for client, at in lost.items() if at == stage}
-        for stage in ("advertise", "share", "input", "unmask")
-    }
+    schedule = protocol(name).schedule
+    steps = st.sampled_from(schedule.names)
+    lost = data.draw(st.dictionaries(st.integers(0, 11), steps, max_size=3))
+    gone = {step: {client for client, at in lost.items() if at == step} for step in schedule.names}
     try:
-        run = federation(name, dropouts={key: gone[key] for key in ("advertise", "share")})
+        run = federation(name, departures={key: gone[key] for key in schedule.setup})
         opened = run.sum(one_block, {key: gone[key] for key in ("input", "unmask")})
     except TooManyDropped:
         # The bound is 30 % of those who advertised.
@@ -130,18 +145,18 @@ def test_rings_of_all_sizes(width: int) -> None:
 
 
 @ALL
-def test_a_client_that_leaves_after_the_first_round_ends_the_run(name: str) -> None:
+def test_a_client_that_leaves_after_the_first_sum_ends_the_run(name: str) -> None:
     run = federation(name, rounds=2)
     run.sum(one_block)
-    with pytest.raises(CohortChanged, match="the sums of two rounds would differ"):
+    with pytest.raises(CohortChanged, match="two sums would differ"):
         run.sum(one_block, {"input": {3}})
-    assert run.server.phase is Phase.ABORTED
+    assert run.server.aborted
     with pytest.raises(OutOfOrder):
         run.server.open_sum()
 
 
 @ALL
-def test_those_who_dropped_in_the_first_round_are_not_missed_later(name: str) -> None:
+def test_those_who_dropped_in_the_first_sum_are_not_missed_later(name: str) -> None:
     run = federation(name, rounds=3)
     expected = plain_sum(set(range(12)) - {2, 7})
     assert run.sum(one_block, {"input": {2, 7}}).values().tolist() == expected
@@ -150,32 +165,11 @@ def test_those_who_dropped_in_the_first_round_are_not_missed_later(name: str) ->
 
 
 @ALL
-def test_clients_insist_on_the_cohort_even_if_the_server_does_not(name: str) -> None:
-    run = federation(name, rounds=2, settings=ServerSettings(allow_cohort_change=True))
-    run.sum(one_block)
-    with pytest.raises(CohortChanged):
-        run.sum(one_block, {"input": {3}})
-
-
-@ALL
-def test_a_changing_cohort_has_to_be_allowed_by_both_sides(name: str) -> None:
-    run = federation(
-        name,
-        rounds=3,
-        settings=ServerSettings(allow_cohort_change=True),
-        policy=ClientPolicy(allow_cohort_change=True),
-    )
-    for left in (set(range(12)), set(range(12)) - {3}, set(range(12)) - {3, 5}):
-        opened = run.sum(one_block, {"input": set(range(12)) - left})
-        assert opened.values().tolist() == plain_sum(left)
-
-
-@ALL
 def test_too_many_drop_outs_open_nothing(name: str) -> None:
     run = federation(name)
     with pytest.raises(TooManyDropped, match="4 of 12 clients dropped, 3 may"):
         run.sum(one_block, {"input": {0, 1, 2, 3}})
-    assert run.server.phase is Phase.ABORTED
+    assert run.server.aborted
 
 
 @BOTH
@@ -184,13 +178,15 @@ def test_under_the_threshold_nothing_is_opened(name: str) -> None:
     threshold = run.server.parameters.threshold  # type: ignore[attr-defined]
     with pytest.raises(BelowThreshold, match="no sum is opened"):
         run.sum(one_block, {"unmask": set(range(12 - threshold))})
-    assert run.server.phase is Phase.ABORTED
+    assert run.server.aborted
 
 
 @ALL
 def test_a_cohort_that_is_too_small_is_not_started(name: str) -> None:
     with pytest.raises(CohortTooSmall):
-        federation(name, settings=ServerSettings(min_cohort=10), dropouts={"advertise": {0, 1, 2}})
+        federation(
+            name, settings=ServerSettings(min_cohort=10), departures={"advertise": {0, 1, 2}}
+        )
     with pytest.raises(CohortTooSmall):
         federation(name, policy=ClientPolicy(min_cohort=13))
 
@@ -202,8 +198,30 @@ def test_statements_that_cannot_work_are_refused_at_once() -> None:
         LocalFederation("secagg+", 12, [VectorShape(5, 8, 100)])
     with pytest.raises(UsageError, match="multiple of 8"):
         federation(settings=ServerSettings(block_entries=12))
-    with pytest.raises(UsageError, match="stages"):
-        federation(dropouts={"lunch": {1}})
+    with pytest.raises(UsageError, match="steps"):
+        federation(departures={"lunch": {1}})
+    with pytest.raises(UsageError, match="advertise, share, not"):
+        federation(departures={"input": {1}})
+    with pytest.raises(UsageError, match="input, unmask, not"):
+        federation().sum(one_block, {"share": {1}})
+
+
+def test_statements_that_do_not_fit_the_run_are_refused_at_once() -> None:
+    seeded = InsecureSeededBytes("statement")
+    roster = Roster({number: Identity.generate(seeded).public for number in range(12)})
+
+    def begin(clients: int, sums: int, shapes: int) -> ServerSession:
+        statement = Statement.of(clients, 0.1, 0.3, rounds=sums)
+        server = protocol("secagg+").server
+        return server(roster, statement, [SHAPE] * shapes, ServerSettings(), seeded)
+
+    begin(12, 2, 2)
+    with pytest.raises(UsageError, match="2 sums are stated and 1 described"):
+        begin(12, 2, 1)
+    with pytest.raises(UsageError, match="1 sums are stated and 0 described"):
+        begin(12, 1, 0)
+    with pytest.raises(UsageError, match="11 clients are stated, the roster has 12"):
+        begin(11, 1, 1)
 
 
 def test_a_client_computes_the_parameters_itself() -> None:
@@ -224,19 +242,24 @@ def test_long_vectors_travel_in_blocks_of_any_cut(
 
     assert run.sum(in_pieces).values().tolist() == plain_sum(set(range(12)))
     # 37 entries of 20 bits in blocks of 8: five messages, exactly 93 bytes of entries.
-    assert run.traffic.up["masked"].tolist() == [93 + 5 * 34] * 12
+    assert run.traffic.up["input"].tolist() == [93 + 5 * 34] * 12
 
 
 def begun_upload(
     spool: Callable[[], io.BytesIO] | None, name: str
 ) -> tuple[LocalFederation, list[list[bytes]]]:
-    run = federation(name, settings=ServerSettings(block_entries=8, spool=spool))
+    run = delivered(federation(name, settings=ServerSettings(block_entries=8, spool=spool)))
     uploads = [list(run.clients[client].contribute(1, one_block(client))) for client in range(12)]
     return run, uploads
 
 
+def next_messages(server: ServerSession) -> Iterator[tuple[int, bytes]]:
+    server.advance()
+    return server.outgoing()
+
+
 def answer_all(run: LocalFederation, but: set[int]) -> None:
-    for client, message in run.server.advance():
+    for client, message in next_messages(run.server):
         assert client not in but
         reply = run.clients[client].receive(message)
         assert reply is not None
@@ -264,7 +287,7 @@ def test_without_a_spool_a_broken_upload_ends_the_run(name: str) -> None:
             run.server.receive(client, message)
     with pytest.raises(BrokenUpload):
         run.server.advance()
-    assert run.server.phase is Phase.ABORTED
+    assert run.server.aborted
 
 
 @ALL
@@ -323,6 +346,7 @@ def test_a_client_masks_long_vectors_in_bounded_memory() -> None:
     run = LocalFederation(
         "secagg", 4, [shape], corrupt_share=0.25, settings=ServerSettings(block_entries=block)
     )
+    delivered(run)
     messages = run.clients[0].contribute(
         1, (np.ones(block, np.int64) for _ in range(length // block))
     )
@@ -336,8 +360,8 @@ def test_a_client_masks_long_vectors_in_bounded_memory() -> None:
 
 
 @ALL
-def test_a_round_takes_one_contribution(name: str) -> None:
-    run = federation(name)
+def test_a_sum_takes_one_contribution(name: str) -> None:
+    run = delivered(federation(name))
     list(run.clients[0].contribute(1, one_block(0)))
     with pytest.raises(SecondInput):
         run.clients[0].contribute(1, one_block(0))
@@ -351,7 +375,7 @@ def test_a_round_takes_one_contribution(name: str) -> None:
 )
 @ALL
 def test_wrong_contributions_never_leave(values: np.ndarray, name: str) -> None:
-    run = federation(name)
+    run = delivered(federation(name))
     with pytest.raises(BadContribution):
         list(run.clients[0].contribute(1, [values]))
     with pytest.raises(SessionClosed):
@@ -364,6 +388,7 @@ def test_a_contribution_that_is_too_long_is_never_sent_whole(length: int) -> Non
     shape = VectorShape(length, 20, bound=500)
     settings = ServerSettings(block_entries=8)
     run = LocalFederation("secagg", 5, [shape], corrupt_share=0.2, settings=settings)
+    delivered(run)
     blocks = [np.ones(length, int), np.ones(0, int), np.ones(1, int)]
 
     def send_all() -> None:
@@ -380,17 +405,17 @@ def test_a_contribution_that_is_too_long_is_never_sent_whole(length: int) -> Non
 def test_the_callers_arrays_are_left_alone() -> None:
     values = vector(0).astype(np.uint32).astype(SHAPE.ring.dtype) % 100
     before = values.copy()
-    list(federation().clients[0].contribute(1, [values]))
+    list(delivered(federation()).clients[0].contribute(1, [values]))
     assert np.array_equal(values, before)
 
 
-def test_secrets_of_a_round_are_wiped_once_it_is_answered() -> None:
+def test_secrets_of_a_sum_are_wiped_once_it_is_answered() -> None:
     run = federation(rounds=2)
-    state = run.clients[0]._state  # type: ignore[attr-defined]
+    state = run.clients[0].state  # type: ignore[attr-defined]
     assert state.sealing_private.stored() == bytes(32)
-    assert set(state.opening_keys.stored()) == {0}
     assert bytes(32) not in (state.seeds.reveal(0, 32), state.mask_privates.reveal(0, 32))
     run.sum(one_block)
+    assert set(state.opening_keys.stored()) == {0}
     half = len(state.held_shares) // 2
     assert state.seeds.stored()[:32] == state.mask_privates.stored()[:32] == bytes(32)
     assert state.held_shares.stored()[:half] == bytes(half)
@@ -401,8 +426,8 @@ def test_secrets_of_a_round_are_wiped_once_it_is_answered() -> None:
 
 
 def test_nothing_secret_shows_in_a_repr() -> None:
-    run = federation()
-    state = run.clients[0]._state  # type: ignore[attr-defined]
+    run = delivered(federation())
+    state = run.clients[0].state  # type: ignore[attr-defined]
     shown = repr(run.clients[0]) + repr(state) + repr(run.server)
     assert "<redacted>" in shown
     for secret in (state.seeds, state.mask_privates, state.held_shares):
@@ -434,9 +459,9 @@ def test_a_stored_client_goes_on_where_it_was(name: str) -> None:
             if reply is not None:
                 server.receive(number, reply)
 
-    exchange(iter([(number, server.announcement) for number in range(5)]))
-    exchange(server.advance())
-    exchange(server.advance())
+    exchange(server.outgoing())
+    exchange(next_messages(server))
+    exchange(next_messages(server))
     for number in (1, 2):
         for one in range(5):
             client = load(one)
@@ -445,7 +470,7 @@ def test_a_stored_client_goes_on_where_it_was(name: str) -> None:
             stored[one] = client.dump()
             with pytest.raises(SecondInput):
                 load(one).contribute(number, one_block(one))
-        exchange(server.advance())
+        exchange(next_messages(server))
         total = SHAPE.ring.decode_signed(server.open_sum())
         assert total.tolist() == plain_sum(set(range(5)))
 
@@ -476,33 +501,39 @@ def test_the_server_takes_only_signed_keys_of_the_roster(name: str) -> None:
 
 
 def test_shares_that_do_not_give_the_advertised_key_are_noticed() -> None:
-    run = federation()
+    run = delivered(federation())
     for client in range(1, 12):
         for message in run.clients[client].contribute(1, one_block(client)):
             run.server.receive(client, message)
-    for client, message in run.server.advance():
+    for client, message in next_messages(run.server):
         reply = decode(run.clients[client].receive(message) or b"")
         assert isinstance(reply, Unmask)
         wrong = tuple(share[:-1] + bytes([share[-1] ^ 1]) for share in reply.key_shares)
         run.server.receive(client, encode(Unmask(reply.run, 1, client, reply.seed_shares, wrong)))
     with pytest.raises(ProtocolError):
         run.server.open_sum()
-    assert run.server.phase is Phase.ABORTED
+    assert run.server.aborted
 
 
 def test_bytes_are_counted_from_real_messages() -> None:
+    steps = {
+        **dict.fromkeys((Announce, Advertise), "advertise"),
+        **dict.fromkeys((Neighbours, Shares), "share"),
+        **dict.fromkeys((Deliver, Masked), "input"),
+        **dict.fromkeys((Survivors, Unmask), "unmask"),
+    }
     seen: dict[tuple[str, str], int] = {}
 
     def observe(direction: str, client: int, message: bytes) -> None:
         if client == 5:
-            kind = type(decode(message)).__name__.lower()
-            seen[direction, kind] = seen.get((direction, kind), 0) + len(message)
+            step = steps[type(decode(message))]
+            seen[direction, step] = seen.get((direction, step), 0) + len(message)
 
     run = federation(rounds=2, observe=observe)
     run.sum(one_block)
     run.sum(one_block)
-    counted = {("up", kind): int(sizes[5]) for kind, sizes in run.traffic.up.items()}
-    counted |= {("down", kind): int(sizes[5]) for kind, sizes in run.traffic.down.items()}
+    counted = {("up", step): int(sizes[5]) for step, sizes in run.traffic.up.items()}
+    counted |= {("down", step): int(sizes[5]) for step, sizes in run.traffic.down.items()}
     assert counted == seen
     assert run.traffic.up_per_client()[5] == sum(
         size for (direction, _), size in seen.items() if direction == "up"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privirec.secagg.errors import BadShare, BelowThreshold
-from privirec.secagg.randomness import InsecureSeededBytes
 from privirec.secagg.shamir import PRIME, SHARE_BYTES, check_consistent, combine, split
+from privirec.secagg.testing import InsecureSeededBytes
 
 
 def is_probably_prime(number: int) -> bool:

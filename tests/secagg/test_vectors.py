@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privirec.secagg import ClientPolicy, ClientSession, Identity, Roster, errors, protocol
+from privirec.secagg import (
+    Agreement,
+    ClientPolicy,
+    ClientSession,
+    Identity,
+    Roster,
+    Statement,
+    VectorShape,
+    errors,
+    protocol,
+)
 from privirec.secagg.errors import ProtocolError, SessionClosed
 
 from . import make_vectors
@@ -41,7 +51,7 @@ REFUSED = {
     "WrongVersion",
     "RingTooNarrow",
     "CohortChanged",
-    "CohortDiffers",
+    "AgreementMismatch",
     "TooManyDropped",
     "BelowThreshold",
 }
@@ -63,9 +73,15 @@ def session(
     recorded: dict[str, Any], policy: dict[str, Any], run: dict[str, Any] = RUN
 ) -> ClientSession:
     roster = Roster({int(client): bytes.fromhex(key) for client, key in run["roster"].items()})
-    previous = policy["previous_participants"]
-    if previous is not None:
-        policy = {**policy, "previous_participants": frozenset(previous)}
+    agreed = policy["agreement"]
+    if agreed is not None:
+        agreement = Agreement(
+            bytes.fromhex(agreed["run"]),
+            Statement(**agreed["statement"]),
+            tuple(VectorShape(**shape) for shape in agreed["shapes"]),
+            agreed["block_entries"],
+        )
+        policy = {**policy, "agreement": agreement}
     return protocol(run["protocol"]).client(
         recorded["client"],
         Identity(bytes.fromhex(recorded["identity_seed"])),
@@ -123,7 +139,7 @@ def test_bad_messages_are_refused_by_name(case: dict[str, Any]) -> None:
     if refusal.value.fatal:
         with pytest.raises(SessionClosed):
             step(client, rest[0])
-        secrets = client._state  # type: ignore[attr-defined]
+        secrets = client.state  # type: ignore[attr-defined]
         assert not any(secrets.seeds.stored() + secrets.mask_privates.stored())
         assert not any(secrets.held_shares.stored())
     else:

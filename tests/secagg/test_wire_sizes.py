@@ -17,14 +17,13 @@ def test_sizes_are_as_specified() -> None:
         run.sum(lambda _client: [np.ones(length, int)])
     k = run.server.parameters.neighbours
     assert k < clients - 1
-    expected = {
-        "announce": 26 + 59 + 18 * rounds,
-        "advertise": 124 + 32 * rounds,
-        "neighbours": 44 + (clients + 7) // 8 + k * (100 + 32 * rounds),
-        "shares": 46 + k * (66 * rounds + 16),
-        "deliver": 34 + k * (66 * rounds + 32),
-        "masked": rounds * (34 + length * 12 // 8),
-        "survivors": rounds * (38 + 4 * k),
-        "unmask": rounds * (34 + 33 * k),
+    sent_and_received = {
+        "advertise": (124 + 32 * rounds, 26 + 59 + 18 * rounds),
+        "share": (
+            46 + k * (66 * rounds + 16),
+            44 + (clients + 7) // 8 + k * (100 + 32 * rounds),
+        ),
+        "input": (rounds * (34 + length * 12 // 8), 34 + k * (66 * rounds + 32)),
+        "unmask": (rounds * (34 + 33 * k), rounds * (38 + 4 * k)),
     }
-    assert run.traffic.mean_by_kind() == expected
+    assert run.traffic.mean_by_step() == sent_and_received

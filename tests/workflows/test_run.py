@@ -10,11 +10,18 @@ import pytest
 from privirec.data import Dataset, load_dataset
 from privirec.errors import DataError
 from privirec.evaluation import evaluate
-from privirec.federated.programs import FederatedSettings, paper, program
+from privirec.federated.programs import (
+    Privirec,
+    PrivirecK,
+    PrivirecKSettings,
+    PrivirecSettings,
+    ProgramSettings,
+    program_of,
+)
 from privirec.models import GFCF, MODELS
+from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import plan
 from privirec.workflows.cost import Sizes, byte_rows, formula_rows
 from privirec.workflows.published import NDCG
 from privirec.workflows.run import Plan, run
@@ -35,13 +42,11 @@ def test_simulation_scores_as_the_released_filters_do(small: Dataset, model: str
     kind = MODELS[model]
     recommender = kind() if model == "turbo-cf" else kind(rank=32)
     config = recommender.config
-    settings = FederatedSettings(
-        method="privirec", rank=config.low_pass_rank, alpha=config.normalisation.alpha
-    )
+    settings = PrivirecSettings(rank=config.low_pass_rank, alpha=config.normalisation.alpha)
     simulation = Simulation(small.train)
-    steps = program(settings, small.train.n_users, small.train.n_items)
-    released, _ = execute(steps, simulation)
-    quick = simulation.with_factors(released, settings)
+    program = program_of(settings, small.train.n_users, small.train.n_items)
+    released, _ = execute(program.steps(), simulation)
+    quick = simulation.with_factors(program, released)
     histories = small.train.matrix[:40]
     expected = kind(config).use(released).score(histories)
     found = kind(config).use(quick).score(histories)
@@ -51,24 +56,23 @@ def test_simulation_scores_as_the_released_filters_do(small: Dataset, model: str
 @pytest.mark.parametrize(
     "settings",
     [
-        paper("privirec", 16),
-        paper("privirec-k", 16, rounds=3),
-        FederatedSettings(method="privirec", rank=16),
-        FederatedSettings(method="privirec", rank=16, low_pass_from="server"),
-        FederatedSettings(method="privirec", rank=0, alpha=0.6),
-        FederatedSettings(method="privirec-k", rank=24, ring_bits=24),
+        Privirec.preset("paper", rank=16),
+        PrivirecK.preset("paper", rank=16, rounds=3),
+        PrivirecSettings(rank=16),
+        PrivirecSettings(rank=16, low_pass_from="server"),
+        PrivirecSettings(rank=0, alpha=0.6),
+        PrivirecKSettings(rank=24, ring_bits=24),
     ],
-    ids=lambda s: f"{s.method}-{s.start}-{s.low_pass_from}-{s.rank}",
+    ids=repr,
 )
-def test_planned_bytes_are_the_bytes_of_the_run(
-    small: Dataset, settings: FederatedSettings
-) -> None:
+def test_planned_bytes_are_the_bytes_of_the_run(small: Dataset, settings: ProgramSettings) -> None:
     train = small.train
-    components, ledger = execute(program(settings, train.n_users, train.n_items), Simulation(train))
+    program = program_of(settings, train.n_users, train.n_items)
+    components, ledger = execute(program.steps(), Simulation(train))
     entries = None
     if settings.method == "privirec":
         entries = components.item_item.matrix.nnz  # type: ignore[attr-defined]
-    planned = plan(settings, train.n_users, train.n_items, entries)
+    planned = Ledger.planned(program.plan(entries))
     for ours, theirs in zip(planned.entries, ledger.entries, strict=True):
         assert (ours.what, ours.entries, ours.ring_bits) == (
             theirs.what,
@@ -111,9 +115,11 @@ def test_table_has_three_rows_a_model_and_one_less_without_low_pass(small: Datas
 def test_sweep_points_are_runs_of_their_own(small: Dataset, tmp_path: Path, rounds: int) -> None:
     """The nested evaluation gives what a run at that k and L alone gives."""
     points = Sweep(small, tmp_path, [16, 32, 48], [2, 3]).run()
-    settings = paper("privirec-k", 32, rounds=rounds)
+    settings = PrivirecK.preset("paper", rank=32, rounds=rounds)
     train = small.train
-    components, _ = execute(program(settings, train.n_users, train.n_items), Simulation(train))
+    components, _ = execute(
+        program_of(settings, train.n_users, train.n_items).steps(), Simulation(train)
+    )
     alone = evaluate(GFCF(rank=32).use(components), small)
     (point,) = (p for p in points if (p["rounds"], p["rank"]) == (rounds, 32))
     assert point["ndcg@20"] == pytest.approx(alone.ndcg, abs=2e-3)

@@ -12,7 +12,7 @@ import typer
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
 from privirec.report.rows import say, warn
-from privirec.runtime.network.enrolment.homes import ClientHome
+from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.runtime.network.histories import read_catalogue
 from privirec.runtime.network.logs import log_to
 
@@ -29,7 +29,7 @@ def command(
     ] = False,
 ) -> None:
     """Stay connected and answer what the policy allows, until interrupted."""
-    home = ClientHome(folder)
+    home = ClientFolder(folder)
     node = home.node()
     address = server or home.settings.server
     if not (folder / "ca.crt").is_file():
@@ -37,7 +37,7 @@ def command(
     if check and not address:
         warn("No server is known yet: privirec keys join --server HOST:PORT")
     if check:
-        found, unknown = home.look(read_catalogue(folder / "catalogue.txt"))
+        found, unknown = home.own_histories(read_catalogue(folder / "catalogue.txt"))
         say(f"Client {node.client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
         if unknown:
             warn(f"Left out: {unknown:,} interactions with items that catalogue.txt does not have.")
@@ -48,23 +48,24 @@ def command(
 
 
 def _stay(folder: Path, client: int, address: str) -> None:
-    from privirec.carriers.flower import processes  # noqa: PLC0415 - needs Flower
+    from privirec.carriers import child_processes  # noqa: PLC0415 - needs Flower's extras
+    from privirec.carriers.flower import launch  # noqa: PLC0415
 
-    processes.check_flower()
-    env = processes.environment(folder / "flower")
+    launch.check_flower()
+    env = launch.environment(folder / "flower")
     log_to(folder / "client.log")
 
     def tell(line: str) -> None:
         say(line)
         log.info("%s", line)
 
-    with alone(folder / "flower", wait=False), processes.Processes() as running:
-        own = processes.Client(running, folder, address, env).start()
+    with alone(folder / "flower", wait=False), child_processes.Processes() as running:
+        own = launch.FlowerClient(running, folder, address, env).start()
         tell(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
         connected = False
         try:
             while True:
-                if said := own.look():
+                if said := own.keep_up():
                     connected = False
                     tell(said[0].upper() + said[1:])
                 elif not connected and own.connected:

@@ -76,5 +76,8 @@ def command(
         ("bytes_server_sends", "server sends"),
     ]
     print_table(f"Bytes on the wire, {ring_bits}-bit ring, unmasked", headings, rows)
-    saved = as_bytes(rows[2]["bytes_up_saved_per_client"])
-    say(f"Finding S_k from the P~ that the server has saves {saved} up per client.")
+    for row in rows:
+        if "bytes_up_saved_per_client" in row:
+            say(
+                f"{row['method']} saves {as_bytes(row['bytes_up_saved_per_client'])} up per client."
+            )

@@ -7,13 +7,20 @@ from typing import Annotated
 
 import typer
 
-from privirec.carriers.flower.processes import check_flower
+from privirec.carriers.flower.launch import check_flower
 from privirec.cli import options
 from privirec.data import load_dataset
+from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.report import live
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
-from privirec.workflows.federate import Wanted, federate
-from privirec.workflows.run import IN_THE_CLEAR, Plan, Preset, gives_away
+from privirec.runtime.terms import (
+    CORRUPT_SHARE,
+    DEFAULT_AGGREGATOR,
+    DEFAULT_MODEL,
+    DROPPED_SHARE,
+)
+from privirec.workflows.federate import FederateRequest, federate
+from privirec.workflows.run import IN_THE_CLEAR, PUBLISHED, Plan, gives_away
 
 COLUMNS = [
     ("rank", "k"),
@@ -32,14 +39,14 @@ COLUMNS = [
 def command(
     dataset: options.Dataset,
     clients: Annotated[int, typer.Option(min=2, help="How many clients (silos).")] = 5,
-    model: options.Model = "gf-cf",
-    method: options.Together = "privirec-k",
-    preset: Annotated[Preset, typer.Option(help="See: privirec run --help.")] = "published",
+    model: options.Model = DEFAULT_MODEL,
+    method: options.Program = DEFAULT_PROGRAM,
+    preset: options.Preset = PUBLISHED,
     rank: options.Rank = None,
     rounds: options.Rounds = None,
-    aggregator: options.Summing = "secagg+",
-    corrupt_share: options.CorruptShare = 0.05,
-    drop_share: options.DropShare = 0.2,
+    aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
+    corrupt_share: options.CorruptShare = CORRUPT_SHARE,
+    drop_share: options.DropShare = DROPPED_SHARE,
     check: Annotated[
         bool, typer.Option("--check", help="Run the simulation too; exit 1 if a bit differs.")
     ] = False,
@@ -64,7 +71,7 @@ def command(
     check_flower()
     check_writable(json_file, folder=save)
     check_writable(folder=keep)
-    wanted = Wanted(
+    request = FederateRequest(
         Plan(
             model=model,
             method=method,
@@ -86,7 +93,7 @@ def command(
     if aggregator == "none":
         warn(IN_THE_CLEAR)
     with live.federation() as watch:
-        row = federate(data, wanted, save, watch)
+        row = federate(data, request, save, watch)
     write_json_lines(json_file, [row])
     title = f"{data.name}: {model} by {method} over {clients} clients, seed {seed}"
     print_table(title, COLUMNS, [row])

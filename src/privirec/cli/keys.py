@@ -13,13 +13,9 @@ from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.report.rows import print_table, say
 from privirec.runtime.network.enrolment.certificates import make_certificates
-from privirec.runtime.network.enrolment.homes import (
-    ClientHome,
-    ServerHome,
-    make_identity,
-    make_node_key,
-)
-from privirec.runtime.network.envelope import one_line
+from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.network.enrolment.identities import make_identity, make_node_key
+from privirec.runtime.network.messages import one_line
 
 app = typer.Typer(
     help="Who takes part: identities, the roster, certificates.",
@@ -52,7 +48,7 @@ class Card(BaseModel):
 @app.command()
 def operator(folder: Folder) -> None:
     """Make an operator's folder, with its signing key and an empty roster."""
-    home = ServerHome.create(folder)
+    home = OperatorFolder.create(folder)
     say(f"Operator {home.operator.public.hex()} in {folder}")
     say("Tell clients this key by a way that nobody on the network can change.")
 
@@ -63,7 +59,7 @@ def new(
     name: Annotated[str, typer.Option(help="Who this client is, for the operator.")],
 ) -> None:
     """Make a client's folder with its keys, and `card.json` for the operator."""
-    home = ClientHome.create(folder)
+    home = ClientFolder.create(folder)
     write_whole(folder / "card.json", json.dumps(home.card(name), indent=2).encode())
     say(f"Client key {home.identity.public.hex()}")
     say(f"Send {folder / 'card.json'} to the operator; it holds public keys only.")
@@ -75,7 +71,7 @@ def approve(
     cards: Annotated[list[Path], typer.Argument(help="Cards of clients.", metavar="CARD...")],
 ) -> None:
     """Take clients into the roster."""
-    home = ServerHome(folder)
+    home = OperatorFolder(folder)
     members = home.members
     for path in cards:
         card = Card.read(path)
@@ -90,7 +86,7 @@ def approve(
 @app.command()
 def revoke(folder: Folder, client: Number) -> None:
     """Take a client out of the roster; its number is never given to another."""
-    home = ServerHome(folder)
+    home = OperatorFolder(folder)
     home.save(home.members.revoke(client))
     say(f"Client {client} is revoked. Give the new roster to every client.")
 
@@ -102,7 +98,7 @@ def rotate(
     card: Annotated[Path, typer.Argument(help="The client's new card.")],
 ) -> None:
     """Put a client's new keys in place of its old ones."""
-    home = ServerHome(folder)
+    home = OperatorFolder(folder)
     found = Card.read(card)
     home.save(home.members.rotate(client, found.key))
     write_whole(folder / f"nodes/{client}.pub", found.node.encode() + b"\n")
@@ -115,7 +111,7 @@ def renew(
     name: Annotated[str, typer.Option(help="Who this client is, for the operator.")],
 ) -> None:
     """Make new keys for a client, and a new card; the old ones are gone."""
-    home = ClientHome(folder)
+    home = ClientFolder(folder)
     _ = home.identity
     make_identity(folder / "identity.key")
     make_node_key(folder)
@@ -138,7 +134,7 @@ def join(
     ] = None,
 ) -> None:
     """Take the operator's roster in, the first time and after every change."""
-    home = ClientHome(folder)
+    home = ClientFolder(folder)
     first = not (folder / "client.json").exists()
     if first and operator_key is None:
         raise UsageError("the first time, give the operator's key: --operator KEY")
@@ -151,7 +147,7 @@ def join(
 @app.command("list")
 def list_(folder: Folder) -> None:
     """Show the roster."""
-    home = ServerHome(folder)
+    home = OperatorFolder(folder)
     rows: list[dict[str, Any]] = [
         {
             "client": member.client,
@@ -177,7 +173,7 @@ def certificates(
     ] = False,
 ) -> None:
     """Make certificates for tests; in production the operator's own authority makes them."""
-    ServerHome(folder).check()
+    OperatorFolder(folder).check()
     if (folder / "tls/server.key").exists() and not replace:
         raise UsageError(
             f"{folder / 'tls'} has certificates; --replace makes new ones, under an authority that "

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, get_args
 
 import click
 import typer
+from pydantic import BaseModel
 
+from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS
 from privirec.models import MODELS
-from privirec.privacy.policy import Aggregator
+from privirec.secagg import protocol_names
+from privirec.workflows.run import presets
 
 Dataset = Annotated[
     str,
@@ -55,19 +59,28 @@ ItemColumn = Annotated[
     str | None, typer.Option(help="Column of item ids, if it has an unusual name.")
 ]
 
+
+def one_of(names: Iterable[str], **more: Any) -> Any:
+    """An option whose choices are the names in a registry."""
+    return typer.Option(click_type=click.Choice(list(names)), **more)
+
+
+def choices_of(settings: type[BaseModel], field: str) -> list[str]:
+    """What a field of a program's settings can be."""
+    return list(get_args(settings.model_fields[field].annotation))
+
+
 # Of runs on a network.
-Model = Annotated[
-    str, typer.Option(help="Which recommender.", click_type=click.Choice(list(MODELS)))
-]
-Together = Annotated[
-    Literal["privirec", "privirec-k"], typer.Option(help="What the clients compute together.")
-]
+Model = Annotated[str, one_of(MODELS, help="Which recommender.")]
+Program = Annotated[str, one_of(PROGRAMS, help="What the clients compute together.")]
+Preset = Annotated[str, one_of(presets(), help="See: privirec run --help.")]
 Rank = Annotated[int | None, typer.Option(min=1, help="k: columns of the power method.")]
 Rounds = Annotated[
-    int | None, typer.Option(min=1, help="L: secure sums of the power method (default 5).")
+    int | None,
+    typer.Option(min=1, help=f"L: secure sums of the power method (default {DEFAULT_ROUNDS})."),
 ]
-Summing = Annotated[
-    Aggregator, typer.Option(help="How to sum; none: the server sees each contribution.")
+Aggregator = Annotated[
+    str, one_of(protocol_names(), help="How to sum; none: the server sees each contribution.")
 ]
 CorruptShare = Annotated[
     float, typer.Option(min=0, max=0.5, help="Share of clients that may work for the server.")

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from privirec.cli import options
 from privirec.data import load_dataset
+from privirec.federated.programs import DEFAULT_ROUNDS, PrivirecKSettings, PrivirecSettings
+from privirec.federated.programs.power import PowerSettings
 from privirec.models.artifact import check_replaceable
-from privirec.privacy.policy import Aggregator
 from privirec.report.progress import shown
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
-from privirec.runtime.local.secure import Assumptions
-from privirec.workflows.run import Method, Plan, Preset, RuntimeName, Solver, gives_away, run
+from privirec.runtime.terms import (
+    CORRUPT_SHARE,
+    DEFAULT_MODEL,
+    DROPPED_SHARE_ON_ONE_MACHINE,
+    Assumptions,
+)
+from privirec.secagg import protocol_names
+from privirec.workflows.run import (
+    CENTRALIZED,
+    PUBLISHED,
+    RUNTIMES,
+    SOLVERS,
+    Plan,
+    gives_away,
+    methods,
+    presets,
+    run,
+)
 
 COLUMNS = [
     ("model", "model"),
@@ -31,17 +48,18 @@ COLUMNS = [
 
 def command(
     dataset: options.Dataset,
-    model: options.Model = "gf-cf",
+    model: options.Model = DEFAULT_MODEL,
     method: Annotated[
-        Method, typer.Option(help="On one machine, or with the clients.")
-    ] = "centralized",
+        str, options.one_of(methods(), help="On one machine, or with the clients.")
+    ] = CENTRALIZED,
     preset: Annotated[
-        Preset,
-        typer.Option(
+        str,
+        options.one_of(
+            presets(),
             help="published: the models' published settings; paper: also the paper's federated "
-            "settings to the letter (L = 2, a start row per user, eigenvalues off the QR factor)."
+            "settings to the letter (L = 2, a start row per user, eigenvalues off the QR factor).",
         ),
-    ] = "published",
+    ] = PUBLISHED,
     rank: Annotated[
         int | None,
         typer.Option(
@@ -51,49 +69,60 @@ def command(
     rounds: Annotated[
         int | None,
         typer.Option(
-            min=1, help="L: secure sums of the power method (default 5; 2 with the preset paper)."
+            min=1,
+            help=f"L: secure sums of the power method (default {DEFAULT_ROUNDS}; 2 with the preset "
+            "paper).",
         ),
     ] = None,
     solver: Annotated[
-        Solver,
-        typer.Option(
+        str,
+        options.one_of(
+            SOLVERS,
             help="centralized: converged singular vectors, or the randomised power method with "
-            "--rounds steps of one or two QR."
+            "--rounds steps of one or two QR.",
         ),
     ] = "converged",
     start: Annotated[
-        Literal["items", "users"] | None,
-        typer.Option(help="Start block over items from a public seed, or one row per user."),
+        str | None,
+        options.one_of(
+            options.choices_of(PowerSettings, "start"),
+            help="Start block over items from a public seed, or one row per user.",
+        ),
     ] = None,
     eigenvalues: Annotated[
-        Literal["rayleigh-ritz", "diagonal"] | None,
-        typer.Option(help="privirec-k: Rayleigh-Ritz, or the QR diagonal."),
+        str | None,
+        options.one_of(
+            options.choices_of(PrivirecKSettings, "eigenvalues"),
+            help="privirec-k: Rayleigh-Ritz, or the QR diagonal.",
+        ),
     ] = None,
     low_pass_from: Annotated[
-        Literal["clients", "server"] | None,
-        typer.Option(help="privirec: with the clients, or by the server from the P~ it has."),
+        str | None,
+        options.one_of(
+            options.choices_of(PrivirecSettings, "low_pass_from"),
+            help="privirec: with the clients, or by the server from the P~ it has.",
+        ),
     ] = None,
     ring_bits: Annotated[
         int | None, typer.Option(min=1, max=64, help="Width of the ring (default 32).")
     ] = None,
     runtime: Annotated[
-        RuntimeName,
-        typer.Option(help="simulation: the whole matrix at once; in-process: one client a user."),
+        str,
+        options.one_of(
+            RUNTIMES, help="simulation: the whole matrix at once; in-process: one client a user."
+        ),
     ] = "simulation",
     clients: Annotated[
         int | None, typer.Option(min=1, help="in-process: so many silos instead.")
     ] = None,
     aggregator: Annotated[
-        Aggregator,
-        typer.Option(
-            help="in-process: secagg+ (Bell et al. 2020), secagg (Bonawitz et al. 2017), or none."
-        ),
+        str, options.one_of(protocol_names(), help="in-process: how to sum.")
     ] = "none",
     drop_share: Annotated[
         float,
         typer.Option(min=0, max=0.5, help="Share of clients that drop out before the first sum."),
     ] = 0.0,
-    corrupt_share: options.CorruptShare = 0.05,
+    corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
@@ -130,7 +159,10 @@ def command(
         clients=clients,
         aggregator=aggregator,
         drop_share=drop_share,
-        assumptions=Assumptions(corrupt_share, max(0.05, drop_share)),
+        assumptions=Assumptions(
+            corrupt_share=corrupt_share,
+            dropped_share=max(DROPPED_SHARE_ON_ONE_MACHINE, drop_share),
+        ),
         seed=seed,
         threads=threads,
         federated={key: value for key, value in choices.items() if value is not None},

@@ -10,15 +10,24 @@ from typing import Annotated, Any
 
 import typer
 
-from privirec.carriers.flower import processes
+from privirec.carriers import child_processes
+from privirec.carriers.flower import launch
 from privirec.cli import options
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
+from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.report import live
 from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.network.coordinator import Deadlines
-from privirec.runtime.network.enrolment.homes import ServerHome
-from privirec.runtime.network.run_plan import RunTerms
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.terms import (
+    CORRUPT_SHARE,
+    DEFAULT_AGGREGATOR,
+    DEFAULT_MODEL,
+    DROPPED_SHARE,
+    SMALLEST_COHORT,
+    RunTerms,
+)
 from privirec.workflows.run import IN_THE_CLEAR, Plan, gives_away
 
 app = typer.Typer(
@@ -38,13 +47,13 @@ def up(
 
     Runs can be started on this machine only.
     """
-    processes.check_flower()
-    home = ServerHome(folder)
+    launch.check_flower()
+    home = OperatorFolder(folder)
     roster = home.members.roster()
-    processes.write_app(folder / "app")
+    launch.write_app(folder / "app")
     env = _environment(home)
-    with alone(folder / "flower", wait=False), processes.Processes() as running:
-        link = processes.start_superlink(running, home, host, port, env)
+    with alone(folder / "flower", wait=False), child_processes.Processes() as running:
+        link = launch.start_superlink(running, home, host, port, env)
         say(f"Up on {host}:{port} for {len(roster)} clients; log in {link.log}")
         say(f"Start runs with: privirec server run {folder} NAME")
         with link.log.open(encoding="utf-8", errors="replace") as log:
@@ -53,24 +62,26 @@ def up(
                 if os.fstat(log.fileno()).st_size < log.tell():
                     log.seek(0)  # it was rotated
                 for line in log:
-                    if line.startswith(processes.SAYS):
-                        say(line.removeprefix(processes.SAYS).strip())
+                    if line.startswith(launch.SAYS):
+                        say(line.removeprefix(launch.SAYS).strip())
                 time.sleep(1)
-        raise FederationError(f"the server stopped: {processes.last_line(link.log)}")
+        raise FederationError(f"the server stopped: {child_processes.last_line(link.log)}")
 
 
 @app.command()
 def run(
     folder: Folder,
     name: Annotated[str, typer.Argument(help="Name of the run; the same name goes on with it.")],
-    model: options.Model = "gf-cf",
-    method: options.Together = "privirec-k",
+    model: options.Model = DEFAULT_MODEL,
+    method: options.Program = DEFAULT_PROGRAM,
     rank: options.Rank = None,
     rounds: options.Rounds = None,
-    aggregator: options.Summing = "secagg+",
-    corrupt_share: options.CorruptShare = 0.05,
-    drop_share: options.DropShare = 0.2,
-    smallest_cohort: Annotated[int, typer.Option(min=2, help="Fewest clients in a sum.")] = 3,
+    aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
+    corrupt_share: options.CorruptShare = CORRUPT_SHARE,
+    drop_share: options.DropShare = DROPPED_SHARE,
+    smallest_cohort: Annotated[
+        int, typer.Option(min=2, help="Fewest clients in a sum.")
+    ] = SMALLEST_COHORT,
     hello: Annotated[float, typer.Option(min=1, help="Seconds to wait for clients.")] = 120,
     deadline: Annotated[
         float, typer.Option(min=1, help="Seconds that a stage of a sum may take.")
@@ -81,13 +92,13 @@ def run(
 ) -> None:
     """Run a program on a server that is up, and follow it to its end."""
     from privirec.carriers.flower.runs import (  # noqa: PLC0415 - not needed for --help
-        RunFile,
-        result_of,
+        follow_run,
         start_run,
     )
+    from privirec.runtime.network.runs import RunFile  # noqa: PLC0415
 
-    processes.check_flower()
-    home = ServerHome(folder)
+    launch.check_flower()
+    home = OperatorFolder(folder)
     plan = Plan(model=model, method=method, rank=rank, rounds=rounds, seed=seed, threads=threads)
     n_items = len(home.catalogue.item_ids)
     recommender = plan.recommender("", n_items)
@@ -103,7 +114,12 @@ def run(
         config=recommender.config.model_dump(),
         threads=threads,
         deadlines=Deadlines(
-            hello=hello, setup=deadline, input=deadline, unmask=deadline, artifact=deadline
+            hello=hello,
+            setup=deadline,
+            preparation=deadline,
+            input=deadline,
+            recovery=deadline,
+            artifact=deadline,
         ),
         manifest={"gives_away": gives_away(method)},
     )
@@ -115,7 +131,7 @@ def run(
     number = start_run(home, name, file, env)
     try:
         with live.federation() as watch:
-            result = result_of(home, name, number, env, watch)
+            result = follow_run(home, name, number, env, watch)
     except BaseException as stop:
         if not isinstance(stop, Exception):
             warn("The run goes on in the server; the same command follows it again.")
@@ -132,7 +148,7 @@ def run(
 @app.command()
 def status(folder: Folder, name: Annotated[str, typer.Argument(help="Name of the run.")]) -> None:
     """Show where a run stands."""
-    path = ServerHome(folder).run(name) / "status.json"
+    path = OperatorFolder(folder).run(name) / "status.json"
     if not path.exists():
         raise UsageError(f"{path}: no such run, or it has not begun")
     _show(json.loads(path.read_bytes()))
@@ -145,6 +161,6 @@ def _show(found: dict[str, Any]) -> None:
     print_table(f"{found['stage']}{reason}", [(name, name) for name in names], rows)
 
 
-def _environment(home: ServerHome) -> dict[str, str]:
+def _environment(home: OperatorFolder) -> dict[str, str]:
     here = str(home.folder.resolve())
-    return processes.environment(home.folder / "flower", PRIVIREC_SERVER=here)
+    return launch.environment(home.folder / "flower", PRIVIREC_SERVER=here)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.errors import FederationError
-from privirec.federated.contributions import REGISTRY, Contribution
+from privirec.federated.contributions import REGISTRY, Contribution, check_registered
 
 VERSION = 1
 MAX_HEADER = 1 << 16
@@ -37,8 +37,7 @@ _ARRAYS: dict[str, tuple[type[np.signedinteger[Any]], int]] = {
 
 def encode(ask: Contribution) -> bytes:
     """The one encoding of an ask."""
-    if REGISTRY.get(ask.name) is not type(ask):
-        raise FederationError(f"{ask.name!r} is not in the registry of contributions")
+    check_registered(ask)
     plain: dict[str, Any] = {}
     arrays: list[dict[str, Any]] = []
     chunks: list[bytes] = []
@@ -75,7 +74,7 @@ def decode(message: bytes, max_bytes: int = MAX_BYTES) -> Contribution:
         values: dict[str, Any] = {}
         position = 8 + size
         described = iter(arrays)
-        for field in fields(kind):
+        for field in fields(kind):  # type: ignore[arg-type]
             if field.type in _ARRAYS:
                 values[field.name], position = _array(
                     message, position, next(described), field.name, str(field.type)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from privirec.federated.contributions import Contribution
-from privirec.federated.programs import Broadcast
+from privirec.federated.contributions import Contribution, PlannedSum
+from privirec.federated.noise import NO_NOISE, Noise
+from privirec.federated.programs import Broadcast, Planned
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,13 @@ class Entry:
     bytes_up_per_client: int
     bytes_down_per_client: int
     revealed_to: str
-    noise: str = "none"
+    noise: Noise = NO_NOISE
+    gives_away: str = ""
+    """What whoever it was revealed to learns, in a sentence."""
+
+    def as_row(self) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {"noise": self.noise.as_row()}
 
 
 @dataclass
@@ -28,6 +36,28 @@ class Ledger:
     """Every aggregate that was revealed, in order."""
 
     entries: list[Entry] = field(default_factory=list)
+
+    @classmethod
+    def planned(cls, plan: Iterable[Planned]) -> Ledger:
+        """The ledger of a run before anybody sends anything; scales are not known yet."""
+        ledger = cls()
+        for step in plan:
+            if isinstance(step, PlannedSum):
+                ledger.entries.append(
+                    Entry(
+                        step.name,
+                        step.shape.length,
+                        step.shape.ring_bits,
+                        0,
+                        step.payload_bytes,
+                        step.shape.broadcast_bytes,
+                        "server",
+                        gives_away=step.kind.gives_away,
+                    )
+                )
+            else:
+                ledger.add_broadcast(step)
+        return ledger
 
     def add_sum(self, ask: Contribution, overhead_up: int = 0, overhead_down: int = 0) -> None:
         encoding = ask.encoding
@@ -40,6 +70,8 @@ class Ledger:
                 encoding.payload_bytes(ask.length) + overhead_up,
                 ask.broadcast_bytes + overhead_down,
                 "server",
+                ask.noise,
+                ask.gives_away,
             )
         )
 
@@ -55,4 +87,4 @@ class Ledger:
         return sum(entry.bytes_down_per_client for entry in self.entries)
 
     def as_rows(self) -> list[dict[str, Any]]:
-        return [asdict(entry) for entry in self.entries]
+        return [entry.as_row() for entry in self.entries]

@@ -13,13 +13,22 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.errors import FederationError, UsageError
+from privirec.secagg.protocol import protocol_names
 
-Aggregator = Literal["secagg+", "secagg", "none"]
+
+def _known_protocol(name: str) -> str:
+    if name not in protocol_names():
+        raise ValueError(f"no aggregator {name!r}; there are {', '.join(protocol_names())}")
+    return name
+
+
+Aggregator = Annotated[str, AfterValidator(_known_protocol)]
+"""Name of a protocol that sums."""
 
 
 class PolicyRefusal(FederationError):

@@ -22,8 +22,10 @@ def table_of(status: dict[str, Any]) -> Table | str:
     if not status:
         return "Starting the server and the clients ..."
     where = status["stage"]
-    if status["round"]:
-        where = f"sum {status['round']} of {status['rounds']} ({status['sum']}): {where}"
+    if status["step"]:
+        where = status["step"]
+    if status["sum_number"]:
+        where = f"sum {status['sum_number']} of {status['sums']} ({status['sum']}): {where}"
     if status["waited"]:
         where += f" for {status['waited']} s"
     out = Table(title=where, box=box.SIMPLE_HEAD, title_justify="left")

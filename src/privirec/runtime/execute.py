@@ -1,4 +1,4 @@
-"""Drive a program with something that can sum."""
+"""Drive the steps of a program with something that can sum."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeVar
 
 from privirec.federated.contributions import Contribution
-from privirec.federated.programs import Broadcast, Program
+from privirec.federated.programs import Broadcast, Steps
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
 
@@ -23,11 +23,11 @@ class Runtime(Protocol):
 
 
 def execute(
-    program: Program, runtime: Runtime, on_round: OnRound | None = None
+    steps: Steps, runtime: Runtime, on_round: OnRound | None = None
 ) -> tuple[Components, Ledger]:
     """Run a program to its end."""
     ledger = Ledger()
-    return execute_steps(program, runtime, ledger, on_round), ledger
+    return execute_steps(steps, runtime, ledger, on_round), ledger
 
 
 def execute_steps(
@@ -41,13 +41,13 @@ def execute_steps(
     answer: Any = None
     while True:
         try:
-            wanted = steps.send(answer)
+            step = steps.send(answer)
         except StopIteration as stop:
             return stop.value
-        if isinstance(wanted, Broadcast):
-            ledger.add_broadcast(wanted)
+        if isinstance(step, Broadcast):
+            ledger.add_broadcast(step)
             answer = None
         else:
             if on_round:
-                on_round(wanted.name)
-            answer = runtime.sum(wanted, ledger)
+                on_round(step.name)
+            answer = runtime.sum(step, ledger)

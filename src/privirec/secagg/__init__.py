@@ -8,30 +8,40 @@ from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.local import LocalFederation, OpenedSum, Traffic
 from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.protocol import (
+    Agreement,
     ClientPolicy,
     ClientSession,
+    Guarantee,
     Phase,
+    Protocol,
+    Schedule,
     ServerSession,
     ServerSettings,
+    Step,
     protocol,
     protocol_names,
 )
 from privirec.secagg.ring import Ring, VectorShape
 
 __all__ = [
+    "Agreement",
     "ClientPolicy",
     "ClientSession",
+    "Guarantee",
     "Identity",
     "LocalFederation",
     "OpenedSum",
     "Parameters",
     "Phase",
+    "Protocol",
     "ProtocolError",
     "Ring",
     "Roster",
+    "Schedule",
     "ServerSession",
     "ServerSettings",
     "Statement",
+    "Step",
     "Traffic",
     "VectorShape",
     "protocol",

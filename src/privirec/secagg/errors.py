@@ -94,6 +94,10 @@ class WrongProtocol(ProtocolError):
     """An announcement of another protocol than the client was started for."""
 
 
+class AgreementMismatch(ProtocolError):
+    """An announcement that differs from what the client was promised by other means."""
+
+
 class WeakParameters(ProtocolError):
     """Fewer neighbours or a lower threshold than the client computes itself."""
 
@@ -148,10 +152,6 @@ class SecondSurvivorSet(ProtocolError):
 
 class CohortChanged(ProtocolError):
     """A later round with other clients than the first: the difference would show single clients."""
-
-
-class CohortDiffers(ProtocolError):
-    """A run over almost the same clients as the one before: the difference would show the few."""
 
 
 class BelowThreshold(ProtocolError):

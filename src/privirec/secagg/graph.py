@@ -6,14 +6,14 @@ client checks the neighbourhood the server gives it against its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.secagg.errors import GraphNotRegular, GraphNotSymmetric, MalformedMessage, NotInGraph
-from privirec.secagg.keys import VERSION, Roster
+from privirec.secagg.errors import GraphNotRegular, GraphNotSymmetric
+from privirec.secagg.keys import VERSION
 from privirec.secagg.prg import MaskGenerator
 
 
@@ -58,24 +58,6 @@ def graph_seed(announcement: bytes, participants: bytes) -> bytes:
     ).digest()
 
 
-def write_participants(clients: Iterable[int], roster: Roster) -> bytes:
-    """Bit map over the roster's order, lowest bit of byte 0 first."""
-    present = np.zeros(len(roster), np.uint8)
-    present[[roster.place(client) for client in clients]] = 1
-    return np.packbits(present, bitorder="little").tobytes()
-
-
-def read_participants(bitmap: bytes, roster: Roster) -> NDArray[np.uint32]:
-    """Ascending ids of the clients in a bit map; MalformedMessage unless it fits the roster."""
-    refusal = MalformedMessage("the map of participants does not fit the roster")
-    if len(bitmap) != (len(roster) + 7) // 8:  # before it is unpacked into eight times its size
-        raise refusal
-    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
-    if bits[len(roster) :].any():
-        raise refusal
-    return np.array(roster.ids, np.uint32)[np.flatnonzero(bits)]
-
-
 def ranks_among_neighbours(neighbours: NDArray[np.int64]) -> NDArray[np.int64]:
     """[p, j]: the rank of p in the neighbourhood of its j-th neighbour. Shape (size, degree)."""
     size, degree = neighbours.shape
@@ -98,15 +80,3 @@ def check_neighbourhood(
         raise GraphNotSymmetric(
             f"client {min(strangers)} has not got this client for a neighbour in the public graph"
         )
-
-
-def check_graph(neighbourhoods: Mapping[int, Sequence[int]], degree: int) -> None:
-    """Check a whole graph: everybody has `degree` different neighbours, and they have him."""
-    for client, listed in neighbourhoods.items():
-        if len(set(listed)) != len(listed) or len(listed) != degree:
-            raise GraphNotRegular(f"client {client} has not got {degree} different neighbours")
-        for other in listed:
-            if other not in neighbourhoods:
-                raise NotInGraph(f"client {other} is a neighbour but not in the graph")
-            if other == client or client not in neighbourhoods[other]:
-                raise GraphNotSymmetric(f"client {other} has not got {client} for a neighbour")

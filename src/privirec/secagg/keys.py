@@ -7,7 +7,6 @@ ordered pair of clients, so that no key can be carried over from one place to an
 from __future__ import annotations
 
 import hashlib
-import hmac
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -15,6 +14,8 @@ from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.randomness import RandomBytes
@@ -42,7 +43,11 @@ _SMALL_ORDER = frozenset(
     )
 )
 
-_LABEL = b"privirec-secagg-" + bytes([VERSION])
+LABEL = b"privirec-secagg-" + bytes([VERSION])
+"""What every derivation, signature and sealed string begins with."""
+
+
+_SHA256 = SHA256()
 
 
 class Secret:
@@ -120,7 +125,7 @@ class Roster(Mapping[int, bytes]):
             raise ValueError(f"a public key has {KEY_BYTES} bytes")
         self._keys = {client: keys[client] for client in self.ids}
         self._places = {client: place for place, client in enumerate(self.ids)}
-        digest = hashlib.sha256(_LABEL + b"roster")
+        digest = hashlib.sha256(LABEL + b"roster")
         for client, key in self._keys.items():
             digest.update(struct.pack(">I", client) + key)
         self.digest = digest.digest()
@@ -165,28 +170,28 @@ def agree(private: bytes, publics: Iterable[bytes]) -> Iterator[bytes]:
             raise BadKey("a public key of small order: no honest client sends one") from None
 
 
-def mask_seed(agreed: bytes, run: bytes, round_number: int, one: int, other: int) -> bytes:
+def mask_seed(agreed: bytes, run: bytes, sum_number: int, one: int, other: int) -> bytes:
     """Seed of the mask that two clients add and subtract in a round; symmetric in the two."""
     pair = (one, other) if one < other else (other, one)
-    return _derive(agreed, b"mask", run, round_number, pair)
+    return derive(agreed, b"mask", run, sum_number, pair)
 
 
 def sealing_key(agreed: bytes, run: bytes, sender: int, receiver: int) -> bytes:
     """Key under which `sender` encrypts shares for `receiver`; each direction has its own."""
-    return _derive(agreed, b"seal", run, 0, (sender, receiver))
+    return derive(agreed, b"seal", run, 0, (sender, receiver))
 
 
-def _derive(
-    agreed: bytes, purpose: bytes, run: bytes, round_number: int, pair: tuple[int, int]
+def derive(
+    agreed: bytes, purpose: bytes, run: bytes, sum_number: int, pair: tuple[int, int]
 ) -> bytes:
-    """HKDF-SHA256 (RFC 5869) with one block of output."""
-    info = purpose + run + struct.pack(">III", round_number, *pair)
-    return hmac.digest(hmac.digest(_LABEL, agreed, "sha256"), info + b"\x01", "sha256")
+    """A key of 32 bytes for one purpose (four letters) and one ordered pair of clients."""
+    info = purpose + run + struct.pack(">III", sum_number, *pair)
+    return HKDF(_SHA256, KEY_BYTES, salt=LABEL, info=info).derive(agreed)
 
 
 def shares_context(announcement: bytes, sender: int, receiver: int) -> bytes:
     """What sealed shares are bound to: the announced run and both ends, in order."""
-    return _LABEL + b"shares" + announcement + struct.pack(">II", sender, receiver)
+    return LABEL + b"shares" + announcement + struct.pack(">II", sender, receiver)
 
 
 def seal(key: bytes, nonce: bytes, plain: bytes, context: bytes) -> bytes:
@@ -207,7 +212,7 @@ def advertised_bytes(
 ) -> bytes:
     """What a client signs: its keys of all rounds, for this client in this announced run."""
     return (
-        _LABEL
+        LABEL
         + b"advertise"
         + announcement
         + struct.pack(">I", client)

@@ -11,37 +11,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.errors import UsageError
-from privirec.secagg.errors import ProtocolError
+from privirec.secagg.errors import OutOfOrder, ProtocolError
 from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.messages import KINDS
 from privirec.secagg.parameters import Statement
-from privirec.secagg.protocol import ClientPolicy, ClientSession, Phase, ServerSettings, protocol
+from privirec.secagg.protocol import (
+    ClientPolicy,
+    ClientSession,
+    Phase,
+    ServerSettings,
+    Step,
+    protocol,
+)
 from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import VectorShape, Words
 
-Contribution = Callable[[int], Iterable[NDArray[Any]]]
-"""Client -> its integers, in blocks of any sizes that add up to the round's length."""
+VectorOf = Callable[[int], Iterable[NDArray[Any]]]
+"""Client -> its integers, in blocks of any sizes that add up to the sum's length."""
 
-DROP_STAGES = ("advertise", "share", "input", "unmask")
-DropOuts = Mapping[str, Collection[int]]
-"""Stage -> clients that are gone from there on."""
+Departures = Mapping[str, Collection[int]]
+"""Name of a step -> clients that are gone from there on, before they are told anything in it."""
 
 
 @dataclass
 class Traffic:
-    """Bytes of real messages, by kind of message and client."""
+    """Bytes of real messages, by step and client."""
 
     clients: int
     up: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """Kind -> bytes each client sent."""
+    """Name of the step -> bytes each client sent in it, over all sums."""
     down: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """Kind -> bytes each client received."""
+    """Name of the step -> bytes each client received."""
 
-    def count(self, direction: dict[str, NDArray[np.int64]], client: int, message: bytes) -> None:
-        kind = KINDS[message[1]].__name__.lower()
-        if kind not in direction:
-            direction[kind] = np.zeros(self.clients, np.int64)
-        direction[kind][client] += len(message)
+    def count(
+        self, direction: dict[str, NDArray[np.int64]], step: str, client: int, size: int
+    ) -> None:
+        if step not in direction:
+            direction[step] = np.zeros(self.clients, np.int64)
+        direction[step][client] += size
 
     def up_per_client(self) -> NDArray[np.int64]:
         return sum(self.up.values(), np.zeros(self.clients, np.int64))
@@ -49,23 +55,27 @@ class Traffic:
     def down_per_client(self) -> NDArray[np.int64]:
         return sum(self.down.values(), np.zeros(self.clients, np.int64))
 
-    def mean_by_kind(self) -> dict[str, float]:
-        """Mean bytes a client of each kind of message."""
+    def mean_by_step(self) -> dict[str, tuple[float, float]]:
+        """Name of the step -> mean bytes a client sent and received."""
+        nothing = np.zeros(self.clients, np.int64)
         return {
-            kind: float(counts.mean())
-            for direction in (self.up, self.down)
-            for kind, counts in direction.items()
+            step: (
+                float(self.up.get(step, nothing).mean()),
+                float(self.down.get(step, nothing).mean()),
+            )
+            for step in (self.down | self.up)
         }
 
 
 @dataclass(frozen=True)
 class OpenedSum:
-    """What one round reveals."""
+    """What one sum reveals."""
 
-    round_number: int
+    sum_number: int
     total: Words
-    """Sum modulo 2^width; `values` reads it with its sign."""
+    """Words of the shape's ring; `values` reads them with their sign."""
     shape: VectorShape
+    """As the protocol opens it: wider than announced where noise stays in it."""
     survivors: tuple[int, ...]
     """Clients whose contributions are in the sum."""
 
@@ -96,15 +106,15 @@ class LocalFederation:
         correctness_bits: int = 30,
         policy: ClientPolicy | None = None,
         settings: ServerSettings | None = None,
-        dropouts: DropOuts | None = None,
+        departures: Departures | None = None,
         random_bytes: RandomBytes = os.urandom,
         observe: Callable[[str, int, bytes], None] | None = None,
     ) -> None:
-        """Run the set-up exchange. `dropouts` here are at the stages "advertise" and "share".
+        """Run the set-up. `departures` here are at its steps.
 
         `observe(direction, client, message)` sees every message, "up" or "down".
         """
-        scheme = protocol(protocol_name)
+        self.protocol = protocol(protocol_name)
         statement = Statement.of(
             clients,
             corrupt_share,
@@ -118,80 +128,86 @@ class LocalFederation:
         )
         self.shapes = tuple(shapes)
         self.traffic = Traffic(clients)
+        self._statement = statement
         self._observe = observe
         self._gone: set[int] = set()
         identities = [Identity.generate(random_bytes) for _ in range(clients)]
         roster = Roster({number: one.public for number, one in enumerate(identities)})
-        self.server = scheme.server(
+        self.server = self.protocol.server(
             roster, statement, shapes, settings or ServerSettings(), random_bytes
         )
         self.clients: list[ClientSession] = [
-            scheme.client(number, identity, roster, policy, random_bytes)
+            self.protocol.client(number, identity, roster, policy, random_bytes)
             for number, identity in enumerate(identities)
         ]
-        self._set_up(_checked(dropouts))
+        departures = _checked(departures, self.protocol.schedule.setup)
+        while (step := self._step()).phase is Phase.SETUP:
+            self._exchange(step, departures)
+            self.server.advance()
 
-    def sum(self, contribution: Contribution, dropouts: DropOuts | None = None) -> OpenedSum:
-        """Sum the next round's vectors over all clients that are left.
+    def sum(self, vector_of: VectorOf, departures: Departures | None = None) -> OpenedSum:
+        """Sum the next vectors over all clients that are left.
 
-        `dropouts` are at the stages "input" and "unmask"; whoever drops stays away for good.
-        Raises a ProtocolError when the run cannot finish safely.
+        `departures` are at the steps of a sum; whoever departs stays away for good. Raises a
+        ProtocolError when the run cannot finish safely.
         """
-        gone = _checked(dropouts)
-        number = self.server.round_number
-        self._gone |= gone["input"]
-        for client in sorted(self.server.waiting_for() - self._gone):
-            for message in self.clients[client].contribute(number, contribution(client)):
-                self._send_up(client, message)
-        outgoing = self.server.advance()
-        self._gone |= gone["unmask"]
-        self._exchange(outgoing)
-        survivors = self.server.survivors
+        names = self.protocol.schedule.names[len(self.protocol.schedule.setup) :]
+        departures = _checked(departures, names)
+        while True:
+            step = self._step()
+            self._exchange(step, departures, vector_of)
+            if step.opens_sum:
+                break
+            self.server.advance()
         total = self.server.open_sum()
-        return OpenedSum(number, total, self.shapes[number - 1], survivors)
+        announced = self.shapes[step.sum_number - 1]
+        shape = self.protocol.opened_shape(announced, self._statement)
+        return OpenedSum(step.sum_number, total, shape, self.server.survivors)
 
-    def _set_up(self, gone: dict[str, set[int]]) -> None:
-        self._gone |= gone["advertise"]
-        announcement = self.server.announcement
-        self._exchange((client, announcement) for client in range(len(self.clients)))
-        outgoing = self.server.advance()
-        self._gone |= gone["share"]
-        self._exchange(outgoing)
-        while self.server.phase is Phase.SETUP:
-            self._exchange(self.server.advance())
+    def _step(self) -> Step:
+        if self.server.step is None:
+            raise OutOfOrder("the run is over")
+        return self.server.step
 
-    def _exchange(self, outgoing: Iterable[tuple[int, bytes]]) -> None:
+    def _exchange(
+        self, step: Step, departures: Departures, vector_of: VectorOf | None = None
+    ) -> None:
+        """One step with everybody who is there."""
+        self._gone |= set(departures.get(step.name, ()))
         refusal: ProtocolError | None = None
-        for client, message in outgoing:
+        for client, message in self.server.outgoing():
             if client in self._gone:
                 continue
-            self._count("down", client, message)
+            self._count("down", step, client, message)
             try:
-                reply = self.clients[client].receive(message)
+                reply = self.clients[client].receive(message) if message else None
             except ProtocolError as error:
                 self._gone.add(client)
                 refusal = error
                 continue
             if reply is not None:
-                self._send_up(client, reply)
+                self._send_up(step, client, reply)
         # In one process nobody lies: a refusal means that the settings do not fit together.
         if refusal is not None:
             raise refusal
+        if step.phase is Phase.INPUT and vector_of is not None:
+            for client in sorted(self.server.waiting_for() - self._gone):
+                for block in self.clients[client].contribute(step.sum_number, vector_of(client)):
+                    self._send_up(step, client, block)
 
-    def _send_up(self, client: int, message: bytes) -> None:
-        self._count("up", client, message)
+    def _send_up(self, step: Step, client: int, message: bytes) -> None:
+        self._count("up", step, client, message)
         self.server.receive(client, message)
 
-    def _count(self, direction: str, client: int, message: bytes) -> None:
-        self.traffic.count(
-            self.traffic.up if direction == "up" else self.traffic.down, client, message
-        )
-        if self._observe:
+    def _count(self, direction: str, step: Step, client: int, message: bytes) -> None:
+        counts = self.traffic.up if direction == "up" else self.traffic.down
+        self.traffic.count(counts, step.name, client, len(message))
+        if self._observe and message:
             self._observe(direction, client, message)
 
 
-def _checked(dropouts: DropOuts | None) -> dict[str, set[int]]:
-    unknown = set(dropouts or ()) - set(DROP_STAGES)
+def _checked(departures: Departures | None, names: Sequence[str]) -> Departures:
+    unknown = set(departures or ()) - set(names)
     if unknown:
-        raise UsageError(f"clients drop at the stages {', '.join(DROP_STAGES)}, not {unknown}")
-    return {stage: set((dropouts or {}).get(stage, ())) for stage in DROP_STAGES}
+        raise UsageError(f"clients depart here at the steps {', '.join(names)}, not {unknown}")
+    return departures or {}

@@ -14,36 +14,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.secagg.bell2020 import BellClient, BellServer, Scheme, protocol_of
+from privirec.secagg.bell2020.messages import Neighbours, Shares
 from privirec.secagg.errors import GraphNotRegular
 from privirec.secagg.keys import NONCE_BYTES
-from privirec.secagg.messages import Neighbours, Shares, encode
 from privirec.secagg.parameters import Parameters, Statement
+from privirec.secagg.protocol import Guarantee
 
 
 class PlainClient(BellClient):
     """A client that sends its integers as they are."""
 
-    def _share(self, message: Neighbours) -> bytes:
-        """Check who takes part; there is nobody to deal shares to."""
-        participants, _ = self._read_cohort(message)
+    def deal_shares(self, message: Neighbours, participants: NDArray[np.uint32]) -> Shares:
+        """Refuse neighbours; there is nobody to deal shares to."""
         if message.neighbours or message.threshold or message.keys:
             raise GraphNotRegular("neighbours in a protocol without masks")
-        self._check_difference(participants)
-        self._state.stage += 1
-        return encode(Shares(self._announce.run, self.client, bytes(NONCE_BYTES), ()))
+        return Shares(message.run, self.client, bytes(NONCE_BYTES), ())
 
-    def _mask_seeds(self) -> tuple[list[bytes], list[bytes]]:
+    def mask_seeds(self, sum_number: int) -> tuple[list[bytes], list[bytes]]:
         return [], []
 
 
 class PlainServer(BellServer):
     """A server that adds vectors it can read."""
 
-    def _draw_graph(self, participants: bytes) -> NDArray[np.int64]:
-        return np.empty((len(self._ids), 0), np.int64)
+    def draw_graph(self) -> NDArray[np.int64]:
+        return np.empty((len(self.participants), 0), np.int64)
 
-    def _seeds_to_remove(self) -> tuple[list[bytes], list[bytes]]:
-        self._check_enough(len(self._answered))
+    def seeds_to_remove(self, sum_number: int) -> tuple[list[bytes], list[bytes]]:
+        self.check_enough(len(self.answered))
         return [], []
 
 
@@ -51,4 +49,4 @@ def _no_graph(_statement: Statement) -> Parameters:
     return Parameters(0, 0)
 
 
-NONE = protocol_of(Scheme("none", 3, _no_graph, complete=False), PlainClient, PlainServer)
+NONE = protocol_of(Scheme.of("none", 3, _no_graph), Guarantee.NONE, PlainClient, PlainServer)

@@ -1,17 +1,26 @@
-"""What every aggregation protocol looks like from outside: bytes in, bytes out.
+"""What every aggregation protocol looks like from outside: steps, and bytes that nobody else reads.
 
-A run sums T vectors over one cohort. Sessions own no socket and no clock: the carrier passes
-messages, decides when it has waited long enough for a stage, and then calls `advance`.
+A run adds up T vectors over one cohort. It is a sequence of *steps*; in each the server has a
+message for every client that is still in, and every client answers. Which steps there are follows
+from the protocol's `Schedule` and from T alone, so that a carrier can count them without reading a
+byte of what it carries:
 
-    server                                clients
-    announcement                    ->    receive -> reply                  (set-up)
-    receive ..., advance()          ->    receive -> reply or None          (set-up, repeated)
-    for each round:
-      receive ...                   <-    contribute(round, blocks)         (input)
-      advance()                     ->    receive -> reply                  (unmask)
-      open_sum()
+    set-up        once: keys, neighbours, secrets for the sums to come
+    preparation   for each sum, before the vectors: secrets of this sum alone
+    input         for each sum: the vectors, in blocks
+    recovery      for each sum, after the vectors: what it takes to open the sum
 
-A new protocol is a module with two subclasses and a `Protocol`, named in `_PROTOCOLS`.
+Sessions own no socket and no clock: the carrier passes messages, decides when it has waited long
+enough for a step, and then calls `advance`, or `open_blocks` where the step is the last of its sum.
+
+    while session.step is not None:
+        for client, message in session.outgoing(): ...          # carry it there
+        ... session.receive(client, answer) ...                 # what comes back
+        if session.step.opens_sum: use(session.open_blocks())
+        else: session.advance()
+
+A client hands every message to `receive`, and in an input step calls `contribute` after it. A new
+protocol is a package with two subclasses and a `Protocol`, named in `_PROTOCOLS`.
 """
 
 from __future__ import annotations
@@ -36,13 +45,70 @@ DEFAULT_BLOCK_ENTRIES = 1 << 18
 
 
 class Phase(Enum):
-    """Where a server session stands."""
+    """What a step is for."""
 
     SETUP = "set-up"
+    PREPARATION = "preparation"
     INPUT = "input"
-    UNMASK = "unmask"
-    DONE = "done"
-    ABORTED = "aborted"
+    RECOVERY = "recovery"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One exchange between the server and all clients that are still in."""
+
+    phase: Phase
+    name: str
+    """What clients do in it, such as "share" or "unmask"; unique within a schedule."""
+    sum_number: int
+    """The sum it belongs to, from 1; 0 in the set-up."""
+    opens_sum: bool
+    """Whether the sum can be opened when this step is over."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The exchanges of a protocol, by the names of what clients do in them."""
+
+    setup: tuple[str, ...]
+    preparation: tuple[str, ...] = ()
+    recovery: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in order; the vectors are sent in the one named "input"."""
+        return (*self.setup, *self.preparation, "input", *self.recovery)
+
+    def steps(self, sums: int) -> tuple[Step, ...]:
+        """Every step of a run over so many sums, in order."""
+        found = [Step(Phase.SETUP, name, 0, opens_sum=False) for name in self.setup]
+        for number in range(1, sums + 1):
+            found += [Step(Phase.PREPARATION, name, number, False) for name in self.preparation]
+            found.append(Step(Phase.INPUT, "input", number, opens_sum=not self.recovery))
+            found += [
+                Step(Phase.RECOVERY, name, number, opens_sum=name == self.recovery[-1])
+                for name in self.recovery
+            ]
+        return tuple(found)
+
+
+class Guarantee(Enum):
+    """What stands between the server and one client's vector."""
+
+    CRYPTOGRAPHIC = "secure aggregation: the server learns the sum and nothing else"
+    STATISTICAL = "noise: the server sees every vector, blurred"
+    NONE = "none: the server sees every vector"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What a client was promised about a run by other means, to be compared with what a protocol
+    announces."""
+
+    run: bytes
+    statement: Statement
+    shapes: tuple[VectorShape, ...]
+    block_entries: int
 
 
 @dataclass(frozen=True)
@@ -59,19 +125,10 @@ class ClientPolicy:
     """Largest announced share of dropped clients: the larger, the fewer shares open a secret."""
     security_bits: int = 40
     """Chance 2^-bits that the graph fails; for a server that can try many graphs, its work."""
-    allow_split_views: bool = False
-    """In the complete graph, accept a threshold at which a server that tells clients different
-    stories collects both secrets of one of them."""
     proven_sums: bool = False
-    """Accept rounds whose bound is one on the sum: only where the application has a proof of it."""
-    allow_cohort_change: bool = False
-    """Answer rounds whose survivors differ from the first round's. Their difference is then the
-    sum over the clients that left: only for sums that reveal nothing when subtracted."""
-    previous_participants: frozenset[int] | None = None
-    """Clients in the sums of the last run over the same history, if there was one."""
-    min_difference: int = 0
-    """With previous participants: this run has the same ones, and nobody drops, or at least so many
-    others, whoever drops. 0: not checked."""
+    """Accept sums whose bound is one on the sum: only where the application has a proof of it."""
+    agreement: Agreement | None = None
+    """What this client was promised: an announcement that differs is refused."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +137,11 @@ class ServerSettings:
 
     min_cohort: int = 3
     block_entries: int = DEFAULT_BLOCK_ENTRIES
-    """Entries in one masked message; a multiple of 8."""
-    allow_cohort_change: bool = False
+    """Entries in one message of an upload; a multiple of 8."""
+    run: bytes | None = None
+    """The run's number, 16 bytes; drawn at random where none is given."""
     accumulator: Callable[[int, VectorShape], Words] | None = None
-    """(round, shape) -> zeros of shape.ring.dtype and shape.length, for example a memory map."""
+    """(sum, shape) -> zeros of shape.ring.dtype and shape.length, for example a memory map."""
     spool: Callable[[], BinaryIO] | None = None
     """Where an upload of many messages waits until it is complete, so that a client may drop out in
     the middle of it. Without one, blocks are added as they come, and such a drop-out ends the
@@ -104,12 +162,23 @@ class ClientSession(ABC):
         """
 
     @abstractmethod
-    def contribute(self, round_number: int, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
-        """Messages that carry this client's integers for a round, one block at a time, masked
-        by every protocol but `none`.
+    def contribute(self, sum_number: int, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
+        """Messages that carry this client's integers for a sum, one block at a time.
 
-        The blocks may have any sizes that add up to the announced length. The round is spent when
+        The blocks may have any sizes that add up to the announced length. The sum is spent when
         this is called, whether the messages are sent or not.
+        """
+
+    @property
+    @abstractmethod
+    def participants(self) -> frozenset[int]:
+        """Clients that take part in the run, as the server has told; empty before it has."""
+
+    @abstractmethod
+    def check_summed(self, clients: frozenset[int]) -> None:
+        """Raise unless these can be the clients in the sum that this session helped to open last.
+
+        A protocol may tell a client less than that; whatever it has told must fit.
         """
 
     @abstractmethod
@@ -117,10 +186,10 @@ class ClientSession(ABC):
         """All state, secrets included, so that another process can go on. Keep it safe.
 
         Store it before anything is sent that `receive` or `contribute` returned, and never restore
-        an older one: two vectors under the masks of one round give away their difference, two
-        answers to one round both secrets of a client. From the call of `contribute` on, a stored
+        an older one: two vectors under the masks of one sum give away their difference, two
+        answers to one recovery both secrets of a client. From the call of `contribute` on, a stored
         client refuses a second vector; one stored before the last block was made takes no further
-        part in the round.
+        part in the sum.
         """
 
     @abstractmethod
@@ -132,10 +201,15 @@ class ServerSession(ABC):
     """The server in one run."""
 
     announcement: bytes
-    """First message, to every client of the roster."""
-    phase: Phase
-    round_number: int
-    """Round that is being summed, from 1."""
+    """The message of the first step, the same for every client of the roster."""
+    step: Step | None
+    """The exchange that is under way; None when the run is done or aborted."""
+    aborted: bool
+
+    @abstractmethod
+    def outgoing(self) -> Iterator[tuple[int, bytes]]:
+        """(client, message) of this step, to be asked for once; empty where there is nothing to
+        say, which happens only in an input step."""
 
     @abstractmethod
     def receive(self, client: int, message: bytes) -> None:
@@ -146,27 +220,36 @@ class ServerSession(ABC):
 
     @abstractmethod
     def waiting_for(self) -> set[int]:
-        """Clients whose message of this stage is still missing."""
+        """Clients whose answer in this step is still missing."""
 
     @abstractmethod
-    def advance(self) -> Iterator[tuple[int, bytes]]:
-        """End this stage with the clients that made it: (client, message) pairs to send.
+    def advance(self) -> None:
+        """End this step with the clients that made it, and begin the next.
 
-        Raises a ProtocolError, and aborts the run, when it cannot go on safely.
+        Raises a ProtocolError, and aborts the run, when it cannot go on safely. Not for a step
+        that `opens_sum`: call `open_blocks` there.
         """
 
     @abstractmethod
     def open_blocks(self) -> Iterator[Words]:
-        """The sum of the round, block by block, modulo 2^width. Aborts under the threshold."""
+        """The sum, block by block, in the ring of the protocol's `opened_shape`; ends the step.
+
+        Aborts where too few answers are there. The next sum begins with the call, not with the
+        last block.
+        """
 
     @abstractmethod
+    def skip_sum(self, survivors: Iterable[int]) -> None:
+        """After a restart: the sum under way, over these clients, is known; begin the next one."""
+
     def open_sum(self) -> Words:
-        """The sum of the round in the round's accumulator."""
+        """The whole sum at once."""
+        return np.concatenate(list(self.open_blocks()))
 
     @property
     @abstractmethod
     def parameters(self) -> Parameters:
-        """Degree and threshold of the graph, known once the clients have advertised."""
+        """Degree and threshold of the graph, known once the first step is over."""
 
     @property
     @abstractmethod
@@ -181,6 +264,14 @@ ServerFactory = Callable[
 ClientLoader = Callable[[bytes, Identity, Roster, ClientPolicy, RandomBytes], ClientSession]
 
 
+def _as_announced(shape: VectorShape, _statement: Statement) -> VectorShape:
+    return shape
+
+
+def _exact(_shape: VectorShape, _statement: Statement) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True)
 class Protocol:
     """A protocol by name, with all it takes to run it."""
@@ -188,10 +279,16 @@ class Protocol:
     name: str
     code: int
     """Its number in announcements."""
+    guarantee: Guarantee
+    schedule: Schedule
     parameters: Callable[[Statement], Parameters]
     client: ClientFactory
     load_client: ClientLoader
     server: ServerFactory
+    opened_shape: Callable[[VectorShape, Statement], VectorShape] = _as_announced
+    """The ring in which an opened sum is to be read: wider and signed where noise stays in it."""
+    deviation: Callable[[VectorShape, Statement], float] = _exact
+    """Standard deviation of the error of an opened entry when as many clients drop out as may."""
 
 
 _PROTOCOLS = {
@@ -216,6 +313,6 @@ def protocol(name: str) -> Protocol:
     return found
 
 
-def zeros(_round_number: int, shape: VectorShape) -> Words:
+def zeros(_sum_number: int, shape: VectorShape) -> Words:
     """The accumulator of a server that was given none."""
     return np.zeros(shape.length, shape.ring.dtype)

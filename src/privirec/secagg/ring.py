@@ -130,6 +130,10 @@ class VectorShape:
         """Whether no sum over so many clients can wrap round."""
         return self.ring.fits(1 if self.bounds_sum else summands, self.bound, self.signed)
 
+    def decode(self, words: NDArray[Any]) -> NDArray[np.int64]:
+        """Ring words as integers, with their sign."""
+        return self.ring.decode_signed(words) if self.signed else words.astype(np.int64)
+
     def narrowest(self, summands: int) -> VectorShape:
         """The same vector in the narrowest ring that holds a sum of so many."""
         width = (summands * self.bound).bit_length() + self.signed

@@ -9,7 +9,8 @@ import numpy as np
 
 from privirec import threads as threading
 from privirec.data.interactions import Dataset
-from privirec.federated.programs import FederatedSettings, item_item_sum
+from privirec.federated.contributions import ItemItem
+from privirec.federated.programs.privirec import item_item_sum
 from privirec.privacy.attacks.grading import grade
 from privirec.privacy.attacks.peeling import from_normalized
 from privirec.privacy.ledger import Ledger
@@ -28,18 +29,18 @@ def audit_privirec(
 ) -> dict[str, Any]:
     """Peel the histories out of V and P~ as PriviRec reveals them; grade only afterwards."""
     train = dataset.train
-    settings = FederatedSettings(method="privirec", rank=0, ring_bits=ring_bits)
+    planned = ItemItem.planned(train.n_items, 0.5, ring_bits)
     with threading.limit(threads):
         phases("the release: item degrees and item-item matrix")(0, 1)
         degrees = train.item_degrees
         ledger = Ledger()
-        normalized = execute_steps(item_item_sum(settings, degrees), Simulation(train), ledger)
+        normalized = execute_steps(item_item_sum(planned, degrees), Simulation(train), ledger)
         started, started_cpu = time.perf_counter(), time.process_time()
         peeled = from_normalized(
             degrees,
             normalized,
             ledger.entries[0].fraction_bits,
-            settings.alpha,
+            0.5,
             progress=phases("peeling"),
         )
         seconds, cpu = time.perf_counter() - started, time.process_time() - started_cpu

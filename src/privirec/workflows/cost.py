@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from privirec.federated.programs import FederatedSettings, paper
-from privirec.runtime.plan import plan
+from privirec.federated.programs import PROGRAMS, Program, ProgramSettings
+from privirec.privacy.ledger import Ledger
 from privirec.workflows.published import COST_EMBEDDING, COST_EPOCHS, COST_RANK, COST_ROUNDS
 
 
@@ -51,34 +51,44 @@ def formula_rows(sizes: Sizes) -> list[dict[str, Any]]:
 
 def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
     """Bytes up and down, per client and through the server, for each way to run it."""
-    shared = {"rounds": sizes.rounds, "ring_bits": sizes.ring_bits}
-    variants: dict[str, FederatedSettings] = {
-        "PriviRec, paper": paper("privirec", sizes.low_pass_rank, **shared),
-        "PriviRec": FederatedSettings(method="privirec", rank=sizes.low_pass_rank, **shared),
-        "PriviRec, S_k by the server": FederatedSettings(
-            method="privirec", rank=sizes.low_pass_rank, low_pass_from="server", **shared
-        ),
-        "PriviRec-k, paper": paper("privirec-k", sizes.rank, **shared),
-        "PriviRec-k": FederatedSettings(method="privirec-k", rank=sizes.rank, **shared),
-    }
     rows: list[dict[str, Any]] = []
-    for name, settings in variants.items():
-        ledger = plan(settings, sizes.users, sizes.items, sizes.item_item_entries)
-        rows.append(
-            {
-                "method": name,
-                "users": sizes.users,
-                "items": sizes.items,
-                "rank": settings.rank,
-                "rounds": settings.rounds,
-                "ring_bits": sizes.ring_bits,
-                "sums": sum(entry.entries > 0 for entry in ledger.entries),
-                "bytes_up_per_client": ledger.bytes_up,
-                "bytes_down_per_client": ledger.bytes_down,
-                "bytes_server_receives": ledger.bytes_up * sizes.users,
-                "bytes_server_sends": ledger.bytes_down * sizes.users,
-            }
-        )
-    saved = rows[1]["bytes_up_per_client"] - rows[2]["bytes_up_per_client"]
-    rows[2]["bytes_up_saved_per_client"] = saved
+    for program in PROGRAMS.values():
+        for label, settings in _variants(program, sizes).items():
+            planned = program(settings, sizes.users, sizes.items).plan(sizes.item_item_entries)
+            ledger = Ledger.planned(planned)
+            rows.append(
+                {
+                    "method": program.title + (f", {label}" if label else ""),
+                    "users": sizes.users,
+                    "items": sizes.items,
+                    "rank": getattr(settings, "rank", None),
+                    "rounds": getattr(settings, "rounds", None),
+                    "ring_bits": sizes.ring_bits,
+                    "sums": sum(entry.entries > 0 for entry in ledger.entries),
+                    "bytes_up_per_client": ledger.bytes_up,
+                    "bytes_down_per_client": ledger.bytes_down,
+                    "bytes_server_receives": ledger.bytes_up * sizes.users,
+                    "bytes_server_sends": ledger.bytes_down * sizes.users,
+                }
+            )
+            if not label:
+                usual = ledger.bytes_up
+            elif label in program.variants:
+                rows[-1]["bytes_up_saved_per_client"] = usual - ledger.bytes_up
     return rows
+
+
+def _variants(program: type[Program[Any]], sizes: Sizes) -> dict[str, ProgramSettings]:
+    """Each published preset, the defaults (under no label), and what else the program compares."""
+    chosen = {"rounds": sizes.rounds, "ring_bits": sizes.ring_bits}
+    fields = program.settings_type.model_fields
+    given = {name: value for name, value in chosen.items() if name in fields}
+    offered = {"rank": sizes.rank if program.low_rank else sizes.low_pass_rank}
+    return {
+        **{name: program.settings_from(given, offered, name) for name in program.presets},
+        "": program.settings_from(given, offered),
+        **{
+            label: program.settings_from({**given, **changes}, offered)
+            for label, changes in program.variants.items()
+        },
+    }

@@ -11,30 +11,37 @@ from pathlib import Path
 from typing import Any
 
 from privirec import threads as threading
-from privirec.carriers.flower import processes
+from privirec.carriers.flower import launch
 from privirec.data.interactions import Dataset
 from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
+from privirec.federated.programs import PROGRAMS, program_of
 from privirec.models import Recommender
-from privirec.privacy.policy import Aggregator, Policy, allowing
+from privirec.models.artifact import ARRAYS, check_replaceable, read_manifest
+from privirec.privacy.ledger import Ledger
+from privirec.privacy.policy import Policy, allowing
 from privirec.report.progress import QUIET, Phases
-from privirec.runtime.network.run_plan import RunPlan, RunTerms
-from privirec.runtime.plan import plan as planned_ledger
+from privirec.runtime.network.run_plan import RunPlan
+from privirec.runtime.terms import (
+    CORRUPT_SHARE,
+    DEFAULT_AGGREGATOR,
+    DROPPED_SHARE,
+    SMALLEST_COHORT,
+    RunTerms,
+)
 from privirec.version import __version__
 from privirec.workflows.run import Plan, gives_away, run
 
-ARRAYS = "model.safetensors"
-
 
 @dataclass(frozen=True)
-class Wanted:
+class FederateRequest:
     """What to federate, and where to leave things."""
 
     plan: Plan
     clients: int
-    aggregator: Aggregator = "secagg+"
-    corrupt_share: float = 0.05
-    dropped_share: float = 0.2
+    aggregator: str = DEFAULT_AGGREGATOR
+    corrupt_share: float = CORRUPT_SHARE
+    dropped_share: float = DROPPED_SHARE
     keep: Path | None = None
     """Folder for keys, logs and client folders; without one they are removed at the end."""
     check: bool = False
@@ -43,47 +50,49 @@ class Wanted:
 
 def federate(
     dataset: Dataset,
-    wanted: Wanted,
+    request: FederateRequest,
     save: Path | None = None,
     watch: Any = lambda status: None,
     phases: Phases = QUIET,
 ) -> dict[str, Any]:
     """Run it, measure the model, clean up. Returns the result row."""
-    processes.check_flower()
-    if wanted.plan.method == "centralized":
-        raise UsageError("a federation needs --method privirec or privirec-k")
-    if wanted.keep is not None and wanted.keep.exists() and any(wanted.keep.iterdir()):
-        raise UsageError(f"{wanted.keep}: not empty")
-    folder = wanted.keep or Path(tempfile.mkdtemp(prefix="privirec-federation-"))
+    launch.check_flower()
+    if request.plan.program is None:
+        raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
+    if save is not None:
+        check_replaceable(save)  # before the run, not after
+    if request.keep is not None and request.keep.exists() and any(request.keep.iterdir()):
+        raise UsageError(f"{request.keep}: not empty")
+    folder = request.keep or Path(tempfile.mkdtemp(prefix="privirec-federation-"))
     try:
-        return _federate(dataset, wanted, folder, save, watch, phases)
+        return _federate(dataset, request, folder, save, watch, phases)
     finally:
-        if wanted.keep is None:
+        if request.keep is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _federate(
     dataset: Dataset,
-    wanted: Wanted,
+    request: FederateRequest,
     folder: Path,
     save: Path | None,
     watch: Any,
     phases: Phases,
 ) -> dict[str, Any]:
-    from privirec.carriers.flower.local import LocalNetwork  # noqa: PLC0415 - needs Flower
-    from privirec.carriers.flower.runs import RunFile  # noqa: PLC0415
+    from privirec.carriers.flower.one_machine import LocalNetwork  # noqa: PLC0415 - needs Flower
+    from privirec.runtime.network.runs import RunFile  # noqa: PLC0415
 
-    plan, train = wanted.plan, dataset.train
+    plan, train = request.plan, dataset.train
     recommender = plan.recommender(dataset.name, train.n_items)
-    settings = plan.settings(recommender, train.n_items)
+    program = program_of(plan.settings(recommender, train.n_items), train.n_users, train.n_items)
     terms = RunTerms(
-        settings=settings,
-        aggregator=wanted.aggregator,
-        corrupt_share=wanted.corrupt_share,
-        dropped_share=wanted.dropped_share,
-        smallest_cohort=min(3, wanted.clients),
+        settings=program.settings,
+        aggregator=request.aggregator,
+        corrupt_share=request.corrupt_share,
+        dropped_share=request.dropped_share,
+        smallest_cohort=min(SMALLEST_COHORT, request.clients),
     )
-    policy = _policy(terms, train.n_users, train.n_items, wanted)
+    policy = _policy(terms, train.n_users, train.n_items, request)
     file = RunFile(
         terms=terms,
         model=plan.model,
@@ -93,7 +102,7 @@ def _federate(
     )
     began = time.perf_counter()
     with LocalNetwork(folder) as network:
-        network.prepare(train, wanted.clients, policy)
+        network.prepare(train, request.clients, policy)
         network.start()
         started = time.perf_counter()
         result = network.run("federation", file, watch)
@@ -106,19 +115,17 @@ def _federate(
     model = Recommender.load(artifact, mmap=False)
     with threading.limit(plan.threads) as threads:
         metrics = evaluate(model, dataset, progress=phases(f"{plan.model}: ranking"))
-    expected = planned_ledger(settings, train.n_users, train.n_items)
-    states = result["status"]["clients"].values()
+    expected = Ledger.planned(program.plan())
     row: dict[str, Any] = {
         "dataset": dataset.name,
         "model": plan.model,
         "method": plan.method,
         "preset": plan.preset,
         "runtime": "flower",
-        "aggregator": wanted.aggregator,
-        "rank": settings.rank,
-        "rounds": settings.rounds,
-        "clients": wanted.clients,
-        "dropped": sum(one["state"] in ("dropped", "refused", "not here") for one in states),
+        "aggregator": request.aggregator,
+        **program.describe(),
+        "clients": request.clients,
+        "dropped": drop_outs(artifact),
         "users": train.n_users,
         "items": train.n_items,
         **metrics.as_row(),
@@ -140,14 +147,14 @@ def _federate(
         "seed": plan.seed,
         "version": __version__,
     }
-    if wanted.check:
+    if request.check:
         row["same_as_simulation"] = _same_as_simulation(dataset, plan, artifact, phases)
     if save is not None:
         _copy(artifact, save)
     return row
 
 
-def _policy(terms: RunTerms, n_users: int, n_items: int, wanted: Wanted) -> Policy:
+def _policy(terms: RunTerms, n_users: int, n_items: int, request: FederateRequest) -> Policy:
     """What these clients agree to: this run and nothing more."""
     trial = RunPlan(
         run="0" * 32,
@@ -156,7 +163,7 @@ def _policy(terms: RunTerms, n_users: int, n_items: int, wanted: Wanted) -> Poli
         n_items=n_items,
         catalogue="",
         roster="",
-        clients=wanted.clients,
+        clients=request.clients,
         users={0: n_users},
     )
     asked = trial.for_policy()
@@ -180,13 +187,27 @@ def _same_as_simulation(dataset: Dataset, plan: Plan, artifact: Path, phases: Ph
         return _hash(saved / ARRAYS) == _hash(artifact / ARRAYS)
 
 
-def _copy(artifact: Path, save: Path) -> None:
-    if save.exists():
-        if not (save / "manifest.json").is_file():
-            raise UsageError(f"{save} exists and is not a saved model: nothing was written")
-        shutil.rmtree(save)
+def _copy(saved: Path, save: Path) -> None:
+    """Put a copy of an artifact there, whole or not at all, in the place of an earlier one."""
+    check_replaceable(save)
     save.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(artifact, save)
+    with tempfile.TemporaryDirectory(prefix=f".{save.name}-", dir=save.parent) as beside:
+        fresh, old = Path(beside) / "new", Path(beside) / "old"
+        shutil.copytree(saved, fresh)
+        if save.exists():
+            save.rename(old)
+        try:
+            fresh.rename(save)
+        except BaseException:
+            if old.exists():
+                old.rename(save)
+            raise
+
+
+def drop_outs(saved: Path) -> int:
+    """Clients of the roster that are not in the sums behind an artifact, whatever kept them out."""
+    federation = read_manifest(saved)[1]["federation"]
+    return int(federation["clients"]) - int(federation["cohort"])
 
 
 def _hash(path: Path) -> str:

@@ -6,35 +6,54 @@ import resource
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
-
-from pydantic import ValidationError
+from typing import Any
 
 from privirec import threads as threading
 from privirec.data.interactions import Dataset, Interactions
 from privirec.errors import UsageError
 from privirec.evaluation import Metrics, evaluate
-from privirec.federated.programs import DEFAULT_ROUNDS, FederatedSettings, paper, program
+from privirec.federated.programs import (
+    DEFAULT_RANK,
+    DEFAULT_ROUNDS,
+    PROGRAMS,
+    Program,
+    ProgramSettings,
+    preset_names,
+    program_class,
+    program_of,
+)
 from privirec.filters import randomized
 from privirec.models import MODELS, Recommender
 from privirec.privacy.ledger import Ledger
-from privirec.privacy.policy import Aggregator
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime, execute
-from privirec.runtime.local.in_process import InProcess, clients_of
-from privirec.runtime.local.secure import Assumptions, DropOuts, SecureInProcess
+from privirec.runtime.local.client import clients_of
+from privirec.runtime.local.in_process import InProcess
+from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import planned_sums
+from privirec.runtime.terms import DEFAULT_MODEL, Assumptions
+from privirec.secagg import protocol_names
 from privirec.version import __version__
 
-Method = Literal["centralized", "privirec", "privirec-k"]
-Preset = Literal["published", "paper"]
-RuntimeName = Literal["simulation", "in-process"]
-Solver = Literal["converged", "power-1qr", "power-2qr"]
+CENTRALIZED = "centralized"
+"""The method without clients: all histories on one machine."""
+PUBLISHED = "published"
+"""The preset that changes no program: the models' published settings."""
+RUNTIMES = ("simulation", "in-process")
+SOLVERS = ("converged", "power-1qr", "power-2qr")
 
 IN_THE_CLEAR = (
     "Warning: without secure aggregation the server sees every client's contribution in the clear."
 )
+
+
+def methods() -> list[str]:
+    """On one machine, or with the clients by one of the programs."""
+    return [CENTRALIZED, *PROGRAMS]
+
+
+def presets() -> list[str]:
+    return [PUBLISHED, *preset_names()]
 
 
 def gives_away(method: str, dataset: str = "synthetic:small") -> str | None:
@@ -42,33 +61,26 @@ def gives_away(method: str, dataset: str = "synthetic:small") -> str | None:
 
     `dataset` is one to see it on.
     """
-    if method == "privirec":
-        return (
-            "Warning: the exact item-item matrix gives every history away, to the server and to "
-            f"every client; see for yourself: privirec audit --dataset {dataset}"
-        )
-    if method == "privirec-k":
-        return (
-            "Warning: exact low-rank sums are not proven safe; rows of items with few users can be "
-            "recovered from them when the rank is high."
-        )
-    return None
+    if method not in PROGRAMS:
+        return None
+    see = f"privirec audit --release {method} --dataset {dataset}"
+    return f"Warning: {PROGRAMS[method].gives_away}; see for yourself: {see}"
 
 
 @dataclass(frozen=True)
 class Plan:
     """What to run. Settings left None come from the preset."""
 
-    model: str = "gf-cf"
-    method: Method = "centralized"
-    preset: Preset = "published"
+    model: str = DEFAULT_MODEL
+    method: str = CENTRALIZED
+    preset: str = PUBLISHED
     rank: int | None = None
     rounds: int | None = None
-    solver: Solver = "converged"
+    solver: str = "converged"
     """Centralised singular vectors: converged, or `rounds` power steps with one or two QR each."""
-    runtime: RuntimeName = "simulation"
+    runtime: str = "simulation"
     clients: int | None = None
-    aggregator: Aggregator = "none"
+    aggregator: str = "none"
     drop_share: float = 0.0
     """Share of the clients that drop out before the first sum (secure aggregation only)."""
     assumptions: Assumptions | None = None
@@ -77,13 +89,27 @@ class Plan:
     federated: dict[str, Any] = field(default_factory=dict)
     """Further settings of the federated program, by name."""
 
+    @property
+    def program(self) -> type[Program[Any]] | None:
+        """What the clients compute together, if there are any."""
+        return None if self.method == CENTRALIZED else program_class(self.method)
+
     def check(self) -> None:
         """Refuse what would do nothing: nobody should believe that it did."""
-        if self.model not in MODELS:
-            raise UsageError(f"no model {self.model!r}; there are {', '.join(MODELS)}")
-        if self.method == "centralized":
+        choices = (
+            ("model", self.model, list(MODELS)),
+            ("method", self.method, methods()),
+            ("preset", self.preset, presets()),
+            ("runtime", self.runtime, RUNTIMES),
+            ("solver", self.solver, SOLVERS),
+            ("aggregator", self.aggregator, protocol_names()),
+        )
+        for what, chosen, known in choices:
+            if chosen not in known:
+                raise UsageError(f"no {what} {chosen!r}; there are {', '.join(known)}")
+        if self.program is None:
             idle = {
-                "the preset paper": self.preset == "paper",
+                f"the preset {self.preset}": self.preset != PUBLISHED,
                 "a runtime": self.runtime != "simulation",
                 "clients": self.clients,
                 "an aggregator": self.aggregator != "none",
@@ -92,15 +118,14 @@ class Plan:
             }
             for name, given in idle.items():
                 if given:
-                    raise UsageError(f"{name} does not go with the method centralized")
+                    raise UsageError(f"{name} does not go with the method {self.method}")
             if self.rounds and self.solver == "converged":
-                raise UsageError("rounds go with centralized only for the solvers power-1qr, -2qr")
+                raise UsageError(
+                    f"rounds go with {self.method} only for the solvers power-1qr, -2qr"
+                )
             return
         if self.solver != "converged":
-            raise UsageError("a solver is chosen for centralized; with clients --rounds counts")
-        wrong = {"privirec": "eigenvalues", "privirec-k": "low_pass_from"}[self.method]
-        if wrong in self.federated:
-            raise UsageError(f"{wrong.replace('_', '-')} does not go with {self.method}")
+            raise UsageError(f"a solver is chosen for {CENTRALIZED}; with clients --rounds counts")
         if self.runtime == "simulation" and (
             self.clients or self.drop_share or self.aggregator != "none"
         ):
@@ -111,43 +136,41 @@ class Plan:
     def recommender(self, dataset: str, n_items: int) -> Recommender:
         """The model with its published settings for this data set (its defaults elsewhere).
 
-        A rank that nobody asked for is cut to the catalogue. PriviRec-k's low-pass filter takes
-        the leading vectors, as many as the model has elsewhere (S_p in the paper's diagram).
+        A rank that nobody asked for is cut to the catalogue. The low-pass filter of a low-rank
+        program takes the leading vectors, as many as the model has elsewhere (S_p in the paper's
+        diagram).
         """
         self.check()
         kind = MODELS[self.model]
         config = kind.published.get(dataset, kind.config_type())
         usual = config.low_pass_rank
+        low_rank = self.program is not None and self.program.low_rank
         if not usual:
-            if self.rank is not None and self.method != "privirec-k":
+            if self.rank is not None and not low_rank:
                 raise UsageError(f"{self.model} has no low-pass filter whose rank could be set")
             return kind(config)
         rank = min(usual, n_items) if self.rank is None else self.rank
-        if self.method == "privirec-k":
-            rank = min(usual, rank)
-        return kind(config.model_copy(update={"rank": rank}))
+        return kind(config.model_copy(update={"rank": min(usual, rank) if low_rank else rank}))
 
-    def settings(self, recommender: Recommender, n_items: int) -> FederatedSettings:
+    def settings(self, recommender: Recommender, n_items: int) -> ProgramSettings:
         """How the components of this model are computed with the clients."""
-        method = cast(Literal["privirec", "privirec-k"], self.method)
+        program = self.program
+        if program is None:
+            raise UsageError(f"the method {self.method} asks no clients")
         config = recommender.config
         rank = config.low_pass_rank
-        if method == "privirec-k":
-            rank = self.rank or rank or min(256, n_items)
+        if program.low_rank:
+            rank = self.rank or rank or min(DEFAULT_RANK, n_items)
         alpha = config.normalisation.alpha
         if alpha is None:
             raise UsageError(f"{self.model} is not computed with clients yet, only centralized")
-        changes: dict[str, Any] = {"alpha": alpha, "seed": self.seed}
+        offered = {"rank": rank, "alpha": alpha, "seed": self.seed}
+        given = dict(self.federated)
         if self.rounds is not None:
-            changes["rounds"] = self.rounds
-        changes |= self.federated
-        try:
-            if self.preset == "paper":
-                return paper(method, rank, **changes)
-            return FederatedSettings(method=method, rank=rank, **changes)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise UsageError(f"{first['loc'][0]}: {first['msg']}") from None
+            given["rounds"] = self.rounds
+        preset = None if self.preset == PUBLISHED else self.preset
+        settings: ProgramSettings = program.settings_from(given, offered, preset)
+        return settings
 
 
 @dataclass
@@ -190,20 +213,32 @@ def _fit_centrally(
 
 
 def _runtime(
-    plan: Plan, settings: FederatedSettings, train: Interactions, simulation: Simulation
+    plan: Plan, program: Program[Any], train: Interactions, simulation: Simulation
 ) -> Runtime:
     if plan.runtime == "simulation":
         return simulation
-    clients = clients_of(train, plan.clients)
+    clients = clients_of(train, plan.clients, plan.seed)
     if plan.aggregator == "none":
         return InProcess(clients)
     return SecureInProcess(
         clients,
-        planned_sums(settings, train.n_users, train.n_items),
+        program.sums(),
         plan.aggregator,
         assumptions=plan.assumptions,
         dropouts=DropOuts.of_share(plan.drop_share, len(clients), plan.seed),
     )
+
+
+def _centrally_computed(plan: Plan, recommender: Recommender) -> dict[str, Any]:
+    """What a row says of the computation, as `Program.describe` does."""
+    rank = recommender.config.low_pass_rank
+    steps = None if plan.solver == "converged" else plan.rounds or DEFAULT_ROUNDS
+    return {
+        "rank": rank,
+        "rounds": steps,
+        "multiplications": steps,
+        "solver": plan.solver if rank else None,
+    }
 
 
 def peak_rss_mb() -> float:
@@ -222,24 +257,27 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
     train = dataset.train
     recommender = plan.recommender(dataset.name, train.n_items)
     wall, cpu = time.perf_counter(), time.process_time()
-    ledger = settings = None
+    ledger = None
     cohort = train.n_users
-    if plan.method == "centralized":
+    if plan.program is None:
         _fit_centrally(recommender, train, plan, phases)
+        computed = _centrally_computed(plan, recommender)
     else:
-        settings = plan.settings(recommender, train.n_items)
-        steps = program(settings, train.n_users, train.n_items)
-        simulation = Simulation(train)
-        runtime = _runtime(plan, settings, train, simulation)
+        program = program_of(
+            plan.settings(recommender, train.n_items), train.n_users, train.n_items
+        )
+        computed = program.describe()
+        simulation = Simulation(train, seed=plan.seed)
+        runtime = _runtime(plan, program, train, simulation)
         components, ledger = execute(
-            steps, runtime, lambda name: phases(f"{plan.method}: sum of {name}")(0, 1)
+            program.steps(), runtime, lambda name: phases(f"{plan.method}: sum of {name}")(0, 1)
         )
         if isinstance(runtime, SecureInProcess):
             cohort = len(runtime.survivors)
         elif plan.clients:
             cohort = plan.clients
-        if plan.runtime == "simulation":
-            components = simulation.with_factors(components, settings)
+        if runtime is simulation:
+            components = simulation.with_factors(program, components)
         recommender.use(components, train.item_ids)
     fitted, fitted_cpu = time.perf_counter(), time.process_time()
     metrics = evaluate(recommender, dataset, progress=phases(f"{plan.model}: ranking"))
@@ -251,10 +289,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         "preset": plan.preset,
         "runtime": plan.runtime if ledger else "none",
         "aggregator": plan.aggregator,
-        "rank": settings.rank if settings else recommender.config.low_pass_rank,
-        "rounds": settings.rounds if settings and settings.rank else None,
-        "multiplications": settings.multiplications if settings and settings.rank else None,
-        "solver": "power method" if settings and settings.rank else None,
+        **computed,
         "users": train.n_users,
         "items": train.n_items,
         "fingerprint": train.fingerprint()[:16],
@@ -273,11 +308,4 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         "seed": plan.seed,
         "version": __version__,
     }
-    if settings is None and row["rank"]:
-        row["solver"] = plan.solver
-        if plan.solver != "converged":
-            steps_done = plan.rounds or DEFAULT_ROUNDS
-            row |= {"rounds": steps_done, "multiplications": steps_done}
-    if settings and settings.low_pass_from == "server" and settings.method == "privirec":
-        row |= {"rounds": None, "multiplications": None, "solver": "converged, by the server"}
     return Result(row, recommender, metrics, ledger)

@@ -24,7 +24,9 @@ from privirec.data.interactions import Dataset
 from privirec.data.text import write_lines
 from privirec.errors import DataError, UsageError
 from privirec.evaluation.ranking import measure_rankings, rank_unseen, tested_batches
-from privirec.federated.programs import FederatedSettings, item_item_sum, paper, power_rounds
+from privirec.federated.contributions import ItemItem
+from privirec.federated.programs import PrivirecK
+from privirec.federated.programs.privirec import item_item_sum
 from privirec.filters.components import LowPass
 from privirec.filters.operators import SparseOperator, history_coordinates
 from privirec.models.gf_cf import GFCFConfig
@@ -111,7 +113,8 @@ class Sweep:
         # PriviRec's own low-pass filter does not depend on the ranks of this sweep.
         low_rank = min(gf_cf.low_pass_rank, train.n_items)
         rank = max(low_rank, *self.ranks)
-        settings = paper("privirec-k", rank, rounds=max(wanted), seed=self.seed)
+        settings = PrivirecK.preset("paper", rank=rank, rounds=max(wanted), seed=self.seed)
+        program = PrivirecK(settings, train.n_users, train.n_items)
         simulation = Simulation(train)
         report = phases(f"{self.dataset.name}: power method, k = {settings.rank}")
         states: dict[int, tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
@@ -125,19 +128,16 @@ class Sweep:
                 )
 
         degrees = train.item_degrees
-        execute_steps(power_rounds(settings, degrees, train.n_users, keep), simulation)
-        exact = self._exact(settings, degrees, simulation)
+        steps = program.power_rounds(program.power_sums(), degrees, keep)
+        execute_steps(steps, simulation)
+        planned = ItemItem.planned(train.n_items, settings.alpha, settings.ring_bits)
+        matrix = execute_steps(item_item_sum(planned, degrees), simulation)
+        exact = SparseOperator(matrix.astype(np.float32))
         for rounds in wanted:
             basis, eigenvalues = states.pop(rounds)
             low_pass = LowPass.from_basis(basis[:, :low_rank], degrees)
             gamma = np.float32(gf_cf.gamma)
             self._curve(rounds, basis, eigenvalues, low_pass, gamma, exact, phases)
-
-    def _exact(
-        self, settings: FederatedSettings, degrees: NDArray[np.int64], simulation: Simulation
-    ) -> SparseOperator:
-        exact = execute_steps(item_item_sum(settings, degrees), simulation)
-        return SparseOperator(exact.astype(np.float32))
 
     def _curve(
         self,

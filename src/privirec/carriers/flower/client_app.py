@@ -9,9 +9,9 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from privirec.carriers.flower.carriage import pack, unpack
+from privirec.carriers.flower.packing import pack, unpack
 from privirec.errors import FederationError, PrivirecError
-from privirec.runtime.network.enrolment.homes import ClientHome
+from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.runtime.network.logs import log_to
 
 app = ClientApp()
@@ -24,7 +24,7 @@ def answer(message: Message, context: Context) -> Message:
     home = Path(str(context.node_config.get("home") or os.environ.get("PRIVIREC_CLIENT", "")))
     try:
         log_to(home / "client.log")
-        reply = ClientHome(home).node().answer(unpack(message))
+        reply = ClientFolder(home).node().answer(unpack(message))
     except Exception as error:
         # Flower tells the server what an exception says, which may be a path or worse.
         if isinstance(error, PrivirecError | OSError):

@@ -31,11 +31,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from flwr.supercore.primitives.asymmetric import verify_signature
 
-from privirec.carriers.flower import programs
-from privirec.carriers.flower.processes import OPEN, SAYS
+from privirec.carriers.flower import allowed_programs
+from privirec.carriers.flower.launch import OPEN, SAYS
 from privirec.errors import PrivirecError
-from privirec.runtime.network.enrolment.homes import Member, ServerHome
-from privirec.runtime.network.envelope import one_line
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.enrolment.roster import Member
+from privirec.runtime.network.messages import one_line
 
 FOR_CLIENTS = "/v1/fleet/"
 CONNECT = FOR_CLIENTS + "activate-node"
@@ -65,7 +66,7 @@ class FrontDoor:
     Whoever he is shows before his request is read, so that strangers cost nothing.
     """
 
-    def __init__(self, application: Application, home: ServerHome) -> None:
+    def __init__(self, application: Application, home: OperatorFolder) -> None:
         self._application = application
         self._home = home
         self._known: dict[bytes, Member] = {}
@@ -149,7 +150,7 @@ class FrontDoor:
             print(f"{SAYS}{line}", flush=True)
 
 
-def node_keys(home: ServerHome) -> dict[bytes, Member]:
+def node_keys(home: OperatorFolder) -> dict[bytes, Member]:
     """Flower's key of every client that ever was in the roster."""
     found = {}
     for member in home.members.members:
@@ -171,7 +172,7 @@ def _largest(scope: Scope) -> int:
 
 
 def serve(
-    home: ServerHome, address: tuple[str, int], app: Application, settings: dict[str, Any]
+    home: OperatorFolder, address: tuple[str, int], app: Application, settings: dict[str, Any]
 ) -> None:
     """Both doors on one loop, until one of them closes. Settings are those of the inner one."""
     inside = uvicorn.Server(uvicorn.Config(app, **settings))
@@ -208,12 +209,12 @@ def main() -> None:
     from flwr.superlink.cli import flower_superlink  # noqa: PLC0415
 
     folder, host, port, *arguments = sys.argv[1:]
-    home = ServerHome(Path(folder))
+    home = OperatorFolder(Path(folder))
     # Flower starts its server by this one call.
     started = SimpleNamespace(
         run=lambda app, **settings: serve(home, (host, int(port)), app, settings)
     )
-    programs.replace(sys.modules[flower_superlink.__module__], uvicorn=started)
+    allowed_programs.replace(sys.modules[flower_superlink.__module__], uvicorn=started)
     sys.argv = ["flower-superlink", *arguments]
     flower_superlink()
 

@@ -9,7 +9,7 @@ import importlib
 import sys
 from typing import Any
 
-from privirec.carriers.flower import programs
+from privirec.carriers.flower import allowed_programs
 
 
 def only_our_own() -> None:
@@ -20,7 +20,9 @@ def only_our_own() -> None:
         server_app.app(grid=grid, context=context)
         return context
 
-    programs.replace(importlib.import_module("flwr.superlink.runtime.run_serverapp"), run_=run)
+    allowed_programs.replace(
+        importlib.import_module("flwr.superlink.runtime.run_serverapp"), run_=run
+    )
 
 
 def main() -> None:

@@ -1,30 +1,62 @@
-"""One participant: histories that stay, and answers that are in the registry."""
+"""Participants on this machine: histories that stay, and answers that are in the registry."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privirec.errors import FederationError
-from privirec.federated.contributions import REGISTRY, Contribution, Histories
+from privirec.data.interactions import Interactions
+from privirec.errors import UsageError
+from privirec.federated.contributions import Contribution, Histories, Integers, answer
+from privirec.federated.randomness import ClientRandomness, ClientStream
 
 
-class Client:
-    """Holds the histories of one user, or of the users of one silo."""
+class LocalClient:
+    """Holds the histories of one user, or of the users of one silo, and randomness of its own."""
 
-    def __init__(self, histories: Histories) -> None:
-        self._histories = histories
+    def __init__(self, histories: Histories, randomness: ClientRandomness) -> None:
+        self.histories = histories
+        self._randomness = randomness
 
     def __repr__(self) -> str:
-        return "Client(<redacted>)"
+        return "LocalClient(<redacted>)"
 
-    def answer(self, ask: Contribution) -> Iterator[NDArray[np.int64]]:
-        """The contribution, block by block; anything unknown is refused."""
-        if REGISTRY.get(ask.name) is not type(ask):
-            raise FederationError(f"this client does not compute {ask.name!r}")
-        if ask.n_items != self._histories.n_items:  # type: ignore[attr-defined]
-            raise FederationError("asked about another catalogue than this client's")
-        _ = ask.encoding  # refuses a sum that could leave its ring
-        yield from ask.blocks(self._histories)
+    def answer(self, ask: Contribution, number: int) -> Iterator[Integers]:
+        """The contribution to sum `number` of the run (from 1), block by block; anything unknown is
+        refused."""
+        return answer(ask, self.histories, self._randomness.stream(number, ask.name))
+
+
+def dealt(n_users: int, n_clients: int | None) -> list[tuple[int, int]]:
+    """First and last user of each client: one client per user, or consecutive runs for so many."""
+    n_clients = n_users if n_clients is None else n_clients
+    if not 1 <= n_clients <= n_users:
+        raise UsageError(f"{n_clients} clients for {n_users} users")
+    edges = np.linspace(0, n_users, n_clients + 1).astype(int).tolist()
+    return list(itertools.pairwise(edges))
+
+
+def clients_of(
+    train: Interactions, n_clients: int | None = None, seed: int = 0
+) -> list[LocalClient]:
+    """One client per user, or the users dealt to so many silos in consecutive runs.
+
+    Their noise comes from `seed`, so that a run can be repeated: it hides nothing.
+    """
+    return [
+        LocalClient(
+            Histories(train.matrix[start:stop], start), ClientRandomness.insecure(seed, client)
+        )
+        for client, (start, stop) in enumerate(dealt(train.n_users, n_clients))
+    ]
+
+
+def streams_of(
+    n_users: int, n_clients: int | None, seed: int, number: int, name: str
+) -> Iterator[ClientStream]:
+    """The streams that the clients of `clients_of` use for a sum, made as they are read."""
+    for client, (start, stop) in enumerate(dealt(n_users, n_clients)):
+        stream = ClientRandomness.insecure(seed, client).stream(number, name)
+        yield ClientStream(start, stop - start, stream)

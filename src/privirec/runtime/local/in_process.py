@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.data.interactions import Interactions
-from privirec.errors import UsageError
-from privirec.federated.contributions import Contribution, Histories
+from privirec.federated.contributions import Contribution
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.local.client import Client
+from privirec.runtime.local.client import LocalClient
 from privirec.threads import one_kernel_thread
-
-
-def clients_of(train: Interactions, n_clients: int | None = None) -> list[Client]:
-    """One client per user, or the users dealt to so many silos in consecutive runs."""
-    n_clients = train.n_users if n_clients is None else n_clients
-    if not 1 <= n_clients <= train.n_users:
-        raise UsageError(f"{n_clients} clients for {train.n_users} users")
-    edges = np.linspace(0, train.n_users, n_clients + 1).astype(int).tolist()
-    return [
-        Client(Histories(train.matrix[start:stop], start))
-        for start, stop in itertools.pairwise(edges)
-    ]
 
 
 class InProcess:
     """Adds up what the clients answer."""
 
-    def __init__(self, clients: Sequence[Client]) -> None:
+    def __init__(self, clients: Sequence[LocalClient]) -> None:
         self._clients = clients
+        self._asked = 0
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
+        self._asked += 1
         with one_kernel_thread():
             total = ask.collect(self._summed_blocks(ask))
         ledger.add_sum(ask)
@@ -46,7 +33,7 @@ class InProcess:
         (Contributions yield expressions, not names, or each waiting client would keep its block.)
         """
         encoding = ask.encoding
-        streams = [client.answer(ask) for client in self._clients]
+        streams = [client.answer(ask, self._asked) for client in self._clients]
         for length in ask.block_lengths():
             total = np.zeros(length, np.uint64)
             for stream in streams:

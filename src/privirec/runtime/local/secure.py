@@ -7,31 +7,19 @@ after that ends the run, because the difference of two sums would be its history
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privirec.errors import FederationError, OverflowRefused
-from privirec.federated.contributions import Contribution
-from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.contributions import Contribution, PlannedSum
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.local.client import Client
-from privirec.runtime.plan import PlannedSum
-from privirec.secagg import ClientPolicy, LocalFederation, VectorShape
+from privirec.runtime.local.client import LocalClient
+from privirec.runtime.opened import total_of
+from privirec.runtime.terms import DROPPED_SHARE_ON_ONE_MACHINE, Assumptions, vector_shape
+from privirec.secagg import ClientPolicy, LocalFederation
 from privirec.threads import one_kernel_thread
-
-
-@dataclass(frozen=True)
-class Assumptions:
-    """Of whom secure aggregation assumes what."""
-
-    corrupt_share: float = 0.05
-    """Clients that may work for the server."""
-    dropped_share: float = 0.05
-    """Clients that may drop out."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +44,14 @@ class SecureInProcess:
 
     def __init__(
         self,
-        clients: Sequence[Client],
+        clients: Sequence[LocalClient],
         sums: Sequence[PlannedSum],
-        protocol: Literal["secagg+", "secagg"],
+        protocol: str,
         *,
         assumptions: Assumptions | None = None,
         dropouts: DropOuts | None = None,
     ) -> None:
-        assumptions = assumptions or Assumptions()
+        assumptions = assumptions or Assumptions(dropped_share=DROPPED_SHARE_ON_ONE_MACHINE)
         self._clients = clients
         self._sums = sums
         self._done = 0
@@ -72,31 +60,30 @@ class SecureInProcess:
         self._federation = LocalFederation(
             protocol,
             len(clients),
-            [shape_of(planned) for planned in sums],
+            [vector_shape(planned) for planned in sums],
             corrupt_share=assumptions.corrupt_share,
             dropped_share=assumptions.dropped_share,
+            security_bits=assumptions.security_bits,
+            correctness_bits=assumptions.correctness_bits,
             policy=ClientPolicy(
                 corrupt_share=assumptions.corrupt_share,
                 max_dropped_share=max(0.3, assumptions.dropped_share),
                 proven_sums=True,
             ),
-            dropouts=self._dropouts.at_set_up,
+            departures=self._dropouts.at_set_up,
         )
         self.survivors: tuple[int, ...] = ()
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
-        planned = self._sums[self._done]
-        asked = (ask.name, ask.length, ask.encoding.width, ask.encoding.signed)
-        if asked != (planned.name, planned.length, planned.ring_bits, planned.signed):
-            raise FederationError(f"the sum of {ask.name} is not what was agreed at set-up")
+        self._sums[self._done].check(ask)  # set-up dealt keys for these sums, in this order
         self._done += 1
         with one_kernel_thread():
             opened = self._federation.sum(
-                lambda client: self._clients[client].answer(ask),
+                lambda client: self._clients[client].answer(ask, self._done),
                 self._dropouts.at_sums.get(self._done),
             )
         self.survivors = opened.survivors
-        total = ask.collect(_pieces(opened.total, ask.block_lengths(), ask.encoding))
+        total = total_of(ask, opened.total, opened.shape)
         up, down = self._bytes_per_client()
         payload = ask.encoding.payload_bytes(ask.length)
         ledger.add_sum(ask, overhead_up=round(up) - payload, overhead_down=round(down))
@@ -111,21 +98,3 @@ class SecureInProcess:
         before = self._counted
         self._counted = (up, down)
         return up - before[0], down - before[1]
-
-
-def shape_of(planned: PlannedSum) -> VectorShape:
-    """The bound of a sum is proven by its encoding before a client answers; set-up needs only that
-    it stays inside the ring."""
-    most = 2 ** (planned.ring_bits - planned.signed) - 1
-    if most < 1:
-        raise OverflowRefused(f"a signed sum of {planned.name} does not fit into one bit")
-    return VectorShape(planned.length, planned.ring_bits, most, planned.signed, bounds_sum=True)
-
-
-def _pieces(
-    total: NDArray[Any], lengths: Iterable[int], encoding: FixedPoint
-) -> Iterator[NDArray[np.int64]]:
-    start = 0
-    for length in lengths:
-        yield encoding.from_ring(total[start : start + length].astype(np.uint64))
-        start += length

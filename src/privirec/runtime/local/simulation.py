@@ -5,39 +5,32 @@ Allowed only because tests hold it bit for bit equal to clients that answer one 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from privirec.data.interactions import Interactions
-from privirec.federated.contributions import Contribution, Histories, ItemItem
-from privirec.federated.programs import FederatedSettings
+from privirec.federated.contributions import Contribution, Histories
+from privirec.federated.programs import Program
 from privirec.filters.components import Components
-from privirec.filters.normalize import degree_power
-from privirec.filters.operators import FactoredOperator, SparseOperator
 from privirec.privacy.ledger import Ledger
+from privirec.runtime.local.client import streams_of
 
 
 class Simulation:
-    """Sums over the whole matrix."""
+    """Sums over the whole matrix, with the noise of the clients that the users are dealt to."""
 
-    def __init__(self, train: Interactions) -> None:
+    def __init__(self, train: Interactions, n_clients: int | None = None, seed: int = 0) -> None:
+        """`n_clients` and `seed` as in `clients_of`; they matter for sums with noise only."""
         self._histories = Histories(train.matrix)
+        self._n_clients = n_clients
+        self._seed = seed
+        self._asked = 0
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         ledger.add_sum(ask)  # first, as it refuses a ring that is too narrow
-        return ask.total(self._histories)
+        self._asked += 1
+        cohort = self._histories.n_users, self._n_clients, self._seed
+        return ask.total(self._histories, streams_of(*cohort, self._asked, ask.name))
 
-    def with_factors(self, components: Components, settings: FederatedSettings) -> Components:
-        """The same components, the released P~ joined by its factors with the released weights.
-
-        Applying the factors to dense states is much faster, and only a simulation has them.
-        """
-        operator = components.item_item
-        if not isinstance(operator, SparseOperator):
-            return components
-        degrees = components.item_degrees
-        ask = ItemItem(len(degrees), int(degrees.max()), settings.alpha, settings.ring_bits)
-        weights = ask.encoding.decode(ask.weights(self._histories.degrees))
-        scale = degree_power(degrees, settings.alpha - 1)
-        factors = FactoredOperator(self._histories.matrix, weights, scale, released=operator)
-        return replace(components, item_item=factors)
+    def with_factors(self, program: Program[Any], components: Components) -> Components:
+        """The same components, quicker to apply where the program knows how."""
+        return program.with_factors(components, self._histories)

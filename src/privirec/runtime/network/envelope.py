@@ -1,38 +1,32 @@
-"""What travels between server and clients: a header, parts, and a signature over all of it.
+"""A message under its sender's signature.
 
-    "PRE" and the version byte | header length (u32) | header (JSON) | parts | signature (64)
+    frame "PRE" with kind, run, client, fields and sizes of the parts | parts | signature (64)
 
-The header names the kind, the run, the client, the step of the run and the sizes of the parts.
-Both sides sign, so that it does not matter who carries the message, and each direction in its own
+Both sides sign, so that it does not matter who carries a message, and each direction in its own
 name, so that nothing can be turned back to its sender.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
+from pydantic import ValidationError
+
+from privirec.codec import Frame, Malformed
 from privirec.errors import FederationError
+from privirec.runtime.network.messages import FROM_CLIENT, FROM_SERVER, Message
 from privirec.secagg.errors import BadSignature
 from privirec.secagg.keys import SIGNATURE_BYTES, Identity, verify
 
-VERSION = 1
+FRAME = Frame(b"PRE", 2)
 EVERYBODY = (1 << 32) - 1
-MAX_HEADER = 1 << 24
-MAX_BYTES = (1 << 31) - (1 << 20)
-"""Carriers take less than 2 GiB."""
+LARGEST = (1 << 31) - (1 << 20)
+"""Bytes of a message; carriers take less than 2 GiB."""
 
 Direction = Literal["to-client", "to-server"]
-_MAGIC = b"PRE"
-
-
-def one_line(text: str, most: int = 500) -> str:
-    """What somebody else wrote, without line breaks or anything that a terminal would obey."""
-    return "".join(sign if sign.isprintable() else " " for sign in text[:most])
+_KINDS = {"to-client": FROM_SERVER, "to-server": FROM_CLIENT}
 
 
 class BadEnvelope(FederationError):
@@ -41,78 +35,55 @@ class BadEnvelope(FederationError):
 
 @dataclass(frozen=True)
 class Envelope:
-    """One message."""
+    """A message of a run, from or to a client."""
 
-    kind: str
     run: str
     client: int
-    step: int
-    more: dict[str, Any] = field(default_factory=dict)
-    """Further fields of the header."""
+    message: Message
     parts: tuple[bytes | memoryview, ...] = ()
 
-    @property
-    def reason(self) -> str:
-        """Why the sender refuses or ends something, fit for our log and our terminal."""
-        return one_line(str(self.more.get("reason")))
-
     def seal(self, identity: Identity, direction: Direction) -> bytes:
-        header = json.dumps(
+        """The bytes that travel."""
+        head = FRAME.head(
             {
-                "kind": self.kind,
+                "kind": self.message.kind,
                 "run": self.run,
                 "client": self.client,
-                "step": self.step,
-                "more": self.more,
+                "fields": self.message.model_dump(mode="json"),
                 "parts": [len(part) for part in self.parts],
-            },
-            separators=(",", ":"),
-            sort_keys=True,
-        ).encode()
-        pieces: Sequence[bytes | memoryview] = (
-            _MAGIC + bytes([VERSION]) + struct.pack(">I", len(header)),
-            header,
-            *self.parts,
+            }
         )
-        digest = hashlib.sha256()
-        for piece in pieces:
-            digest.update(piece)
+        digest = hashlib.sha256(head)
+        for part in self.parts:
+            digest.update(part)
         signature = identity.sign(_signed(direction, digest.digest()))
-        return b"".join([*pieces, signature])
+        return b"".join([head, *self.parts, signature])
 
 
-def peek(message: bytes) -> Envelope:
+def peek(message: bytes, direction: Direction) -> Envelope:
     """Read a message whose signature still has to be checked, with `check`."""
-    if len(message) > MAX_BYTES:
-        raise BadEnvelope(f"a message of {len(message)} bytes; {MAX_BYTES} are the most")
-    if len(message) < 8 + SIGNATURE_BYTES or message[:3] != _MAGIC:
-        raise BadEnvelope("not a message of this program")
-    if message[3] != VERSION:
-        raise BadEnvelope(
-            f"a message of protocol version {message[3]}; this program speaks version {VERSION}"
-        )
-    (size,) = struct.unpack_from(">I", message, 4)
-    position = 8 + size
-    end = len(message) - SIGNATURE_BYTES
-    if size > MAX_HEADER or position > end:
-        raise BadEnvelope("a message that is cut off")
+    if not 0 < len(message) <= LARGEST:
+        raise BadEnvelope(f"a message of {len(message)} bytes; {LARGEST} are the most")
     try:
-        header = json.loads(message[8:position])
-        sizes = [int(length) for length in header["parts"]]
-        kind, run, more = header["kind"], header["run"], header["more"]
-        client, step = header["client"], header["step"]
-        if not (type(kind) is type(run) is str and type(client) is type(step) is int):
-            raise BadEnvelope("a message whose header cannot be read")
-        if type(more) is not dict or min(sizes, default=0) < 0 or sum(sizes) != end - position:
-            raise BadEnvelope("a message whose parts do not add up")
-    except (ValueError, KeyError, TypeError, RecursionError):
+        header, position = FRAME.read(message)
+        sizes, client, run = header["parts"], header["client"], header["run"]
+        if not all(type(size) is int and size >= 0 for size in sizes):
+            raise Malformed("with impossible parts")
+        if sum(sizes) != len(message) - SIGNATURE_BYTES - position:
+            raise Malformed("whose parts do not add up")
+        if type(client) is not int or type(run) is not str or len(header) != 5:
+            raise Malformed("with a header that cannot be read")
+        content = _KINDS[direction][header["kind"]].model_validate(header["fields"])
+    except Malformed as error:
+        raise BadEnvelope(f"a message {error}") from None
+    except (KeyError, TypeError, ValidationError):
         raise BadEnvelope("a message whose header cannot be read") from None
     parts = []
     view = memoryview(message)
-    for length in sizes:
-        parts.append(view[position : position + length])
-        position += length
-    return Envelope(kind, run, client, step, more, tuple(parts))
+    for size in sizes:
+        parts.append(view[position : position + size])
+        position += size
+    return Envelope(run, client, content, tuple(parts))
 
 
 def check(message: bytes, public: bytes, direction: Direction) -> None:
@@ -126,4 +97,4 @@ def check(message: bytes, public: bytes, direction: Direction) -> None:
 
 
 def _signed(direction: Direction, digest: bytes) -> bytes:
-    return b"privirec-envelope-" + bytes([VERSION]) + direction.encode() + digest
+    return b"privirec-envelope-" + bytes([FRAME.version]) + direction.encode() + digest

@@ -6,7 +6,7 @@ import logging
 import os
 from pathlib import Path
 
-from privirec.runtime.network.envelope import one_line
+from privirec.runtime.network.messages import one_line
 
 
 class _Lines(logging.Formatter):

@@ -5,28 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from privirec.secagg.bell2020.messages import (
+    Advertise,
+    Deliver,
+    Neighbours,
+    Shares,
+    Survivors,
+    Unmask,
+    decode,
+)
+from privirec.secagg.exchange import Exchange
+from privirec.secagg.messages import Announce
 from privirec.secagg.parameters import Parameters, Statement
+from privirec.secagg.protocol import Schedule
 from privirec.secagg.shamir import SHARE_BYTES
 
-# A round's shares of one client: of its seed, then of its mask key.
+# A sum's shares of one client: of its seed, then of its mask key.
 PAIR_BYTES = 2 * SHARE_BYTES
-
-COHORT_CHANGED = (
-    "the cohort changed after the first round: the sums of two rounds would differ by the "
-    "clients that left, and would show them"
-)
 
 
 @dataclass(frozen=True)
-class Scheme:
-    """What tells the two protocols of this package apart: which graph a statement asks for."""
+class Scheme(Exchange):
+    """What tells the protocols of this exchange apart: which graph a statement asks for."""
 
-    name: str
-    code: int
     parameters: Callable[[Statement], Parameters]
     complete: bool
 
-
-def least_participants(statement: Statement) -> int:
-    """Clients that must advertise; the corrupt ones among fewer could be too large a part."""
-    return statement.clients - statement.dropped
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        code: int,
+        parameters: Callable[[Statement], Parameters],
+        *,
+        complete: bool = False,
+    ) -> Scheme:
+        return cls(
+            name,
+            code,
+            Schedule(setup=("advertise", "share"), recovery=("unmask",)),
+            decode,
+            told=(Announce, Neighbours, Deliver, Survivors),
+            answers={Advertise: "advertise", Shares: "share", Unmask: "unmask"},
+            parameters=parameters,
+            complete=complete,
+        )

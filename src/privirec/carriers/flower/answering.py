@@ -4,7 +4,7 @@ Flower starts `flwr-clientapp` for every message; ours (see `programs`) hands it
 this process and ends. This process has imported everything once, which is most of the time of a
 message, and forks for each one. Bundles that come with a run are neither unpacked nor loaded.
 
-    python -m privirec.carriers.flower.warm SOCKET
+    python -m privirec.carriers.flower.answering SOCKET
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from privirec.carriers.flower import programs
+from privirec.carriers.flower import allowed_programs
 from privirec.durable import private_folder, write_whole
 
 _HAND_OVER = """\
@@ -41,19 +41,19 @@ if not taken:
 def hand_over(folder: Path, env: Mapping[str, str]) -> tuple[dict[str, str], Path]:
     """Write the programs of a client; the environment for its SuperNode, and the socket."""
     private_folder(folder)
-    there = folder.resolve() / "warm.sock"
+    there = folder.resolve() / "answer.sock"
     script = folder.resolve() / "hand_over.py"
     text = _HAND_OVER.format(folder=str(there.parent), name=there.name)
     write_whole(script, text.encode())
     command = [sys.executable, "-SE", str(script)]
-    return programs.write_programs(folder, env, {"flwr-clientapp": command}), there
+    return allowed_programs.write_programs(folder, env, {"flwr-clientapp": command}), there
 
 
 def only_our_own() -> None:
     """Whatever bundle a message comes with, our client answers it."""
     from privirec.carriers.flower import client_app  # noqa: PLC0415 - needs Flower
 
-    programs.replace(
+    allowed_programs.replace(
         importlib.import_module("flwr.supernode.runtime.run_clientapp"),
         install_from_fab=lambda *_, **__: None,
         get_load_client_app_fn=lambda **_: lambda *_: client_app.app,

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import importlib.util
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import privirec
-from privirec.carriers.flower import warm
-from privirec.carriers.flower.programs import installed, module, write_programs
+from privirec.carriers.child_processes import (
+    Processes,
+    Running,
+    check_free,
+    free_port,
+    wait_for_port,
+)
+from privirec.carriers.flower import answering
+from privirec.carriers.flower.allowed_programs import installed, module, write_programs
 from privirec.durable import private_folder, write_whole
 from privirec.errors import FederationError, UsageError
 from privirec.runtime.network.enrolment.certificates import check_certificate, make_certificates
-from privirec.runtime.network.enrolment.homes import ServerHome
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.terms import run_defaults
 from privirec.version import __version__
 
 CONNECTION = "privirec"
@@ -57,16 +61,7 @@ serverapp = "privirec.carriers.flower.server_app:app"
 clientapp = "privirec.carriers.flower.client_app:app"
 
 [tool.flwr.app.config]
-name = ""
-model = "gf-cf"
-method = "privirec-k"
-rank = 256
-rounds = 5
-seed = 0
-aggregator = "secagg+"
-corrupt-share = 0.05
-dropped-share = 0.2
-smallest-cohort = 3
+{config}
 """
 
 
@@ -79,7 +74,9 @@ def check_flower() -> None:
 def write_app(folder: Path) -> Path:
     """The folder that `flwr run` takes. It holds no code: that is installed on both sides."""
     private_folder(folder)
-    write_whole(folder / "pyproject.toml", _APP.format(version=__version__).encode())
+    config = "\n".join(f"{name} = {json.dumps(value)}" for name, value in run_defaults().items())
+    text = _APP.format(version=__version__, config=config)
+    write_whole(folder / "pyproject.toml", text.encode())
     return folder
 
 
@@ -106,14 +103,8 @@ def environment(flower_home: Path, **more: str) -> dict[str, str]:
     }
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def start_superlink(
-    running: Processes, home: ServerHome, host: str, port: int, env: Mapping[str, str]
+    running: Processes, home: OperatorFolder, host: str, port: int, env: Mapping[str, str]
 ) -> Running:
     """The server's programs, up and with every client of the roster let in; see `link`."""
     for name in ("server.crt", "server.key"):
@@ -121,7 +112,7 @@ def start_superlink(
             path = home.folder / "tls" / name
             raise UsageError(f"{path}: missing; see docs/operate.md, Certificates")
     check_certificate(home.folder / "tls" / "server.crt")
-    _check_free(host, port)
+    check_free(host, port)
     inside = free_port()
     tls = home.folder / "flower" / "tls"
     make_certificates(tls, days=3650)
@@ -145,15 +136,6 @@ def start_superlink(
     write_whole(home.folder / OPEN)
     wait_for_port("127.0.0.1" if host == "0.0.0.0" else host, port, link)  # noqa: S104
     return link
-
-
-def _check_free(host: str, port: int) -> None:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise UsageError(f"cannot listen on {host}:{port} ({error.strerror})") from None
 
 
 def supernode_command(folder: Path, server: str, port: int) -> list[str]:
@@ -209,86 +191,7 @@ def register(key: Path, env: Mapping[str, str]) -> None:
 
 
 @dataclass
-class Running:
-    """A program that was started here, with all that it starts."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def check(self) -> None:
-        if self.process.poll() is not None:
-            raise FederationError(f"{self.name} stopped: {last_line(self.log)}")
-
-
-@dataclass
-class Processes:
-    """Programs that end with this one. Use as a context manager."""
-
-    running: list[Running] = field(default_factory=list)
-
-    def start(
-        self, name: str, command: Sequence[str], env: Mapping[str, str], log: Path
-    ) -> Running:
-        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as out:
-            process = subprocess.Popen(
-                command,
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - started before any thread
-            )
-        started = Running(name, process, log)
-        self.running.append(started)
-        return started
-
-    def end(self, one: Running) -> None:
-        """End one of them, and what it started."""
-        self._end([one])
-        self.running.remove(one)
-
-    def stop(self) -> None:
-        """End all of them, and what they started."""
-        self._end(self.running)
-        self.running.clear()
-
-    def _end(self, ending: Sequence[Running]) -> None:
-        all_of_them = {pid for one in ending for pid in family(one.process.pid)}
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for one in ending:  # the group: what is left of one that ended before
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(one.process.pid, number)
-            for pid in all_of_them:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
-            deadline = time.monotonic() + 8
-            while time.monotonic() < deadline and any(map(_lives, all_of_them)):
-                for one in ending:
-                    one.process.poll()
-                time.sleep(0.1)
-            all_of_them = {pid for pid in all_of_them if _lives(pid)}
-        for one in ending:
-            one.process.wait()
-
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-@dataclass
-class Client:
+class FlowerClient:
     """A SuperNode, and beside it the process that answers its messages.
 
     After a crash Flower believes for a minute that the node is still there, and its program ends
@@ -305,15 +208,15 @@ class Client:
     again_at: float = 0.0
     tries: int = 0
 
-    def start(self) -> Client:
-        self.env, line = warm.hand_over(self.folder / "flower" / "bin", self.env)
-        python = module(warm.__name__, str(line))
+    def start(self) -> FlowerClient:
+        self.env, line = answering.hand_over(self.folder / "flower" / "bin", self.env)
+        python = module(answering.__name__, str(line))
         log = self.folder / "supernode.log"
         self.answering = self.processes.start(f"{self.folder.name}+", python, self.env, log)
         self._start_node()
         return self
 
-    def look(self) -> str:
+    def keep_up(self) -> str:
         """Start the node again where it ended, and say why it did; raise where it is no use."""
         now = time.monotonic()
         if self.answering is not None:
@@ -343,46 +246,6 @@ class Client:
         self.node = self.processes.start(self.folder.name, command, self.env, log)
 
 
-def wait_for_port(host: str, port: int, running: Running, seconds: float = 60) -> None:
-    """Until somebody listens there."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        running.check()
-        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
-            return
-        time.sleep(0.2)
-    raise FederationError(f"{running.name} did not start within {seconds:.0f} s; see {running.log}")
-
-
-def family(pid: int) -> set[int]:
-    """A process and all that it started, as far as /proc tells."""
-    parents: dict[int, int] = {}
-    for process in _processes():
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = (process / "stat").read_text(encoding="ascii", errors="replace")
-            parents[int(process.name)] = int(fields.rsplit(")", 1)[1].split()[1])
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def memory(pid: int) -> float:
-    """Resident megabytes of a process and all that it started."""
-    page = os.sysconf("SC_PAGE_SIZE") / 1e6
-    total = 0.0
-    for one in family(pid):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            total += int(Path(f"/proc/{one}/statm").read_text(encoding="ascii").split()[1]) * page
-    return total
-
-
-def _processes() -> Iterator[Path]:
-    root = Path("/proc")
-    if root.is_dir():
-        yield from (path for path in root.iterdir() if path.name.isdigit())
-
-
 def _tail(log: Path) -> str:
     """What was said since the last start."""
     text = log.read_text(encoding="utf-8", errors="replace")
@@ -404,16 +267,3 @@ def _reason(said: str) -> str:
         return "the server ended the connection, as it does when it is started anew"
     told = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
     return (told[-1] if told else "without a word")[:400]
-
-
-def last_line(log: Path) -> str:
-    """What a program said last, for an error message."""
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    told = [" ".join(line.split()) for line in lines if line.strip()]
-    return (told[-1] if told else "without a word")[:400]
-
-
-def _die_with_parent() -> None:
-    """On Linux a child hears of its parent's end even if that was a kill."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)

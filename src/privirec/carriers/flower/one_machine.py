@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from privirec.carriers.flower import processes
-from privirec.carriers.flower.processes import Client, Processes, Running
-from privirec.carriers.flower.runs import RunFile, Watch, result_of, start_run
+from privirec.carriers import child_processes
+from privirec.carriers.child_processes import Processes, Running
+from privirec.carriers.flower import launch
+from privirec.carriers.flower.launch import FlowerClient
+from privirec.carriers.flower.runs import follow_run, start_run
 from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
 from privirec.device.catalogue import Catalogue
@@ -23,8 +25,9 @@ from privirec.durable import private_folder, write_whole
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.certificates import make_certificates
-from privirec.runtime.network.enrolment.homes import ClientHome, ServerHome
+from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.network.histories import write_catalogue
+from privirec.runtime.network.runs import RunFile, Watch
 
 CLIENT_THREADS = dict.fromkeys(
     ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
@@ -37,9 +40,9 @@ class LocalNetwork:
 
     folder: Path
     processes: Processes = field(default_factory=Processes)
-    server: ServerHome | None = None
+    server: OperatorFolder | None = None
     clients: list[Path] = field(default_factory=list)
-    kept: list[Client] = field(default_factory=list)
+    running_clients: list[FlowerClient] = field(default_factory=list)
     link: Running | None = None
     peaks: dict[str, float] = field(default_factory=dict)
     """Largest resident megabytes of each program and all it started."""
@@ -48,14 +51,14 @@ class LocalNetwork:
         """Keys, certificates, roster, and the users dealt to the clients in consecutive runs."""
         if not 1 <= n_clients <= train.n_users:
             raise UsageError(f"{n_clients} clients for {train.n_users} users")
-        home = self.server = ServerHome.create(self.folder / "server")
+        home = self.server = OperatorFolder.create(self.folder / "server")
         make_certificates(home.folder / "tls")
         catalogue = Catalogue(train.item_ids)
         write_catalogue(home.folder / "catalogue.txt", catalogue)
         edges = np.linspace(0, train.n_users, n_clients + 1).astype(int).tolist()
         members = home.members
         for number, (start, stop) in enumerate(itertools.pairwise(edges)):
-            client = ClientHome.create(self.folder / f"client-{number}")
+            client = ClientFolder.create(self.folder / f"client-{number}")
             _write_histories(client.folder / "history.txt", train.rows(start, stop))
             write_whole(client.folder / "policy.toml", policy.as_toml().encode())
             shutil.copyfile(home.folder / "catalogue.txt", client.folder / "catalogue.txt")
@@ -66,51 +69,51 @@ class LocalNetwork:
             self.clients.append(client.folder)
         home.save(members)
         for path in self.clients:
-            client = ClientHome(path)
+            client = ClientFolder(path)
             client.join(home.folder / "roster.json")
             client.write(client.settings.model_copy(update={"histories": "history.txt"}))
 
     def start(self) -> None:
         """The SuperLink and the SuperNodes."""
         home = self._home
-        port = processes.free_port()
+        port = child_processes.free_port()
         self.address = f"127.0.0.1:{port}"
-        self.env = processes.environment(
+        self.env = launch.environment(
             home.folder / "flower", PRIVIREC_SERVER=str(home.folder.resolve())
         )
-        self.link = processes.start_superlink(self.processes, home, "127.0.0.1", port, self.env)
+        self.link = launch.start_superlink(self.processes, home, "127.0.0.1", port, self.env)
         for path in self.clients:
             self.start_client(path)
 
-    def start_client(self, folder: Path) -> Client:
+    def start_client(self, folder: Path) -> FlowerClient:
         """A client's processes; started again where that helps while a run is followed."""
-        env = processes.environment(folder / "flower", **CLIENT_THREADS)
-        client = Client(self.processes, folder, self.address, env).start()
-        self.kept.append(client)
+        env = launch.environment(folder / "flower", **CLIENT_THREADS)
+        client = FlowerClient(self.processes, folder, self.address, env).start()
+        self.running_clients.append(client)
         return client
 
     def run(self, name: str, file: RunFile, watch: Watch) -> dict[str, Any]:
         """Start a run and wait for its end; what the server wrote about it."""
         number = start_run(self._home, name, file, self.env)
-        return result_of(
-            self._home, name, number, self.env, lambda status: self._look(status, watch)
+        return follow_run(
+            self._home, name, number, self.env, lambda status: self._look_after(status, watch)
         )
 
-    def _look(self, status: dict[str, Any], watch: Watch) -> None:
-        """What is looked after while a run goes on."""
-        for client in self.kept:
-            client.look()
+    def _look_after(self, status: dict[str, Any], watch: Watch) -> None:
+        """Start again what ended, note the largest memory, pass the status on."""
+        for client in self.running_clients:
+            client.keep_up()
         if self.link is not None:
             self.link.check()
         now: dict[str, float] = {}
         for one in self.processes.running:
             name = one.name.rstrip("+")
-            now[name] = now.get(name, 0.0) + processes.memory(one.process.pid)
+            now[name] = now.get(name, 0.0) + child_processes.memory(one.process.pid)
         self.peaks = {name: max(self.peaks.get(name, 0.0), now[name]) for name in now}
         watch(status)
 
     @property
-    def _home(self) -> ServerHome:
+    def _home(self) -> OperatorFolder:
         if self.server is None:
             raise UsageError("prepare the federation first")
         return self.server

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from privirec.secagg.simulator import CALM, Scenario, SimulationFailure, Weather, simulate
+from privirec.secagg import protocol, protocol_names
+from privirec.secagg.testing import (
+    CALM,
+    Scenario,
+    SimulationFailure,
+    Weather,
+    bad_network,
+    simulate,
+)
+from privirec.secagg.testing.lies import lie_of
+from privirec.secagg.uploads import Uploads
 
 
 def scenario(seed: int) -> Scenario:
@@ -14,14 +27,14 @@ def scenario(seed: int) -> Scenario:
     return Scenario(
         protocol=("secagg+", "secagg")[seed % 2],
         clients=5 + seed % 8,
-        rounds=1 + seed % 3,
+        sums=1 + seed % 3,
         weather=Weather(dies=(0.0, 0.01, 0.03)[seed % 5 % 3], lies=0.05 if seed % 4 == 3 else 0.0),
     )
 
 
 def test_in_calm_weather_every_run_finishes() -> None:
     for name in ("secagg+", "secagg", "none"):
-        outcome = simulate(0, Scenario(name, rounds=3, weather=CALM))
+        outcome = simulate(0, Scenario(name, sums=3, weather=CALM))
         assert outcome.error is None
         assert len(outcome.sums) == 3
         assert outcome.survivors == [tuple(range(12))] * 3
@@ -56,12 +69,16 @@ def test_forty_runs() -> None:
 
 
 def test_twenty_runs_without_masks() -> None:
-    endings = Counter(
-        type(simulate(seed, Scenario("none", weather=Weather(dies=0.01))).error).__name__
-        for seed in range(20)
-    )
+    endings: Counter[str] = Counter()
+    lies = 0
+    for seed in range(20):
+        weather = Weather(dies=0.01, lies=0.05 if seed % 4 == 3 else 0.0)
+        outcome = simulate(seed, Scenario("none", weather=weather))
+        endings[type(outcome.error).__name__] += 1
+        lies += outcome.lies_told
     assert endings["NoneType"] >= 5
     assert endings["CohortChanged"] >= 1
+    assert lies > 3
 
 
 @pytest.mark.heavy
@@ -76,25 +93,42 @@ def test_a_thousand_runs() -> None:
 
 def test_a_broken_promise_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A double count must be seen: make the server add a vector twice."""
-    from privirec.secagg.bell2020 import BellServer
+    honest = Uploads.add
 
-    honest = BellServer._add
-
-    def twice(self: BellServer, offset: int, block: object) -> None:
+    def twice(self: Uploads, offset: int, block: np.ndarray) -> None:
         honest(self, offset, block)
-        if offset == 0 and not self._arrived:
+        if offset == 0 and not self.arrived:
             honest(self, offset, block)
 
-    monkeypatch.setattr(BellServer, "_add", twice)
+    monkeypatch.setattr(Uploads, "add", twice)
     with pytest.raises(SimulationFailure, match=r"simulate\(3, Scenario"):
         simulate(3, Scenario(weather=CALM))
+
+
+@pytest.mark.parametrize(
+    ("deviation", "error", "good"), [(0.0, 1, False), (1.0, 7, True), (1.0, 8, False)]
+)
+def test_noise_is_tolerated_as_far_as_the_protocol_states_it(
+    deviation: float, error: int, good: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = simulate(3, Scenario(weather=CALM))
+    outcome.sums[1][5] += error
+    noisy = replace(protocol("secagg+"), deviation=lambda *_: deviation)
+    monkeypatch.setattr(bad_network, "protocol", lambda _name: noisy)
+    with nullcontext() if good else pytest.raises(AssertionError, match="sum 2 is wrong by"):
+        bad_network.check(outcome)
+
+
+def test_every_protocol_has_lies_to_tell() -> None:
+    for name in protocol_names():
+        assert callable(lie_of(name))
 
 
 def test_a_believed_lie_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     from privirec.secagg import bell2020
 
-    monkeypatch.setattr(bell2020.BellClient, "_check_lists", lambda *_: None)
-    monkeypatch.setattr(bell2020.BellClient, "_check_survivors", lambda *_: None)
+    monkeypatch.setattr(bell2020.BellClient, "check_lists", lambda *_: None)
+    monkeypatch.setattr(bell2020.BellClient, "check_survivors", lambda *_: None)
     liar = Scenario(weather=Weather(late=0, lost=0, duplicated=0, dies=0, restarts=0, lies=0.05))
     failures = 0
     for seed in range(20):

@@ -14,20 +14,17 @@ from privirec.device import Catalogue
 from privirec.durable import Journal
 from privirec.errors import DataError, UsageError
 from privirec.runtime.network.enrolment.certificates import make_certificates
-from privirec.runtime.network.enrolment.homes import (
-    ClientHome,
-    RosterFile,
-    ServerHome,
-    read_identity,
-)
+from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.network.enrolment.identities import read_identity
+from privirec.runtime.network.enrolment.roster import RosterFile
 from privirec.runtime.network.histories import FromFile, read_catalogue, write_catalogue
 from privirec.secagg.keys import Identity
 
 
 @pytest.fixture
-def homes(tmp_path: Path) -> tuple[ServerHome, list[ClientHome]]:
-    server = ServerHome.create(tmp_path / "server")
-    clients = [ClientHome.create(tmp_path / f"client-{n}") for n in range(3)]
+def homes(tmp_path: Path) -> tuple[OperatorFolder, list[ClientFolder]]:
+    server = OperatorFolder.create(tmp_path / "server")
+    clients = [ClientFolder.create(tmp_path / f"client-{n}") for n in range(3)]
     members = server.members
     for number, client in enumerate(clients):
         members = members.approve(f"client {number}", client.card("")["key"])
@@ -35,7 +32,7 @@ def homes(tmp_path: Path) -> tuple[ServerHome, list[ClientHome]]:
     return server, clients
 
 
-def test_enrolment(homes: tuple[ServerHome, list[ClientHome]]) -> None:
+def test_enrolment(homes: tuple[OperatorFolder, list[ClientFolder]]) -> None:
     server, clients = homes
     roster = server.folder / "roster.json"
     operator = server.operator.public.hex()
@@ -48,7 +45,7 @@ def test_enrolment(homes: tuple[ServerHome, list[ClientHome]]) -> None:
     }
 
 
-def test_secrets_are_for_their_owner_only(homes: tuple[ServerHome, list[ClientHome]]) -> None:
+def test_secrets_are_for_their_owner_only(homes: tuple[OperatorFolder, list[ClientFolder]]) -> None:
     server, clients = homes
     for path in (server.folder / "operator.key", clients[0].folder / "node.key"):
         assert path.stat().st_mode & 0o077 == 0
@@ -59,7 +56,7 @@ def test_secrets_are_for_their_owner_only(homes: tuple[ServerHome, list[ClientHo
 
 
 def test_revoked_duplicated_and_foreign_ones_are_refused(
-    homes: tuple[ServerHome, list[ClientHome]], tmp_path: Path
+    homes: tuple[OperatorFolder, list[ClientFolder]], tmp_path: Path
 ) -> None:
     server, clients = homes
     roster, operator = server.folder / "roster.json", server.operator.public.hex()
@@ -73,13 +70,13 @@ def test_revoked_duplicated_and_foreign_ones_are_refused(
         server.members.approve("again", key)
     added = server.members.approve("new", "ab" * 32).members[-1]
     assert added.client == 3  # a number is given once
-    other = ServerHome.create(tmp_path / "other")
+    other = OperatorFolder.create(tmp_path / "other")
     clients[0].join(roster, operator=operator)
     with pytest.raises(UsageError, match=r"where .* is trusted"):
         clients[0].join(other.folder / "roster.json")
 
 
-def test_a_key_is_rotated(homes: tuple[ServerHome, list[ClientHome]]) -> None:
+def test_a_key_is_rotated(homes: tuple[OperatorFolder, list[ClientFolder]]) -> None:
     server, clients = homes
     old, new = clients[2].identity.public.hex(), Identity(bytes(32)).public.hex()
     server.save(server.members.rotate(2, new))
@@ -92,7 +89,7 @@ def test_a_key_is_rotated(homes: tuple[ServerHome, list[ClientHome]]) -> None:
     assert old != new
 
 
-def test_a_changed_roster_is_refused(homes: tuple[ServerHome, list[ClientHome]]) -> None:
+def test_a_changed_roster_is_refused(homes: tuple[OperatorFolder, list[ClientFolder]]) -> None:
     server, _ = homes
     path = server.folder / "roster.json"
     record = json.loads(path.read_bytes())
@@ -108,7 +105,7 @@ def test_a_changed_roster_is_refused(homes: tuple[ServerHome, list[ClientHome]])
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b"])
 def test_names_of_runs_stay_in_the_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="cannot be the name"):
-        ServerHome(tmp_path).run(name)
+        OperatorFolder(tmp_path).run(name)
 
 
 def shake_hands(folder: Path, trusted: Path, name: str) -> None:
@@ -175,15 +172,15 @@ def test_histories_from_a_file_stand_in_the_catalogues_columns(tmp_path: Path) -
 def test_a_journal_forgets_only_what_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     first = Journal(path)
-    first.add(b"one", number=1)
+    first.add({"number": 1}, b"one")
     whole = path.read_bytes()
-    first.add(b"two", number=2)
+    first.add({"number": 2}, b"two")
     content = path.read_bytes()
     for cut in range(len(whole), len(content)):
         path.write_bytes(content[:cut])
         again = Journal(path)
         assert [more["number"] for more, _ in again.records()] == [1]
-        again.add(b"three", number=3)
+        again.add({"number": 3}, b"three")
         assert [body for _, body in Journal(path).records()] == [b"one", b"three"]
 
 

@@ -15,21 +15,11 @@ with its first roster: compare its fingerprint by telephone, not by the network.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.data.interactions import Interactions
@@ -38,104 +28,16 @@ from privirec.device.store import Store
 from privirec.durable import private_folder, write_whole
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
+from privirec.runtime.network.enrolment.identities import (
+    make_identity,
+    make_node_key,
+    read_identity,
+    read_seed,
+)
+from privirec.runtime.network.enrolment.roster import RosterFile, read_json
 from privirec.runtime.network.histories import FromFile, FromStore, HistorySource, read_catalogue
 from privirec.runtime.network.node import Node
-from privirec.secagg.errors import BadSignature
-from privirec.secagg.keys import KEY_BYTES, MAX_CLIENT_ID, Identity, Roster, verify
-
-_SIGNED_ROSTER = b"privirec-roster-1"
-
-
-class Member(BaseModel):
-    """One line of the roster."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    client: int = Field(ge=0, le=MAX_CLIENT_ID)
-    name: str = Field(min_length=1, max_length=100)
-    key: str = Field(pattern="^[0-9a-f]{64}$")
-    """Ed25519 public key."""
-    revoked: bool = False
-
-
-class RosterFile(BaseModel):
-    """Who may take part, as the operator says; revoked ones stay listed, so numbers stay theirs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    version: int = 1
-    operator: str = Field(pattern="^[0-9a-f]{64}$")
-    members: tuple[Member, ...] = ()
-
-    def roster(self) -> Roster:
-        """Those who may take part now."""
-        return Roster({m.client: bytes.fromhex(m.key) for m in self.members if not m.revoked})
-
-    def approve(self, name: str, key: str) -> RosterFile:
-        """With one more client, under the next free number."""
-        for member in self.members:
-            if member.key == key:
-                state = "revoked" if member.revoked else "in the roster"
-                raise UsageError(f"key {key[:16]} is {state} already, as client {member.client}")
-            if member.name == name and not member.revoked:
-                raise UsageError(f"client {member.client} has the name {name!r} already")
-        number = max((member.client for member in self.members), default=-1) + 1
-        added = Member(client=number, name=name, key=key)
-        return self.model_copy(update={"members": (*self.members, added)})
-
-    def revoke(self, client: int) -> RosterFile:
-        """Without this client from now on."""
-        self.member(client)
-        members = tuple(
-            member.model_copy(update={"revoked": True}) if member.client == client else member
-            for member in self.members
-        )
-        return self.model_copy(update={"members": members})
-
-    def rotate(self, client: int, key: str) -> RosterFile:
-        """A client's new key in place of its old one."""
-        if any(member.key == key for member in self.members):
-            raise UsageError(f"key {key[:16]} has been in the roster before")
-        if self.member(client).revoked:
-            raise UsageError(f"client {client} is revoked")
-        members = tuple(
-            member.model_copy(update={"key": key}) if member.client == client else member
-            for member in self.members
-        )
-        return self.model_copy(update={"members": members})
-
-    def member(self, client: int) -> Member:
-        for member in self.members:
-            if member.client == client:
-                return member
-        raise UsageError(f"client {client} is not in the roster")
-
-    def write(self, path: Path, operator: Identity) -> None:
-        """Sign and write."""
-        content = self.model_dump(mode="json")
-        signature = operator.sign(_SIGNED_ROSTER + _canonical(content)).hex()
-        text = json.dumps({"roster": content, "signature": signature}, indent=2) + "\n"
-        write_whole(path, text.encode())
-
-    @classmethod
-    def read(cls, path: Path, operator: str | None = None) -> RosterFile:
-        """Read and check the signature, of this operator if one is named."""
-        record = _read_json(path, "a roster")
-        try:
-            found = cls.model_validate(record["roster"])
-            signature = bytes.fromhex(record["signature"])
-            message = _SIGNED_ROSTER + _canonical(record["roster"])
-            verify(bytes.fromhex(found.operator), signature, message, 0)
-        except BadSignature:
-            raise UsageError(f"{path}: the operator's signature does not fit") from None
-        except (KeyError, TypeError, ValueError, ValidationError):
-            raise UsageError(f"{path}: not a roster") from None
-        if operator is not None and found.operator != operator:
-            raise UsageError(
-                f"{path}: signed by operator {found.operator[:16]}, where {operator[:16]} is "
-                "trusted"
-            )
-        return found
+from privirec.secagg.keys import KEY_BYTES, Identity
 
 
 class ClientSettings(BaseModel):
@@ -152,13 +54,13 @@ class ClientSettings(BaseModel):
 
 
 @dataclass(frozen=True)
-class ServerHome:
+class OperatorFolder:
     """The operator's folder."""
 
     folder: Path
 
     @classmethod
-    def create(cls, folder: Path) -> ServerHome:
+    def create(cls, folder: Path) -> OperatorFolder:
         """A new operator; an existing one is kept."""
         home = cls(folder)
         private_folder(folder)
@@ -180,7 +82,7 @@ class ServerHome:
 
     @property
     def signing_key(self) -> Ed25519PrivateKey:
-        return Ed25519PrivateKey.from_private_bytes(_seed(self.folder / "operator.key"))
+        return Ed25519PrivateKey.from_private_bytes(read_seed(self.folder / "operator.key"))
 
     @property
     def members(self) -> RosterFile:
@@ -200,13 +102,13 @@ class ServerHome:
 
 
 @dataclass(frozen=True)
-class ClientHome:
+class ClientFolder:
     """A client's folder."""
 
     folder: Path
 
     @classmethod
-    def create(cls, folder: Path) -> ClientHome:
+    def create(cls, folder: Path) -> ClientFolder:
         """New keys; existing ones are kept."""
         private_folder(folder)
         if not (folder / "identity.key").exists():
@@ -225,7 +127,7 @@ class ClientHome:
     def settings(self) -> ClientSettings:
         if not (self.folder / "client.json").exists():
             raise UsageError(f"{self.folder}: has not joined a federation; see: privirec keys join")
-        record = _read_json(self.folder / "client.json", "a client's settings")
+        record = read_json(self.folder / "client.json", "a client's settings")
         try:
             return ClientSettings.model_validate(record)
         except ValidationError as error:
@@ -279,7 +181,7 @@ class ClientHome:
         path = self.folder / self.settings.histories
         return FromStore(path) if path.suffix == ".db" else FromFile(path)
 
-    def look(self, catalogue: Catalogue) -> tuple[Interactions, int]:
+    def own_histories(self, catalogue: Catalogue) -> tuple[Interactions, int]:
         """The histories as a run would see them, without beginning one, and how many interactions
         with items that the catalogue does not have are left out."""
         path = self.folder / self.settings.histories
@@ -302,49 +204,3 @@ class ClientHome:
             self.histories(),
             Policy.load(self.folder / "policy.toml"),
         )
-
-
-def make_identity(path: Path) -> None:
-    """A new Ed25519 key in a file for its owner only."""
-    write_whole(path, os.urandom(KEY_BYTES).hex().encode() + b"\n")
-
-
-def read_identity(path: Path) -> Identity:
-    return Identity(_seed(path))
-
-
-def make_node_key(folder: Path) -> None:
-    """The key with which Flower itself authenticates a node: `node.key` and `node.pub`."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    write_whole(folder / "node.key", private)
-    write_whole(folder / "node.pub", public + b"\n")
-
-
-def _seed(path: Path) -> bytes:
-    try:
-        if path.stat().st_mode & 0o077:
-            raise UsageError(f"{path}: others may read this key; run: chmod 600 {path}")
-        seed = bytes.fromhex(path.read_text(encoding="ascii").strip())
-    except FileNotFoundError:
-        command = "operator" if path.name == "operator.key" else "new"
-        raise UsageError(f"{path}: no key there; make one: privirec keys {command}") from None
-    except (ValueError, UnicodeDecodeError):
-        raise UsageError(f"{path}: not a key") from None
-    if len(seed) != KEY_BYTES:
-        raise UsageError(f"{path}: not a key")
-    return seed
-
-
-def _read_json(path: Path, kind: str) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file ({kind})") from None
-    except ValueError:
-        raise UsageError(f"{path}: not {kind}") from None
-
-
-def _canonical(record: Any) -> bytes:
-    return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()

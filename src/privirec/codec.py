@@ -1,0 +1,58 @@
+"""The one framing of what travels or is kept: a mark, a header that people can read, a body.
+
+    mark (3 bytes) and version (1) | header length (u32, big-endian) | header (JSON) | body
+
+The header is canonical JSON, so that one content has one encoding. What the body holds, and whether
+a signature or a checksum follows, is for whoever uses the frame to say.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PREFIX_BYTES = 8
+
+
+class Malformed(ValueError):
+    """Bytes that are not a frame of this kind; the message says why."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A kind of frame: its mark, its version, and the longest header it may have."""
+
+    mark: bytes
+    version: int
+    largest_header: int = 1 << 24
+
+    def head(self, header: Mapping[str, Any]) -> bytes:
+        """Everything before the body."""
+        text = canonical(header)
+        return self.mark + bytes([self.version]) + struct.pack(">I", len(text)) + text
+
+    def read(self, data: bytes | memoryview) -> tuple[dict[str, Any], int]:
+        """The header, and where the body begins. Raises Malformed."""
+        if len(data) < PREFIX_BYTES or bytes(data[:3]) != self.mark:
+            raise Malformed("not of this program")
+        if data[3] != self.version:
+            raise Malformed(f"of version {data[3]}; this program speaks version {self.version}")
+        (size,) = struct.unpack_from(">I", data, 4)
+        end = PREFIX_BYTES + size
+        if size > self.largest_header or end > len(data):
+            raise Malformed("cut off, or with a header that is too long")
+        try:
+            header = json.loads(bytes(data[PREFIX_BYTES:end]))
+        except (ValueError, RecursionError):
+            raise Malformed("with a header that cannot be read") from None
+        if type(header) is not dict:
+            raise Malformed("with a header that cannot be read")
+        return header, end
+
+
+def canonical(content: Any) -> bytes:
+    """The one JSON text of a content: sorted, without spaces, finite numbers only."""
+    return json.dumps(content, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()

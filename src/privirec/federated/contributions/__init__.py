@@ -1,0 +1,66 @@
+"""What a client may be asked for: a closed set, each a pure function of (its histories, public
+inputs). One file a kind, and a line in `REGISTRY`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from privirec.errors import FederationError, UsageError
+from privirec.federated.contributions.base import (
+    ClientContext,
+    Contribution,
+    Histories,
+    Integers,
+    PlannedSum,
+    SumShape,
+)
+from privirec.federated.contributions.item_degrees import ItemDegrees
+from privirec.federated.contributions.item_item import ItemItem
+from privirec.federated.contributions.power_step import PowerStep, SeededStep, start_signs
+from privirec.federated.contributions.user_start import UserStart
+from privirec.federated.randomness import RandomStream
+
+REGISTRY: dict[str, type[Contribution]] = {
+    kind.name: kind for kind in (ItemDegrees, ItemItem, PowerStep, SeededStep, UserStart)
+}
+
+
+def register(kind: type[Contribution]) -> None:
+    """Let clients compute a further kind."""
+    if REGISTRY.setdefault(kind.name, kind) is not kind:
+        raise UsageError(f"there is a contribution {kind.name!r} already")
+
+
+def check_registered(ask: Contribution) -> None:
+    """Refuse what is not in the registry, or only says so."""
+    if REGISTRY.get(ask.name) is not type(ask):
+        raise FederationError(f"{ask.name!r} is not in the registry of contributions")
+
+
+def answer(ask: Contribution, histories: Histories, randomness: RandomStream) -> Iterator[Integers]:
+    """A client's contribution, block by block; anything unknown is refused."""
+    check_registered(ask)
+    if ask.n_items != histories.n_items:
+        raise FederationError("asked about another catalogue than this client's")
+    _ = ask.encoding  # refuses a sum that could leave its ring
+    yield from ask.blocks(histories, randomness)
+
+
+__all__ = [
+    "REGISTRY",
+    "ClientContext",
+    "Contribution",
+    "Histories",
+    "Integers",
+    "ItemDegrees",
+    "ItemItem",
+    "PlannedSum",
+    "PowerStep",
+    "SeededStep",
+    "SumShape",
+    "UserStart",
+    "answer",
+    "check_registered",
+    "register",
+    "start_signs",
+]

@@ -1,0 +1,57 @@
+"""V: how many users touched each item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from privirec.federated.contributions.base import (
+    ClientContext,
+    Contribution,
+    Histories,
+    Integers,
+    PlannedSum,
+    SumShape,
+)
+from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
+
+
+@dataclass(frozen=True)
+class ItemDegrees(Contribution):
+    """V: how many users touched each item. Whole numbers up to the number of users."""
+
+    name: ClassVar[str] = "item-degrees"
+    gives_away: ClassVar[str] = "how many people touched each item"
+    n_items: int
+    n_users: int
+
+    @classmethod
+    def planned(cls, n_items: int, n_users: int) -> PlannedSum:
+        fixed = {"n_items": n_items, "n_users": n_users}
+        return PlannedSum(cls, cls(n_items, n_users).shape, fixed)
+
+    @property
+    def shape(self) -> SumShape:
+        return SumShape(self.n_items, self.encoding.width, self.encoding.signed)
+
+    @property
+    def encoding(self) -> FixedPoint:
+        return FixedPoint.counting(self.n_users)
+
+    def check(self, context: ClientContext) -> None:
+        """All of it is planned, and the plan counts this client's users (the node sees to that)."""
+
+    def blocks(
+        self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
+    ) -> Iterator[Integers]:
+        start = 0
+        for length in self.block_lengths():
+            yield self.total(histories)[start : start + length]
+            start += length
+
+    def total(
+        self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
+    ) -> Integers:
+        return histories.item_degrees

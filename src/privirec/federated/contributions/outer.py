@@ -1,0 +1,135 @@
+"""Contributions of the form r_u^T q_u: every item of a history receives the same row q_u.
+
+In this form ("P' space") a user rounds p numbers once, whatever the length of the history, and the
+error of the sum is the same for rare and popular items once the server has applied V^-1/2.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privirec.errors import FederationError
+from privirec.federated import kernels
+from privirec.federated.contributions.base import (
+    ClientContext,
+    Contribution,
+    Histories,
+    Integers,
+    SumShape,
+)
+from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
+
+# Entries of broadcast matrices stay below 2^BROADCAST_BITS, inside a 32-bit integer.
+BROADCAST_BITS = 30
+BROADCAST_ENTRY = 4
+"""Bytes of an entry of a broadcast matrix."""
+
+
+class OuterProducts(Contribution):
+    """Sums of r_u^T q_u, of shape (items, columns)."""
+
+    columns: int
+    item_degrees: Integers
+    """V, public after the first round."""
+    width: int
+
+    @abstractmethod
+    def rows_per_user(self, histories: Histories) -> Integers:
+        """q_u, (users, columns)."""
+
+    @property
+    def n_items(self) -> int:  # type: ignore[override]
+        return len(self.item_degrees)
+
+    @property
+    def row_entries(self) -> int:
+        return self.columns
+
+    @staticmethod
+    def shape_of(n_items: int, columns: int, width: int, broadcast_bytes: int) -> SumShape:
+        return SumShape(n_items * columns, width, signed=True, broadcast_bytes=broadcast_bytes)
+
+    def check(self, context: ClientContext) -> None:
+        context.check_item_degrees(self.item_degrees)
+
+    def blocks(
+        self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
+    ) -> Iterator[Integers]:
+        sent = self.rows_per_user(histories)
+        first = 0
+        for length in self.block_lengths():
+            last = first + length // self.columns
+            yield _summed(histories.by_item[first:last], sent).reshape(-1)
+            first = last
+
+    def total(
+        self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
+    ) -> Integers:
+        """(items, columns), a few columns at a time so that a block stays in the cache."""
+        out = np.empty((self.n_items, self.columns), np.int64)
+        sent = self.rows_per_user(histories)
+        for first in range(0, self.columns, kernels.COLUMNS):
+            part = np.ascontiguousarray(sent[:, first : first + kernels.COLUMNS])
+            out[:, first : first + kernels.COLUMNS] = _summed(histories.by_item, part)
+        return out
+
+    def collect(self, blocks: Iterable[Integers]) -> Integers:
+        summed: Integers = super().collect(blocks)
+        return summed.reshape(self.n_items, self.columns)
+
+
+@dataclass(frozen=True)
+class BroadcastBlock(OuterProducts):
+    """Contributions that depend on a matrix which everybody receives first."""
+
+    item_degrees: Integers
+    block: NDArray[np.int32]
+    """In units of 2^-block_bits; one row an item or a user."""
+    block_bits: int
+    width: int = 32
+
+    def __post_init__(self) -> None:
+        # Compiled loops do not check where they read.
+        if self.block.ndim != 2 or self.block.dtype != np.int32:
+            raise FederationError("a block must be a matrix of 32-bit integers")
+
+    @property
+    def columns(self) -> int:  # type: ignore[override]
+        return int(self.block.shape[1])
+
+    @property
+    def shape(self) -> SumShape:
+        return self.shape_of(self.n_items, self.columns, self.width, self.block.nbytes)
+
+    @property
+    def largest_degree(self) -> int:
+        return int(self.item_degrees.max(initial=0))
+
+    def bound_by_norm(self, row_weights: Integers | None = None) -> float:
+        """sqrt(V_max) max_c |X_c|, where |X_c|^2 is the weighted sum of squares of column c."""
+        weights = np.ones(len(self.block)) if row_weights is None else row_weights.astype(float)
+        squares = np.zeros(self.columns)
+        # Not a matrix product: clients find the scale themselves and must find the same one.
+        kernels.add_squares(self.block, weights, squares)
+        norm = float(np.ldexp(np.sqrt(squares.max(initial=0.0)), -self.block_bits))
+        return float(np.sqrt(self.largest_degree)) * norm * (1 + 1e-9)
+
+
+def quantize(matrix: NDArray[np.float64]) -> tuple[NDArray[np.int32], int]:
+    """A matrix as 32-bit integers in units of 2^-bits, as fine as the largest entry allows."""
+    top = float(np.abs(matrix).max(initial=0.0))
+    bits = BROADCAST_BITS - (int(np.frexp(top)[1]) if top > 0 else 0)
+    return np.rint(np.ldexp(matrix, bits)).astype(np.int32), bits
+
+
+def _summed(by_item: sp.csr_array, sent: Integers) -> Integers:
+    """For each item, the sum of what its users send: (items, columns)."""
+    out = np.empty((by_item.shape[0], sent.shape[1]), np.int64)
+    kernels.sum_rows(by_item.indptr, by_item.indices, sent, out)
+    return out

@@ -1,0 +1,129 @@
+"""Steps of the power method: a product of the item-item matrix with a public block."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec.errors import FederationError
+from privirec.federated import kernels
+from privirec.federated.contributions.base import Histories, Integers, PlannedSum, SumShape
+from privirec.federated.contributions.outer import (
+    BROADCAST_ENTRY,
+    BroadcastBlock,
+    OuterProducts,
+    quantize,
+)
+from privirec.federated.fixed_point import FixedPoint
+from privirec.filters.normalize import degree_power
+
+SEED_BYTES = 32
+
+
+@dataclass(frozen=True)
+class PowerStep(BroadcastBlock):
+    """P' W for a broadcast block W = V^-1/2 X: q_u = (1/d_u) r_u W.
+
+    Two bounds on an entry of row i, whichever is smaller. Each q_u is a mean of entries of W, so
+    V_i max|W| bounds the sum. And |(P' W)_ic| = sqrt(V_i) |(P~ X)_ic| <= sqrt(V_i) |X_c|, since
+    the spectral norm of P~ is at most one, for any part of the cohort.
+    """
+
+    name: ClassVar[str] = "power-step"
+    gives_away: ClassVar[str] = (
+        "the item-item matrix times public vectors: rows of items with few users can be solved for "
+        "when there are many vectors"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.block) != self.n_items:
+            raise FederationError(f"a block of {len(self.block)} rows for {self.n_items} items")
+
+    @classmethod
+    def planned(cls, n_items: int, columns: int, width: int) -> PlannedSum:
+        shape = cls.shape_of(n_items, columns, width, BROADCAST_ENTRY * n_items * columns)
+        return PlannedSum(cls, shape, {"width": width})
+
+    @classmethod
+    def of(cls, x: NDArray[np.float64], item_degrees: Integers, width: int) -> PowerStep:  # type: ignore[override]
+        """The step that multiplies X with P~."""
+        block, bits = quantize(degree_power(item_degrees, -0.5)[:, None] * x)
+        return cls(item_degrees, block, bits, width)
+
+    @cached_property
+    def encoding(self) -> FixedPoint:
+        largest = self.largest_degree
+        top = int(max(self.block.max(initial=0), -int(self.block.min(initial=0))))
+        by_mean = largest * float(np.ldexp(float(top), -self.block_bits))
+        bound = min(by_mean, self.bound_by_norm(self.item_degrees))
+        return FixedPoint.for_sum(self.width, bound, largest, signed=self.shape.signed)
+
+    def rows_per_user(self, histories: Histories) -> Integers:
+        shift = self.encoding.fraction_bits - self.block_bits
+        sent = np.empty((histories.n_users, self.columns), np.int64)
+        for first in range(0, self.columns, kernels.COLUMNS):
+            part = np.ascontiguousarray(self.block[:, first : first + kernels.COLUMNS])
+            sums = np.empty((histories.n_users, part.shape[1]), np.int64)
+            matrix = histories.matrix
+            kernels.mean_rows(matrix.indptr, matrix.indices, part, 2.0**shift, sums)
+            sent[:, first : first + kernels.COLUMNS] = sums
+        return sent
+
+
+@dataclass(frozen=True)
+class SeededStep(OuterProducts):
+    """The first power step, from a start block that everybody derives from 32 public bytes.
+
+    X_0 has entries +1 and -1, drawn by SHAKE-256, so that a seed replaces a broadcast matrix.
+    """
+
+    name: ClassVar[str] = "seeded-step"
+    gives_away: ClassVar[str] = PowerStep.gives_away
+    item_degrees: Integers
+    seed: bytes
+    columns: int
+    width: int = 32
+
+    @classmethod
+    def planned(cls, n_items: int, columns: int, width: int, seed: bytes) -> PlannedSum:
+        """`seed` is part of the plan: a start block that a server may choose is one that it can
+        choose with a purpose."""
+        shape = cls.shape_of(n_items, columns, width, SEED_BYTES)
+        return PlannedSum(cls, shape, {"columns": columns, "width": width, "seed": seed})
+
+    @property
+    def shape(self) -> SumShape:
+        return self.shape_of(self.n_items, self.columns, self.width, len(self.seed))
+
+    def start(self) -> NDArray[np.float64]:
+        """X_0."""
+        return start_signs(self.seed, len(self.item_degrees), self.columns).astype(np.float64)
+
+    @cached_property
+    def _step(self) -> PowerStep:
+        return PowerStep.of(self.start(), self.item_degrees, self.width)
+
+    @property
+    def encoding(self) -> FixedPoint:
+        return self._step.encoding
+
+    def rows_per_user(self, histories: Histories) -> Integers:
+        return self._step.rows_per_user(histories)
+
+
+def start_signs(seed: bytes, n_items: int, columns: int) -> NDArray[np.int8]:
+    """+1 and -1, (items, columns): column c is SHAKE-256 of the seed and c, bit i for item i."""
+    signs = np.empty((n_items, columns), np.int8)
+    for column in range(columns):
+        stream = hashlib.shake_256(b"privirec/start/1\0" + seed + column.to_bytes(4, "little"))
+        bits = np.unpackbits(
+            np.frombuffer(stream.digest(-(-n_items // 8)), np.uint8), bitorder="little"
+        )
+        signs[:, column] = 1 - 2 * bits[:n_items].astype(np.int8)
+    return signs

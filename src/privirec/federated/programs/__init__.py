@@ -1,0 +1,76 @@
+"""What is computed with the clients. One file a program, and a line in `PROGRAMS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from privirec.errors import UsageError
+from privirec.federated.programs.base import (
+    Broadcast,
+    Planned,
+    Program,
+    ProgramSettings,
+    Steps,
+    keep_to,
+    validated,
+)
+from privirec.federated.programs.power import DEFAULT_RANK, DEFAULT_ROUNDS
+from privirec.federated.programs.privirec import Privirec, PrivirecSettings
+from privirec.federated.programs.privirec_k import PrivirecK, PrivirecKSettings
+
+PROGRAMS: dict[str, type[Program[Any]]] = {kind.name: kind for kind in (Privirec, PrivirecK)}
+DEFAULT_PROGRAM = PrivirecK.name
+
+
+def register(program: type[Program[Any]]) -> None:
+    """Make a further program known."""
+    if PROGRAMS.setdefault(program.name, program) is not program:
+        raise UsageError(f"there is a method {program.name!r} already")
+
+
+def program_class(name: str) -> type[Program[Any]]:
+    """The program of this name."""
+    if name not in PROGRAMS:
+        raise UsageError(f"no method {name!r}; there are {', '.join(PROGRAMS)}")
+    return PROGRAMS[name]
+
+
+def program_of(settings: ProgramSettings, n_users: int, n_items: int) -> Program[Any]:
+    """The program for these settings, after checking that it can run at all."""
+    return program_class(settings.method)(settings, n_users, n_items)
+
+
+def settings_of(record: Mapping[str, Any]) -> ProgramSettings:
+    """Settings from plain values, of which `method` says whose they are."""
+    kind = program_class(str(record.get("method"))).settings_type
+    known = {key: value for key, value in record.items() if key not in kind.former_fields}
+    return validated(kind, known)
+
+
+def preset_names() -> list[str]:
+    """Of all programs."""
+    return sorted({name for program in PROGRAMS.values() for name in program.presets})
+
+
+__all__ = [
+    "DEFAULT_PROGRAM",
+    "DEFAULT_RANK",
+    "DEFAULT_ROUNDS",
+    "PROGRAMS",
+    "Broadcast",
+    "Planned",
+    "Privirec",
+    "PrivirecK",
+    "PrivirecKSettings",
+    "PrivirecSettings",
+    "Program",
+    "ProgramSettings",
+    "Steps",
+    "keep_to",
+    "preset_names",
+    "program_class",
+    "program_of",
+    "register",
+    "settings_of",
+]

@@ -1,0 +1,145 @@
+"""The power method with the clients: what PriviRec and PriviRec-k have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from privirec.errors import UsageError
+from privirec.federated.contributions import (
+    Contribution,
+    PlannedSum,
+    PowerStep,
+    SeededStep,
+    UserStart,
+)
+from privirec.federated.contributions.power_step import SEED_BYTES
+from privirec.federated.programs.base import Broadcast, OnStep, Planned, Program, ProgramSettings
+from privirec.filters.eigen import orthonormalize
+from privirec.filters.normalize import degree_power
+
+# Enough multiplications for a low-pass filter as good as a converged one on the data we know.
+DEFAULT_ROUNDS = 5
+DEFAULT_RANK = 256
+
+FILTER_ENTRY = 4
+"""Bytes of a number in a released filter."""
+
+
+class PowerSettings(ProgramSettings):
+    """Settings of programs that run the power method with the clients."""
+
+    rank: int = Field(DEFAULT_RANK, ge=0)
+    """k: columns of the power method (0: no low-pass filter)."""
+    rounds: int = Field(DEFAULT_ROUNDS, ge=1)
+    """L: secure sums of the power method."""
+    start: Literal["users", "items"] = "items"
+    """The paper's start block with a row per user, or one over items from a public seed."""
+    alpha: float = Field(0.5, ge=0, le=1)
+    """Normalisation of the item-item matrix."""
+
+    @property
+    def multiplications(self) -> int:
+        """How often the start block is multiplied with P~ on the way to S_k."""
+        return self.rounds if self.start == "items" else self.rounds - 1
+
+
+Settings = TypeVar("Settings", bound=PowerSettings)
+
+
+class PowerProgram(Program[Settings], Generic[Settings]):
+    """A program with a power method in it."""
+
+    def check(self) -> None:
+        settings = self.settings
+        if settings.rank > self.n_items:
+            raise UsageError(
+                f"rank {settings.rank} does not fit a catalogue of {self.n_items} items"
+            )
+        if settings.rank and settings.alpha != 0.5:
+            raise UsageError("the low-pass filter is defined for alpha = 1/2")
+
+    def describe(self) -> dict[str, Any]:
+        settings = self.settings
+        if not settings.rank:
+            return super().describe() | {"rank": 0}
+        return {
+            "rank": settings.rank,
+            "rounds": settings.rounds,
+            "multiplications": settings.multiplications,
+            "solver": "power method",
+        }
+
+    def power_sums(self) -> list[PlannedSum]:
+        """L sums: the start, and a step for each further round."""
+        settings, n_items = self.settings, self.n_items
+        rank, width = settings.rank, settings.ring_bits
+        if settings.start == "users":
+            first = UserStart.planned(n_items, self.n_users, rank, width)
+        else:
+            first = SeededStep.planned(n_items, rank, width, _generator(settings).bytes(SEED_BYTES))
+        step = PowerStep.planned(n_items, rank, width)
+        return [first, *[step] * (settings.rounds - 1)]
+
+    def power_rounds(
+        self,
+        sums: Sequence[PlannedSum],
+        degrees: NDArray[np.int64],
+        on_step: OnStep | None = None,
+    ) -> Generator[Contribution | Broadcast, Any, PowerResult]:
+        """Algorithm 1: a QR on the server after each of these sums (`power_sums`).
+
+        `on_step(round, basis, triangle)` sees the state after each round: a run of L rounds
+        contains all shorter ones.
+        """
+        first, *further = sums
+        scale = degree_power(degrees, -0.5)[:, None]
+        ask: Any
+        if first.kind is UserStart:
+            ask = first.ask(x=self._user_block(), item_degrees=degrees)
+            before = np.zeros((self.n_items, self.settings.rank))
+        else:
+            ask = first.ask(item_degrees=degrees)
+            before = ask.start()
+        for number in range(1, len(sums) + 1):
+            total = yield ask
+            image = ask.encoding.decode(total)
+            del total
+            image *= scale
+            basis, triangle = orthonormalize(image)
+            if on_step:
+                on_step(number, basis, triangle)
+            if number <= len(further):
+                before = basis
+                ask = further[number - 1].ask(x=before, item_degrees=degrees)
+        return PowerResult(before, image, basis, triangle)
+
+    def _user_block(self) -> NDArray[np.float64]:
+        """Orthonormal columns, of which a smaller rank has the first."""
+        columns = _generator(self.settings).standard_normal((self.settings.rank, self.n_users))
+        return orthonormalize(columns.T)[0]
+
+
+@dataclass(frozen=True)
+class PowerResult:
+    """The last step: image = P~ before = basis triangle."""
+
+    before: NDArray[np.float64]
+    image: NDArray[np.float64]
+    basis: NDArray[np.float64]
+    triangle: NDArray[np.float64]
+
+
+def item_degrees_told(n_items: int) -> Planned:
+    """The item degrees, as every client hears of them."""
+    return Broadcast("item-degrees", FILTER_ENTRY * n_items)
+
+
+def _generator(settings: ProgramSettings) -> np.random.Generator:
+    """Public numbers from a public seed."""
+    return np.random.Generator(np.random.Philox(settings.seed))

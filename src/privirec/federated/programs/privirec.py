@@ -1,0 +1,140 @@
+"""PriviRec: the exact item-item matrix, and a low-pass filter by the power method."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privirec.federated.contributions import (
+    Contribution,
+    Histories,
+    ItemDegrees,
+    ItemItem,
+    PlannedSum,
+)
+from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.programs.base import Broadcast, Planned, Steps
+from privirec.federated.programs.power import (
+    FILTER_ENTRY,
+    PowerProgram,
+    PowerSettings,
+    item_degrees_told,
+)
+from privirec.filters import kernels
+from privirec.filters.components import Components
+from privirec.filters.eigen import leading_eigenpairs
+from privirec.filters.normalize import degree_power
+from privirec.filters.operators import FactoredOperator, SparseOperator
+
+
+class PrivirecSettings(PowerSettings):
+    """How PriviRec is computed with the clients."""
+
+    former_fields: ClassVar[frozenset[str]] = frozenset({"eigenvalues"})
+
+    method: Literal["privirec"] = "privirec"
+    low_pass_from: Literal["clients", "server"] = "clients"
+    """With the clients as in the paper, or by the server from the P~ it has."""
+
+
+class Privirec(PowerProgram[PrivirecSettings]):
+    """V and P' summed over the clients, then S_k: with the clients, or from P~ by the server."""
+
+    name: ClassVar[str] = "privirec"
+    title: ClassVar[str] = "PriviRec"
+    gives_away: ClassVar[str] = (
+        "the exact item-item matrix gives every history away, to the server and to every client"
+    )
+    settings_type = PrivirecSettings
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {"rounds": 2, "start": "users"}}
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "S_k by the server": {"low_pass_from": "server"}
+    }
+
+    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+        return [
+            ItemDegrees.planned(self.n_items, self.n_users),
+            item_degrees_told(self.n_items),
+            self._item_item_sum(),
+            *(self.power_sums() if self._with_clients else ()),
+            Broadcast("filters", self._filter_bytes(item_item_entries)),
+        ]
+
+    def _steps(self, plan: list[Any]) -> Steps:
+        degree_sum, degrees_told, item_item, *power_sums, filters = plan
+        degrees = yield degree_sum.ask()
+        yield degrees_told
+        released = yield from item_item_sum(item_item, degrees)
+        operator = SparseOperator(released.astype(np.float32))
+        basis = None
+        if power_sums:
+            result = yield from self.power_rounds(power_sums, degrees)
+            basis = result.basis.astype(np.float32)
+        elif self.settings.rank:
+            _, basis = leading_eigenpairs(operator, self.settings.rank, seed=self.settings.seed)
+        components = Components(degrees, operator, basis, self.settings.alpha)
+        yield filters.measured(self._filter_bytes(operator.matrix.nnz))
+        return components
+
+    def with_factors(self, components: Components, histories: Histories) -> Components:
+        """The released P~ joined by its factors with the released weights: much faster on dense
+        states."""
+        released = components.item_item
+        if not isinstance(released, SparseOperator):
+            return components
+        degrees = components.item_degrees
+        ask: Any = _asked(self._item_item_sum(), degrees)
+        weights = ask.encoding.decode(ask.weights(histories.degrees))
+        scale = degree_power(degrees, self.settings.alpha - 1)
+        factors = FactoredOperator(histories.matrix, weights, scale, released=released)
+        return replace(components, item_item=factors)
+
+    def describe(self) -> dict[str, Any]:
+        if self.settings.rank and not self._with_clients:
+            solver = {"rank": self.settings.rank, "solver": "converged, by the server"}
+            return {"rounds": None, "multiplications": None} | solver
+        return super().describe()
+
+    @property
+    def _with_clients(self) -> bool:
+        return self.settings.rank > 0 and self.settings.low_pass_from == "clients"
+
+    def _item_item_sum(self) -> PlannedSum:
+        return ItemItem.planned(self.n_items, self.settings.alpha, self.settings.ring_bits)
+
+    def _filter_bytes(self, item_item_entries: int | None) -> int:
+        """P~ and S_k: of each entry value and column number, of each row where it starts."""
+        low_pass = self.n_items * self.settings.rank * FILTER_ENTRY
+        if item_item_entries is None:
+            return low_pass + self.n_items * (self.n_items + 1) // 2 * FILTER_ENTRY
+        return low_pass + (FILTER_ENTRY + 4) * item_item_entries + 4 * (self.n_items + 1)
+
+
+def item_item_sum(
+    planned: PlannedSum, degrees: NDArray[np.int64]
+) -> Generator[Contribution | Broadcast, Any, sp.csr_array]:
+    """P~ in double precision, from one sum."""
+    ask: Any = _asked(planned, degrees)
+    total = yield ask
+    return normalized(total, ask.encoding, degrees, ask.alpha)
+
+
+def normalized(
+    total: sp.csr_array, encoding: FixedPoint, degrees: NDArray[np.int64], alpha: float
+) -> sp.csr_array:
+    """P~ = V^(alpha-1) P' V^(alpha-1) from the summed integers."""
+    matrix = sp.csr_array(
+        (encoding.decode(total.data), total.indices, total.indptr), shape=total.shape
+    )
+    scale = degree_power(degrees, alpha - 1)
+    kernels.scale_sparse(matrix.indptr, matrix.indices, matrix.data, scale, scale)
+    return matrix
+
+
+def _asked(planned: PlannedSum, degrees: NDArray[np.int64]) -> Contribution:
+    return planned.ask(largest_degree=int(degrees.max(initial=0)))

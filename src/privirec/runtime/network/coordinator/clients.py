@@ -1,0 +1,193 @@
+"""What the server knows of each client: whether it is there, what it said, when to ask again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from privirec.secagg import Phase
+
+Address = Hashable
+"""How a carrier names the other end of a line; not trusted with anything."""
+
+LONGEST_WAIT = 5.0
+"""Seconds between two looks at the clock that count as waiting."""
+
+
+class Deadlines(BaseModel):
+    """How long things may take, in seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hello: float = Field(120.0, gt=0)
+    setup: float = Field(300.0, gt=0)
+    preparation: float = Field(600.0, gt=0)
+    input: float = Field(1800.0, gt=0)
+    recovery: float = Field(600.0, gt=0)
+    artifact: float = Field(900.0, gt=0)
+    silence: float = Field(300.0, gt=0)
+    """After so long without an answer the same message is sent again."""
+    retry: float = Field(2.0, gt=0)
+    """The same after a failure that was reported."""
+
+    def of(self, phase: Phase) -> float:
+        """How long a step of this phase may take."""
+        return {
+            Phase.SETUP: self.setup,
+            Phase.PREPARATION: self.preparation,
+            Phase.INPUT: self.input,
+            Phase.RECOVERY: self.recovery,
+        }[phase]
+
+
+class ClientState(StrEnum):
+    """Where a client stands, in the words that people see."""
+
+    NOT_HERE = "not here"
+    REFUSES = "refuses"
+    """To begin, for now: it is asked again."""
+    HERE = "here"
+    WAITING = "waiting"
+    """The server waits for its answer."""
+    SENDING = "sending"
+    ANSWERED = "answered"
+    DROPPED = "dropped"
+    REFUSED = "refused"
+    """For good."""
+    RECEIVING = "receiving"
+    INSTALLED = "installed"
+    TOLD = "told"
+    """That the run is over."""
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether such a client is not in the sums."""
+        return self in _MISSING
+
+
+_MISSING = {
+    ClientState.NOT_HERE,
+    ClientState.REFUSES,
+    ClientState.DROPPED,
+    ClientState.REFUSED,
+}
+
+
+@dataclass
+class RemoteClient:
+    """One client of the roster, as the server sees it."""
+
+    state: ClientState = ClientState.NOT_HERE
+    address: Address | None = None
+    users: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    last_refusal: str = ""
+    gone: str = ""
+    """Why it takes no further part."""
+    sent_at: float | None = None
+    retry_at: float | None = None
+    received: int = 0
+    """Blocks of its upload that have arrived, or bytes of the artifact that it has."""
+
+    def ask_at_once(self) -> None:
+        """Whatever is to be sent to it is due."""
+        self.sent_at = self.retry_at = None
+
+    def is_due(self, now: float, deadlines: Deadlines) -> bool:
+        if self.sent_at is None:
+            return True
+        if self.retry_at is not None:
+            return now >= self.retry_at
+        return now - self.sent_at >= deadlines.silence
+
+    def as_row(self) -> dict[str, Any]:
+        return {
+            "state": self.state.value,
+            "users": self.users,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "why": self.gone or self.last_refusal,
+        }
+
+
+class Patience:
+    """Seconds that the server has waited; jumps of the clock, and computing, count little."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = clock()
+        self._elapsed = 0.0
+
+    def now(self) -> float:
+        now = self._clock()
+        self._elapsed += min(max(now - self._last, 0.0), LONGEST_WAIT)
+        self._last = now
+        return self._elapsed
+
+
+class Directory:
+    """Which client is at which address, and who is at an address that nobody knows yet."""
+
+    def __init__(self, roster: Iterable[int], deadlines: Deadlines, patience: Patience) -> None:
+        self.clients = {client: RemoteClient() for client in roster}
+        self._strangers: dict[Address, float | None] = {}
+        self._deadlines = deadlines
+        self._patience = patience
+
+    def connected(self, addresses: Iterable[Address]) -> None:
+        """Who is connected at present; addresses that nobody knows will be asked who they are."""
+        addresses = set(addresses)
+        for client in self.clients.values():
+            if client.address is not None and client.address not in addresses:
+                client.address = None  # it may come back under another one
+        bound = {client.address for client in self.clients.values()}
+        for address in addresses - bound - self._strangers.keys():
+            self._strangers[address] = None
+        for address in set(self._strangers) - addresses:
+            del self._strangers[address]
+
+    def strangers_to_greet(self) -> Iterator[Address]:
+        """Addresses that have not said who they are, each once a while."""
+        now = self._patience.now()
+        for address, sent in self._strangers.items():
+            if sent is None or now - sent > self._deadlines.silence:
+                self._strangers[address] = now
+                yield address
+
+    def is_stranger(self, address: Address) -> bool:
+        return address in self._strangers
+
+    def leave_alone(self, address: Address) -> None:
+        """Do not greet this one for a while."""
+        self._strangers[address] = self._patience.now()
+
+    def bind(self, client: RemoteClient, address: Address) -> None:
+        """This client is at this address."""
+        if client.address is None:
+            client.ask_at_once()  # back: send what it missed
+        client.address = address
+        self._strangers.pop(address, None)
+
+    def failed(self, address: Address) -> None:
+        """A message to this address was not answered: ask again in a moment."""
+        now = self._patience.now()
+        if address in self._strangers:
+            self._strangers[address] = now - self._deadlines.silence + self._deadlines.retry
+        for client in self.clients.values():
+            if client.address == address and client.sent_at is not None:
+                client.retry_at = now + self._deadlines.retry
+
+    def begin_wait(self, in_run: set[int] | None) -> None:
+        """A new thing is asked of everybody; those who are not in the run any more are dropped."""
+        for number, client in self.clients.items():
+            client.ask_at_once()
+            if client.state in (ClientState.ANSWERED, ClientState.HERE, ClientState.SENDING):
+                client.state = ClientState.WAITING
+            out = in_run is not None and number not in in_run
+            if out and client.state is ClientState.WAITING:
+                client.state = ClientState.DROPPED

@@ -1,0 +1,455 @@
+"""The server of a federation, free of transport: it says what to send to whom and takes replies.
+
+    FOLDER/journal        events (`run_state`)
+    FOLDER/sums/N         opened sums (`computation`)
+    FOLDER/status.json    where the run stands, for people
+
+A client that is missing before the first sum is opened drops out of the run. One that is missing
+later ends it: the difference of two sums would be its history.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from privirec.device.catalogue import Catalogue
+from privirec.durable import private_folder
+from privirec.errors import FederationError, PrivirecError
+from privirec.federated.programs import program_of
+from privirec.filters.components import Components
+from privirec.privacy.ledger import Ledger
+from privirec.runtime.network import envelope
+from privirec.runtime.network.coordinator.clients import (
+    Address,
+    ClientState,
+    Deadlines,
+    Directory,
+    Patience,
+    RemoteClient,
+)
+from privirec.runtime.network.coordinator.outbox import Outbox
+from privirec.runtime.network.coordinator.post import Post
+from privirec.runtime.network.coordinator.run_state import ServerRun, Stage
+from privirec.runtime.network.coordinator.status import StatusFile, status_of
+from privirec.runtime.network.envelope import BadEnvelope, Envelope
+from privirec.runtime.network.messages import (
+    Abort,
+    Answer,
+    Blocks,
+    Here,
+    Received,
+    Refused,
+    SendBlocks,
+    TurnedAway,
+)
+from privirec.runtime.network.run_plan import RunPlan
+from privirec.runtime.terms import RunTerms
+from privirec.secagg import Phase, ProtocolError
+from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.randomness import RandomBytes
+from privirec.version import __version__
+
+log = logging.getLogger("privirec.server")
+
+
+class Coordinator:
+    """A server in one run, new or resumed from its folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        operator: Identity,
+        roster: Roster,
+        catalogue: Catalogue,
+        terms: RunTerms,
+        deadlines: Deadlines | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        random_bytes: RandomBytes = os.urandom,
+        on_sum: Callable[[str], None] | None = None,
+    ) -> None:
+        program_of(terms.settings, 1, len(catalogue))  # refuses settings that cannot work
+        self.terms = terms
+        self.deadlines = deadlines or Deadlines()
+        self._folder = private_folder(folder)
+        self._roster = roster
+        self._catalogue = catalogue
+        self._patience = Patience(clock)
+        self._directory = Directory(roster, self.deadlines, self._patience)
+        self._since = 0.0
+        """When the stage, or the step, began."""
+        self._messages: dict[int, bytes] = {}
+        """What each client in the run is sent in this step."""
+        self._outbox: Outbox | None = None
+        self._notices: list[tuple[Address, bytes]] = []
+        self._status = StatusFile(folder)
+        self._state = ServerRun(folder, roster, terms, on_sum=on_sum)
+        self._post = Post(self._state.begin(random_bytes), operator, roster)
+        self._greeting = self._post.greeting(catalogue)
+        self._state.resume(self._entered)
+        for number, carried in self._state.traffic.items():
+            self.clients[number].bytes_up, self.clients[number].bytes_down = carried
+        if self._state.was_resumed and not self.finished:
+            log.info("run %s goes on: %s", self.run[:8], self._state.where())
+            self._since -= self._status.waited_before(self.status())
+
+    def __repr__(self) -> str:
+        return f"<coordinator of run {self.run[:8]}, {self.stage.value}>"
+
+    @property
+    def run(self) -> str:
+        """The run's number."""
+        return self._state.number
+
+    @property
+    def stage(self) -> Stage:
+        return self._state.stage
+
+    @property
+    def reason(self) -> str:
+        """Why the run was stopped."""
+        return self._state.reason
+
+    # --- the carrier's side -----------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        return self.stage in (Stage.DONE, Stage.STOPPED)
+
+    def connected(self, addresses: Iterable[Address]) -> None:
+        """Who is connected at present: those nobody knows are asked who they are."""
+        self._directory.connected(addresses)
+
+    def outgoing(self) -> Iterator[tuple[Address, bytes]]:
+        """Messages that are due, each to be carried once."""
+        now = self._patience.now()
+        while self._notices:
+            yield self._notices.pop()
+        if self.stage is Stage.DONE:
+            return
+        if self.stage is not Stage.STOPPED:
+            for address in self._directory.strangers_to_greet():
+                yield address, self._greeting
+        for number in sorted(self.waiting_for()):
+            client = self.clients[number]
+            if client.address is None or not client.is_due(now, self.deadlines):
+                continue
+            message = self.message_for(number)
+            client.sent_at, client.retry_at = now, None
+            client.bytes_down += len(message)
+            yield client.address, message
+
+    def failed(self, address: Address) -> None:
+        """A message could not be carried, or nobody answered it."""
+        self._directory.failed(address)
+
+    def receive(self, address: Address, message: bytes) -> None:
+        """Take a reply. What does not belong here is dropped with a line in the log."""
+        if self.finished:
+            return
+        try:
+            reply = envelope.peek(message, "to-server")
+            self._check_sender(reply, message)
+            self.clients[reply.client].bytes_up += len(message)
+            self._take(address, reply)
+        except (BadEnvelope, ProtocolError) as error:
+            # From a line whose client is known it is damage; from another, a stranger.
+            if isinstance(error, _NotOnRoster) and self._directory.is_stranger(address):
+                self._turn_away(address, str(error))
+                return
+            log.warning("dropped from %s: %s", address, error)
+            self.failed(address)
+
+    def tick(self) -> None:
+        """Go on as far as what has arrived, and the time that has passed, allow."""
+        try:
+            while not self.finished and self._advance():
+                pass
+        except PrivirecError as error:
+            self._state.stop(str(error))
+        self._status.write(self.status())
+
+    def distribute(self, artifact: Path) -> None:
+        """Hand a saved and signed model out to the clients; ends the run."""
+        self._outbox = Outbox(artifact, self.terms.part_bytes)
+        for client in self.clients.values():
+            client.received = 0
+        self._state.hand_out()
+
+    def abort(self, reason: str) -> None:
+        """Stop the run from outside."""
+        if not self.finished:
+            self._state.stop(reason)
+            self._status.write(self.status())
+
+    def close(self) -> None:
+        """Let go of files; the run can be resumed from its folder."""
+        self._state.close()
+
+    def raise_if_stopped(self) -> None:
+        if self.stage is Stage.STOPPED:
+            raise FederationError(self.reason)
+
+    def waiting_for(self) -> set[int]:
+        """Clients from which something is still missing at this stage."""
+        if self.stage is Stage.STOPPED:
+            return {
+                number
+                for number, client in self.clients.items()
+                if client.address is not None and client.state is not ClientState.TOLD
+            }
+        if self.stage is Stage.HANDING_OUT and self._outbox is not None:
+            return {
+                number
+                for number, client in self.clients.items()
+                if client.address is not None and client.received < self._outbox.total
+            }
+        if self.stage is Stage.SUMMING:
+            return {number for number in self._state.missing() if not self.clients[number].gone}
+        return set()
+
+    @property
+    def clients(self) -> dict[int, RemoteClient]:
+        """What this server knows of every client of the roster."""
+        return self._directory.clients
+
+    @property
+    def cohort(self) -> tuple[int, ...]:
+        """Clients that the current step counts on; once a sum is open, those in it."""
+        decided = self._state.in_sum
+        return tuple(sorted(self._messages if decided is None else decided))
+
+    @property
+    def plan(self) -> RunPlan:
+        return self._state.plan
+
+    @property
+    def ledger(self) -> Ledger:
+        computation = self._state.computation
+        return Ledger() if computation is None else computation.ledger
+
+    @property
+    def components(self) -> Components | None:
+        computation = self._state.computation
+        return None if computation is None else computation.components
+
+    # --- what is sent -----------------------------------------------------------------------------
+
+    def message_for(self, number: int) -> bytes:
+        client = self.clients[number]
+        if self.stage is Stage.STOPPED:
+            client.state = ClientState.TOLD
+            return self._post.seal(Abort(reason=self.reason), number)
+        if self.stage is Stage.HANDING_OUT and self._outbox is not None:
+            return self._post.piece(self._outbox, client.received)
+        computing = self._state.computing
+        if computing.step.phase is Phase.INPUT and (
+            client.received or self._state.in_sum is not None
+        ):
+            wanted = SendBlocks(step=computing.position, first=client.received)
+            return self._post.seal(wanted, number)
+        return self._messages[number]
+
+    def _turn_away(self, address: Address, reason: str) -> None:
+        log.warning("turned away %s: %s", address, reason)
+        self._directory.leave_alone(address)
+        self._notices.append((address, self._post.seal(TurnedAway(reason=reason))))
+
+    # --- what arrives -----------------------------------------------------------------------------
+
+    def _check_sender(self, reply: Envelope, message: bytes) -> None:
+        public = self._roster.get(reply.client)
+        if public is None:
+            raise _NotOnRoster(f"client {reply.client} is not in the roster")
+        try:
+            envelope.check(message, public, "to-server")
+        except BadEnvelope:
+            raise _NotOnRoster(
+                f"a message in the name of client {reply.client} is not signed by the key in "
+                "the roster"
+            ) from None
+        if reply.run != self.run and not isinstance(reply.message, Refused):
+            raise BadEnvelope(
+                f"client {reply.client} sent a message of another run: a replay, or a late one"
+            )
+
+    def _take(self, address: Address, reply: Envelope) -> None:
+        number, said = reply.client, reply.message
+        client = self.clients[number]
+        if isinstance(said, Refused):
+            self._take_refusal(address, reply.run, number, said)
+            return
+        if isinstance(said, Here):
+            self._take_here(address, number, said)
+            return
+        if client.address is None and self.stage is not Stage.GATHERING:
+            self._directory.bind(client, address)  # signed for this run: it is there
+        if client.address != address:
+            raise BadEnvelope(f"a message of client {number} from where it is not")
+        if number not in self.waiting_for():
+            return  # late or twice
+        if isinstance(said, Received) and self.stage is Stage.HANDING_OUT:
+            self._take_receipt(client, said)
+        elif isinstance(said, Answer | Blocks) and self.stage is Stage.SUMMING:
+            computing = self._state.computing
+            uploads = computing.step.phase is Phase.INPUT
+            if said.step != computing.position or isinstance(said, Blocks) is not uploads:
+                return
+            if isinstance(said, Blocks):
+                self._take_blocks(number, said, reply.parts)
+            elif len(reply.parts) == 1:
+                self._state.take_answer(number, bytes(reply.parts[0]))
+                client.state = ClientState.ANSWERED
+
+    def _take_here(self, address: Address, number: int, said: Here) -> None:
+        client = self.clients[number]
+        if client.address is not None and client.address != address:
+            self._turn_away(
+                address, f"client {number} is here already: two machines with one identity"
+            )
+            return
+        if self.stage is Stage.GATHERING:
+            if client.address is None:
+                log.info("client %d is here with %d users", number, said.users)
+            client.users, client.state = said.users, ClientState.HERE
+        elif self._state.computation and number not in self.plan.users:
+            self._turn_away(address, f"client {number} comes too late for this run")
+            return
+        self._directory.bind(client, address)
+
+    def _take_refusal(self, address: Address, run: str, number: int, said: Refused) -> None:
+        client = self.clients[number]
+        if said.reason != client.last_refusal:
+            log.warning("client %d: %s", number, said.reason)
+            client.last_refusal = said.reason
+        known = client.address == address
+        if known and run == self.run and said.final:
+            client.gone, client.state = client.gone or said.reason, ClientState.REFUSED
+        elif known or client.address is None:
+            client.state = client.state if known else ClientState.REFUSES
+            self.failed(address)
+
+    def _take_blocks(
+        self, number: int, said: Blocks, parts: tuple[bytes | memoryview, ...]
+    ) -> None:
+        client = self.clients[number]
+        if said.first != client.received:
+            return
+        for part in parts:
+            try:
+                self._state.take_block(number, bytes(part))
+            except ProtocolError as error:
+                # A message that was signed by the client itself and is no block of its upload.
+                log.warning("client %d leaves: %s", number, error)
+                client.gone, client.state = str(error), ClientState.REFUSED
+                return
+            client.received += 1
+        sending = number in self.waiting_for()
+        client.state = ClientState.SENDING if sending else ClientState.ANSWERED
+        client.ask_at_once()
+
+    def _take_receipt(self, client: RemoteClient, said: Received) -> None:
+        if said.offset > client.received:
+            client.received = said.offset
+            client.ask_at_once()
+            client.state = ClientState.INSTALLED if said.installed else ClientState.RECEIVING
+
+    # --- going on ---------------------------------------------------------------------------------
+
+    def _advance(self) -> bool:
+        """Go one step on if everything is there or has taken too long; whether it went."""
+        waited = self._patience.now() - self._since
+        if self.stage is Stage.GATHERING:
+            here = {n for n, client in self.clients.items() if client.state is ClientState.HERE}
+            if len(here) < len(self.clients) and waited < self.deadlines.hello:
+                return False
+            self._begin(here)
+            return True
+        if self.stage is Stage.HANDING_OUT:
+            if self.waiting_for() and waited < self.deadlines.artifact:
+                return False
+            self._state.handed_out()
+            return True
+        if self.stage is not Stage.SUMMING:
+            return False
+        late = waited >= self.deadlines.of(self._state.computing.step.phase)
+        if self._stopped_without_the_missing(late):
+            return True
+        if self.waiting_for() and not late:
+            return False
+        traffic = {n: (c.bytes_up, c.bytes_down) for n, c in self.clients.items()}
+        self._state.end_step(set(self._messages), traffic)
+        return True
+
+    def _begin(self, here: set[int]) -> None:
+        terms, roster = self.terms, len(self.clients)
+        least = terms.least_clients(roster)
+        if len(here) < least:
+            self._state.stop(
+                f"{len(here)} of {roster} clients came and {least} are needed (at least "
+                f"{terms.smallest_cohort}, and {terms.dropped_share:.0%} of the roster may be "
+                "missing): see that they run, reach the server and do not refuse, then start again"
+            )
+            return
+        if len(here) < roster:
+            log.warning("%d clients of the roster are not here", roster - len(here))
+        plan = RunPlan(
+            run=self.run,
+            version=__version__,
+            terms=terms,
+            n_items=len(self._catalogue),
+            catalogue=self._catalogue.fingerprint,
+            roster=self._roster.digest.hex(),
+            clients=len(self._roster),
+            users={number: self.clients[number].users for number in sorted(here)},
+        )
+        self._state.start(plan)
+
+    def _stopped_without_the_missing(self, late: bool) -> bool:
+        """After the first sum is open, or being opened, nobody can be left out any more."""
+        if self._state.may_lose_clients:
+            return False
+        missing = self._state.missing()
+        gone = [number for number in sorted(missing) if self.clients[number].gone]
+        if gone:
+            why = f"client {gone[0]} left ({self.clients[gone[0]].gone})"
+        elif late and missing:
+            names = ", ".join(map(str, sorted(missing)[:5]))
+            why = f"{len(missing)} clients did not answer in time ({names})"
+        else:
+            return False
+        number = self._state.computing.step.sum_number
+        self._state.stop(
+            f"in sum {number} of {len(self.plan.sums())} {why}, and a sum without "
+            "them, beside the earlier ones, would show their histories; no further sum was "
+            "opened. Start a new run when the same clients are back"
+        )
+        return True
+
+    def _entered(self) -> None:
+        """A stage, or a step of the sums, has begun."""
+        if self.stage is Stage.SUMMING:
+            if self._state.computing.step.phase is Phase.INPUT:
+                for client in self.clients.values():
+                    client.received = 0
+            for number, users in self.plan.users.items():
+                self.clients[number].users = users
+            self._messages = self._post.of_step(self._state.computing)
+        self._since = self._patience.now()
+        in_run = set(self.cohort) if self._state.computation else None
+        self._directory.begin_wait(in_run)
+
+    # --- for people -------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Where the run stands, in plain values."""
+        return status_of(self._state, self.clients, self._patience.now() - self._since)
+
+
+class _NotOnRoster(BadEnvelope):
+    """A message from somebody who is not in the roster, or that was damaged."""

@@ -1,0 +1,285 @@
+"""Where a run stands on the server: the one place that knows.
+
+Every change is an event in the journal, on the disk before anything follows from it; a restarted
+server applies the same events again. Which clients are in a sum is decided by an event before
+anybody is asked to open it, so a sum is never opened over two different sets of clients.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+
+from privirec.errors import FederationError, PrivirecError, UsageError
+from privirec.runtime.network.coordinator.computation import Computation
+from privirec.runtime.network.coordinator.journal import (
+    Answered,
+    AnyEvent,
+    Asked,
+    Began,
+    HandedOut,
+    Opened,
+    Planned,
+    RunJournal,
+    StepEnded,
+    Stopped,
+)
+from privirec.runtime.network.run_plan import RunPlan
+from privirec.runtime.terms import RunTerms
+from privirec.secagg import Phase
+from privirec.secagg.keys import Roster
+from privirec.secagg.randomness import RandomBytes
+
+log = logging.getLogger("privirec.server")
+
+Traffic = Mapping[int, tuple[int, int]]
+"""Client -> bytes up and down so far."""
+
+
+class Stage(Enum):
+    """Where a run stands."""
+
+    GATHERING = "gathering clients"
+    SUMMING = "summing"
+    COMPUTED = "computed"
+    HANDING_OUT = "handing out the model"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+class ServerRun:
+    """A run in its folder, new or resumed. Knows clients by number only."""
+
+    def __init__(
+        self,
+        folder: Path,
+        roster: Roster,
+        terms: RunTerms,
+        *,
+        on_sum: Callable[[str], None] | None = None,
+    ) -> None:
+        self.number = ""
+        self.stage = Stage.GATHERING
+        self.reason = ""
+        self.in_sum: frozenset[int] | None = None
+        """Clients in the sum under way, once that is decided."""
+        self.computation: Computation | None = None
+        self.traffic: Traffic = {}
+        """As the journal has it, from the last sum that was opened."""
+        self._folder = folder
+        self._roster = roster
+        self._terms = terms
+        self._entered: Callable[[], None] = lambda: None
+        self._on_sum = on_sum
+        self._journal = RunJournal(folder)
+        self._events: list[tuple[AnyEvent, bytes]] = []
+        self._opened: frozenset[int] = frozenset()
+        self._carried = (0.0, 0.0)
+        self._resuming = False
+
+    def begin(self, random_bytes: RandomBytes) -> str:
+        """The number of the run: a new one, or the one in the journal."""
+        self._events = list(self._journal.events())
+        terms = self._terms.model_dump_json().encode()
+        if not self._events:
+            self._event(Began(run=random_bytes(16).hex()), terms)
+            return self.number
+        if self._events[0][1] != terms:
+            raise UsageError(
+                f"{self._folder}: holds a run with other settings; give a new run another folder"
+            )
+        self._apply(*self._events.pop(0))
+        return self.number
+
+    def resume(self, entered: Callable[[], None]) -> None:
+        """Apply what has happened before. `entered` is called, then and from now on, whenever a
+        stage, or a step of the sums, has begun."""
+        self._entered = entered
+        events, self._events = self._events, []
+        self._opened = frozenset(e.sum_number for e, _ in events if isinstance(e, Opened))
+        if events and isinstance(events[-1][0], Stopped):  # and stays so
+            events = events[-1:]
+        self._resuming = True
+        try:
+            for event, content in events:
+                self._apply(event, content)
+        except PrivirecError as error:
+            self._resuming = False
+            self.stop(str(error))
+        self._resuming = False
+
+    @property
+    def was_resumed(self) -> bool:
+        return self.computation is not None or self.stage is not Stage.GATHERING
+
+    # --- what there is ----------------------------------------------------------------------------
+
+    @property
+    def computing(self) -> Computation:
+        if self.computation is None:
+            raise FederationError("this run has no plan yet")
+        return self.computation
+
+    @property
+    def plan(self) -> RunPlan:
+        return self.computing.plan
+
+    @property
+    def may_lose_clients(self) -> bool:
+        """Whether a client that is missing now simply drops out: not once a sum is open, or is
+        being opened, because the difference of two sums would be its history."""
+        step = self.computing.step
+        return step.phase is Phase.RECOVERY or (step.sum_number <= 1 and self.in_sum is None)
+
+    def missing(self) -> set[int]:
+        """Clients whose answer in this step is not there."""
+        missing = self.computing.session.waiting_for() & self.plan.users.keys()
+        return missing if self.in_sum is None else missing & self.in_sum
+
+    def where(self) -> str:
+        """For people."""
+        if self.stage is not Stage.SUMMING:
+            return self.stage.value
+        step = self.computing.step
+        if not step.sum_number:
+            return f"{step.phase.value}: {step.name}"
+        return f"sum {step.sum_number} of {len(self.plan.sums())}: {step.name}"
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def start(self, plan: RunPlan) -> None:
+        """It is decided who takes part."""
+        self._event(Planned(), plan.model_dump_json().encode())
+
+    def take_answer(self, client: int, content: bytes) -> None:
+        """Checked by the session first: what is in the journal can be applied again."""
+        self.computing.session.receive(client, content)
+        self._journal.add(Answered(step=self.computing.position, client=client), content)
+
+    def take_block(self, client: int, content: bytes) -> None:
+        self.computing.session.receive(client, content)
+
+    def end_step(self, taking_part: set[int], traffic: Traffic) -> None:
+        """End the step with those who made it. `traffic` is for the ledger of an opened sum."""
+        step = self.computing.step
+        self.traffic = traffic
+        if step.phase is Phase.INPUT and self.in_sum is not None:
+            self._leave_step()  # a restarted server has its vectors again
+            return
+        made_it = taking_part - self.computing.session.waiting_for()
+        self._event(StepEnded(step=self.computing.position, clients=tuple(sorted(made_it))))
+
+    def stop(self, reason: str) -> None:
+        log.error("run %s is stopped: %s", self.number[:8], reason)
+        self._event(Stopped(reason=reason))
+
+    def hand_out(self) -> None:
+        self._enter(Stage.HANDING_OUT)
+
+    def handed_out(self) -> None:
+        self._event(HandedOut())
+
+    def close(self) -> None:
+        if self.computation is not None:
+            self.computation.close()
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _event(self, event: AnyEvent, content: bytes = b"") -> None:
+        self._journal.add(event, content)
+        self._apply(event, content)
+
+    def _apply(self, event: AnyEvent, content: bytes) -> None:
+        match event:
+            case Began():
+                self.number = event.run
+            case Planned():
+                plan = RunPlan.parse(content)
+                self.computation = Computation(self._folder, self._roster, plan, self._on_sum)
+                self._enter_step()
+            case Answered():
+                # Of a step that waits for vectors first: the client will say it again.
+                if event.step == self.computing.position:
+                    self.computing.session.receive(event.client, content)
+            case StepEnded():
+                self._apply_end(event)
+            case Asked():
+                self._check_asked(event)
+            case Opened():
+                self._apply_opened(event)
+            case Stopped():
+                self.reason = event.reason
+                self._enter(Stage.STOPPED)
+            case HandedOut():
+                self._enter(Stage.DONE)
+
+    def _apply_end(self, event: StepEnded) -> None:
+        step = self.computing.step_at(event.step)
+        if self._resuming and step.sum_number in self._opened:
+            return  # its sum is on the disk, and is given to the program as a whole
+        if step.phase is Phase.INPUT:
+            self.in_sum = frozenset(event.clients)
+            if self.missing():
+                return  # a restarted server: the vectors have to be sent again
+        if self._resuming and step.opens_sum:
+            return  # it was not opened before the restart, and is when the step ends again
+        self._leave_step()
+
+    def _leave_step(self) -> None:
+        """What was decided about this step takes effect."""
+        computing = self.computing
+        if not computing.step.opens_sum:
+            computing.advance()
+            self._enter_step()
+            return
+        number, clients = computing.step.sum_number, computing.session.survivors
+        computing.open()
+        self._event(
+            Opened(
+                sum_number=number,
+                clients=clients or tuple(sorted(self.in_sum or ())),
+                traffic=dict(self.traffic),
+            )
+        )
+
+    def _apply_opened(self, event: Opened) -> None:
+        self.traffic = event.traffic
+        self.in_sum = frozenset(event.clients)
+        self.computing.go_on(event.sum_number, event.clients, self._carried_since())
+        if self.computing.components is None:
+            self._enter_step()
+        else:
+            self._enter(Stage.COMPUTED)
+
+    def _enter_step(self) -> None:
+        phase = self.computing.step.phase
+        if phase is not Phase.RECOVERY:
+            self.in_sum = None
+        self._enter(Stage.SUMMING)
+        asked = self.computing.asked
+        if phase is Phase.INPUT and asked is not None and not self._resuming:
+            self._journal.add(Asked(sum_number=asked.number, digest=asked.digest))
+
+    def _enter(self, stage: Stage) -> None:
+        self.stage = stage
+        log.info("%s", self.where())
+        self._entered()
+
+    def _check_asked(self, event: Asked) -> None:
+        if event.digest != self.computing.current().digest:
+            raise FederationError(
+                "after a restart this server computes other numbers than before (another machine, "
+                "library or number of threads?), and nobody answers two different asks. Start a "
+                "new run"
+            )
+
+    def _carried_since(self) -> tuple[float, float]:
+        """Mean bytes since the last sum, over the clients in it; set-up counts with the first."""
+        inside = [self.traffic[client] for client in self.in_sum or ()]
+        up, down = np.mean(np.array(inside, float).reshape(-1, 2), axis=0).tolist()
+        before, self._carried = self._carried, (up, down)
+        return up - before[0], down - before[1]

@@ -1,0 +1,52 @@
+"""Private keys in files that only their owner may read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from privirec.durable import write_whole
+from privirec.errors import UsageError
+from privirec.secagg.keys import KEY_BYTES, Identity
+
+
+def make_identity(path: Path) -> None:
+    """A new Ed25519 key in a file for its owner only."""
+    write_whole(path, os.urandom(KEY_BYTES).hex().encode() + b"\n")
+
+
+def read_identity(path: Path) -> Identity:
+    return Identity(read_seed(path))
+
+
+def make_node_key(folder: Path) -> None:
+    """The key with which Flower itself authenticates a node: `node.key` and `node.pub`."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    write_whole(folder / "node.key", private)
+    write_whole(folder / "node.pub", public + b"\n")
+
+
+def read_seed(path: Path) -> bytes:
+    """The key in a file, if nobody else may read it."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise UsageError(f"{path}: others may read this key; run: chmod 600 {path}")
+        seed = bytes.fromhex(path.read_text(encoding="ascii").strip())
+    except FileNotFoundError:
+        command = "operator" if path.name == "operator.key" else "new"
+        raise UsageError(f"{path}: no key there; make one: privirec keys {command}") from None
+    except (ValueError, UnicodeDecodeError):
+        raise UsageError(f"{path}: not a key") from None
+    if len(seed) != KEY_BYTES:
+        raise UsageError(f"{path}: not a key")
+    return seed

@@ -1,0 +1,381 @@
+"""One client of a federation: bytes in, bytes out, and a folder that survives its process.
+
+A carrier may start a new process for every message, kill it at any moment and deliver messages
+twice. One order keeps that safe, for every step of a run:
+
+1. *bind*: write down which message this step will answer; no other one is, ever;
+2. compute the answer, from the state before it (after a crash the same bytes come out again, or
+   nothing of the first attempt has left);
+3. *commit*: write down the answer and the state after it;
+4. let the answer leave.
+
+So no mask ever hides two vectors: the second would need a second message for the same step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from privirec.data.interactions import Interactions
+from privirec.device.catalogue import Catalogue
+from privirec.device.installed import Installed
+from privirec.durable import alone, private_folder
+from privirec.errors import DataError, FederationError, PrivirecError
+from privirec.federated.randomness import SEED_BYTES
+from privirec.privacy.policy import Policy, PolicyRefusal
+from privirec.runtime.network import envelope
+from privirec.runtime.network.envelope import BadEnvelope, Envelope
+from privirec.runtime.network.histories import HistorySource
+from privirec.runtime.network.messages import (
+    Abort,
+    Answer,
+    ArtifactPiece,
+    Blocks,
+    Exchange,
+    Goodbye,
+    Hello,
+    Here,
+    Message,
+    Received,
+    Refused,
+    SendBlocks,
+    TurnedAway,
+)
+from privirec.runtime.network.node.inbox import Inbox, total_bytes
+from privirec.runtime.network.node.memory import Memory
+from privirec.runtime.network.node.run_state import ClientRun, Part
+from privirec.runtime.network.node.steps import StepAnswerer
+from privirec.runtime.network.node.upload import UploadFile
+from privirec.runtime.network.refusals import Code, Refusal
+from privirec.runtime.network.run_plan import is_run_number, same_version
+from privirec.secagg import ProtocolError
+from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.randomness import RandomBytes
+from privirec.version import __version__
+
+log = logging.getLogger("privirec.client")
+
+
+class Node:
+    """A client with its identity, its policy and its histories."""
+
+    def __init__(
+        self,
+        folder: Path,
+        client: int,
+        identity: Identity,
+        roster: Roster,
+        operator: bytes,
+        catalogue: Catalogue,
+        histories: HistorySource,
+        policy: Policy | None = None,
+        *,
+        random_bytes: RandomBytes = os.urandom,
+    ) -> None:
+        """`operator`: the public key that signs all that this client listens to."""
+        if roster.get(client) != identity.public:
+            raise FederationError(
+                f"client {client} with key {identity.public.hex()[:16]} is not in its own roster: "
+                "ask the operator to approve it, and fetch the roster again"
+            )
+        self.client = client
+        self._folder = private_folder(folder)
+        self._runs = private_folder(folder / "runs")
+        self._identity = identity
+        self._roster = roster
+        self._operator = operator
+        self._catalogue = catalogue
+        self._source = histories
+        self._policy = policy or Policy()
+        self._random = random_bytes
+        self._memory = memory = Memory(self._runs)
+        self._answerer = StepAnswerer(
+            client, identity, roster, catalogue, self._policy, memory.cohorts, random_bytes
+        )
+
+    def __repr__(self) -> str:
+        return f"<client {self.client}, secrets and histories <redacted>>"
+
+    def close(self) -> None:
+        """Let go of files; everything is in the folder."""
+        self._memory.close()
+
+    # --- one message ------------------------------------------------------------------------------
+
+    def answer(self, message: bytes) -> bytes:
+        """The sealed answer to a message; what cannot be answered is refused in one line."""
+        try:
+            asked = envelope.peek(message, "to-client")
+            envelope.check(message, self._operator, "to-client")
+            if asked.client not in (self.client, envelope.EVERYBODY):
+                raise BadEnvelope(f"a message for client {asked.client}")
+        except BadEnvelope as error:
+            return self._drop("", Code.BAD_MESSAGE, str(error))
+        with alone(self._runs):
+            try:
+                return self._answer(asked, message)
+            except Refusal as error:
+                if error.final:
+                    return self._leave(asked.run, error.code, str(error))
+                return self._drop(asked.run, error.code, str(error))
+            except ProtocolError as error:
+                refuse = self._leave if error.fatal else self._drop
+                return refuse(asked.run, Code.PROTOCOL, str(error))
+            except PolicyRefusal as error:
+                return self._leave(asked.run, Code.POLICY, str(error))
+            except (OSError, DataError) as error:
+                # Nothing has left and nothing has changed. What is wrong stays here, and what a
+                # data error says may be part of a history.
+                what = "see: privirec client --check" if isinstance(error, DataError) else error
+                log.error("cannot answer (%s): %s", type(error).__name__, what)
+                reason = f"client {self.client} has a problem of its own; its log says which"
+                return self._refused(asked.run, Code.OWN_PROBLEM, reason, final=False)
+            except PrivirecError as error:
+                return self._leave(asked.run, Code.BAD_ASK, str(error))
+
+    def _answer(self, asked: Envelope, message: bytes) -> bytes:
+        said = asked.message
+        if isinstance(said, Hello):
+            return self._greet(asked.run, said, message)
+        if isinstance(said, TurnedAway):
+            log.error("turned away by the server: %s", said.reason)
+            return self._seal(asked.run, Goodbye())
+        state = self._load(asked.run)
+        if isinstance(said, Abort):
+            log.error("run %s is over: %s", asked.run[:8], said.reason)
+            self._close(state, Part.LEFT, "the server ended the run")
+            return self._seal(asked.run, Goodbye())
+        if isinstance(said, ArtifactPiece):
+            return self._take_piece(state, said, asked.parts)
+        if state.part is not Part.TAKING:
+            raise Refusal(
+                Code.HAS_LEFT, f"client {self.client} has left this run: {state.why_left}"
+            )
+        if isinstance(said, SendBlocks):
+            return self._blocks(state, said.step, said.first)
+        if isinstance(said, Exchange):
+            return self._exchange(state, said, asked.parts, message)
+        raise Refusal(Code.BAD_MESSAGE, f"nothing to answer to {said.kind}")
+
+    # --- beginning --------------------------------------------------------------------------------
+
+    def _greet(self, run: str, told: Hello, message: bytes) -> bytes:
+        """Say that this client is there, and begin a run that it has not heard of."""
+        if not is_run_number(run):
+            raise Refusal(Code.BAD_MESSAGE, "a run without a proper number")
+        if self._memory.knows(run):
+            # Later in the run, after a restart of the server: who and how many, nothing new.
+            return self._here(self._load(run, replayed=True))
+        self._check_common(told)
+        found = self._source.begin(run, self._catalogue)
+        state = ClientRun(run, found.n_users, digest_of(found), noise_seed=self._random(SEED_BYTES))
+        state.bytes_down = len(message)
+        for other in self._runs.iterdir():
+            if other.is_dir():
+                _clear(other)
+        private_folder(self._folder_of(run))
+        self._memory.begin(state)
+        return self._here(state)
+
+    def _check_common(self, told: Hello) -> None:
+        if not same_version(told.version):
+            raise Refusal(
+                Code.OTHER_VERSION,
+                f"the server runs version {told.version}, client {self.client} version "
+                f"{__version__}: install the same",
+            )
+        if told.catalogue != self._catalogue.fingerprint:
+            raise Refusal(
+                Code.OTHER_CATALOGUE,
+                f"client {self.client} has another catalogue "
+                f"({len(self._catalogue)} items, {self._catalogue.fingerprint[:16]}) than the "
+                f"server ({told.items} items, {told.catalogue[:16]})",
+            )
+        if told.roster != self._roster.digest.hex():
+            raise Refusal(
+                Code.OTHER_ROSTER,
+                f"client {self.client} has another roster ({self._roster.digest.hex()[:16]}) than "
+                f"the server ({told.roster[:16]}): fetch the operator's",
+            )
+
+    def _here(self, state: ClientRun) -> bytes:
+        if state.part is not Part.TAKING:
+            raise Refusal(
+                Code.HAS_LEFT, f"client {self.client} has left this run: {state.why_left}"
+            )
+        return self._seal(state.run, Here(users=state.users, version=__version__))
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _exchange(
+        self,
+        state: ClientRun,
+        asked: Exchange,
+        parts: tuple[bytes | memoryview, ...],
+        message: bytes,
+    ) -> bytes:
+        digest = hashlib.sha256(message).hexdigest()
+        if asked.step == state.step and digest == state.answered:
+            return state.reply or self._blocks(state, asked.step, 0)
+        self._check_next(state, asked.step, digest)
+        if not state.bound:
+            state.bound = digest
+            self._memory.save(state)
+        state.bytes_down += len(message)
+        self._policy.check_traffic(state.bytes_up, state.bytes_down)
+        found = self._answerer.answer(
+            state,
+            asked.step,
+            tuple(bytes(part) for part in parts),
+            lambda: self._histories(state),
+            self._upload(state.run, asked.step),
+        )
+        if found.message is not None:
+            state.reply = self._seal(state.run, Answer(step=asked.step), found.message)
+            state.bytes_up += len(state.reply)
+        else:
+            state.reply = b""
+            state.bytes_up += found.upload_bytes
+        self._policy.check_traffic(state.bytes_up, state.bytes_down)
+        state.step, state.answered, state.bound = asked.step, digest, ""
+        state.answers += 1
+        self._memory.save(state, new_cohort=found.cohort)
+        self._memory.note_answer(state)
+        self._forget_uploads(state.run, before=found.oldest_needed_upload)
+        return state.reply or self._blocks(state, asked.step, 0)
+
+    def _check_next(self, state: ClientRun, step: int, digest: str) -> None:
+        """Only the next step, and of that only the message it is bound to."""
+        if step <= state.step or (state.bound and state.bound != digest):
+            raise Refusal(
+                Code.ANSWERED_BEFORE, f"step {step} was answered before, to another message"
+            )
+        if step != state.step + 1:
+            raise Refusal(Code.TOO_EARLY, f"step {step} comes too early, after step {state.step}")
+
+    def _blocks(self, state: ClientRun, step: int, first: int) -> bytes:
+        """Blocks of an upload, as many as go into one message.
+
+        Sending them a second time tells nobody anything: they are the same bytes. One that the
+        state does not know of is not sent.
+        """
+        upload = self._upload(state.run, step)
+        if not 0 <= step <= state.step or not upload.path.exists():
+            raise Refusal(Code.NO_UPLOAD, "no such upload")
+        parts, total = upload.read(first, state.plan.terms.part_bytes)
+        return self._seal(state.run, Blocks(step=step, first=first, total=total), *parts)
+
+    def _histories(self, state: ClientRun) -> Interactions:
+        found = self._source.begin(state.run, self._catalogue)
+        if digest_of(found) != state.histories:
+            raise Refusal(
+                Code.HISTORIES_CHANGED,
+                f"the histories of client {self.client} changed since the run began: answering "
+                "with both would show the difference, so it leaves and takes part in the next",
+                final=True,
+            )
+        return found
+
+    # --- the artifact -----------------------------------------------------------------------------
+
+    def _take_piece(
+        self, state: ClientRun, piece: ArtifactPiece, parts: tuple[bytes | memoryview, ...]
+    ) -> bytes:
+        """Take a piece of the artifact; install it when it is whole."""
+        total = total_bytes(piece)
+        if len(parts) != 1:
+            raise Refusal(Code.BAD_ARTIFACT, "a piece of an artifact without its content")
+        self._policy.check_traffic(state.bytes_up, state.bytes_down + total)
+        arrived = total
+        if state.part is not Part.FINISHED:
+            inbox = Inbox(self._folder_of(state.run) / "incoming")
+            arrived = inbox.put(piece, parts[0])
+            if arrived == total:
+                state = self._install(state, inbox, piece)
+        installed = state.part is Part.FINISHED
+        return self._seal(state.run, Received(offset=arrived, installed=installed))
+
+    def _install(self, state: ClientRun, inbox: Inbox, piece: ArtifactPiece) -> ClientRun:
+        try:
+            key = Ed25519PublicKey.from_public_bytes(self._operator)
+            Installed(self._folder / "model").install(inbox.unpacked(piece), key)
+            self._source.finish(state.run)
+        except FederationError:
+            raise
+        except PrivirecError as error:
+            inbox.clear()
+            log.error("the artifact was refused: %s", error)
+            reason = f"client {self.client} refuses the artifact; its log says why"
+            raise Refusal(Code.BAD_ARTIFACT, reason) from None
+        log.info("run %s: its model is installed", state.run[:8])
+        state = self._close(state, Part.FINISHED, "the run is over")
+        inbox.clear()
+        return state
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def _folder_of(self, run: str) -> Path:
+        return self._runs / run
+
+    def _upload(self, run: str, step: int) -> UploadFile:
+        return UploadFile(self._folder_of(run) / f"upload-{step}")
+
+    def _forget_uploads(self, run: str, *, before: int) -> None:
+        for path in self._folder_of(run).glob("upload-*"):
+            number = path.name.removeprefix("upload-")
+            if not number.isdigit() or int(number) < before:
+                path.unlink(missing_ok=True)
+
+    def _load(self, run: str, *, replayed: bool = False) -> ClientRun:
+        state = self._memory.load(run) if is_run_number(run) else None
+        if state is None:
+            if replayed:
+                raise Refusal(
+                    Code.REPLAYED_RUN, f"run {run[:8]} was begun before: a replayed invitation"
+                )
+            raise Refusal(Code.UNKNOWN_RUN, f"client {self.client} does not know run {run[:8]!r}")
+        if state.part is Part.TAKING and self._memory.is_restored(state):
+            log.error("run %s: an older state was restored, so this client leaves", run[:8])
+            state = self._close(state, Part.LEFT, "its state was restored from before an answer")
+        return state
+
+    def _close(self, state: ClientRun, part: Part, why: str) -> ClientRun:
+        """Forget the secrets of a run, keep that it was."""
+        if state.part is not Part.TAKING and part is Part.LEFT:
+            return state
+        closed = state.closed(part, why)
+        self._memory.save(closed)
+        for upload in self._folder_of(state.run).glob("upload-*"):
+            upload.unlink()
+        return closed
+
+    def _leave(self, run: str, code: Code, reason: str) -> bytes:
+        log.error("run %s refused: %s", run[:8], reason)
+        with suppress(PrivirecError, OSError):
+            self._close(self._load(run), Part.LEFT, reason)
+        return self._refused(run, code, reason, final=True)
+
+    def _drop(self, run: str, code: Code, reason: str) -> bytes:
+        log.warning("dropped: %s", reason)
+        return self._refused(run, code, reason, final=False)
+
+    def _refused(self, run: str, code: Code, reason: str, *, final: bool) -> bytes:
+        return self._seal(run, Refused(code=code, reason=reason, final=final))
+
+    def _seal(self, run: str, message: Message, *parts: bytes) -> bytes:
+        return Envelope(run, self.client, message, parts).seal(self._identity, "to-server")
+
+
+def digest_of(histories: Interactions) -> str:
+    return histories.fingerprint()
+
+
+def _clear(folder: Path) -> None:
+    """What is left of an earlier run."""
+    Inbox(folder).clear()

@@ -1,0 +1,233 @@
+"""What a client answers in a step: the checks, the policy, the protocol's session, the vector.
+
+Nothing here reads a protocol's messages or knows a program: a session takes bytes and gives bytes,
+and an ask checks itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from privirec.data.interactions import Interactions
+from privirec.device.catalogue import Catalogue
+from privirec.errors import FederationError
+from privirec.federated import wire
+from privirec.federated.contributions import ClientContext, Histories, answer
+from privirec.federated.randomness import ClientRandomness
+from privirec.privacy.policy import Policy
+from privirec.runtime.network.messages import EXCHANGE_PARTS
+from privirec.runtime.network.node.run_state import ClientRun
+from privirec.runtime.network.node.upload import UploadFile
+from privirec.runtime.network.refusals import Code, Refusal
+from privirec.runtime.network.run_plan import RunPlan, same_version
+from privirec.secagg import Agreement, ClientPolicy, ClientSession, Phase, Step, protocol
+from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.participants import read_participants
+from privirec.secagg.randomness import RandomBytes
+from privirec.version import __version__
+
+log = logging.getLogger("privirec.client")
+
+
+@dataclass(frozen=True)
+class StepAnswer:
+    """What comes of a step; the state that goes with it is in the run."""
+
+    message: bytes | None
+    """The protocol's answer; None where the answer is an upload."""
+    upload_bytes: int = 0
+    cohort: frozenset[int] = frozenset()
+    """Clients over which a sum may be open once this answer has left."""
+    oldest_needed_upload: int = 0
+    """Uploads of earlier steps are not asked for any more."""
+
+
+class StepAnswerer:
+    """Answers steps for one client. Holds nothing of a run."""
+
+    def __init__(
+        self,
+        client: int,
+        identity: Identity,
+        roster: Roster,
+        catalogue: Catalogue,
+        policy: Policy,
+        earlier_cohorts: Callable[[], Sequence[frozenset[int]]],
+        random_bytes: RandomBytes,
+    ) -> None:
+        self._client = client
+        self._identity = identity
+        self._roster = roster
+        self._catalogue = catalogue
+        self._policy = policy
+        self._earlier_cohorts = earlier_cohorts
+        self._random = random_bytes
+
+    def answer(
+        self,
+        state: ClientRun,
+        number: int,
+        parts: tuple[bytes, ...],
+        histories: Callable[[], Interactions],
+        upload: UploadFile,
+    ) -> StepAnswer:
+        """Answer a step, and bring `state` to where it stands after it."""
+        if number == 0:
+            return self._join(state, *_parts(parts, 2))
+        plan = state.plan
+        steps = plan.steps()
+        if number >= len(steps):
+            raise FederationError(f"step {number} in a run of {len(steps)} steps")
+        step = steps[number]
+        expected = 1 if step.phase is Phase.SETUP else len(EXCHANGE_PARTS[step.phase])
+        told, *more = _parts(parts, expected)
+        session = self._session(state, plan)
+        if step.phase is Phase.INPUT:
+            return self._contribute(
+                state, plan, step, session, (told, more[0]), (histories, upload, number)
+            )
+        reply = session.receive(told)
+        self._note_participants(state, plan, session)
+        cohort: frozenset[int] = frozenset()
+        if step.phase is Phase.RECOVERY:
+            cohort = self._check_summed(state, step, session, more[0])
+        if reply is None:
+            raise FederationError("the protocol has nothing to answer")
+        state.session = session.dump()
+        return StepAnswer(reply, cohort=cohort)
+
+    # --- the first step ---------------------------------------------------------------------------
+
+    def _join(self, state: ClientRun, announcement: bytes, text: bytes) -> StepAnswer:
+        """Check the plan against what this client knows and its policy; then join."""
+        plan = self._checked_plan(state, text)
+        state.plan_text = text.decode()
+        agreed = Agreement(
+            bytes.fromhex(plan.run),
+            plan.statement(),
+            tuple(plan.shapes()),
+            plan.terms.block_entries,
+        )
+        session = protocol(plan.terms.aggregator).client(
+            self._client, self._identity, self._roster, self._insists(agreed), self._random
+        )
+        reply = session.receive(announcement)
+        log.info(
+            "run %s: takes part, %d clients, %d sums, %s",
+            *(state.run[:8], len(plan.users), len(plan.sums()), plan.terms.aggregator),
+        )
+        self._note_participants(state, plan, session)
+        state.session = session.dump()
+        return StepAnswer(reply)
+
+    def _checked_plan(self, state: ClientRun, text: bytes) -> RunPlan:
+        plan = RunPlan.parse(text)
+        if plan.run != state.run or plan.users.get(self._client) != state.users:
+            _refuse_plan("the plan is for another run or miscounts this client's users")
+        if (plan.catalogue, plan.n_items) != (self._catalogue.fingerprint, len(self._catalogue)):
+            _refuse_plan("the plan is for another catalogue than this client's")
+        if (plan.roster, plan.clients) != (self._roster.digest.hex(), len(self._roster)) or (
+            not plan.users.keys() <= set(self._roster)
+        ):
+            _refuse_plan("the plan is for another roster than this client's")
+        if not same_version(plan.version):
+            _refuse_plan(f"the plan is of version {plan.version}, this is {__version__}")
+        self._policy.check_run(plan.for_policy())
+        return plan
+
+    # --- later steps ------------------------------------------------------------------------------
+
+    def _contribute(
+        self,
+        state: ClientRun,
+        plan: RunPlan,
+        step: Step,
+        session: ClientSession,
+        told: tuple[bytes, bytes],
+        where: tuple[Callable[[], Interactions], UploadFile, int],
+    ) -> StepAnswer:
+        """Make this client's vector and put it aside, to be sent in parts."""
+        message, request = told
+        histories, upload, number = where
+        if message:
+            session.receive(message)
+            self._note_participants(state, plan, session)
+        planned = plan.sums()[step.sum_number - 1]
+        ask = wire.decode(request)
+        own = Histories(histories().matrix, plan.first_user(self._client))
+        planned.check(ask)
+        ask.check(ClientContext(plan.n_users, plan.n_items, plan.terms.settings, own, state.pinned))
+        up = state.bytes_up + planned.payload_bytes
+        self._policy.check_answer(
+            ask.name, plan.terms.aggregator, step.sum_number, up, state.bytes_down
+        )
+        noise = ClientRandomness(state.noise_seed).stream(step.sum_number, ask.name)
+        size = upload.write(session.contribute(step.sum_number, answer(ask, own, noise)))
+        state.session = session.dump()
+        log.info(
+            "run %s: sum %d of %d (%s) answered",
+            *(state.run[:8], step.sum_number, len(plan.sums()), ask.name),
+        )
+        # Where nothing is recovered, nobody tells this client who is in the sum.
+        opened = frozenset(state.participants) if step.opens_sum else frozenset[int]()
+        return StepAnswer(None, size, opened, oldest_needed_upload=number)
+
+    def _note_participants(self, state: ClientRun, plan: RunPlan, session: ClientSession) -> None:
+        """The protocol tells once who takes part; they must be in the plan, and be enough."""
+        told = session.participants
+        if not told or state.participants:
+            return
+        if not told <= plan.users.keys():
+            _refuse_plan("clients take part that are not in the plan")
+        self._policy.check_cohort(told, self._earlier_cohorts())
+        state.participants = tuple(sorted(told))
+
+    def _check_summed(
+        self, state: ClientRun, step: Step, session: ClientSession, listed: bytes
+    ) -> frozenset[int]:
+        """The server's list of clients in the sum must fit what the protocol told, and stay."""
+        cohort = frozenset(read_participants(listed, self._roster).tolist())
+        session.check_summed(cohort)
+        if not state.cohort:
+            self._policy.check_cohort(cohort, self._earlier_cohorts())
+            state.cohort = tuple(sorted(cohort))
+        elif tuple(sorted(cohort)) != state.cohort:
+            raise Refusal(
+                Code.BAD_ASK,
+                f"other clients are in sum {step.sum_number} than in the first",
+                final=True,
+            )
+        return cohort
+
+    def _session(self, state: ClientRun, plan: RunPlan) -> ClientSession:
+        if not state.session:
+            raise Refusal(
+                Code.UNKNOWN_RUN, f"client {self._client} has no session in run {state.run[:8]}"
+            )
+        return protocol(plan.terms.aggregator).load_client(
+            state.session, self._identity, self._roster, self._insists(), self._random
+        )
+
+    def _insists(self, agreed: Agreement | None = None) -> ClientPolicy:
+        mine = self._policy
+        return ClientPolicy(
+            min_cohort=mine.smallest_cohort,
+            corrupt_share=mine.corrupt_share,
+            max_dropped_share=mine.largest_dropped_share,
+            security_bits=mine.security_bits,
+            proven_sums=True,  # by the encodings of `federated`, which are computed here again
+            agreement=agreed,
+        )
+
+
+def _parts(parts: tuple[bytes, ...], count: int) -> tuple[bytes, ...]:
+    if len(parts) != count:
+        raise Refusal(Code.BAD_MESSAGE, f"a message of {len(parts)} parts where {count} belong")
+    return parts
+
+
+def _refuse_plan(reason: str) -> NoReturn:
+    raise Refusal(Code.BAD_PLAN, reason, final=True)

@@ -1,0 +1,47 @@
+"""Why a client does not answer: a code for programs beside the words for people."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from privirec.errors import FederationError
+
+
+class Code(StrEnum):
+    """Stable names of refusals."""
+
+    BAD_MESSAGE = "bad-message"
+    """Not signed by the operator, not for this client, or not readable."""
+    UNKNOWN_RUN = "unknown-run"
+    REPLAYED_RUN = "replayed-run"
+    OTHER_VERSION = "other-version"
+    OTHER_CATALOGUE = "other-catalogue"
+    OTHER_ROSTER = "other-roster"
+    HAS_LEFT = "has-left"
+    """This client has left the run."""
+    TOO_EARLY = "too-early"
+    """A step before the one in between was answered."""
+    ANSWERED_BEFORE = "answered-before"
+    """A second message for a step that was, or is being, answered to another one."""
+    NO_UPLOAD = "no-upload"
+    BAD_PLAN = "bad-plan"
+    BAD_ASK = "bad-ask"
+    """Something else than the plan says, or over numbers that cannot be true."""
+    BAD_ARTIFACT = "bad-artifact"
+    POLICY = "policy"
+    PROTOCOL = "protocol"
+    """The aggregation protocol refuses; the words say why."""
+    HISTORIES_CHANGED = "histories-changed"
+    STATE_RESTORED = "state-restored"
+    OWN_PROBLEM = "own-problem"
+    """A disk or a file of the client's own; its log says which."""
+
+
+class Refusal(FederationError):
+    """A message that is not answered. The run goes on without an answer to it, or, if the refusal
+    is final, without this client."""
+
+    def __init__(self, code: Code, reason: str, *, final: bool = False) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.final = final

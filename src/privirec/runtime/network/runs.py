@@ -1,0 +1,217 @@
+"""A run in the operator's folder: what it is started with, served, and followed to its end.
+
+SERVER/runs/NAME/run.json       what it is started with
+SERVER/runs/NAME/alive          touched by the server while the run goes on
+SERVER/runs/NAME/failure.json   why the serving process ended before the run did
+SERVER/runs/NAME/result.json    what came of it
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from privirec import threads as threading
+from privirec.durable import alone, private_folder, write_whole
+from privirec.errors import FederationError, PrivirecError, UsageError
+from privirec.models import MODELS
+from privirec.runtime.network.carrier import Carrier, carry
+from privirec.runtime.network.coordinator import Coordinator, Deadlines
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.logs import log_to
+from privirec.runtime.terms import DEFAULT_MODEL, RunTerms
+
+log = logging.getLogger("privirec.server")
+
+Watch = Callable[[dict[str, Any]], None]
+"""Sees the server's status, an empty one before there is any."""
+
+PAUSE = 0.5
+SILENCE = 60.0
+"""Seconds after which a server that does not touch its file may be gone."""
+
+
+class RunFile(BaseModel):
+    """What a run is started with; kept in the run's folder."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    terms: RunTerms
+    model: str = DEFAULT_MODEL
+    config: dict[str, Any] = Field(default_factory=dict)
+    threads: int | None = None
+    deadlines: Deadlines = Deadlines()
+    manifest: dict[str, Any] = Field(default_factory=dict)
+    """Further facts for the artifact's manifest."""
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, home: OperatorFolder, name: str) -> None:
+        self.name = name
+        self.folder = private_folder(home.run(name))
+        self._home = home
+
+    # --- starting ---------------------------------------------------------------------------------
+
+    def prepare(self, file: RunFile) -> bool:
+        """Write down what the run is started with; False if a server is at work on it already."""
+        content = file.model_dump_json(indent=2).encode()
+        path = self.folder / "run.json"
+        if (self.folder / "result.json").exists():
+            raise UsageError(f"the run {self.name} has ended; give a new one another name")
+        if path.exists() and path.read_bytes() != content:
+            raise UsageError(f"the run {self.name} was begun with other settings: see {path}")
+        write_whole(path, content)
+        try:
+            with alone(self.folder, wait=False):
+                pass
+        except FederationError:
+            return False
+        # What an earlier attempt said is not about this one.
+        (self.folder / "failure.json").unlink(missing_ok=True)
+        if (self.folder / "server.log").exists():
+            (self.folder / "server.log").replace(self.folder / "server.log.1")
+        (self.folder / "alive").touch(mode=0o600)
+        return True
+
+    # --- serving ----------------------------------------------------------------------------------
+
+    def serve(
+        self,
+        carrier_for: Callable[[RunFile], Carrier],
+        default: Callable[[], RunFile] | None = None,
+    ) -> None:
+        """Drive the run to its end over a carrier, alone in its folder.
+
+        `default` makes the run's file where nobody has written one.
+        """
+        with alone(self.folder, wait=False):
+            log_to(self.folder / "server.log")
+            try:
+                coordinator = self._serve(carrier_for, default)
+            except OSError as error:
+                self._fail(
+                    f"the server's folder cannot be written ({error.strerror or error}); make "
+                    f"room and start the run {self.name} again: it goes on where it stopped"
+                )
+            except PrivirecError as error:
+                self._fail(str(error))
+            except Exception as error:
+                what = " ".join(f"{type(error).__name__}: {error}".split())
+                self._fail(
+                    f"the server ended ({what[:200]}); start the run {self.name} again: it goes on"
+                )
+            coordinator.raise_if_stopped()
+
+    def _serve(
+        self,
+        carrier_for: Callable[[RunFile], Carrier],
+        default: Callable[[], RunFile] | None,
+    ) -> Coordinator:
+        started = time.monotonic()
+        path = self.folder / "run.json"
+        if default is not None and not path.exists():
+            write_whole(path, default().model_dump_json(indent=2).encode())
+        file = RunFile.model_validate_json(path.read_bytes())
+        with threading.limit(file.threads) as threads:
+            coordinator = Coordinator(
+                self.folder,
+                self._home.operator,
+                self._home.members.roster(),
+                self._home.catalogue,
+                file.terms,
+                file.deadlines,
+            )
+            try:
+                carry(
+                    coordinator,
+                    carrier_for(file),
+                    lambda done: self._publish(done, file, threads),
+                    alive=(self.folder / "alive").touch,
+                )
+            finally:
+                coordinator.close()
+        self._write_result(coordinator, time.monotonic() - started)
+        return coordinator
+
+    def _publish(self, coordinator: Coordinator, file: RunFile, threads: int) -> Path:
+        """The model, signed by the operator."""
+        if coordinator.components is None:
+            raise FederationError("the run has no result")
+        kind = MODELS[file.model]
+        model = kind(kind.config_type(**file.config))
+        model.use(coordinator.components, self._home.catalogue.item_ids)
+        manifest = {
+            **file.manifest,
+            "federation": {
+                "run": coordinator.run,
+                "clients": len(coordinator.clients),
+                "cohort": len(coordinator.cohort),
+                "aggregator": file.terms.aggregator,
+                "settings": file.terms.settings.model_dump(),
+                "threads": threads,
+            },
+            "ledger": coordinator.ledger.as_rows(),
+        }
+        return model.save(self.folder / "model", manifest, signing_key=self._home.signing_key)
+
+    def _write_result(self, coordinator: Coordinator, seconds: float) -> None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        record = {
+            "run": coordinator.run,
+            "stage": coordinator.stage.value,
+            "reason": coordinator.reason,
+            "seconds": seconds,
+            "cpu_seconds": usage.ru_utime + usage.ru_stime,
+            "peak_rss_mb": usage.ru_maxrss / 1024,
+            "bytes_up_per_client": coordinator.ledger.bytes_up,
+            "bytes_down_per_client": coordinator.ledger.bytes_down,
+            "status": coordinator.status(),
+        }
+        write_whole(self.folder / "result.json", json.dumps(record, indent=2).encode())
+
+    def _fail(self, reason: str) -> NoReturn:
+        log.critical("%s", reason)
+        write_whole(self.folder / "failure.json", json.dumps({"reason": reason}).encode())
+        raise FederationError(reason) from None
+
+    # --- following --------------------------------------------------------------------------------
+
+    def follow(self, watch: Watch, is_lost: Callable[[], bool]) -> dict[str, Any]:
+        """Wait for the end of the run: what the server wrote about it.
+
+        `is_lost` is asked about a server that has been silent for long.
+        """
+        asked = time.time()
+        while True:
+            result = _read(self.folder / "result.json")
+            watch(_read(self.folder / "status.json"))
+            if result:
+                return result
+            if failure := _read(self.folder / "failure.json"):
+                raise FederationError(str(failure["reason"]))
+            if time.time() - max(asked, (self.folder / "alive").stat().st_mtime) > SILENCE:
+                asked = time.time()
+                if is_lost() and not (self.folder / "result.json").exists():
+                    raise FederationError(
+                        f"the server ended in the middle of the run {self.name}; start it again "
+                        "under the same name: it goes on where it stopped"
+                    )
+            time.sleep(PAUSE)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    return found

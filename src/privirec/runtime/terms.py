@@ -1,0 +1,109 @@
+"""What an operator chooses for a run, and what follows from it for secure aggregation.
+
+All defaults of runs stand here, or with the program or model that they belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
+
+from privirec.errors import OverflowRefused, UsageError
+from privirec.federated.contributions import PlannedSum
+from privirec.federated.programs import (
+    DEFAULT_PROGRAM,
+    DEFAULT_RANK,
+    DEFAULT_ROUNDS,
+    ProgramSettings,
+    settings_of,
+)
+from privirec.privacy.policy import Aggregator
+from privirec.secagg import Statement, VectorShape
+from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
+
+DEFAULT_MODEL = "gf-cf"
+DEFAULT_AGGREGATOR = "secagg+"
+CORRUPT_SHARE = 0.05
+DROPPED_SHARE = 0.2
+SMALLEST_COHORT = 3
+DROPPED_SHARE_ON_ONE_MACHINE = 0.05
+"""Clients in one process drop out only where a run is told that they do."""
+
+
+def _settings(given: Any) -> Any:
+    try:
+        return settings_of(given) if isinstance(given, Mapping) else given
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+class Assumptions(BaseModel):
+    """How many clients secure aggregation withstands, and how surely."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    corrupt_share: float = Field(CORRUPT_SHARE, ge=0, lt=1)
+    """Clients that may work for the server."""
+    dropped_share: float = Field(DROPPED_SHARE, ge=0, lt=1)
+    """Clients that may drop out before the first sum is opened."""
+    security_bits: int = 40
+    correctness_bits: int = 30
+
+    def statement(self, clients: int, sums: int) -> Statement:
+        """What secure aggregation must withstand with a roster of so many."""
+        return Statement.of(
+            clients,
+            self.corrupt_share,
+            self.dropped_share,
+            security_bits=self.security_bits,
+            correctness_bits=self.correctness_bits,
+            rounds=sums,
+        )
+
+
+class RunTerms(Assumptions):
+    """What an operator chooses for a run, besides who takes part."""
+
+    settings: Annotated[SerializeAsAny[ProgramSettings], BeforeValidator(_settings)]
+    """Of the program, whose name is in them."""
+    aggregator: Aggregator = DEFAULT_AGGREGATOR
+    smallest_cohort: int = Field(SMALLEST_COHORT, ge=2)
+    block_entries: int = Field(DEFAULT_BLOCK_ENTRIES, gt=0)
+    """Entries in one message of an upload."""
+    part_bytes: int = Field(1 << 26, gt=0)
+    """About how much of an upload, or of an artifact, goes into one carried message."""
+
+    def least_clients(self, roster: int) -> int:
+        """Fewest that can begin a run: those who do not come count as dropped out."""
+        return max(self.smallest_cohort, roster - self.statement(roster, 1).dropped)
+
+
+def run_defaults() -> dict[str, str | int | float]:
+    """The choices of a run by the names that people give them, each with its default."""
+    return {
+        "name": "",
+        "model": DEFAULT_MODEL,
+        "method": DEFAULT_PROGRAM,
+        "rank": DEFAULT_RANK,
+        "rounds": DEFAULT_ROUNDS,
+        "seed": 0,
+        "aggregator": DEFAULT_AGGREGATOR,
+        "corrupt-share": CORRUPT_SHARE,
+        "dropped-share": DROPPED_SHARE,
+        "smallest-cohort": SMALLEST_COHORT,
+    }
+
+
+def vector_shape(planned: PlannedSum) -> VectorShape:
+    """A planned sum as set-up needs it.
+
+    The bound of the sum is proven by its encoding before a client answers; set-up needs only that
+    it stays inside the ring.
+    """
+    shape = planned.shape
+    most = 2 ** (shape.ring_bits - shape.signed) - 1
+    if most < 1:
+        raise OverflowRefused(f"a signed sum of {planned.name} does not fit into one bit")
+    return VectorShape(shape.length, shape.ring_bits, most, shape.signed, bounds_sum=True)

@@ -1,0 +1,139 @@
+"""The announcement that begins every run: made and checked before it is sent, checked where it
+arrives."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from privirec.errors import UsageError
+from privirec.secagg.errors import (
+    AgreementMismatch,
+    NotInGraph,
+    RingTooNarrow,
+    RosterMismatch,
+    WeakParameters,
+    WrongProtocol,
+)
+from privirec.secagg.exchange import Exchange
+from privirec.secagg.keys import Roster
+from privirec.secagg.messages import (
+    MAX_BLOCK_ENTRIES,
+    MAX_SUMS,
+    RUN_BYTES,
+    Announce,
+    decoder,
+    encode,
+)
+from privirec.secagg.parameters import PPM, Statement
+from privirec.secagg.participants import check_cohort
+from privirec.secagg.protocol import Agreement, ClientPolicy, ServerSettings
+from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.ring import BLOCK_ALIGNMENT, VectorShape
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What was announced, and the bytes that everything else is bound to."""
+
+    terms: Announce
+    raw: bytes
+    digest: bytes
+    """SHA-256 of `raw`: part of what clients sign and seal."""
+
+    @classmethod
+    def of(cls, terms: Announce) -> Announcement:
+        raw = encode(terms)
+        return cls(terms, raw, hashlib.sha256(raw).digest())
+
+    @classmethod
+    def read(cls, raw: bytes) -> Announcement:
+        """Raises MalformedMessage for anything but an announcement."""
+        terms = decoder(Announce)(raw)
+        assert isinstance(terms, Announce)  # noqa: S101 - the only type the decoder knows
+        return cls(terms, raw, hashlib.sha256(raw).digest())
+
+
+def announce(
+    code: int,
+    roster: Roster,
+    statement: Statement,
+    shapes: Sequence[VectorShape],
+    settings: ServerSettings,
+    random_bytes: RandomBytes,
+) -> Announcement:
+    """The announcement of a run that a client can accept; UsageError or RingTooNarrow otherwise."""
+    check_settings(roster, statement, shapes, settings)
+    terms = Announce(
+        random_bytes(RUN_BYTES) if settings.run is None else settings.run,
+        code,
+        statement,
+        settings.min_cohort,
+        settings.block_entries,
+        roster.digest,
+        tuple(shapes),
+    )
+    return Announcement.of(terms)
+
+
+def check_settings(
+    roster: Roster, statement: Statement, shapes: Sequence[VectorShape], settings: ServerSettings
+) -> None:
+    """Refuse a run that no client should accept, before it is announced."""
+    if settings.run is not None and len(settings.run) != RUN_BYTES:
+        raise UsageError(f"the number of a run has {RUN_BYTES} bytes, not {len(settings.run)}")
+    if not 1 <= len(shapes) <= MAX_SUMS or statement.rounds != len(shapes):
+        raise UsageError(f"{statement.rounds} sums are stated and {len(shapes)} described")
+    if statement.clients != len(roster):
+        raise UsageError(f"{statement.clients} clients are stated, the roster has {len(roster)}")
+    entries = settings.block_entries
+    if not 0 < entries <= MAX_BLOCK_ENTRIES or entries % BLOCK_ALIGNMENT:
+        raise UsageError(f"blocks have a multiple of {BLOCK_ALIGNMENT} entries, not {entries}")
+    for shape in shapes:
+        _check_room(shape, len(roster))
+
+
+def check_announcement(
+    terms: Announce, exchange: Exchange, client: int, roster: Roster, policy: ClientPolicy
+) -> None:
+    """Refuse, as a client, an announcement that is not for it, not as agreed or too weak."""
+    if terms.protocol != exchange.code:
+        raise WrongProtocol(f"protocol {terms.protocol} is not {exchange.name}")
+    statement = terms.statement
+    if terms.roster != roster.digest or statement.clients != len(roster):
+        raise RosterMismatch("the announced roster is not the one this client knows")
+    if client not in roster:
+        raise NotInGraph(f"client {client} is not in the roster")
+    if policy.agreement is not None:
+        _check_agreement(terms, policy.agreement)
+    check_cohort(statement.clients, policy, terms.min_cohort)
+    if statement.dropped_ppm > round(policy.max_dropped_share * PPM):
+        raise WeakParameters(
+            f"{statement.dropped_ppm} of a million clients may drop out, where this client "
+            f"accepts {round(policy.max_dropped_share * PPM)}"
+        )
+    for shape in terms.shapes:
+        if shape.bounds_sum and not policy.proven_sums:
+            raise RingTooNarrow("a bound on the sum that this client has no proof of")
+        _check_room(shape, statement.clients)
+
+
+def _check_agreement(terms: Announce, agreed: Agreement) -> None:
+    """Refuse what differs from what the client was promised by other means."""
+    compared = {
+        "run": terms.run == agreed.run,
+        "assumptions": terms.statement == agreed.statement,
+        "vectors": terms.shapes == agreed.shapes,
+        "size of blocks": terms.block_entries == agreed.block_entries,
+    }
+    for what, same in compared.items():
+        if not same:
+            raise AgreementMismatch(f"the announced {what}: not what was agreed on")
+
+
+def _check_room(shape: VectorShape, clients: int) -> None:
+    if not shape.holds(clients):
+        raise RingTooNarrow(
+            f"{clients} entries of magnitude {shape.bound} can overflow {shape.width} bits"
+        )

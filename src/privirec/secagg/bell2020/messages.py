@@ -1,0 +1,217 @@
+"""The messages of Bell et al., kinds 1 to 8; `none` uses the same ones."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from privirec.secagg.errors import MalformedMessage
+from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, SIGNATURE_BYTES
+from privirec.secagg.messages import (
+    Announce,
+    Header,
+    Masked,
+    Message,
+    Reader,
+    check_ascending,
+    check_empty,
+    check_sums,
+    decoder,
+)
+from privirec.secagg.shamir import SHARE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Advertise(Message):
+    """Client to server: one public key for shares and one a sum for masks, signed."""
+
+    kind: ClassVar[int] = 2
+    run: bytes
+    client: int
+    sealing_key: bytes
+    mask_keys: bytes
+    """One key after the other, 32 bytes a sum."""
+    signature: bytes
+    round_number: int = field(default=0, init=False)
+
+    def write_fields(self) -> Iterable[bytes]:
+        sums = len(self.mask_keys) // KEY_BYTES
+        return struct.pack(">H", sums), self.sealing_key, self.mask_keys, self.signature
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        (sums,) = reader.integers("H")
+        return cls.read_keys(header.run, header.client, check_sums(sums), reader)
+
+    @classmethod
+    def read_keys(cls, run: bytes, client: int, sums: int, reader: Reader) -> Self:
+        """The same where the number of sums is known."""
+        return cls(
+            run,
+            client,
+            reader.take(KEY_BYTES),
+            reader.take(sums * KEY_BYTES),
+            reader.take(SIGNATURE_BYTES),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours(Message):
+    """Server to client: who takes part, the graph's parameters, the neighbours' keys."""
+
+    kind: ClassVar[int] = 3
+    run: bytes
+    client: int
+    neighbours: int
+    threshold: int
+    participants: bytes
+    """Bit p of byte p // 8 (lowest first) says whether the roster's p-th client takes part."""
+    keys: tuple[Advertise, ...]
+    """Ascending by client."""
+    round_number: int = field(default=0, init=False)
+
+    def write_fields(self) -> Iterable[bytes]:
+        sums = len(self.keys[0].mask_keys) // KEY_BYTES if self.keys else 0
+        size, count = len(self.participants), len(self.keys)
+        yield struct.pack(">IIIIH", self.neighbours, self.threshold, size, count, sums)
+        yield self.participants
+        for keys in self.keys:
+            yield struct.pack(">I", keys.client)
+            yield from (keys.sealing_key, keys.mask_keys, keys.signature)
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        degree, threshold, size, count, sums = reader.integers("IIIIH")
+        participants = reader.take(size)
+        if count:
+            check_sums(sums)
+        elif sums:
+            raise MalformedMessage("rounds without keys")
+        reader.expect(count * (4 + KEY_BYTES * (1 + sums) + SIGNATURE_BYTES))
+        keys = tuple(
+            Advertise.read_keys(header.run, reader.integers("I")[0], sums, reader)
+            for _ in range(count)
+        )
+        check_ascending([key.client for key in keys])
+        return cls(header.run, header.client, degree, threshold, participants, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares(Message):
+    """Client to server: sealed shares for each neighbour, ascending by neighbour."""
+
+    kind: ClassVar[int] = 4
+    run: bytes
+    client: int
+    nonce: bytes
+    sealed: tuple[bytes, ...]
+    """All of one length."""
+    round_number: int = field(default=0, init=False)
+
+    def write_fields(self) -> Iterable[bytes]:
+        size = len(self.sealed[0]) if self.sealed else 0
+        return struct.pack(">II", len(self.sealed), size), self.nonce, *self.sealed
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        count, size = reader.integers("II")
+        check_empty(count, size)
+        nonce = reader.take(NONCE_BYTES)
+        return cls(header.run, header.client, nonce, reader.strings(count, size))
+
+
+@dataclass(frozen=True, slots=True)
+class SealedShares:
+    """What one neighbour sealed for the receiver."""
+
+    sender: int
+    nonce: bytes
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver(Message):
+    """Server to client: the shares sealed for it, ascending by sender."""
+
+    kind: ClassVar[int] = 5
+    run: bytes
+    client: int
+    shares: tuple[SealedShares, ...]
+    round_number: int = field(default=0, init=False)
+
+    def write_fields(self) -> Iterable[bytes]:
+        size = len(self.shares[0].sealed) if self.shares else 0
+        yield struct.pack(">II", len(self.shares), size)
+        for share in self.shares:
+            yield from (struct.pack(">I", share.sender), share.nonce, share.sealed)
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        count, size = reader.integers("II")
+        check_empty(count, size)
+        reader.expect(count * (4 + NONCE_BYTES + size))
+        shares = tuple(
+            SealedShares(reader.integers("I")[0], reader.take(NONCE_BYTES), reader.take(size))
+            for _ in range(count)
+        )
+        check_ascending([share.sender for share in shares])
+        return cls(header.run, header.client, shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors(Message):
+    """Server to client: which of its neighbours' inputs are in the sum and which are not."""
+
+    kind: ClassVar[int] = 7
+    of_sum: ClassVar[bool] = True
+    run: bytes
+    round_number: int
+    client: int
+    cohort: int
+    """How many clients' inputs are in the sum."""
+    survivors: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+    def write_fields(self) -> Iterable[bytes]:
+        count, lost = len(self.survivors), len(self.dropped)
+        yield struct.pack(">III", self.cohort, count, lost)
+        yield struct.pack(f">{count + lost}I", *self.survivors, *self.dropped)
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        cohort, count, lost = reader.integers("III")
+        reader.expect(4 * (count + lost))
+        survivors = reader.integers(f"{count}I")
+        dropped = reader.integers(f"{lost}I")
+        check_ascending(survivors)
+        check_ascending(dropped)
+        return cls(*header, cohort, survivors, dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class Unmask(Message):
+    """Client to server: seed shares of the survivors, key shares of the dropped, in that order."""
+
+    kind: ClassVar[int] = 8
+    of_sum: ClassVar[bool] = True
+    run: bytes
+    round_number: int
+    client: int
+    seed_shares: tuple[bytes, ...] = field(repr=False)
+    key_shares: tuple[bytes, ...] = field(repr=False)
+
+    def write_fields(self) -> Iterable[bytes]:
+        counts = struct.pack(">II", len(self.seed_shares), len(self.key_shares))
+        return counts, *self.seed_shares, *self.key_shares
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        count, lost = reader.integers("II")
+        reader.expect(SHARE_BYTES * (count + lost))
+        seed_shares = reader.strings(count, SHARE_BYTES)
+        return cls(*header, seed_shares, reader.strings(lost, SHARE_BYTES))
+
+
+decode = decoder(Announce, Advertise, Neighbours, Shares, Deliver, Masked, Survivors, Unmask)

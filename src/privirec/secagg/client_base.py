@@ -1,0 +1,230 @@
+"""What clients of all protocols do alike: take messages in order, contribute once a sum, be stored.
+
+A protocol's client subclasses `BaseClient` and says what it answers (`join`, `answer`), how it
+hides a block (`masks`) and what it knows of the clients in a sum (`check_summed`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from numpy.typing import NDArray
+
+from privirec.secagg.announcing import Announcement, check_announcement
+from privirec.secagg.errors import (
+    BadContribution,
+    BadDump,
+    MalformedMessage,
+    OutOfOrder,
+    ProtocolError,
+    ReplayedMessage,
+    SecondInput,
+    SecondSurvivorSet,
+    SecondUnmask,
+    SessionClosed,
+    WrongRun,
+)
+from privirec.secagg.exchange import Exchange
+from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.messages import Announce, Message
+from privirec.secagg.participants import read_participants
+from privirec.secagg.protocol import ClientPolicy, ClientSession
+from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.ring import VectorShape, Words
+from privirec.secagg.stored import StoredState
+from privirec.secagg.uploads import ChangeBlock, cut_into_messages
+
+State = TypeVar("State", bound=StoredState)
+_DIGEST_BYTES = 32
+
+
+class BaseClient(ClientSession, Generic[State]):
+    """One client in one run, up to what makes its protocol."""
+
+    exchange: Exchange
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        state: State,
+        identity: Identity,
+        roster: Roster,
+        policy: ClientPolicy,
+        random_bytes: RandomBytes,
+    ) -> None:
+        self.client = state.client
+        self.exchange = exchange
+        self.state = state
+        self.identity = identity
+        self.roster = roster
+        self.policy = policy
+        self.random = random_bytes
+        self._closed = False
+        self._announcement: Announcement | None = None
+        if state.announcement:
+            self._announcement = self._stored_announcement()
+
+    def __repr__(self) -> str:
+        return f"<{self.exchange.name} client {self.client}, secrets <redacted>>"
+
+    # --- what a protocol adds ---------------------------------------------------------------------
+
+    @abstractmethod
+    def join(self) -> bytes:
+        """The answer to an announcement that was checked; see `announcement`."""
+
+    @abstractmethod
+    def answer(self, message: Message, raw: bytes) -> bytes | None:
+        """Check a message that comes in its turn, change `state`, and answer.
+
+        `raw` is the message as it came. Sets `state.stage` to the index of the message that comes
+        next.
+        """
+
+    @abstractmethod
+    def masks(self, sum_number: int) -> ChangeBlock:
+        """What hides the blocks of this sum's vector. Derives all secrets it needs at once."""
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether all is there that it takes to hide the vector of `state.sum_number`."""
+
+    def wire_shape(self, sum_number: int) -> VectorShape:
+        """Shape of the vectors on the wire."""
+        return self.announcement.terms.shapes[sum_number - 1]
+
+    def input_complete(self) -> None:
+        """The last block was made; the server has something to ask before the next sum."""
+        self.state.input_sent = 1
+
+    # --- the session ------------------------------------------------------------------------------
+
+    @property
+    def announcement(self) -> Announcement:
+        """The run that this client has joined."""
+        if self._announcement is None:
+            raise OutOfOrder("no run was announced")
+        return self._announcement
+
+    @property
+    def participants(self) -> frozenset[int]:
+        if not self.state.participants:
+            return frozenset()
+        return frozenset(read_participants(self.state.participants, self.roster).tolist())
+
+    def receive(self, message: bytes) -> bytes | None:
+        self.check_open()
+        try:
+            return self._receive(self.exchange.decode(message), message)
+        except ProtocolError as error:
+            if error.fatal:
+                self.close()
+            raise
+
+    def contribute(self, sum_number: int, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
+        self.check_open()
+        state = self.state
+        sums = self.announcement.terms.statement.rounds
+        if not 1 <= sum_number <= sums:
+            raise OutOfOrder(f"the run has no sum {sum_number}")
+        if sum_number > state.sum_number or (sum_number == state.sum_number and not self.ready):
+            raise OutOfOrder(f"client {self.client} is not ready for sum {sum_number}")
+        if sum_number < state.sum_number or state.input_begun:
+            raise SecondInput(f"sum {sum_number} has had its contribution: masks serve once")
+        state.input_begun = 1
+        # Now and not when the first block is asked for: the secrets may be gone by then.
+        try:
+            hide = self.masks(sum_number)
+        except ProtocolError:
+            self.close()
+            raise
+        return self._messages(sum_number, blocks, hide)
+
+    def dump(self) -> bytes:
+        self.check_open()
+        return self.state.dump(self.exchange.code)
+
+    def close(self) -> None:
+        self._closed = True
+        self.state.wipe()
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise SessionClosed(f"client {self.client} has left this run")
+
+    # --- for sums ---------------------------------------------------------------------------------
+
+    def check_unanswered(self, message: Message, raw: bytes) -> None:
+        """Refuse a message that asks to open a sum which was opened, or has no vector yet."""
+        state, number = self.state, message.round_number
+        if number < state.sum_number:
+            place = _DIGEST_BYTES * (number - 1)
+            if hashlib.sha256(raw).digest() == state.answered[place : place + _DIGEST_BYTES]:
+                raise SecondUnmask(f"sum {number} was unmasked before")
+            raise SecondSurvivorSet(f"another set of survivors for sum {number}")
+        if number > state.sum_number or not state.input_sent:
+            raise OutOfOrder(f"no input was sent for sum {number}")
+
+    def finish_sum(self, raw: bytes = b"") -> None:
+        """Go on to the next sum, after an answer to `raw` that lets this one be opened."""
+        state = self.state
+        state.answered += hashlib.sha256(raw).digest()
+        state.sum_number += 1
+        state.input_begun = state.input_sent = 0
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _receive(self, message: Message, raw: bytes) -> bytes | None:
+        state, order = self.state, self.exchange.told
+        if self._announcement and message.run != self._announcement.terms.run:
+            raise WrongRun("a message of another run")
+        if not message.to_all and message.client != self.client:
+            raise WrongRun(f"a message for client {message.client}, not {self.client}")
+        kind = type(message)
+        if kind not in order or order.index(kind) > state.stage:
+            raise OutOfOrder(f"{kind.__name__} comes too early or from a client")
+        if order.index(kind) < state.stage:
+            raise ReplayedMessage(f"{kind.__name__} was answered before")
+        if not isinstance(message, Announce):
+            return self.answer(message, raw)
+        check_announcement(message, self.exchange, self.client, self.roster, self.policy)
+        self._announcement = Announcement.read(raw)
+        state.announcement = raw
+        state.stage = 1
+        return self.join()
+
+    def _messages(
+        self, sum_number: int, blocks: Iterable[NDArray[Any]], hide: ChangeBlock
+    ) -> Iterator[bytes]:
+        shape = self.wire_shape(sum_number)
+
+        def hide_while_open(offset: int, block: Words) -> None:
+            self.check_open()
+            hide(offset, block)
+            if offset + len(block) == shape.length:
+                self.input_complete()
+
+        terms = self.announcement.terms
+        try:
+            yield from cut_into_messages(
+                blocks, shape, terms, sum_number, self.client, hide_while_open
+            )
+        except BadContribution:
+            self.close()
+            raise
+
+    def _stored_announcement(self) -> Announcement:
+        client = self.client
+        try:
+            found = Announcement.read(self.state.announcement)
+        except MalformedMessage as error:
+            raise BadDump("stored state without an announcement") from error
+        if found.terms.roster != self.roster.digest:
+            raise BadDump("stored state of a run with another roster")
+        if self.roster[client] != self.identity.public:
+            raise BadDump(f"stored state of client {client}, which has another identity")
+        return found

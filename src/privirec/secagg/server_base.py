@@ -1,0 +1,309 @@
+"""What servers of all protocols do alike: follow the schedule, mind who is in, add up vectors.
+
+A protocol's server subclasses `BaseServer` and says what clients are told in a step (`messages`),
+what it takes from them (`take_answer`), what it makes of a step that is over (`step_over`), and how
+it opens a sum (`masks_to_remove`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from privirec.secagg.announcing import announce
+from privirec.secagg.errors import (
+    BrokenUpload,
+    CohortChanged,
+    CohortTooSmall,
+    OutOfOrder,
+    ProtocolError,
+    ReplayedMessage,
+    Stranger,
+    TooManyDropped,
+    WrongRun,
+)
+from privirec.secagg.exchange import Exchange
+from privirec.secagg.keys import Roster
+from privirec.secagg.messages import Masked, Message
+from privirec.secagg.parameters import Statement
+from privirec.secagg.participants import COHORT_CHANGED, least_participants
+from privirec.secagg.protocol import Phase, ServerSession, ServerSettings, Step
+from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.ring import VectorShape, Words
+from privirec.secagg.uploads import ChangeBlock, Uploads
+
+
+class BaseServer(ServerSession):
+    """The server in one run, up to what makes its protocol.
+
+    A step is asked of the clients in `active`; whoever has not answered when it ends is out, but
+    for those whose vectors are in the sum: they stay in whether they help to open it or not. The
+    clients in the first sum are the cohort of all later ones.
+    """
+
+    exchange: Exchange
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        roster: Roster,
+        statement: Statement,
+        shapes: Sequence[VectorShape],
+        settings: ServerSettings,
+        random_bytes: RandomBytes,
+    ) -> None:
+        self.exchange = exchange
+        announcement = announce(exchange.code, roster, statement, shapes, settings, random_bytes)
+        self.announcement = announcement.raw
+        self.terms = announcement.terms
+        self.digest = announcement.digest
+        self.roster = roster
+        self.settings = settings
+        self.active = set(roster)
+        """Clients that are still in."""
+        self.participants: tuple[int, ...] = ()
+        """Clients that answered the announcement, ascending."""
+        self.answered: set[int] = set()
+        """Clients whose answer of this step is there."""
+        self.aborted = False
+        self._steps = exchange.schedule.steps(len(shapes))
+        self._index_of = {
+            (step.name, step.sum_number): place for place, step in enumerate(self._steps)
+        }
+        self._at = 0
+        self.step: Step | None = self._steps[0]
+        self._asked = False
+        self._survivors: tuple[int, ...] = ()
+        self._uploads: Uploads | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.exchange.name} server, {self._where}>"
+
+    # --- what a protocol adds ---------------------------------------------------------------------
+
+    @abstractmethod
+    def messages(self, step: Step) -> Iterator[tuple[int, bytes]]:
+        """(client, message) of a step after the first, to all in `active`."""
+
+    @abstractmethod
+    def take_answer(self, message: Message) -> None:
+        """Check and keep the answer of a client in `active`, its first in this step.
+
+        Raises a ProtocolError and changes nothing if it will not do.
+        """
+
+    @abstractmethod
+    def step_over(self, step: Step) -> None:
+        """A step that opens no sum is over: `active` and `answered` say who made it.
+
+        A ProtocolError ends the run.
+        """
+
+    @abstractmethod
+    def masks_to_remove(self, sum_number: int) -> ChangeBlock:
+        """What takes the masks off the blocks of the total; derives all secrets it needs at once.
+
+        A ProtocolError ends the run, with nothing opened.
+        """
+
+    @abstractmethod
+    def sum_over(self) -> None:
+        """A sum was opened, skipped or given up: drop what was collected for it."""
+
+    def wire_shape(self, sum_number: int) -> VectorShape:
+        """Shape of the vectors on the wire, and of the total."""
+        return self.terms.shapes[sum_number - 1]
+
+    # --- the session ------------------------------------------------------------------------------
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        return self._survivors
+
+    def waiting_for(self) -> set[int]:
+        return self.active - self._done() if self.step else set()
+
+    def outgoing(self) -> Iterator[tuple[int, bytes]]:
+        step = self._current()
+        if self._asked:
+            raise OutOfOrder(f"the messages of the step {step.name!r} were asked for before")
+        self._asked = True
+        first = ((client, self.announcement) for client in self.roster)
+        return self._while_current(step, self.messages(step) if self._at else first)
+
+    def receive(self, client: int, message: bytes) -> None:
+        received = self.exchange.decode(message)
+        if received.run != self.terms.run:
+            raise WrongRun("a message of another run")
+        if received.client != client:
+            raise WrongRun(f"client {client} sends a message of client {received.client}")
+        self._check_turn(received)
+        if isinstance(received, Masked):
+            self._current_uploads().take(received)
+        else:
+            self.take_answer(received)
+            self.answered.add(client)
+
+    def advance(self) -> None:
+        step = self._current()
+        if step.opens_sum:
+            raise OutOfOrder(f"the step {step.name!r} ends with the opening of the sum")
+        with self._aborting():
+            self._settle(step)
+            self.step_over(step)
+        self._go_to(self._at + 1)
+
+    def open_blocks(self) -> Iterator[Words]:
+        step = self._current()
+        if not step.opens_sum:
+            raise OutOfOrder(f"there is no sum to open in the step {step.name!r}")
+        with self._aborting():
+            if step.phase is Phase.INPUT:
+                self._settle(step)
+            unmask = self.masks_to_remove(step.sum_number)
+        uploads = self._current_uploads()
+        self._end_sum()
+        return uploads.opened_blocks(unmask)
+
+    def open_sum(self) -> Words:
+        """The whole sum at once, in its accumulator."""
+        total = self._uploads.total if self._uploads else np.empty(0, np.uint8)
+        for _ in self.open_blocks():
+            pass
+        return total
+
+    def skip_sum(self, survivors: Iterable[int]) -> None:
+        step = self._current()
+        if step.phase is Phase.SETUP:
+            raise OutOfOrder(f"no sum is under way in the step {step.name!r}")
+        known = set(survivors)
+        with self._aborting():
+            if not known <= self.active:
+                raise Stranger(f"client {min(known - self.active)} is not in this run any more")
+            if step.phase is Phase.RECOVERY and known != self.active:
+                raise CohortChanged(f"other clients are in sum {step.sum_number}")
+            self._keep(step, known)
+        self._survivors = tuple(sorted(known))
+        self._end_sum()
+
+    # --- rules on who is in -----------------------------------------------------------------------
+
+    def check_enough(self, left: int) -> None:
+        """Raise unless so many clients are a cohort, and no more have dropped than may."""
+        least = self.settings.min_cohort
+        if left < least:
+            raise CohortTooSmall(f"{left} clients are left, {least} are needed")
+        size = len(self.participants)
+        allowed = self.terms.statement.with_clients(size).dropped
+        if left < size - allowed:
+            raise TooManyDropped(f"{size - left} of {size} clients dropped, {allowed} may")
+
+    def _settle(self, step: Step) -> None:
+        """Leave those behind who have not made the step."""
+        done = self._done()
+        if self._at == 0:
+            least = max(self.settings.min_cohort, least_participants(self.terms.statement))
+            if len(done) < least:
+                raise CohortTooSmall(f"{len(done)} clients answered, {least} are needed")
+            self.active = set(done)
+            self.participants = tuple(sorted(done))
+        elif step.phase is not Phase.RECOVERY:
+            if step.phase is Phase.INPUT and self._current_uploads().broken:
+                raise BrokenUpload(
+                    "a client stopped in the middle of its upload, which was added as it came: "
+                    "give the server a spool to survive that"
+                )
+            self._keep(step, done)
+            if step.phase is Phase.INPUT:
+                self._survivors = tuple(sorted(done))
+                self._current_uploads().discard_unfinished()
+
+    def _keep(self, step: Step, clients: set[int]) -> None:
+        lost = len(self.active) - len(clients)
+        if step.sum_number > 1 and lost:
+            raise CohortChanged(
+                f"{lost} clients are missing in sum {step.sum_number}: " + COHORT_CHANGED
+            )
+        self.check_enough(len(clients))
+        self.active = set(clients)
+
+    # --- the place in the schedule ----------------------------------------------------------------
+
+    @property
+    def _where(self) -> str:
+        if self.step is None:
+            return "aborted" if self.aborted else "done"
+        return f"{self.step.name} of sum {self.step.sum_number}"
+
+    def _current(self) -> Step:
+        if self.step is None:
+            raise OutOfOrder(f"the run is {self._where}")
+        return self.step
+
+    def _current_uploads(self) -> Uploads:
+        if self._uploads is None:
+            raise OutOfOrder("no vectors are being added up")
+        return self._uploads
+
+    def _done(self) -> set[int]:
+        """Clients that have made the current step."""
+        step = self._current()
+        return self._current_uploads().arrived if step.phase is Phase.INPUT else self.answered
+
+    def _check_turn(self, message: Message) -> None:
+        """Raise unless the message belongs to this step and its sender is asked in it."""
+        client, kind = message.client, type(message)
+        name = "input" if kind is Masked else self.exchange.answers.get(kind)
+        if name is None:
+            raise OutOfOrder(f"{kind.__name__} is not for the server")
+        if client not in self.roster:
+            raise Stranger(f"client {client} is not in the roster")
+        # Behind the end for a step that is not there.
+        place = self._index_of.get((name, message.round_number), len(self._steps))
+        if place < self._at and client in self.active:
+            raise ReplayedMessage(f"client {client} is past the step {name!r}")
+        if place != self._at or self.step is None:
+            raise OutOfOrder(f"client {client} is in another step than {self._where}")
+        if client in self.answered:
+            raise ReplayedMessage(f"client {client} has sent this message")
+        if client not in self.active:
+            raise Stranger(f"client {client} dropped out of this run or never joined it")
+
+    def _go_to(self, place: int) -> None:
+        step = self._steps[place] if place < len(self._steps) else None
+        if step and step.phase is Phase.INPUT:
+            number = step.sum_number
+            self._uploads = Uploads(number, self.wire_shape(number), self.settings)
+        self._at, self.step = place, step
+        self._asked = False
+        self.answered = set()
+
+    def _end_sum(self) -> None:
+        self._uploads = None
+        self.sum_over()
+        last_step = self.exchange.schedule.names[-1]
+        self._go_to(self._index_of[last_step, self._current().sum_number] + 1)
+
+    def _while_current(
+        self, step: Step, messages: Iterator[tuple[int, bytes]]
+    ) -> Iterator[tuple[int, bytes]]:
+        """The messages of a step, as long as it lasts."""
+        for message in messages:
+            if self.step is not step:
+                raise OutOfOrder(f"the step {step.name!r} is over: its messages are of no use")
+            yield message
+
+    @contextmanager
+    def _aborting(self) -> Iterator[None]:
+        """A ProtocolError inside ends the run."""
+        try:
+            yield
+        except ProtocolError:
+            self.aborted = True
+            self.step = None
+            self._uploads = None
+            self.sum_over()
+            raise

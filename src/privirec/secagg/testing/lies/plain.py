@@ -1,0 +1,22 @@
+"""Lies of a server that sees every vector: about who takes part, and who was summed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from privirec.secagg.bell2020.messages import Neighbours, Survivors, decode
+from privirec.secagg.keys import Roster
+from privirec.secagg.messages import encode
+from privirec.secagg.testing.lies.bell2020 import without_receiver
+
+
+def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
+    """Something else instead of this message that no client may answer."""
+    told = decode(message)
+    if isinstance(told, Neighbours):
+        lies = (replace(told, neighbours=2, threshold=1), without_receiver(told, roster))
+        return encode(chance.choice(lies))
+    if isinstance(told, Survivors):
+        return encode(replace(told, cohort=1))
+    return None

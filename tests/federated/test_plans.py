@@ -1,0 +1,237 @@
+"""A program and its plan cannot disagree: whoever drives the steps sees the first departure."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from privirec.carriers.flower.launch import write_app
+from privirec.data import Interactions
+from privirec.errors import FederationError, UsageError
+from privirec.federated.contributions import (
+    ClientContext,
+    Histories,
+    ItemDegrees,
+    ItemItem,
+    PlannedSum,
+    PowerStep,
+    SeededStep,
+    UserStart,
+)
+from privirec.federated.contributions import register as register_contribution
+from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.programs import (
+    PROGRAMS,
+    Broadcast,
+    Privirec,
+    PrivirecKSettings,
+    PrivirecSettings,
+    keep_to,
+    program_of,
+    register,
+    settings_of,
+)
+from privirec.runtime.terms import RunTerms, run_defaults
+
+ROOT = Path(__file__).parents[2]
+DEGREES = ItemDegrees.planned(5, 9)
+TOLD = Broadcast("item-degrees", 20)
+MATRIX = ItemItem.planned(5, 0.5, 32)
+
+
+@dataclass(frozen=True)
+class Signed(ItemItem):
+    """The same name, length and ring, and another sign than it was planned with."""
+
+    @property
+    def encoding(self) -> FixedPoint:
+        return replace(super().encoding, signed=True)
+
+
+def drive(plan: list[Any], steps: list[Any]) -> None:
+    def program() -> Generator[Any, Any, None]:
+        yield from steps
+
+    assert list(keep_to(plan, program())) == steps
+
+
+def test_what_was_planned_passes() -> None:
+    drive([DEGREES, TOLD, MATRIX], [DEGREES.ask(), TOLD, MATRIX.ask(largest_degree=3)])
+    drive([TOLD], [TOLD.measured(7)])
+    drive([], [])
+
+
+@pytest.mark.parametrize(
+    ("plan", "steps", "says"),
+    [
+        ([DEGREES], [MATRIX.ask(largest_degree=3)], "is not the item-degrees of the plan"),
+        ([DEGREES], [TOLD], "is not the item-degrees of the plan"),
+        ([TOLD], [DEGREES.ask()], "not the broadcast of item-degrees"),
+        ([TOLD], [Broadcast("filters", 20)], "not the broadcast of item-degrees"),
+        ([DEGREES], [ItemDegrees(6, 9)], "another length, ring or sign"),
+        ([DEGREES], [ItemDegrees(5, 20)], "another length, ring or sign"),
+        ([DEGREES], [ItemDegrees(5, 10)], "another number of users"),
+        ([MATRIX], [ItemItem(5, 3, 0.5, 31)], "another length, ring or sign"),
+        ([MATRIX], [ItemItem(5, 3, 0.4, 32)], "another alpha"),
+        ([replace(MATRIX, kind=Signed)], [Signed(5, 3)], "another length, ring or sign"),
+        ([DEGREES], [DEGREES.ask(), TOLD], "after the end of the plan"),
+        ([DEGREES, TOLD], [DEGREES.ask()], "before its plan did"),
+    ],
+)
+def test_departures_are_refused(plan: list[Any], steps: list[Any], says: str) -> None:
+    with pytest.raises(FederationError, match=says):
+        drive(plan, steps)
+
+
+def test_a_plan_s_shapes_are_those_of_its_asks(holes: Interactions) -> None:
+    degrees, users, items = holes.item_degrees, holes.n_users, holes.n_items
+    x = np.ones((users, 3))
+    made: list[tuple[PlannedSum, Any]] = [
+        (ItemDegrees.planned(items, users), {}),
+        (ItemItem.planned(items, 0.3, 40), {"largest_degree": 7}),
+        (PowerStep.planned(items, 3, 24), {"x": x[:items], "item_degrees": degrees}),
+        (SeededStep.planned(items, 3, 24, bytes(32)), {"item_degrees": degrees}),
+        (UserStart.planned(items, users, 3, 24), {"x": x, "item_degrees": degrees}),
+    ]
+    for planned, known in made:
+        ask = planned.ask(**known)
+        planned.check(ask)
+        assert ask.shape == planned.shape
+        assert (ask.encoding.width, ask.encoding.signed) == (ask.shape.ring_bits, ask.shape.signed)
+        assert ask.encoding.payload_bytes(ask.length) == planned.payload_bytes
+        assert planned.kind.gives_away
+    for program in PROGRAMS.values():
+        assert program.gives_away
+        assert not program.gives_away.endswith(".")
+
+
+# --- what a client checks -------------------------------------------------------------------------
+
+
+def client(holes: Interactions, **changes: Any) -> ClientContext:
+    """A client with the first ten of thirty users."""
+    own = Histories(holes.matrix[:10])
+    return replace(ClientContext(30, 17, PrivirecSettings(), own), **changes)
+
+
+def test_degrees_that_cannot_be_are_refused(holes: Interactions) -> None:
+    degrees, own = holes.item_degrees, holes.rows(0, 10).item_degrees
+    for kind in (PowerStep, UserStart):
+        rows = 17 if kind is PowerStep else 30
+        kind.of(np.ones((rows, 2)), degrees, 32).check(client(holes))
+        kind.of(np.ones((rows, 2)), own, 32).check(client(holes))
+        with pytest.raises(FederationError, match="this client has more"):
+            kind.of(np.ones((rows, 2)), np.maximum(own - 1, 0), 32).check(client(holes))
+        with pytest.raises(FederationError, match="more than there are users"):
+            kind.of(np.ones((rows, 2)), degrees + 30, 32).check(client(holes))
+    with pytest.raises(FederationError, match="another number of users"):
+        UserStart.of(np.ones((31, 2)), degrees, 32).check(client(holes))
+
+
+def test_a_largest_degree_that_cannot_be_is_refused(holes: Interactions) -> None:
+    own = int(holes.rows(0, 10).item_degrees.max())
+    for fine in (own, 30):
+        ItemItem(17, fine).check(client(holes))
+    for wrong in (own - 1, 31):
+        with pytest.raises(FederationError, match="largest item degree"):
+            ItemItem(17, wrong).check(client(holes))
+
+
+def test_public_inputs_are_pinned_for_a_run(holes: Interactions) -> None:
+    degrees = holes.item_degrees
+    pinned: dict[str, str] = {}
+    SeededStep(degrees, bytes(32), 2).check(client(holes, pinned=pinned))
+    assert list(pinned) == ["item degrees"]
+    # Another process of the same client has the digests from where it kept them.
+    PowerStep.of(np.ones((17, 2)), degrees, 32).check(client(holes, pinned=dict(pinned)))
+    with pytest.raises(FederationError, match="other item degrees than in an earlier sum"):
+        PowerStep.of(np.ones((17, 2)), degrees + 1, 32).check(client(holes, pinned=dict(pinned)))
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_settings_of_earlier_versions_keep_their_meaning() -> None:
+    """One type held the fields of both methods; those without effect were written down too."""
+    shared = {"rank": 4, "rounds": 3, "start": "items", "alpha": 0.5, "ring_bits": 32, "seed": 7}
+    shared |= {"eigenvalues": "diagonal", "low_pass_from": "server"}
+    old = {"method": "privirec", **shared}
+    assert settings_of(old) == PrivirecSettings(rank=4, rounds=3, seed=7, low_pass_from="server")
+    old = {"method": "privirec-k", **shared}
+    found = PrivirecKSettings(rank=4, rounds=3, seed=7, eigenvalues="diagonal")
+    assert settings_of(old) == found
+    assert RunTerms.model_validate({"settings": old}).settings == found
+
+
+def test_terms_hold_the_settings_of_any_program() -> None:
+    for settings in (PrivirecSettings(rank=3), PrivirecKSettings(rank=3, eigenvalues="diagonal")):
+        terms = RunTerms(settings=settings)
+        again = RunTerms.model_validate_json(terms.model_dump_json())
+        assert again == terms
+        assert type(again.settings) is type(settings)
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        ({"method": "magic"}, "no method 'magic'; there are privirec, privirec-k"),
+        ({}, "no method 'None'"),
+        ({"method": "privirec", "roundz": 3}, "roundz"),
+        ({"method": "privirec-k", "rank": -1}, "rank"),
+    ],
+)
+def test_unknown_methods_and_settings_are_refused_in_one_line(
+    record: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UsageError, match=says) as refused:
+        settings_of(record)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(ValidationError, match=says):
+        RunTerms.model_validate({"settings": record})
+
+
+def test_what_does_not_go_with_a_program_is_refused() -> None:
+    with pytest.raises(UsageError, match="eigenvalues does not go with privirec"):
+        Privirec.settings_from({"eigenvalues": "diagonal"})
+    with pytest.raises(UsageError, match="preset magic does not go with privirec"):
+        Privirec.preset("magic")
+    offered = {"rank": 3, "eigenvalues": "diagonal"}
+    assert Privirec.settings_from({}, offered) == PrivirecSettings(rank=3)
+    with pytest.raises(UsageError, match="privirec-k does not run with settings of privirec"):
+        PROGRAMS["privirec-k"](PrivirecSettings(rank=3), 9, 9)
+
+
+def test_a_name_stands_for_one_thing() -> None:
+    @dataclass(frozen=True)
+    class Other(ItemDegrees):
+        pass
+
+    class OtherProgram(Privirec):
+        pass
+
+    with pytest.raises(UsageError, match="already"):
+        register_contribution(Other)
+    with pytest.raises(UsageError, match="already"):
+        register(OtherProgram)
+    register_contribution(ItemDegrees)
+    register(Privirec)
+
+
+def test_the_defaults_of_a_run_stand_in_one_place(tmp_path: Path) -> None:
+    """Flower reads them from files, of which one is written here and one is in the repository."""
+    write_app(tmp_path)
+    for path in (tmp_path, ROOT):
+        text = tomllib.loads((path / "pyproject.toml").read_text(encoding="utf-8"))
+        assert text["tool"]["flwr"]["app"]["config"] == run_defaults()
+    defaults = run_defaults()
+    program = PROGRAMS[str(defaults["method"])]
+    terms = RunTerms(settings=program.settings_from({}, defaults))
+    assert terms == RunTerms(settings=program.settings_type())
+    assert program_of(terms.settings, 300, 300).sums()

@@ -1,0 +1,211 @@
+"""What a client was promised by other means, and who the server says was in a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from privirec.errors import UsageError
+from privirec.secagg import Agreement, ClientPolicy, ServerSettings, VectorShape, protocol
+from privirec.secagg.announcing import Announcement
+from privirec.secagg.errors import AgreementMismatch, CohortChanged, OutOfOrder, SessionClosed
+from privirec.secagg.testing import InsecureSeededBytes
+
+from .test_attacks import SHAPE, Run, start, vector
+
+ALL = pytest.mark.parametrize("name", ["secagg+", "secagg", "none"])
+RUN = bytes(range(16))
+
+
+def agreed(name: str) -> Agreement:
+    """The terms of `start` with the settings below."""
+    terms = Announcement.read(begun(name).server.announcement).terms
+    return Agreement(terms.run, terms.statement, terms.shapes, terms.block_entries)
+
+
+def begun(name: str, policy: ClientPolicy | None = None) -> Run:
+    settings = ServerSettings(block_entries=8, run=RUN)
+    return start(name, clients=8, rounds=2, settings=settings, policy=policy)
+
+
+@ALL
+def test_what_was_agreed_is_accepted(name: str) -> None:
+    agreement = agreed(name)
+    assert agreement.run == RUN
+    run = begun(name, ClientPolicy(agreement=agreement))
+    run.set_up()
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"run": bytes(16)}, "run"),
+        ({"shapes": (SHAPE,)}, "vectors"),
+        ({"shapes": (SHAPE, replace(SHAPE, signed=True))}, "vectors"),
+        ({"shapes": (SHAPE, VectorShape(SHAPE.length + 1, SHAPE.width, SHAPE.bound))}, "vectors"),
+        ({"block_entries": 16}, "size of blocks"),
+    ],
+)
+def test_an_announcement_that_was_not_agreed_is_refused(
+    name: str, change: dict[str, Any], said: str
+) -> None:
+    other = replace(agreed(name), **change)
+    run = begun(name, ClientPolicy(agreement=other))
+    with pytest.raises(AgreementMismatch, match=f"the announced {said}: not what was agreed"):
+        run.clients[0].receive(run.server.announcement)
+    with pytest.raises(SessionClosed):
+        run.clients[0].dump()
+
+
+@ALL
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"corrupt_ppm": 60_000},
+        {"dropped_ppm": 10},
+        {"security_bits": 80},
+        {"correctness_bits": 29},
+    ],
+)
+def test_other_assumptions_than_agreed_are_refused(name: str, change: dict[str, int]) -> None:
+    agreement = agreed(name)
+    other = replace(agreement, statement=replace(agreement.statement, **change))
+    run = begun(name, ClientPolicy(agreement=other))
+    with pytest.raises(AgreementMismatch, match="assumptions"):
+        run.clients[0].receive(run.server.announcement)
+
+
+def test_a_run_has_a_number_of_16_bytes() -> None:
+    with pytest.raises(UsageError, match="16 bytes, not 3"):
+        start(settings=ServerSettings(block_entries=8, run=b"run"))
+
+
+# --- who takes part, and who was summed -----------------------------------------------------------
+
+
+def opened(
+    name: str,
+    clients: int = 20,
+    *,
+    absent: Collection[int] = (),
+    unshared: Collection[int] = (),
+    dropped: Collection[int] = (),
+) -> Run:
+    """A run whose first sum was answered; some never came, sent no shares, or no vector."""
+    run = start(name, clients=clients, rounds=2, shares=(0.05, 0.15))
+    assert run.clients[0].participants == frozenset()
+    run.advertise([client for client in range(clients) if client not in absent])
+    for client, message in run.next_messages():
+        reply = run.clients[client].receive(message)
+        if client not in unshared and reply is not None:
+            run.server.receive(client, reply)
+    run.answer(run.next_messages())
+    for client in run.server.waiting_for() - set(dropped):
+        for message in run.clients[client].contribute(1, [vector(client)]):
+            run.server.receive(client, message)
+    run.answer(run.next_messages())
+    return run
+
+
+@ALL
+def test_a_client_knows_who_takes_part_and_remembers_it(name: str) -> None:
+    run = opened(name, absent={19})
+    assert run.clients[0].participants == frozenset(range(19))
+    assert run.clients[19].participants == frozenset()
+
+
+@ALL
+def test_a_list_of_those_summed_that_fits_is_accepted(name: str) -> None:
+    run = opened(name, absent={19}, dropped={4}, unshared={7})
+    summed = frozenset(range(19)) - {4, 7}
+    assert frozenset(run.server.survivors) == summed
+    for client in summed:
+        run.clients[client].check_summed(summed)
+
+
+@ALL
+def test_nothing_was_summed_before_a_sum_was_answered(name: str) -> None:
+    run = start(name, clients=20, shares=(0.1, 0.2))
+    with pytest.raises(OutOfOrder):
+        run.clients[0].check_summed(frozenset(range(20)))
+    run.set_up()
+    with pytest.raises(OutOfOrder):
+        run.clients[0].check_summed(frozenset(range(20)))
+
+
+@ALL
+def test_a_list_of_another_size_is_refused(name: str) -> None:
+    client = opened(name, dropped={4}).clients[0]
+    for clients in (range(18), range(20)):
+        with pytest.raises(CohortChanged):
+            client.check_summed(frozenset(clients))
+
+
+@ALL
+def test_a_list_without_the_client_itself_is_refused(name: str) -> None:
+    run = opened(name, absent={19}, dropped={4})
+    # Of the right size, over participants: the one that dropped for the client itself.
+    with pytest.raises(CohortChanged):
+        run.clients[0].check_summed(frozenset(range(19)) - {0})
+
+
+@ALL
+def test_a_list_with_clients_that_take_no_part_is_refused(name: str) -> None:
+    run = opened(name, absent={19}, dropped={4})
+    with pytest.raises(CohortChanged):
+        run.clients[0].check_summed(frozenset(range(20)) - {4, 5})
+
+
+def neighbours_of(run: Run, client: int) -> set[int]:
+    """Neighbours that were in the sum, as the client was told."""
+    return set(run.clients[client].state.active)  # type: ignore[attr-defined]
+
+
+def test_a_list_without_a_surviving_neighbour_is_refused() -> None:
+    everybody = frozenset(range(60))
+    run = opened("secagg+", 60, dropped={4})
+    client = next(c for c in range(60) if c != 4 and 4 not in all_neighbours(run, c))
+    strangers = everybody - neighbours_of(run, client) - {client, 4}
+    assert strangers
+    neighbour = min(neighbours_of(run, client))
+    run.clients[client].check_summed(everybody - {4})
+    # A client that is no neighbour may be missing as far as this one can tell, a neighbour not.
+    run.clients[client].check_summed(everybody - {min(strangers)})
+    with pytest.raises(CohortChanged):
+        run.clients[client].check_summed(everybody - {neighbour})
+
+
+def all_neighbours(run: Run, client: int) -> set[int]:
+    state = run.clients[client].state  # type: ignore[attr-defined]
+    return {*state.active, *state.gone}
+
+
+@pytest.mark.parametrize("when", ["dropped", "unshared"])
+def test_a_list_with_a_neighbour_that_is_gone_is_refused(when: str) -> None:
+    """One that sent no vector, or no shares before."""
+    everybody = frozenset(range(60))
+    run = opened("secagg+", 60, **{when: {4}})
+    client = next(c for c in range(60) if c != 4 and 4 in all_neighbours(run, c))
+    stranger = min(everybody - all_neighbours(run, client) - {client})
+    run.clients[client].check_summed(everybody - {4})
+    with pytest.raises(CohortChanged):
+        run.clients[client].check_summed(everybody - {stranger})
+
+
+def test_the_check_survives_a_restart() -> None:
+    run = opened("secagg", absent={19}, dropped={4})
+    restored = protocol("secagg").load_client(
+        run.clients[0].dump(),
+        run.identities[0],
+        run.roster,
+        ClientPolicy(),
+        InsecureSeededBytes("restored"),
+    )
+    assert restored.participants == frozenset(range(19))
+    restored.check_summed(frozenset(range(19)) - {4})
+    with pytest.raises(CohortChanged):
+        restored.check_summed(frozenset(range(19)) - {5})
