@@ -158,7 +158,7 @@ def test_over_the_network(tmp_path: Path, aggregator: str) -> None:
     federation = Federation(tmp_path)
     computations = (ItemDegrees.name, KeenDegrees.name)
     federation.policy = Policy(computations=computations, aggregators=(aggregator,))
-    terms = RunTerms(settings=ToySettings(), dropped_share=0.34, aggregator=aggregator)
+    terms = RunTerms(settings=ToySettings(), aggregator=aggregator)
     talk = Talk(federation, terms=terms)
     talk.until(Stage.COMPUTED)
     assert talk.server.components is not None
