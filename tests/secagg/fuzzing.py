@@ -21,47 +21,58 @@ from privirec.secagg import (
     protocol,
 )
 from privirec.secagg.bell2020.messages import decode
+from privirec.secagg.correlated.messages import decode as decode_noisy
 from privirec.secagg.errors import MalformedMessage, ProtocolError
+from privirec.secagg.lightsecagg.messages import decode as decode_light
 from privirec.secagg.messages import encode
 from privirec.secagg.testing import InsecureSeededBytes
 
-_RUN = json.loads((Path(__file__).parent.parent / "vectors" / "secagg" / "run.json").read_text())
-_STEPS = _RUN["clients"][0]["steps"]
-_ROSTER = Roster({int(client): bytes.fromhex(key) for client, key in _RUN["roster"].items()})
+_FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 _SHAPE = VectorShape(20, 9, 100)
 
 
-def _dumps() -> list[bytes]:
-    """The stored state of one client before each of its steps."""
-    recorded = _RUN["clients"][0]
-    draws = iter(recorded["random"])
-    client = protocol("secagg+").client(
-        recorded["client"],
-        Identity(bytes.fromhex(recorded["identity_seed"])),
-        _ROSTER,
-        ClientPolicy(),
-        lambda _size: bytes.fromhex(next(draws)),
-    )
-    stored = []
-    for step in _STEPS:
-        stored.append(client.dump())
-        if "receive" in step:
-            client.receive(bytes.fromhex(step["receive"]))
-        else:
-            list(client.contribute(step["contribute"], [np.array(step["values"])]))
-    return stored
+class RecordedClient:
+    """The first client of a recorded run, before each of its steps."""
+
+    def __init__(self, file: str) -> None:
+        run = json.loads((_FOLDER / file).read_text())
+        recorded = run["clients"][0]
+        self._protocol = protocol(run["protocol"])
+        self._identity = Identity(bytes.fromhex(recorded["identity_seed"]))
+        self._roster = Roster({int(one): bytes.fromhex(key) for one, key in run["roster"].items()})
+        steps = recorded["steps"]
+        self.messages = [bytes.fromhex(step["receive"]) for step in steps if "receive" in step]
+        draws = iter(recorded["random"])
+        client = self._protocol.client(
+            recorded["client"],
+            self._identity,
+            self._roster,
+            ClientPolicy(),
+            lambda _size: bytes.fromhex(next(draws)),
+        )
+        self.stored = []
+        for step in steps:
+            self.stored.append(client.dump())
+            if "receive" in step:
+                client.receive(bytes.fromhex(step["receive"]))
+            else:
+                list(client.contribute(step["contribute"], [np.array(step["values"])]))
+
+    def at(self, stage: int) -> ClientSession:
+        """A new session with the state before a step."""
+        source = InsecureSeededBytes("fuzz")
+        return self._protocol.load_client(
+            self.stored[stage], self._identity, self._roster, ClientPolicy(), source
+        )
 
 
-STORED = _dumps()
-MESSAGES = [bytes.fromhex(step["receive"]) for step in _STEPS if "receive" in step]
-
-
-def client_at(stage: int) -> ClientSession:
-    """The recorded client before one of its steps."""
-    recorded = _RUN["clients"][0]
-    identity = Identity(bytes.fromhex(recorded["identity_seed"]))
-    source = InsecureSeededBytes("fuzz")
-    return protocol("secagg+").load_client(STORED[stage], identity, _ROSTER, ClientPolicy(), source)
+RECORDED = {
+    "secagg+": RecordedClient("run.json"),
+    "lightsecagg": RecordedClient("run-lightsecagg.json"),
+    "correlated-noise": RecordedClient("run-correlated-noise.json"),
+}
+STORED = RECORDED["secagg+"].stored
+MESSAGES = RECORDED["secagg+"].messages
 
 
 def server_at(stage: int, name: str = "secagg+") -> tuple[ServerSession, list[tuple[int, bytes]]]:
@@ -78,7 +89,7 @@ def server_at(stage: int, name: str = "secagg+") -> tuple[ServerSession, list[tu
         for number, identity in enumerate(identities)
     ]
     for place in range(len(scheme.schedule.names)):
-        replies = [(n, clients[n].receive(m)) for n, m in server.outgoing()]
+        replies = [(n, clients[n].receive(m)) for n, m in server.outgoing() if m]
         answers = [(number, reply) for number, reply in replies if reply is not None]
         if server.step and server.step.phase is Phase.INPUT:
             answers = [
@@ -95,16 +106,17 @@ def server_at(stage: int, name: str = "secagg+") -> tuple[ServerSession, list[tu
 
 
 def decode_anything(data: bytes) -> None:
-    try:
-        message = decode(data)
-    except MalformedMessage:
-        return
-    if encode(message) != data:
-        raise AssertionError("an accepted message is not canonical")
+    for read in (decode, decode_light, decode_noisy):
+        try:
+            message = read(data)
+        except MalformedMessage:
+            continue
+        if encode(message) != data:
+            raise AssertionError("an accepted message is not canonical")
 
 
-def tell_client(stage: int, data: bytes) -> None:
-    client = client_at(stage)
+def tell_client(stage: int, data: bytes, name: str = "secagg+") -> None:
+    client = RECORDED[name].at(stage)
     try:
         client.receive(data)
     except ProtocolError as error:

@@ -6,13 +6,16 @@ primitives.json  each building block on its own
 run.json         a whole run: what every client draws, receives, answers and contributes;
                  run-secagg.json and run-none.json are the same under the other protocols
 bad.json         messages that the client of run.json must refuse, and with which error
+
+Those of LightSecAgg (primitives-lightsecagg.json ...) come from lightsecagg_vectors.py, those of
+averaging with correlated noise (primitives-correlated-noise.json ...) from correlated_vectors.py.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,12 @@ from privirec.secagg.protocol import Agreement, ClientPolicy, Phase, ServerSetti
 from privirec.secagg.ring import Ring, VectorShape
 from privirec.secagg.shamir import split
 from privirec.secagg.testing import InsecureSeededBytes
+
+if __package__:
+    from . import correlated_vectors, lightsecagg_vectors
+else:  # run as a script
+    import correlated_vectors
+    import lightsecagg_vectors
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 CLIENTS = 8
@@ -159,20 +168,19 @@ def primitives() -> dict[str, Any]:
     }
 
 
-def values_of(client: int, number: int) -> list[int]:
-    shape = SHAPES[number - 1]
+def values_of(client: int, number: int, shape: VectorShape) -> list[int]:
     lowest = -shape.bound if shape.signed else 0
     random = np.random.default_rng([client, number])
     return random.integers(lowest, shape.bound, shape.length, endpoint=True).tolist()
 
 
-def good_run(name: str) -> dict[str, Any]:
+def good_run(name: str, shapes: Sequence[VectorShape] = SHAPES) -> dict[str, Any]:
     identities = {client: Identity(InsecureSeededBytes(f"id {client}")(32)) for client in IDS}
     roster = Roster({client: identity.public for client, identity in identities.items()})
     scheme = protocol(name)
-    statement = Statement.of(CLIENTS, 0.1, 0.125, rounds=len(SHAPES))
+    statement = Statement.of(CLIENTS, 0.1, 0.125, rounds=len(shapes))
     settings = ServerSettings(block_entries=8)
-    server = scheme.server(roster, statement, SHAPES, settings, InsecureSeededBytes("server"))
+    server = scheme.server(roster, statement, shapes, settings, InsecureSeededBytes("server"))
     random = {client: Recorded(f"client {client}") for client in IDS}
     sessions = {
         client: scheme.client(client, identities[client], roster, ClientPolicy(), random[client])
@@ -191,7 +199,7 @@ def good_run(name: str) -> dict[str, Any]:
 
     def contribute(number: int) -> None:
         for client in sorted(server.waiting_for() - {DROPPED}):
-            values = values_of(client, number)
+            values = values_of(client, number, shapes[number - 1])
             masked = list(sessions[client].contribute(number, [np.array(values)]))
             steps[client].append(
                 {
@@ -213,13 +221,13 @@ def good_run(name: str) -> dict[str, Any]:
             continue
         total = server.open_sum()
         survivors.append(list(server.survivors))
-        shape = SHAPES[step.sum_number - 1]
+        shape = scheme.opened_shape(shapes[step.sum_number - 1], statement)
         sums.append(shape.ring.decode_signed(total) if shape.signed else total)
     return {
         "version": keys.VERSION,
         "protocol": scheme.name,
         "policy": asdict(ClientPolicy()),
-        "shapes": [asdict(shape) for shape in SHAPES],
+        "shapes": [asdict(shape) for shape in shapes],
         "roster": {str(client): key.hex() for client, key in roster.items()},
         "clients": [
             {
@@ -461,12 +469,20 @@ def announcement_digest(announcement: bytes) -> bytes:
 def build() -> dict[str, Any]:
     """File name -> contents."""
     run = good_run("secagg+")
+    light = good_run("lightsecagg", lightsecagg_vectors.SHAPES)
+    noisy = good_run("correlated-noise", correlated_vectors.SHAPES)
     return {
         "primitives.json": primitives(),
         "run.json": run,
         "run-secagg.json": good_run("secagg"),
         "run-none.json": good_run("none"),
         "bad.json": bad_messages(run),
+        "primitives-lightsecagg.json": lightsecagg_vectors.primitives(),
+        "run-lightsecagg.json": light,
+        "bad-lightsecagg.json": lightsecagg_vectors.bad_messages(light, VICTIM),
+        "primitives-correlated-noise.json": correlated_vectors.primitives(),
+        "run-correlated-noise.json": noisy,
+        "bad-correlated-noise.json": correlated_vectors.bad_messages(noisy, VICTIM),
     }
 
 

@@ -22,10 +22,10 @@ from privirec.secagg.testing.lies import lie_of
 from privirec.secagg.uploads import Uploads
 
 
-def scenario(seed: int) -> Scenario:
+def scenario(seed: int, name: str | None = None) -> Scenario:
     """A different federation for every seed; one in four has a server that lies."""
     return Scenario(
-        protocol=("secagg+", "secagg")[seed % 2],
+        protocol=name or ("secagg+", "secagg")[seed % 2],
         clients=5 + seed % 8,
         sums=1 + seed % 3,
         weather=Weather(dies=(0.0, 0.01, 0.03)[seed % 5 % 3], lies=0.05 if seed % 4 == 3 else 0.0),
@@ -33,7 +33,7 @@ def scenario(seed: int) -> Scenario:
 
 
 def test_in_calm_weather_every_run_finishes() -> None:
-    for name in ("secagg+", "secagg", "none"):
+    for name in ("secagg+", "secagg", "lightsecagg", "none"):
         outcome = simulate(0, Scenario(name, sums=3, weather=CALM))
         assert outcome.error is None
         assert len(outcome.sums) == 3
@@ -48,12 +48,12 @@ def test_a_seed_replays() -> None:
     assert one.transcript != simulate(15, scenario(7)).transcript
 
 
-def run_many(seeds: range) -> tuple[Counter[str], Counter[str], int]:
+def run_many(seeds: range, name: str | None = None) -> tuple[Counter[str], Counter[str], int]:
     endings: Counter[str] = Counter()
     refusals: Counter[str] = Counter()
     lies = 0
     for seed in seeds:
-        outcome = simulate(seed, scenario(seed))  # checks every promise
+        outcome = simulate(seed, scenario(seed, name))  # checks every promise
         endings[type(outcome.error).__name__] += 1
         refusals += outcome.refusals
         lies += outcome.lies_told
@@ -62,6 +62,14 @@ def run_many(seeds: range) -> tuple[Counter[str], Counter[str], int]:
 
 def test_forty_runs() -> None:
     endings, refusals, lies = run_many(range(40))
+    assert endings["NoneType"] >= 10
+    assert endings["CohortChanged"] >= 3
+    assert refusals["ReplayedMessage"] > 50
+    assert lies > 3
+
+
+def test_forty_runs_of_lightsecagg() -> None:
+    endings, refusals, lies = run_many(range(40), "lightsecagg")
     assert endings["NoneType"] >= 10
     assert endings["CohortChanged"] >= 3
     assert refusals["ReplayedMessage"] > 50
@@ -89,6 +97,17 @@ def test_a_thousand_runs() -> None:
     assert {"CohortChanged", "TooManyDropped"} <= endings.keys()
     assert lies > 200
     assert {"BadSignature", "WeakParameters", "ListsOverlap", "Stranger"} <= refusals.keys()
+
+
+@pytest.mark.heavy
+def test_a_thousand_runs_of_lightsecagg() -> None:
+    endings, refusals, lies = run_many(range(3000, 4000), "lightsecagg")
+    assert sum(endings.values()) == 1000
+    assert endings["NoneType"] > 300
+    assert {"CohortChanged", "TooManyDropped", "BelowThreshold"} <= endings.keys()
+    assert lies > 200
+    believed_by_nobody = {"BadSignature", "WeakParameters", "BadShare", "BadKey", "NotInGraph"}
+    assert believed_by_nobody | {"CohortTooSmall", "CohortChanged"} <= refusals.keys()
 
 
 def test_a_broken_promise_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,9 +87,12 @@ def one_block(client: int) -> list[np.ndarray]:
     return [vector(client)]
 
 
-def test_three_protocols_are_there_and_no_others() -> None:
-    assert protocol_names() == ("secagg+", "secagg", "none")
-    assert [protocol(name).code for name in protocol_names()] == [1, 2, 3]
+def test_protocols_have_names_and_codes_of_their_own() -> None:
+    names = protocol_names()
+    assert {"secagg+": 1, "secagg": 2, "none": 3, "lightsecagg": 4}.items() <= {
+        name: protocol(name).code for name in names
+    }.items()
+    assert len({protocol(name).code for name in names}) == len(names)
     with pytest.raises(UsageError, match="choose from"):
         protocol("rot13")
 
@@ -367,6 +370,28 @@ def test_a_sum_takes_one_contribution(name: str) -> None:
         run.clients[0].contribute(1, one_block(0))
     with pytest.raises(OutOfOrder):
         run.clients[0].contribute(2, one_block(0))
+
+
+@ALL
+def test_a_sum_is_not_contributed_to_before_its_turn(name: str) -> None:
+    run = federation(name, rounds=2)
+    with pytest.raises(OutOfOrder, match="not ready for sum 1"):
+        run.clients[0].contribute(1, one_block(0))
+    delivered(run)
+    with pytest.raises(OutOfOrder, match="not ready for sum 2"):
+        run.clients[0].contribute(2, one_block(0))
+    with pytest.raises(OutOfOrder, match="no sum 0"):
+        run.clients[0].contribute(0, one_block(0))
+    assert list(run.clients[0].contribute(1, one_block(0)))
+
+
+@ALL
+def test_a_sum_that_is_over_takes_no_contribution(name: str) -> None:
+    run = federation(name, rounds=2)
+    run.sum(one_block)
+    with pytest.raises(SecondInput):
+        run.clients[0].contribute(1, one_block(0))
+    assert run.sum(one_block).values().tolist() == plain_sum(set(range(12)))
 
 
 @pytest.mark.parametrize(

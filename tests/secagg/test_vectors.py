@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,20 @@ from privirec.secagg import (
     protocol,
 )
 from privirec.secagg.errors import ProtocolError, SessionClosed
+from privirec.secagg.keys import Secret
 
 from . import make_vectors
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUNS = [
     json.loads((FOLDER / name).read_text())
-    for name in ("run.json", "run-secagg.json", "run-none.json")
+    for name in ("run.json", "run-secagg.json", "run-none.json", "run-lightsecagg.json")
 ]
-RUN = RUNS[0]
+RUN, *_, LIGHT_RUN = RUNS
+NOISY_RUN = json.loads((FOLDER / "run-correlated-noise.json").read_text())
 BAD = json.loads((FOLDER / "bad.json").read_text())
+LIGHT_BAD = json.loads((FOLDER / "bad-lightsecagg.json").read_text())
+NOISY_BAD = json.loads((FOLDER / "bad-correlated-noise.json").read_text())
 
 # Point 6 of what the client must refuse, in the order it is written down.
 REFUSED = {
@@ -54,6 +59,54 @@ REFUSED = {
     "AgreementMismatch",
     "TooManyDropped",
     "BelowThreshold",
+}
+
+
+LIGHT_REFUSED = {
+    "WrongProtocol",
+    "RosterMismatch",
+    "CohortTooSmall",
+    "WeakParameters",
+    "ParametersInfeasible",
+    "RingTooNarrow",
+    "NotInGraph",
+    "BadKey",
+    "BadSignature",
+    "Stranger",
+    "TooManyDropped",
+    "BelowThreshold",
+    "SecondSurvivorSet",
+    "CohortChanged",
+    "BadShare",
+    "ReplayedMessage",
+    "OutOfOrder",
+    "WrongRun",
+    "MalformedMessage",
+    "TruncatedMessage",
+    "OversizedMessage",
+    "WrongVersion",
+}
+
+NOISY_REFUSED = {
+    "AgreementMismatch",
+    "BadKey",
+    "BadSignature",
+    "CohortTooSmall",
+    "GraphNotRegular",
+    "GraphNotSymmetric",
+    "MalformedMessage",
+    "NotInGraph",
+    "OutOfOrder",
+    "OversizedMessage",
+    "ParametersInfeasible",
+    "ReplayedMessage",
+    "RingTooNarrow",
+    "RosterMismatch",
+    "TruncatedMessage",
+    "WeakParameters",
+    "WrongProtocol",
+    "WrongRun",
+    "WrongVersion",
 }
 
 
@@ -105,7 +158,7 @@ def test_the_files_are_what_the_generator_writes() -> None:
         assert (FOLDER / file).read_text() == make_vectors.text(contents), file
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run["protocol"])
+@pytest.mark.parametrize("run", [*RUNS, NOISY_RUN], ids=lambda run: run["protocol"])
 @pytest.mark.parametrize("place", range(len(RUN["clients"])))
 def test_every_client_answers_as_recorded(place: int, run: dict[str, Any]) -> None:
     recorded = run["clients"][place]
@@ -126,10 +179,32 @@ def test_the_recorded_sums_are_sums(run: dict[str, Any]) -> None:
         assert len(vectors) == len(run["survivors"][number - 1]) == 7
 
 
-@pytest.mark.parametrize("case", BAD["cases"], ids=lambda case: case["name"])
-def test_bad_messages_are_refused_by_name(case: dict[str, Any]) -> None:
-    recorded = next(one for one in RUN["clients"] if one["client"] == BAD["client"])
-    client = session(recorded, case["policy"])
+def test_the_recorded_noisy_sums_are_sums_within_the_stated_error() -> None:
+    statement = Statement.of(8, 0.1, 0.125, rounds=2)
+    for number, shape in enumerate(make_vectors.correlated_vectors.SHAPES, start=1):
+        vectors = [
+            np.array(step["values"])
+            for recorded in NOISY_RUN["clients"]
+            for step in recorded["steps"]
+            if step.get("contribute") == number
+        ]
+        assert len(vectors) == len(NOISY_RUN["survivors"][number - 1]) == 7
+        error = np.array(NOISY_RUN["sums"][number - 1]) - np.sum(vectors, axis=0)
+        assert np.abs(error).max() > 0
+        deviation = protocol("correlated-noise").deviation(shape, statement)
+        assert np.abs(error).max() < 4 * deviation
+
+
+@pytest.mark.parametrize(
+    ("run", "case"),
+    [(RUN, case) for case in BAD["cases"]]
+    + [(LIGHT_RUN, case) for case in LIGHT_BAD["cases"]]
+    + [(NOISY_RUN, case) for case in NOISY_BAD["cases"]],
+    ids=lambda value: value.get("name", value.get("protocol")),
+)
+def test_bad_messages_are_refused_by_name(run: dict[str, Any], case: dict[str, Any]) -> None:
+    recorded = next(one for one in run["clients"] if one["client"] == BAD["client"])
+    client = session(recorded, case["policy"], run)
     for expected in recorded["steps"][: case["after"]]:
         step(client, expected)
     with pytest.raises(ProtocolError) as refusal:
@@ -139,9 +214,9 @@ def test_bad_messages_are_refused_by_name(case: dict[str, Any]) -> None:
     if refusal.value.fatal:
         with pytest.raises(SessionClosed):
             step(client, rest[0])
-        secrets = client.state  # type: ignore[attr-defined]
-        assert not any(secrets.seeds.stored() + secrets.mask_privates.stored())
-        assert not any(secrets.held_shares.stored())
+        state = client.state  # type: ignore[attr-defined]
+        secrets = [getattr(state, field.name) for field in fields(state)]
+        assert not any(any(one.stored()) for one in secrets if isinstance(one, Secret))
     else:
         for expected in rest:  # noise changes nothing
             step(client, expected)
@@ -150,4 +225,9 @@ def test_bad_messages_are_refused_by_name(case: dict[str, Any]) -> None:
 def test_every_refusal_has_a_bad_vector() -> None:
     names = {case["error"] for case in BAD["cases"]}
     assert names >= REFUSED
+    light = {case["error"] for case in LIGHT_BAD["cases"]}
+    assert light >= LIGHT_REFUSED
+    noisy = {case["error"] for case in NOISY_BAD["cases"]}
+    assert noisy == NOISY_REFUSED
+    names |= light | noisy
     assert all(issubclass(getattr(errors, name), ProtocolError) for name in names)

@@ -101,6 +101,14 @@ class BaseClient(ClientSession, Generic[State]):
         """The last block was made; the server has something to ask before the next sum."""
         self.state.input_sent = 1
 
+    def check_turn(self, message: Message) -> None:
+        """Refuse a message that is not the next one in the order in which clients are told."""
+        kind, order, stage = type(message), self.exchange.told, self.state.stage
+        if kind not in order or order.index(kind) > stage:
+            raise OutOfOrder(f"{kind.__name__} comes too early or from a client")
+        if order.index(kind) < stage:
+            raise ReplayedMessage(f"{kind.__name__} was answered before")
+
     # --- the session ------------------------------------------------------------------------------
 
     @property
@@ -179,20 +187,16 @@ class BaseClient(ClientSession, Generic[State]):
     # --- inside -----------------------------------------------------------------------------------
 
     def _receive(self, message: Message, raw: bytes) -> bytes | None:
-        state, order = self.state, self.exchange.told
+        state = self.state
         if self._announcement and message.run != self._announcement.terms.run:
             raise WrongRun("a message of another run")
         if not message.to_all and message.client != self.client:
             raise WrongRun(f"a message for client {message.client}, not {self.client}")
-        kind = type(message)
-        if kind not in order or order.index(kind) > state.stage:
-            raise OutOfOrder(f"{kind.__name__} comes too early or from a client")
-        if order.index(kind) < state.stage:
-            raise ReplayedMessage(f"{kind.__name__} was answered before")
+        self.check_turn(message)
         if not isinstance(message, Announce):
             return self.answer(message, raw)
         check_announcement(message, self.exchange, self.client, self.roster, self.policy)
-        self._announcement = Announcement.read(raw)
+        self._announcement = Announcement.read(raw, type(message))
         state.announcement = raw
         state.stage = 1
         return self.join()
@@ -220,7 +224,7 @@ class BaseClient(ClientSession, Generic[State]):
     def _stored_announcement(self) -> Announcement:
         client = self.client
         try:
-            found = Announcement.read(self.state.announcement)
+            found = Announcement.read(self.state.announcement, self.exchange.told[0])
         except MalformedMessage as error:
             raise BadDump("stored state without an announcement") from error
         if found.terms.roster != self.roster.digest:

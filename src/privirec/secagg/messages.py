@@ -6,8 +6,8 @@ and a protocol makes its `decoder` from the types it knows. Reading is strict: w
 accepts, `encode` gives back byte for byte, and anything else is a MalformedMessage.
 
 Kinds are unique over all protocols: 1 to 15 belong to `bell2020`, 16 to 31 to LightSecAgg, 32 to 47
-to correlated noise. `Announce` (1) and `Masked` (6) serve all of them. docs/secagg-wire.md is the
-specification.
+to correlated noise. `Masked` (6) serves all of them, `Announce` (1) all that add nothing to it.
+docs/secagg-wire.md is the specification.
 """
 
 from __future__ import annotations
@@ -122,6 +122,11 @@ def encode(message: Message) -> bytes:
     """The bytes of a message."""
     header = _HEADER.pack(VERSION, message.kind, message.run, message.round_number, message.client)
     return b"".join((header, *message.write_fields()))
+
+
+def addressed(message: bytes, client: int) -> bytes:
+    """The same message to another client: its header ends with the client."""
+    return message[: _HEADER.size - 4] + struct.pack(">I", client) + message[_HEADER.size :]
 
 
 def decoder(*types: type[Message]) -> Callable[[bytes], Message]:

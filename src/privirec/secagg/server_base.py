@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from privirec.secagg.announcing import announce
+from privirec.secagg.announcing import Announcement, announce
 from privirec.secagg.errors import (
     BrokenUpload,
     CohortChanged,
@@ -27,7 +27,7 @@ from privirec.secagg.errors import (
 )
 from privirec.secagg.exchange import Exchange
 from privirec.secagg.keys import Roster
-from privirec.secagg.messages import Masked, Message
+from privirec.secagg.messages import Announce, Masked, Message
 from privirec.secagg.parameters import Statement
 from privirec.secagg.participants import COHORT_CHANGED, least_participants
 from privirec.secagg.protocol import Phase, ServerSession, ServerSettings, Step
@@ -56,7 +56,8 @@ class BaseServer(ServerSession):
         random_bytes: RandomBytes,
     ) -> None:
         self.exchange = exchange
-        announcement = announce(exchange.code, roster, statement, shapes, settings, random_bytes)
+        terms = announce(exchange.code, roster, statement, shapes, settings, random_bytes)
+        announcement = Announcement.of(self.announced(terms))
         self.announcement = announcement.raw
         self.terms = announcement.terms
         self.digest = announcement.digest
@@ -113,9 +114,17 @@ class BaseServer(ServerSession):
     def sum_over(self) -> None:
         """A sum was opened, skipped or given up: drop what was collected for it."""
 
+    def announced(self, terms: Announce) -> Announce:
+        """The announcement with what the protocol adds to it: the first type of `told`."""
+        return terms
+
     def wire_shape(self, sum_number: int) -> VectorShape:
         """Shape of the vectors on the wire, and of the total."""
         return self.terms.shapes[sum_number - 1]
+
+    def new_uploads(self, sum_number: int) -> Uploads:
+        """What takes the vectors of a sum and adds them up."""
+        return Uploads(sum_number, self.wire_shape(sum_number), self.settings)
 
     # --- the session ------------------------------------------------------------------------------
 
@@ -142,7 +151,7 @@ class BaseServer(ServerSession):
             raise WrongRun(f"client {client} sends a message of client {received.client}")
         self._check_turn(received)
         if isinstance(received, Masked):
-            self._current_uploads().take(received)
+            self.uploads.take(received)
         else:
             self.take_answer(received)
             self.answered.add(client)
@@ -164,7 +173,7 @@ class BaseServer(ServerSession):
             if step.phase is Phase.INPUT:
                 self._settle(step)
             unmask = self.masks_to_remove(step.sum_number)
-        uploads = self._current_uploads()
+        uploads = self.uploads
         self._end_sum()
         return uploads.opened_blocks(unmask)
 
@@ -211,7 +220,7 @@ class BaseServer(ServerSession):
             self.active = set(done)
             self.participants = tuple(sorted(done))
         elif step.phase is not Phase.RECOVERY:
-            if step.phase is Phase.INPUT and self._current_uploads().broken:
+            if step.phase is Phase.INPUT and self.uploads.broken:
                 raise BrokenUpload(
                     "a client stopped in the middle of its upload, which was added as it came: "
                     "give the server a spool to survive that"
@@ -219,7 +228,7 @@ class BaseServer(ServerSession):
             self._keep(step, done)
             if step.phase is Phase.INPUT:
                 self._survivors = tuple(sorted(done))
-                self._current_uploads().discard_unfinished()
+                self.uploads.discard_unfinished()
 
     def _keep(self, step: Step, clients: set[int]) -> None:
         lost = len(self.active) - len(clients)
@@ -243,7 +252,9 @@ class BaseServer(ServerSession):
             raise OutOfOrder(f"the run is {self._where}")
         return self.step
 
-    def _current_uploads(self) -> Uploads:
+    @property
+    def uploads(self) -> Uploads:
+        """The vectors of the sum under way."""
         if self._uploads is None:
             raise OutOfOrder("no vectors are being added up")
         return self._uploads
@@ -251,7 +262,7 @@ class BaseServer(ServerSession):
     def _done(self) -> set[int]:
         """Clients that have made the current step."""
         step = self._current()
-        return self._current_uploads().arrived if step.phase is Phase.INPUT else self.answered
+        return self.uploads.arrived if step.phase is Phase.INPUT else self.answered
 
     def _check_turn(self, message: Message) -> None:
         """Raise unless the message belongs to this step and its sender is asked in it."""
@@ -259,8 +270,6 @@ class BaseServer(ServerSession):
         name = "input" if kind is Masked else self.exchange.answers.get(kind)
         if name is None:
             raise OutOfOrder(f"{kind.__name__} is not for the server")
-        if client not in self.roster:
-            raise Stranger(f"client {client} is not in the roster")
         # Behind the end for a step that is not there.
         place = self._index_of.get((name, message.round_number), len(self._steps))
         if place < self._at and client in self.active:
@@ -270,13 +279,12 @@ class BaseServer(ServerSession):
         if client in self.answered:
             raise ReplayedMessage(f"client {client} has sent this message")
         if client not in self.active:
-            raise Stranger(f"client {client} dropped out of this run or never joined it")
+            raise Stranger(f"client {client} has left this run, or was never in it")
 
     def _go_to(self, place: int) -> None:
         step = self._steps[place] if place < len(self._steps) else None
         if step and step.phase is Phase.INPUT:
-            number = step.sum_number
-            self._uploads = Uploads(number, self.wire_shape(number), self.settings)
+            self._uploads = self.new_uploads(step.sum_number)
         self._at, self.step = place, step
         self._asked = False
         self.answered = set()

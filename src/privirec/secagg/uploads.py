@@ -75,7 +75,7 @@ class Uploads:
         if message.offset > begun:
             raise OutOfOrder(f"client {client} has not sent the block before")
         count = min(self._block_entries, shape.length - begun)
-        block = shape.ring.unpack(message.packed, count)
+        block = self.read(message.packed, count)
         last = begun + count == shape.length
         if upload is None and not last:
             spool = self._new_spool() if self._new_spool else None
@@ -91,6 +91,10 @@ class Uploads:
                 self._add_spooled(upload.spool)
             self._unfinished.pop(client, None)
             self.arrived.add(client)
+
+    def read(self, packed: bytes, entries: int) -> Words:
+        """The entries of a block. Raises MalformedMessage for what no client packs."""
+        return self.shape.ring.unpack(packed, entries)
 
     def add(self, offset: int, block: Words) -> None:
         """Add a block to the total, in place."""
@@ -122,5 +126,5 @@ class Uploads:
         for offset in range(0, shape.length, self._block_entries):
             count = min(self._block_entries, shape.length - offset)
             packed = spool.read(shape.ring.packed_bytes(count))
-            self.add(offset, shape.ring.unpack(packed, count))
+            self.add(offset, self.read(packed, count))
         spool.close()

@@ -175,7 +175,7 @@ def _policy(terms: RunTerms, n_users: int, n_items: int, request: FederateReques
         most_rounds=len(asked.computations),
         most_bytes_up=2 * asked.bytes_up + room,
         most_bytes_down=2 * asked.bytes_down + room,
-        most_of_item_item=max(asked.opened_share, Policy().most_of_item_item),
+        largest_opened_share=max(asked.opened_share, Policy().largest_opened_share),
         corrupt_share=terms.corrupt_share,
     )
 

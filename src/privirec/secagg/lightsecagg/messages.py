@@ -1,0 +1,205 @@
+"""The messages of LightSecAgg, kinds 16 to 22. docs/lightsecagg.md is the specification."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from privirec.secagg.errors import MalformedMessage
+from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, SIGNATURE_BYTES
+from privirec.secagg.messages import (
+    Announce,
+    Header,
+    Masked,
+    Message,
+    Reader,
+    check_empty,
+    decoder,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedKey:
+    """A client's public key for sealed pieces, signed by its identity."""
+
+    sealing_key: bytes
+    signature: bytes
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        return cls(reader.take(KEY_BYTES), reader.take(SIGNATURE_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class Advertise(Message):
+    """Client to server: its key for the pieces of this run."""
+
+    kind: ClassVar[int] = 16
+    run: bytes
+    client: int
+    key: SignedKey
+    round_number: int = field(default=0, init=False)
+
+    def write_fields(self) -> Iterable[bytes]:
+        return self.key.sealing_key, self.key.signature
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        return cls(header.run, header.client, SignedKey.read(reader))
+
+
+@dataclass(frozen=True, slots=True)
+class Deal(Message):
+    """Server to client: draw a mask for this sum and deal its pieces to these clients."""
+
+    kind: ClassVar[int] = 17
+    of_sum: ClassVar[bool] = True
+    run: bytes
+    round_number: int
+    client: int
+    private: int
+    needed: int
+    receivers: bytes
+    """Map of the clients that hold pieces, the receiver of this message among them."""
+    keys: tuple[SignedKey, ...]
+    """Of all of them, in their order, for the first sum; later ones need no more."""
+
+    def write_fields(self) -> Iterable[bytes]:
+        yield struct.pack(">IIII", self.private, self.needed, len(self.receivers), len(self.keys))
+        yield self.receivers
+        for key in self.keys:
+            yield from (key.sealing_key, key.signature)
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        private, needed, size, count = reader.integers("IIII")
+        receivers = reader.take(size)
+        reader.expect(count * (KEY_BYTES + SIGNATURE_BYTES))
+        keys = tuple(SignedKey.read(reader) for _ in range(count))
+        return cls(*header, private, needed, receivers, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces(Message):
+    """Client to server: sealed pieces of its mask for all others, ascending by receiver."""
+
+    kind: ClassVar[int] = 18
+    of_sum: ClassVar[bool] = True
+    run: bytes
+    round_number: int
+    client: int
+    nonce: bytes
+    count: int
+    sealed: bytes = field(repr=False)
+    """One after the other, all of one length."""
+
+    def write_fields(self) -> Iterable[bytes]:
+        size = len(self.sealed) // self.count if self.count else 0
+        return struct.pack(">II", self.count, size), self.nonce, self.sealed
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        count, size = reader.integers("II")
+        check_empty(count, size)
+        nonce = reader.take(NONCE_BYTES)
+        return cls(*header, nonce, count, reader.take(count * size))
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors(Message):
+    """Server to client: whose vectors are in the sum."""
+
+    kind: ClassVar[int] = 19
+    of_sum: ClassVar[bool] = True
+    run: bytes
+    round_number: int
+    client: int
+    survivors: bytes
+    """Map of them."""
+
+    def write_fields(self) -> Iterable[bytes]:
+        return (self.survivors,)
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        return cls(*header, reader.rest())
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm(Message):
+    """Client to server: its signature of the first sum's survivors; later there is none."""
+
+    kind: ClassVar[int] = 20
+    of_sum: ClassVar[bool] = True
+    run: bytes
+    round_number: int
+    client: int
+    signature: bytes
+
+    def write_fields(self) -> Iterable[bytes]:
+        return (self.signature,)
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        first = header.round_number == 1
+        return cls(*header, reader.take(SIGNATURE_BYTES if first else 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Open(Message):
+    """Server to client: who has confirmed the survivors, and their pieces for this client."""
+
+    kind: ClassVar[int] = 21
+    of_sum: ClassVar[bool] = True
+    run: bytes
+    round_number: int
+    client: int
+    signers: bytes
+    """Map of those whose signatures follow; empty after the first sum."""
+    signatures: tuple[bytes, ...]
+    count: int
+    pieces: bytes = field(repr=False)
+    """Nonce and sealed piece of each survivor but the receiver, ascending, all of one length."""
+
+    def write_fields(self) -> Iterable[bytes]:
+        size = len(self.pieces) // self.count if self.count else 0
+        yield struct.pack(">II", len(self.signers), len(self.signatures))
+        yield self.signers
+        yield from self.signatures
+        yield struct.pack(">II", self.count, size)
+        yield self.pieces
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        size, count = reader.integers("II")
+        signers = reader.take(size)
+        if not signers and count:
+            raise MalformedMessage("signatures of nobody")
+        signatures = reader.strings(count, SIGNATURE_BYTES)
+        count, size = reader.integers("II")
+        check_empty(count, size)
+        return cls(*header, signers, signatures, count, reader.take(count * size))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Message):
+    """Client to server: the sum of the survivors' pieces that it holds, packed."""
+
+    kind: ClassVar[int] = 22
+    of_sum: ClassVar[bool] = True
+    run: bytes
+    round_number: int
+    client: int
+    packed: bytes = field(repr=False)
+
+    def write_fields(self) -> Iterable[bytes]:
+        return (self.packed,)
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        return cls(*header, reader.rest())
+
+
+decode = decoder(Announce, Advertise, Deal, Pieces, Masked, Survivors, Confirm, Open, Answer)

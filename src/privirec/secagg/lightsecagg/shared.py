@@ -1,0 +1,71 @@
+"""What client and server of this protocol have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+
+from privirec.secagg.errors import ParametersInfeasible
+from privirec.secagg.exchange import Exchange
+from privirec.secagg.keys import LABEL, NONCE_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from privirec.secagg.lightsecagg.code import MaskCode
+from privirec.secagg.lightsecagg.field import ElementShape
+from privirec.secagg.lightsecagg.messages import (
+    Advertise,
+    Answer,
+    Confirm,
+    Deal,
+    Open,
+    Pieces,
+    Survivors,
+    decode,
+)
+from privirec.secagg.lightsecagg.thresholds import Thresholds
+from privirec.secagg.messages import MAX_MESSAGE_BYTES, Announce
+from privirec.secagg.protocol import Schedule
+from privirec.secagg.ring import VectorShape
+
+EXCHANGE = Exchange(
+    "lightsecagg",
+    4,
+    Schedule(setup=("advertise",), preparation=("share",), recovery=("confirm", "recover")),
+    decode,
+    told=(Announce, Deal, Survivors, Open),
+    answers={Advertise: "advertise", Pieces: "share", Confirm: "confirm", Answer: "recover"},
+)
+
+
+def code_of(shape: VectorShape, roster: int, thresholds: Thresholds) -> MaskCode:
+    """The code for the masks of a vector, among the clients of a roster of this size."""
+    elements = ElementShape(shape)
+    return MaskCode(elements.field, roster, thresholds, elements.length)
+
+
+def check_sizes(shapes: Sequence[VectorShape], roster: int, thresholds: Thresholds) -> None:
+    """Refuse vectors whose pieces are too long for a message: the longest one has all that others
+    dealt to a client."""
+    for shape in shapes:
+        piece = code_of(shape, roster, thresholds).piece_bytes
+        pieces = (thresholds.clients - 1) * (NONCE_BYTES + piece + TAG_BYTES)
+        more = 42 + (roster + 7) // 8 + thresholds.quorum * SIGNATURE_BYTES
+        if pieces + more > MAX_MESSAGE_BYTES:
+            raise ParametersInfeasible(
+                f"pieces of {shape.length} entries of {shape.width} bits for "
+                f"{thresholds.clients} clients: {pieces + more} bytes in one message, which has "
+                f"at most {MAX_MESSAGE_BYTES}; cut the vector into several sums"
+            )
+
+
+def pieces_context(announcement: bytes, sum_number: int, receivers: bytes) -> bytes:
+    """Digest that sealed pieces are bound to: the announced run, the sum and who holds pieces.
+
+    Clients that were told different things cannot open each other's pieces.
+    """
+    number = struct.pack(">I", sum_number)
+    return hashlib.sha256(LABEL + b"pieces" + announcement + number + receivers).digest()
+
+
+def survivors_statement(announcement: bytes, participants: bytes, survivors: bytes) -> bytes:
+    """What a client signs when it confirms the survivors of the first sum."""
+    return LABEL + b"survivors" + announcement + participants + survivors
