@@ -8,7 +8,7 @@ exponent of the degree of the user for whom is scored: it decides whose links co
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -16,7 +16,7 @@ from pydantic import Field
 from privirec.data.interactions import Interactions
 from privirec.filters.components import Components, factored
 from privirec.filters.eigen import Progress
-from privirec.filters.links import LinkScores, nth_from_the_top, threshold_bits
+from privirec.filters.links import LinkScores, likely_links, nth_from_the_top, threshold_bits
 from privirec.filters.normalize import degree_power
 from privirec.models.base import Config
 from privirec.models.link_prop import LinkProp, LinkPropConfig
@@ -29,6 +29,11 @@ class LinkPropMultiConfig(LinkPropConfig):
     """How often the degrees are updated."""
     share: float = Field(0.1, gt=0)
     """t: likely links for each interaction."""
+
+    @property
+    def needs(self) -> dict[str, Any]:
+        links = {"updates": self.iterations, "link_share": self.share}
+        return super().needs | {"own_exponent": self.alpha} | links
 
 
 class LinkPropMulti(LinkProp):
@@ -49,8 +54,8 @@ class LinkPropMulti(LinkProp):
     ) -> Components:
         config = self.config
         users, items = train.user_degrees, train.item_degrees
-        wanted = round(config.share * train.n_interactions)
-        for iteration in range(config.iterations if wanted else 0):
+        wanted = likely_links(train.n_interactions, config.share)
+        for iteration in range(config.iterations):
             if progress:
                 progress(iteration, config.iterations)
             item_item = factored(train, config.normalisation, users, items).written_out()
