@@ -30,11 +30,13 @@ os.environ.update(
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from privirec.secagg.messages import Masked, encode
+from privirec.secagg.messages import Announce
+from privirec.secagg.parameters import Statement
 from privirec.secagg.prg import MaskGenerator
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
-from privirec.secagg.ring import VectorShape, rechunked
+from privirec.secagg.ring import VectorShape
 from privirec.secagg.shamir import combine, split
+from privirec.secagg.uploads import cut_into_messages
 
 WIDTHS = (32, 16, 12)
 BARE_BUFFERS = (1 << 16, 1 << 17, 1 << 18, 1 << 22)
@@ -68,13 +70,17 @@ def bare(shape: VectorShape, seeds: list[bytes], cipher: str, buffer_bytes: int)
 
 
 def ours(shape: VectorShape, seeds: list[bytes], values: np.ndarray) -> None:
-    generator, offset = MaskGenerator(), 0
+    generator = MaskGenerator()
     half = len(seeds) // 2
-    for block in rechunked([values], shape, DEFAULT_BLOCK_ENTRIES):
+
+    def hide(offset: int, block: np.ndarray) -> None:
         generator.add(block, offset, seeds[:half])
         generator.subtract(block, offset, seeds[half:])
-        encode(Masked(bytes(16), 1, 1, offset, shape.ring.pack(block)))
-        offset += len(block)
+
+    statement = Statement.of(2, 0.0, 0.0)
+    terms = Announce(bytes(16), 1, statement, 2, DEFAULT_BLOCK_ENTRIES, bytes(32), (shape,))
+    for _ in cut_into_messages([values], shape, terms, 1, 1, hide):
+        pass
 
 
 def flower_masks(flower: ModuleType, shape: VectorShape, seeds: list[bytes]) -> None:

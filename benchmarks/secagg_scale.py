@@ -44,7 +44,7 @@ def degrees(dataset: str, n_users: int, drop_share: float) -> dict[str, Any]:
     cpu = time.process_time()
     federation = LocalFederation("secagg+", n_users, [vector_shape(planned)], policy=POLICY)
     set_up = time.process_time() - cpu
-    opened = federation.sum(lambda client: clients[client].answer(ask), {"input": leaving})
+    opened = federation.sum(lambda client: clients[client].answer(ask, 1), {"input": leaving})
     cpu = time.process_time() - cpu
     staying = np.setdiff1d(np.arange(n_users), leaving)
     plain = np.bincount(train.matrix[staying].indices, minlength=train.n_items)
@@ -78,7 +78,7 @@ def item_item(dataset: str, silos: int) -> dict[str, Any]:
     clients = clients_of(train, silos)
     cpu = time.process_time()
     federation = LocalFederation("secagg", silos, [vector_shape(planned)], policy=POLICY)
-    opened = federation.sum(lambda client: clients[client].answer(ask))
+    opened = federation.sum(lambda client: clients[client].answer(ask, 1))
     cpu = time.process_time() - cpu
     start = 0
     for block in ask.blocks(Histories(train.matrix)):

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+import scipy.sparse as sp
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
@@ -63,13 +64,15 @@ def test_the_same_scores(
     loaded = Recommender.load(folder, mmap=mmap, verify=verify)
     np.testing.assert_array_equal(loaded.item_ids, train.item_ids)
     np.testing.assert_array_equal(model.score(train.matrix), loaded.score(train.matrix))
-    components, _, manifest = artifact.read(folder)
-    assert (manifest["format"], manifest["note"]) == (2, "ü")
-    assert isinstance(components.item_item, SparseOperator if form == "sparse" else LowRankOperator)
+    found = artifact.read(folder)
+    assert (found.manifest["format"], found.manifest["note"]) == (3, "ü")
+    operator = found.components.item_item
+    assert isinstance(operator, SparseOperator if form == "sparse" else LowRankOperator)
+    assert not found.derived
 
 
 def test_arrays_are_mapped_not_copied(saved: Path) -> None:
-    components, _, _ = artifact.read(saved)
+    components = artifact.read(saved).components
     assert isinstance(components.item_item, SparseOperator)
     matrix = components.item_item.matrix
     for array in (matrix.data, matrix.indices, matrix.indptr, components.item_degrees):
@@ -107,13 +110,35 @@ def test_a_manifest_that_is_no_json_is_refused(model: Recommender, tmp_path: Pat
 
 def test_format_1_stays_readable(saved: Path, model: Recommender, named: Interactions) -> None:
     manifest = json.loads((saved / "manifest.json").read_text())
-    manifest["format"] = 1
+    del manifest["normalisation"]
+    manifest |= {"format": 1, "alpha": 0.5}
     (saved / "manifest.json").write_text(json.dumps(manifest))
     loaded = Recommender.load(saved)
     np.testing.assert_array_equal(model.score(named.matrix), loaded.score(named.matrix))
     refused(saved, "not signed", trusted_key=KEY.public_key())
     with pytest.raises(ArtifactError, match="format 1 cannot be signed"):
         artifact.sign(saved, KEY)
+
+
+@pytest.mark.parametrize("name", ["signed", "unsigned", "low-rank"])
+def test_format_2_stays_readable(name: str) -> None:
+    """Artifacts as the last version with format 2 wrote them."""
+    folder = Path(__file__).parents[1] / "vectors" / "artifact-2"
+    expected = json.loads((folder / "expected.json").read_text())
+    key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(expected["key"]))
+    model = Recommender.load(folder / name, trusted_key=key if name == "signed" else None)
+    assert artifact.read(folder / name).manifest["format"] == 2
+    assert model.item_ids is not None
+    assert model.item_ids[3] == "item 03"
+    histories = expected["histories"]
+    ends = np.cumsum([0, *map(len, histories)])
+    ones = np.ones(ends[-1], np.float32)
+    x = sp.csr_array((ones, np.concatenate(histories), ends), shape=(len(histories), 17))
+    np.testing.assert_allclose(model.score(x), expected["scores"][name], rtol=1e-6, atol=1e-7)
+    if name != "signed":
+        refused(folder / name, "not signed", trusted_key=key)
+        with pytest.raises(ArtifactError, match="format 2 cannot be signed"):
+            artifact.sign(folder / name, KEY)
 
 
 # --- signatures ---------------------------------------------------------------------------------
@@ -141,7 +166,7 @@ def test_signed_later(saved: Path) -> None:
 
 def test_a_changed_manifest_breaks_the_signature(saved: Path) -> None:
     artifact.sign(saved, KEY)
-    reseal(saved, alpha=0.5, note="better")
+    reseal(saved, note="better")
     Recommender.load(saved)
     refused(saved, "signature does not fit", trusted_key=KEY.public_key())
 
@@ -212,11 +237,12 @@ def test_missing_files(saved: Path, tmp_path: Path) -> None:
         (b"\xff\xfe", "not readable as JSON"),
         (b"[" * 100_000, "not readable as JSON"),
         (b"[]", "format None"),
-        (b'{"format": 3}', "format 3 is not known"),
+        (b'{"format": 4}', "format 4 is not known"),
         (b'{"format": true}', "format True is not known"),
         (b'{"format": "2"}', "format '2' is not known"),
         (b'{"format": 2}', "not written in the canonical way"),
         (b'{"format": NaN}', "format nan"),
+        (b'{"format": 3}', "not written in the canonical way"),
         (b'{\n  "format": 2\n}\n', "does not match its manifest"),
     ],
 )
@@ -234,8 +260,12 @@ def test_bad_manifests(saved: Path, content: bytes, match: str) -> None:
         ({"config": {"config": {}}}, "not a config of gf-cf"),
         ({"config": {"rank": 10_000}}, "needs more than 16 vectors"),
         ({"config": {"magic": 1}}, "not a config of gf-cf"),
-        ({"alpha": "x"}, "not a model"),
-        ({"alpha": 0.7}, "alpha"),
+        ({"normalisation": "x"}, "not a model"),
+        ({"normalisation": {"user": 1.0, "left": 0.5}}, "not a model"),
+        ({"normalisation": {"user": 1.0, "left": "0.5", "right": 0.5}}, "impossible"),
+        ({"normalisation": {"user": 1.0, "left": 0.5, "right": True}}, "impossible"),
+        ({"normalisation": {"user": 1.4, "left": 0.3, "right": 0.3}}, "alpha = 0.5, not with"),
+        ({"normalisation": {"user": 1.0, "left": 0.5, "right": 0.4}}, r"0\.5 and 0\.4"),
     ],
 )
 def test_manifests_that_lie(saved: Path, changes: dict[str, Any], match: str) -> None:
@@ -286,7 +316,8 @@ def entry(kind: Any = "U8", shape: Any = (4,), offsets: Any = (0, 4)) -> dict[st
         ),
         (b'{"a": {}, "a": {}}', "header is not readable"),
         ({}, "more bytes"),
-        ({"a": entry()}, "incomplete"),
+        ({"a": entry()}, "holds 'a', which no model has"),
+        ({"derived.a": entry()}, "incomplete"),
     ],
 )
 def test_forged_headers(saved: Path, header: Any, match: str) -> None:

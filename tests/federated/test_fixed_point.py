@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from privirec.errors import OverflowRefused
 from privirec.federated.fixed_point import LEAST_FRACTION_BITS, FixedPoint
+from privirec.federated.noise import NO_NOISE, AddedNoise
 
 bounds = st.floats(2.0**-20, 2.0**50) | st.integers(-20, 50).map(lambda e: 2.0**e)
 
@@ -50,18 +52,27 @@ def test_a_sum_that_wraps_on_the_way_decodes_to_the_true_sum(
 
 
 @settings(max_examples=200)
-@given(st.integers(1, 64), bounds, st.integers(0, 2**20), st.booleans())
-@example(width=12, bound=15.9, roundings=2000, signed=True)
+@given(
+    st.integers(1, 64),
+    bounds,
+    st.integers(0, 2**20),
+    st.booleans(),
+    st.just(0.0) | bounds | st.just(5e-324),
+)
+@example(width=12, bound=15.9, roundings=2000, signed=True, largest_noise=0.0)
+@example(width=54, bound=2.0**53, roundings=0, signed=True, largest_noise=1.0)
 def test_the_scale_fits_the_bound_and_is_the_finest(
-    width: int, bound: float, roundings: int, signed: bool
+    width: int, bound: float, roundings: int, signed: bool, largest_noise: float
 ) -> None:
+    signed = signed or largest_noise > 0
+    noise = AddedNoise("any", 1.0, "nothing", largest_noise) if largest_noise else NO_NOISE
     room = min(2 ** (width - 1 if signed else width), 2**63) - 1 - (roundings + 1) // 2
 
     def fits(bits: int) -> bool:
-        return Fraction(bound) * Fraction(2) ** bits <= room
+        return (Fraction(bound) + Fraction(largest_noise)) * Fraction(2) ** bits <= room
 
     try:
-        encoding = FixedPoint.for_sum(width, bound, roundings, signed=signed)
+        encoding = FixedPoint.for_sum(width, bound, roundings, signed=signed, noise=noise)
     except OverflowRefused:
         assert not fits(LEAST_FRACTION_BITS)
         return
@@ -107,6 +118,26 @@ def test_roundings_alone_can_fill_a_ring() -> None:
 @pytest.mark.parametrize("bound", [0.0, 5e-324, 1e-300])
 def test_nothing_to_add_needs_no_room(bound: float) -> None:
     assert FixedPoint.for_sum(8, bound, 0, signed=True).fraction_bits == 52
+
+
+def test_noise_needs_a_ring_with_negative_numbers() -> None:
+    noise = AddedNoise("any", 1.0, "nothing", 3.0)
+    with pytest.raises(OverflowRefused, match="negative"):
+        FixedPoint.for_sum(32, 1.0, 0, signed=False, noise=noise)
+    with pytest.raises(OverflowRefused, match="sums reach 1 and noise 1e\\+09"):
+        FixedPoint.for_sum(32, 1.0, 0, signed=True, noise=replace(noise, largest=1e9))
+
+
+@given(st.integers(0, 2**40), st.floats(0.1, 2.0**40))
+def test_counts_and_their_noise_fit_the_narrowest_ring(largest: int, reach: float) -> None:
+    encoding = FixedPoint.counting(largest, AddedNoise("any", 1.0, "nothing", reach))
+    assert encoding.signed
+    most = largest + math.ceil(reach)
+    values = np.array([-math.ceil(reach), 0, most], np.int64)
+    np.testing.assert_array_equal(encoding.from_ring(encoding.to_ring(values)), values)
+    assert most >= 2 ** (encoding.width - 2)
+    with pytest.raises(OverflowRefused, match="no ring"):
+        FixedPoint.counting(largest, AddedNoise("any", 1.0, "nothing", 2.0**70))
 
 
 @given(st.integers(0, 2**62))

@@ -16,6 +16,7 @@ from privirec.filters import (
     FactoredOperator,
     LowPass,
     LowRankOperator,
+    Normalisation,
     SparseOperator,
     centralized,
     factored,
@@ -23,20 +24,27 @@ from privirec.filters import (
     randomized,
 )
 from privirec.filters.normalize import degree_power
-from privirec.filters.operators import as_columns
+from privirec.filters.operators import ItemOperator, NotKept, as_columns
 
 ALPHAS = [0.0, 0.3, 0.5, 0.6, 1.0]
 
 
-def dense_item_item(train: Interactions, alpha: float = 0.5) -> NDArray[np.float64]:
-    """P~ by the formula, with zero weight for whom nothing is known of."""
+SYMMETRIC = Normalisation.symmetric()
+
+
+def dense_item_item(
+    train: Interactions, normalisation: Normalisation = SYMMETRIC
+) -> NDArray[np.float64]:
+    """P by the formula, with zero weight for whom nothing is known of."""
     r = train.matrix.toarray().astype(np.float64)
-    d_user, d_item = r.sum(axis=1), r.sum(axis=0)
-    with np.errstate(divide="ignore"):
-        left = np.where(d_user > 0, d_user**-alpha, 0)
-        right = np.where(d_item > 0, d_item ** (alpha - 1), 0)
-    scaled = left[:, None] * r * right[None, :]
-    return np.asarray(scaled.T @ scaled)
+
+    def divisor(degrees: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
+        return np.array([d**-exponent if d else 0.0 for d in degrees])
+
+    user = divisor(r.sum(axis=1), normalisation.user)
+    left = divisor(r.sum(axis=0), normalisation.left)
+    right = divisor(r.sum(axis=0), normalisation.right)
+    return np.asarray((r * left).T @ (user[:, None] * r * right))
 
 
 def low_rank(matrix: NDArray[np.float64]) -> LowRankOperator:
@@ -51,19 +59,44 @@ def test_degree_zero_has_no_weight(exponent: float) -> None:
     assert powers.dtype == np.float64
 
 
-@given(st.integers(0, 2**32), st.sampled_from(ALPHAS))
-def test_all_forms_are_the_same_matrix(seed: int, alpha: float) -> None:
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_symmetric_normalisations_are_the_family_of_alpha(
+    holes: Interactions, alpha: float
+) -> None:
+    """R~ = U^-alpha R V^(alpha-1), P~ = R~^T R~."""
+    normalisation = Normalisation.symmetric(alpha)
+    assert normalisation.alpha == alpha
+    assert normalisation.is_symmetric
+    assert str(normalisation) == f"alpha = {alpha:g}"
+    r = holes.matrix.toarray().astype(np.float64)
+    users, items = np.maximum(r.sum(axis=1), 1), np.maximum(r.sum(axis=0), 1)
+    scaled = (users**-alpha)[:, None] * r * items ** (alpha - 1)
+    np.testing.assert_allclose(dense_item_item(holes, normalisation), scaled.T @ scaled)
+    assert Normalisation(1.0, 0.5, 0.4).alpha is None
+    assert Normalisation(0.0, 0.0, 0.0).alpha is None
+
+
+normalisations = st.one_of(
+    st.sampled_from(ALPHAS).map(Normalisation.symmetric),
+    st.builds(Normalisation, *(st.sampled_from([0.0, 0.34, 0.5, 1.0]) for _ in range(3))),
+)
+
+
+@given(st.integers(0, 2**32), normalisations)
+def test_all_forms_are_the_same_matrix(seed: int, normalisation: Normalisation) -> None:
     rng = np.random.default_rng(seed)
     shape = tuple(rng.integers(1, 15, 2))
     touched = rng.random(shape) < rng.choice([0.05, 0.3, 1.0])
     train = Interactions.from_matrix(touched.astype(np.float32))
-    dense = dense_item_item(train, alpha)
-    product = factored(train, alpha)
+    dense = dense_item_item(train, normalisation)
+    product = factored(train, normalisation)
     histories = Interactions.from_matrix(rng.random((5, shape[1])) < 0.4).matrix
     columns = rng.standard_normal((shape[1], 3)).astype(np.float32)
     onto = rng.standard_normal((5, shape[1])).astype(np.float32)
     size = max(1.0, float(np.abs(dense).max()))
-    forms = {"in factors": product, "sparse": product.written_out(), "low rank": low_rank(dense)}
+    forms: dict[str, ItemOperator] = {"in factors": product, "sparse": product.written_out()}
+    if normalisation.is_symmetric:
+        forms["low rank"] = low_rank(dense)
     for name, form in forms.items():
         assert form.n_items == shape[1]
         x = histories.toarray()
@@ -76,29 +109,38 @@ def test_all_forms_are_the_same_matrix(seed: int, alpha: float) -> None:
         np.testing.assert_allclose(form.times(columns), dense @ columns, **options)
         np.testing.assert_array_equal(columns, before)
         assert form.rows(histories).dtype == form.times(columns).dtype == np.float32
+        some = np.flatnonzero(rng.random(shape[1]) < 0.7)
+        np.testing.assert_allclose(form.among(some), dense[np.ix_(some, some)], **options)
+        every = form.among(np.arange(shape[1]))
+        np.testing.assert_allclose(every, dense, **options)
+        assert every.dtype == np.float32
+        assert every.flags.c_contiguous
 
 
 @pytest.mark.parametrize("n_histories", [1, 63, 64, 65, 130])
+@pytest.mark.parametrize("normalisation", [SYMMETRIC, Normalisation(1.0, 0.25, 0.5)], ids=str)
 def test_too_many_products_are_done_in_factors(
-    monkeypatch: pytest.MonkeyPatch, small: Dataset, n_histories: int
+    monkeypatch: pytest.MonkeyPatch, small: Dataset, normalisation: Normalisation, n_histories: int
 ) -> None:
-    product = factored(small.train)
+    product = factored(small.train, normalisation)
     histories = small.train.matrix[:n_histories]
     written = product.rows(histories)
     assert "_written_out" in vars(product)
     monkeypatch.setattr(operators, "MOST_PRODUCTS", 0)
-    fresh = factored(small.train)
-    np.testing.assert_allclose(fresh.rows(histories), written, atol=1e-5)
+    fresh = factored(small.train, normalisation)
+    near = {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(fresh.rows(histories), written, **near)
     onto = np.ones_like(written)
-    np.testing.assert_allclose(fresh.rows(histories, onto=onto), 1 + written, atol=1e-5)
+    np.testing.assert_allclose(fresh.rows(histories, onto=onto), 1 + written, **near)
     assert "_written_out" not in vars(fresh)
 
 
 def test_a_released_matrix_is_used_as_it_is(holes: Interactions) -> None:
     released = SparseOperator(sp.csr_array(np.eye(holes.n_items, dtype=np.float32)))
     base = factored(holes)
-    both = FactoredOperator(base.histories, base.user_weights, base.item_scale, released)
+    both = FactoredOperator(base.histories, base.user_weights, base.left_scale, released=released)
     assert both.written_out() is released
+    np.testing.assert_array_equal(both.among(np.array([2, 5])), np.eye(2))
     np.testing.assert_array_equal(both.rows(holes.matrix), holes.matrix.toarray())
 
 
@@ -143,7 +185,7 @@ def test_a_low_pass_filter_needs_its_vectors(holes: Interactions) -> None:
     ("settings", "says"),
     [
         ({"rank": 18}, "rank 18 does not fit a catalogue of 17 items"),
-        ({"rank": 3, "alpha": 0.6}, "alpha = 1/2"),
+        ({"rank": 3, "normalisation": Normalisation.symmetric(0.6)}, "alpha = 1/2"),
     ],
 )
 def test_impossible_components_are_refused(holes: Interactions, settings: dict, says: str) -> None:
@@ -161,6 +203,16 @@ def test_what_is_written_out_holds_no_histories(holes: Interactions) -> None:
     np.testing.assert_allclose(public.item_item.matrix.toarray(), dense_item_item(holes), atol=1e-6)
     released = Components(holes.item_degrees, low_rank(dense_item_item(holes)))
     assert released.written_out() is released
+
+
+def test_a_matrix_that_was_not_kept_says_so(holes: Interactions) -> None:
+    components = centralized(holes, rank=3).without_item_item()
+    assert components.item_item == NotKept(holes.n_items)
+    assert components.basis is not None
+    missing = components.item_item
+    for ask in (missing.rows, missing.times, missing.among):
+        with pytest.raises(UsageError, match="keeps no item-item matrix"):
+            ask(holes.matrix)
 
 
 def test_low_pass_of_all_vectors_is_the_identity_on_known_items(holes: Interactions) -> None:

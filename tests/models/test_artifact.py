@@ -52,7 +52,7 @@ def manifest(**changes: Any) -> Damage:
     def damage(folder: Path) -> None:
         record = json.loads((folder / artifact.MANIFEST).read_text()) | changes
         kept = {name: value for name, value in record.items() if value is not None}
-        (folder / artifact.MANIFEST).write_text(json.dumps(kept))
+        (folder / artifact.MANIFEST).write_bytes(artifact.canonical(kept))
 
     return damage
 
@@ -85,11 +85,11 @@ DAMAGES: dict[str, Damage] = {
     "truncated manifest": file(artifact.MANIFEST, lambda content: content[:-10]),
     "manifest not text": file(artifact.MANIFEST, lambda content: b"\xff\xfe\x00"),
     "manifest a list": file(artifact.MANIFEST, lambda content: b"[1]"),
-    "other format": manifest(format=2),
+    "other format": manifest(format=4),
     "format missing": manifest(format=None),
     "hash missing": manifest(sha256=None),
-    "alpha missing": manifest(alpha=None),
-    "alpha no number": manifest(alpha=[1]),
+    "normalisation missing": manifest(normalisation=None),
+    "normalisation no table": manifest(normalisation=[1]),
     "model missing": manifest(model=None),
     "model unknown": manifest(model="gf-cg"),
     "model a list": manifest(model=["gf-cf"]),
@@ -99,7 +99,13 @@ DAMAGES: dict[str, Damage] = {
     "config of another type": manifest(config={"rank": "many"}),
     "config in disguise": manifest(config={"config": {"rank": 3}}),
     "rank above the vectors": manifest(config={"rank": 4}),
-    "alpha of another model": manifest(alpha=0.25),
+    "normalisation of another model": manifest(
+        normalisation={"user": 0.5, "left": 0.75, "right": 0.75}
+    ),
+    "an array that no model has": arrays(lambda tensors: tensors.update(more=np.zeros(3))),
+    "an array that this model does not derive": arrays(
+        lambda tensors: tensors.update({"derived.more": np.zeros(3)})
+    ),
     "arrays that are none": nonsense,
     "degrees missing": without("item_degrees"),
     "ids missing": without("item_ids"),
@@ -235,7 +241,8 @@ def test_a_failure_half_way_leaves_the_old_one(
 
 
 def test_a_manifest_cannot_speak_for_the_arrays(holes: Interactions, tmp_path: Path) -> None:
-    extra = {"sha256": "0", "format": 9, "alpha": 3, "model": "x", "config": {}, "note": "kept"}
+    extra = {"sha256": "0", "format": 9, "model": "x", "config": {}, "note": "kept"}
+    extra["normalisation"] = {"user": 3.0}
     folder = GFCF(rank=2).fit(holes).save(tmp_path / "saved", extra)
     assert Recommender.load(folder).config == GFCF(rank=2).config
     assert json.loads((folder / artifact.MANIFEST).read_text())["note"] == "kept"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from model_tests import ModelTests
 
@@ -11,10 +12,15 @@ from privirec.filters import LowRankOperator, centralized
 from privirec.models import (
     BSPMEM,
     BSPMLM,
+    EASE,
     GFCF,
     MODELS,
     BSPMConfig,
+    EASEConfig,
     GFCFConfig,
+    LinkProp,
+    LinkPropConfig,
+    LinkPropMulti,
     TurboCF,
     TurboCFConfig,
 )
@@ -27,6 +33,22 @@ class TestGFCF(ModelTests):
 class TestTurboCF(ModelTests):
     model = TurboCF
     small_rank = {}  # noqa: RUF012 - no low-pass filter, no rank
+
+
+class TestEASE(ModelTests):
+    model = EASE
+    small_rank = {}  # noqa: RUF012
+    alike = np.eye(9)  # no weights at all
+
+
+class TestLinkProp(ModelTests):
+    model = LinkProp
+    small_rank = {}  # noqa: RUF012
+
+
+class TestLinkPropMulti(ModelTests):
+    model = LinkPropMulti
+    small_rank = {}  # noqa: RUF012
 
 
 class TestBSPMLM(ModelTests):
@@ -57,8 +79,17 @@ def test_published_settings() -> None:
         assert model.published["yelp2018"] == yelp
     assert GFCF.published["amazon-book"].low_pass_rank == 0
     assert BSPMEM.published["amazon-book"].low_pass_rank == 0
-    for model in MODELS.values():
+    for model in (GFCF, TurboCF, BSPMLM, BSPMEM):
         assert set(model.published) == {"gowalla", "yelp2018", "amazon-book"}
+    assert EASE.published == {
+        "gowalla": EASEConfig(regularisation=80),
+        "yelp2018": EASEConfig(regularisation=300),
+        "amazon-book": EASEConfig(regularisation=50),
+    }
+    assert LinkProp.published == {
+        "gowalla": LinkPropConfig(beta=0.5, gamma=0.67, delta=0.34),
+        "yelp2018": LinkPropConfig(beta=0.67, gamma=0.5, delta=0.5),
+    }
 
 
 def test_a_power_of_entries_needs_the_entries(holes: Interactions) -> None:

@@ -68,10 +68,10 @@ class KeenDegrees(Contribution):
         if not 0 <= self.least <= context.n_items:
             raise FederationError("nobody can be so keen")
 
-    def blocks(self, histories: Histories) -> Iterator[Integers]:
+    def blocks(self, histories: Histories, randomness: Any = None) -> Iterator[Integers]:
         yield self.total(histories)
 
-    def total(self, histories: Histories) -> Integers:
+    def total(self, histories: Histories, randomness: Any = None) -> Integers:
         keen = histories.matrix[histories.degrees >= self.least]
         return np.bincount(keen.indices, minlength=self.n_items).astype(np.int64)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from privirec.federated.programs import (
     ProgramSettings,
     program_of,
 )
+from privirec.federated.randomness import ClientRandomness
 from privirec.filters import Components, LowRankOperator, SparseOperator
 from privirec.models import GFCF, Recommender, TurboCF
 from privirec.privacy.ledger import Ledger
@@ -77,8 +79,9 @@ def assert_identical(first: Components, second: Components) -> None:
 
 
 def a_model(components: Components) -> Recommender:
-    if components.alpha != 0.5:
-        return TurboCF(alpha=components.alpha).use(components)
+    alpha = components.normalisation.alpha
+    if alpha != 0.5:
+        return TurboCF(alpha=alpha).use(components)
     return GFCF(rank=RANK).use(components)
 
 
@@ -217,6 +220,9 @@ def test_the_ledger_names_every_sum_and_its_bytes(small: Dataset) -> None:
     assert ledger.bytes_down == sum(entry.bytes_down_per_client for entry in ledger.entries)
     assert {e.revealed_to for e in ledger.entries if e.entries} == {"server"}
     assert {e.revealed_to for e in ledger.entries if not e.entries} == {"every client"}
+    # As manifests of all versions have it.
+    assert {row["noise"] for row in json.loads(json.dumps(ledger.as_rows()))} == {"none"}
+    assert all(row["gives_away"] for row in ledger.as_rows() if row["entries"])
 
 
 def test_rank_decides_what_privirec_k_costs(small: Dataset) -> None:
@@ -265,22 +271,25 @@ class Unknown(ItemDegrees):
 def test_only_registered_contributions_are_computed(holes: Interactions, ask: Contribution) -> None:
     (client, *_) = clients_of(holes)
     with pytest.raises(FederationError, match="not in the registry"):
-        list(client.answer(ask))
+        list(client.answer(ask, 1))
 
 
 def test_other_catalogues_are_refused(holes: Interactions) -> None:
     (client, *_) = clients_of(holes)
     for ask in (ItemDegrees(18, 30), ItemItem(16, 5)):
         with pytest.raises(FederationError, match="another catalogue"):
-            list(client.answer(ask))
+            list(client.answer(ask, 1))
 
 
 def test_a_client_does_not_print_what_it_holds(holes: Interactions) -> None:
-    assert repr(LocalClient(Histories(holes.matrix))) == "LocalClient(<redacted>)"
+    assert (
+        repr(LocalClient(Histories(holes.matrix), ClientRandomness.fresh()))
+        == "LocalClient(<redacted>)"
+    )
 
 
 def test_an_answer_is_whole_numbers(holes: Interactions) -> None:
-    client = LocalClient(Histories(holes.matrix))
-    (answer,) = client.answer(ItemDegrees(holes.n_items, holes.n_users))
+    client = LocalClient(Histories(holes.matrix), ClientRandomness.fresh())
+    (answer,) = client.answer(ItemDegrees(holes.n_items, holes.n_users), 1)
     assert answer.dtype == np.int64
     np.testing.assert_array_equal(answer, holes.item_degrees)

@@ -23,12 +23,14 @@ from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.terms import Assumptions
+from privirec.secagg import protocol
 from privirec.secagg.errors import (
     BelowThreshold,
     CohortChanged,
     CohortTooSmall,
     ProtocolError,
 )
+from privirec.secagg.protocol import Schedule
 
 PROGRAMS = {
     "privirec, paper": Privirec.preset("paper", rank=3),
@@ -61,10 +63,11 @@ def histories(rng: np.random.Generator, users: int, items: int) -> Interactions:
             return Interactions.from_matrix(matrix)
 
 
-def random_dropouts(rng: np.random.Generator, users: int, sums: int) -> DropOuts:
+def random_dropouts(
+    rng: np.random.Generator, users: int, sums: int, schedule: Schedule
+) -> DropOuts:
     """Usually nobody or one; anywhere."""
-    stages = [("set-up", "advertise"), ("set-up", "share")]
-    stages += [(str(n), stage) for n in range(1, sums + 1) for stage in ("input", "unmask")]
+    stages = [(str(step.sum_number or "set-up"), step.name) for step in schedule.steps(sums)]
     at_set_up: dict[str, set[int]] = {}
     at_sums: dict[int, dict[str, set[int]]] = {}
     for client in rng.permutation(users)[: rng.choice(4, p=[0.2, 0.4, 0.3, 0.1])]:
@@ -83,14 +86,15 @@ def secure_run(
     settings = PROGRAMS[name].model_copy(update={"seed": seed})
     train = histories(rng, int(rng.integers(8, 13)), int(rng.integers(5, 9)))
     sums = program_of(settings, train.n_users, train.n_items).sums()
-    dropouts = random_dropouts(rng, train.n_users, len(sums))
-    protocol = "secagg+" if seed % 2 else "secagg"
+    aggregator = ("secagg", "secagg+", "lightsecagg")[seed % 3]
+    schedule = protocol(aggregator).schedule
+    dropouts = random_dropouts(rng, train.n_users, len(sums), schedule)
     runtime = None
     try:
         runtime = SecureInProcess(
             clients_of(train),
             sums,
-            protocol,
+            aggregator,
             assumptions=Assumptions(corrupt_share=0.1, dropped_share=0.25),
             dropouts=dropouts,
         )
@@ -138,8 +142,8 @@ def test_silos_and_users_give_the_same_bits() -> None:
     settings = PrivirecKSettings(rank=8, rounds=2)
     sums = program_of(settings, train.n_users, train.n_items).sums()
     results = []
-    for n_clients in (8, 40):
-        runtime = SecureInProcess(clients_of(train, n_clients), sums, "secagg+")
+    for n_clients, aggregator in ((8, "secagg+"), (40, "secagg+"), (40, "lightsecagg")):
+        runtime = SecureInProcess(clients_of(train, n_clients), sums, aggregator)
         results.append(
             execute(program_of(settings, train.n_users, train.n_items).steps(), runtime)[0]
         )

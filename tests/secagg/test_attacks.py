@@ -37,6 +37,7 @@ from privirec.secagg.errors import (
     CohortChanged,
     CohortTooSmall,
     MalformedMessage,
+    NotInGraph,
     OutOfOrder,
     RosterMismatch,
     SecondInput,
@@ -236,6 +237,28 @@ def test_the_parameters_withstand_the_corrupt_clients_of_the_whole_roster() -> N
     weaker = protocol("secagg+").parameters(Statement.of(160, 0.1, 0.2))
     assert weaker != expected
     assert run.clients[150].receive(messages[150]) is not None
+
+
+@pytest.mark.parametrize("name", ["secagg+", "secagg", "none"])
+def test_a_client_minds_the_announced_cohort_too(name: str) -> None:
+    """Four of 20 clients may drop, but 19 were announced as the least."""
+    settings = ServerSettings(block_entries=8, min_cohort=19)
+    run = start(name, clients=20, shares=(0.05, 0.2), settings=settings)
+    run.advertise()
+    told = decode(dict(run.next_messages())[0])
+    assert isinstance(told, Neighbours)
+    fewer = replace(told, participants=write_participants(range(18), run.roster))
+    refuses(run.clients[0], fewer, CohortTooSmall)
+
+
+@pytest.mark.parametrize("name", ["secagg+", "secagg", "none"])
+def test_a_client_that_is_not_in_the_roster_does_not_join(name: str) -> None:
+    run = start(name)
+    seeded = InsecureSeededBytes("outsider")
+    outsider = protocol(name).client(
+        99, Identity.generate(seeded), run.roster, ClientPolicy(), seeded
+    )
+    refuses(outsider, decode(run.server.announcement), NotInGraph)
 
 
 # --- a server that weakens the parameters ---------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tracemalloc
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -34,10 +35,12 @@ from privirec.secagg.errors import (
     Stranger,
     TooManyDropped,
 )
+from privirec.secagg.lightsecagg import totals
 from privirec.secagg.lightsecagg.code import MaskCode
 from privirec.secagg.lightsecagg.field import ElementShape, Field
 from privirec.secagg.lightsecagg.messages import Pieces
 from privirec.secagg.lightsecagg.thresholds import Thresholds
+from privirec.secagg.lightsecagg.totals import PieceRelay
 from privirec.secagg.messages import MAX_MESSAGE_BYTES
 from privirec.secagg.protocol import Phase, Step
 from privirec.secagg.testing import InsecureSeededBytes
@@ -330,6 +333,28 @@ def test_pieces_wait_in_the_spool() -> None:
     assert store.closed
 
 
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=9, unique=True).map(sorted), st.data())
+def test_every_piece_reaches_its_holder(holders: list[int], data: st.DataObject) -> None:
+    """However many receivers are served at a time."""
+    relay = PieceRelay(None, holders)
+    for sender in data.draw(st.permutations(holders)):
+        sealed = [bytes([sender, one, 7]) for one in holders if one != sender]
+        relay.put(sender, bytes([sender]) * 12, b"".join(sealed))
+    some = st.lists(st.sampled_from(holders), min_size=1, unique=True).map(sorted)
+    receivers, senders = data.draw(some), data.draw(some)
+    with mock.patch.object(totals, "_RELAY_BYTES", data.draw(st.integers(1, 400))):
+        delivered = dict(relay.deliveries(receivers, senders))
+    assert delivered == {
+        receiver: b"".join(
+            bytes([sender]) * 12 + bytes([sender, receiver, 7])
+            for sender in senders
+            if sender != receiver
+        )
+        for receiver in receivers
+    }
+
+
 # --- the caller's mistakes ------------------------------------------------------------------------
 
 
@@ -384,16 +409,18 @@ def test_a_closed_session_masks_nothing_more(sent: int) -> None:
 def test_a_client_knows_who_takes_part_and_who_was_summed() -> None:
     run = start(sums=2)
     assert run.clients[0].participants == frozenset()
-    run.go_to("recover", gone=[6])
+    run.go_to("confirm", gone=[6])
     client = run.clients[0]
     assert client.participants == frozenset(range(8)) - {6}  # client 6 never advertised
-    with pytest.raises(OutOfOrder, match="no sum was opened"):
+    with pytest.raises(OutOfOrder, match="not known yet"):
         client.check_summed(frozenset(range(8)) - {6})
-    run.finish_sum()
-    client.check_summed(frozenset(range(8)) - {6})
-    for other in (range(8), range(6)):
-        with pytest.raises(CohortChanged):
-            client.check_summed(frozenset(other))
+    for _ in range(2):  # once the survivors are confirmed, and when they were summed
+        run.finish_step()
+        client.check_summed(frozenset(range(8)) - {6})
+        for other in (range(8), range(6)):
+            with pytest.raises(CohortChanged):
+                client.check_summed(frozenset(other))
+        run.listen()
 
 
 def test_secrets_are_wiped_once_they_are_spent() -> None:

@@ -209,6 +209,24 @@ def test_statements_that_cannot_work_are_refused_at_once() -> None:
         federation().sum(one_block, {"share": {1}})
 
 
+def test_statements_that_do_not_fit_the_run_are_refused_at_once() -> None:
+    seeded = InsecureSeededBytes("statement")
+    roster = Roster({number: Identity.generate(seeded).public for number in range(12)})
+
+    def begin(clients: int, sums: int, shapes: int) -> ServerSession:
+        statement = Statement.of(clients, 0.1, 0.3, rounds=sums)
+        server = protocol("secagg+").server
+        return server(roster, statement, [SHAPE] * shapes, ServerSettings(), seeded)
+
+    begin(12, 2, 2)
+    with pytest.raises(UsageError, match="2 sums are stated and 1 described"):
+        begin(12, 2, 1)
+    with pytest.raises(UsageError, match="1 sums are stated and 0 described"):
+        begin(12, 1, 0)
+    with pytest.raises(UsageError, match="11 clients are stated, the roster has 12"):
+        begin(11, 1, 1)
+
+
 def test_a_client_computes_the_parameters_itself() -> None:
     """The server states 1 corrupt client in 100; these clients insist on 30."""
     with pytest.raises(WeakParameters):
@@ -352,6 +370,28 @@ def test_a_sum_takes_one_contribution(name: str) -> None:
         run.clients[0].contribute(1, one_block(0))
     with pytest.raises(OutOfOrder):
         run.clients[0].contribute(2, one_block(0))
+
+
+@ALL
+def test_a_sum_is_not_contributed_to_before_its_turn(name: str) -> None:
+    run = federation(name, rounds=2)
+    with pytest.raises(OutOfOrder, match="not ready for sum 1"):
+        run.clients[0].contribute(1, one_block(0))
+    delivered(run)
+    with pytest.raises(OutOfOrder, match="not ready for sum 2"):
+        run.clients[0].contribute(2, one_block(0))
+    with pytest.raises(OutOfOrder, match="no sum 0"):
+        run.clients[0].contribute(0, one_block(0))
+    assert list(run.clients[0].contribute(1, one_block(0)))
+
+
+@ALL
+def test_a_sum_that_is_over_takes_no_contribution(name: str) -> None:
+    run = federation(name, rounds=2)
+    run.sum(one_block)
+    with pytest.raises(SecondInput):
+        run.clients[0].contribute(1, one_block(0))
+    assert run.sum(one_block).values().tolist() == plain_sum(set(range(12)))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import typer
 
 from privirec.cli import options
 from privirec.data import load_dataset
-from privirec.report.progress import shown
+from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, write_json_lines
 from privirec.workflows.audit import audit_privirec
 
@@ -43,7 +43,7 @@ def command(
     """
     check_writable(json_file)
     data = load_dataset(dataset, data_dir)
-    with shown() as phases:
+    with shown_progress() as phases:
         row = audit_privirec(data, ring_bits=ring_bits, threads=threads, phases=phases)
     write_json_lines(json_file, [row])
     print_table(f"{data.name}: what {release} gives away", COLUMNS, [row])

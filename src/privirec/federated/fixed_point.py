@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.errors import OverflowRefused
+from privirec.federated.noise import NO_NOISE, Noise
 
 LEAST_FRACTION_BITS = 4
 # More than a double's mantissa would be precision in name only.
@@ -29,22 +30,33 @@ class FixedPoint:
     signed: bool
 
     @classmethod
-    def counting(cls, largest: int) -> FixedPoint:
-        """The narrowest ring that holds whole numbers from 0 to `largest`."""
-        return cls(max(1, int(largest).bit_length()), 0, signed=False)
+    def counting(cls, largest: int, noise: Noise = NO_NOISE) -> FixedPoint:
+        """The narrowest ring that holds whole numbers from 0 to `largest`, or such numbers with
+        noise on either side of them."""
+        signed = noise.largest > 0
+        width = max(1, (int(largest) + math.ceil(noise.largest)).bit_length()) + signed
+        if width > 64:
+            raise OverflowRefused(f"no ring holds counts up to {largest} and noise as large")
+        return cls(width, 0, signed)
 
     @classmethod
-    def for_sum(cls, width: int, bound: float, roundings: int, *, signed: bool) -> FixedPoint:
+    def for_sum(
+        cls, width: int, bound: float, roundings: int, *, signed: bool, noise: Noise = NO_NOISE
+    ) -> FixedPoint:
         """The finest scale at which a sum bounded by `bound`, with one half unit of rounding from
-        each of `roundings` terms, cannot leave the ring."""
+        each of `roundings` terms and with its noise, cannot leave the ring (but for the tail that
+        the noise states)."""
         if not 1 <= width <= 64:
             raise OverflowRefused(f"a ring of {width} bits; possible are 1 to 64")
+        if noise.largest and not signed:
+            raise OverflowRefused("noise makes sums negative, and the ring holds no negative ones")
         # Runtimes add in signed 64-bit integers, so an unsigned ring of 64 bits is used up to 63.
         largest = 2 ** min(width - 1 if signed else width, 63) - 1 - (roundings + 1) // 2
-        bits = _finest(bound, largest)
+        bits = _finest(bound, noise.largest, largest)
         if bits < LEAST_FRACTION_BITS:
+            reach = f"{bound:.6g}" + (f" and noise {noise.largest:.6g}" if noise.largest else "")
             raise OverflowRefused(
-                f"a {width}-bit ring is too narrow: sums reach {bound:.6g} over {roundings} terms, "
+                f"a {width}-bit ring is too narrow: sums reach {reach} over {roundings} terms, "
                 f"which leaves {bits} fraction bits ({LEAST_FRACTION_BITS} are the least)"
             )
         return cls(width, bits, signed)
@@ -74,11 +86,16 @@ class FixedPoint:
         return -(-length * self.width // 8)
 
 
-def _finest(bound: float, largest: int) -> int:
-    """The most fraction bits with which `bound` is at most `largest` units, compared exactly."""
-    if bound <= 0:
+def _finest(bound: float, noise: float, largest: int) -> int:
+    """The most fraction bits with which bound and noise together are at most `largest` units,
+    compared exactly."""
+    bound = max(bound, 0.0)
+    if bound + noise == 0:
         return MOST_FRACTION_BITS
-    if largest <= 0 or not math.isfinite(bound):
+    if largest <= 0 or not math.isfinite(bound + noise):
         return -1
-    bits = min(largest.bit_length() - math.frexp(bound)[1], MOST_FRACTION_BITS)
-    return bits if Fraction(bound) * Fraction(2) ** bits <= largest else bits - 1
+    exact = Fraction(bound) + Fraction(noise)
+    bits = min(largest.bit_length() - math.frexp(bound + noise)[1] + 1, MOST_FRACTION_BITS)
+    while exact * Fraction(2) ** bits > largest:
+        bits -= 1
+    return bits

@@ -1,6 +1,7 @@
 """The mathematics, centralised and pure: normalisation, item-item matrix, low-pass filter."""
 
 from privirec.filters.components import Components, LowPass, centralized, factored, randomized
+from privirec.filters.normalize import Normalisation
 from privirec.filters.operators import FactoredOperator, LowRankOperator, SparseOperator
 
 __all__ = [
@@ -8,6 +9,7 @@ __all__ = [
     "FactoredOperator",
     "LowPass",
     "LowRankOperator",
+    "Normalisation",
     "SparseOperator",
     "centralized",
     "factored",

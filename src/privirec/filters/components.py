@@ -6,7 +6,7 @@ what models do with them. A model never sees the histories of others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,13 +15,16 @@ from numpy.typing import NDArray
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
 from privirec.filters.eigen import Progress, leading_eigenpairs, orthonormalize, power_method
-from privirec.filters.normalize import degree_power
+from privirec.filters.normalize import Normalisation, degree_power
 from privirec.filters.operators import (
     FactoredOperator,
     Float32,
     ItemOperator,
+    NotKept,
     history_coordinates,
 )
+
+SYMMETRIC = Normalisation.symmetric()
 
 # Eigenvalues below this are zero up to single-precision rounding (the largest is one).
 NULL = 1e-6
@@ -59,7 +62,13 @@ class Components:
     item_degrees: NDArray[np.int64]
     item_item: ItemOperator
     basis: Float32 | None = None
-    alpha: float = 0.5
+    alpha: InitVar[float | None] = None
+    """Short for a symmetric normalisation."""
+    normalisation: Normalisation = SYMMETRIC
+
+    def __post_init__(self, alpha: float | None) -> None:
+        if alpha is not None:
+            object.__setattr__(self, "normalisation", Normalisation.symmetric(alpha))
 
     @property
     def n_items(self) -> int:
@@ -72,6 +81,10 @@ class Components:
             raise UsageError(f"a low-pass filter of rank {rank} needs more than {held} vectors")
         return LowPass.from_basis(self.basis[:, :rank], self.item_degrees)
 
+    def without_item_item(self) -> Components:
+        """The same, for a model that no longer needs the item-item matrix."""
+        return replace(self, item_item=NotKept(self.n_items))
+
     def written_out(self) -> Components:
         """Safe to hand out: nothing in it holds single histories."""
         if isinstance(self.item_item, FactoredOperator):
@@ -79,12 +92,21 @@ class Components:
         return self
 
 
-def factored(train: Interactions, alpha: float = 0.5) -> FactoredOperator:
-    """P~ = R~^T R~ with R~ = U^-alpha R V^(alpha-1), in factors."""
+def factored(
+    train: Interactions,
+    normalisation: Normalisation = SYMMETRIC,
+    user_degrees: NDArray[np.int64] | None = None,
+    item_degrees: NDArray[np.int64] | None = None,
+) -> FactoredOperator:
+    """The item-item matrix of all histories, in factors; by other degrees than theirs if given."""
+    users = train.user_degrees if user_degrees is None else user_degrees
+    items = train.item_degrees if item_degrees is None else item_degrees
+    same = normalisation.is_symmetric
     return FactoredOperator(
         train.matrix,
-        degree_power(train.user_degrees, -2 * alpha),
-        degree_power(train.item_degrees, alpha - 1),
+        degree_power(users, -normalisation.user),
+        degree_power(items, -normalisation.left),
+        None if same else degree_power(items, -normalisation.right),
     )
 
 
@@ -92,7 +114,7 @@ def centralized(
     train: Interactions,
     *,
     rank: int = 0,
-    alpha: float = 0.5,
+    normalisation: Normalisation = SYMMETRIC,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Components:
@@ -100,17 +122,17 @@ def centralized(
 
     The item-item matrix stays in factors; `rank` 0 means no low-pass basis.
     """
-    operator = factored(train, alpha)
+    operator = factored(train, normalisation)
     basis = None
     if rank:
-        if alpha != 0.5:
+        if normalisation != SYMMETRIC:
             raise UsageError("the low-pass filter is defined for alpha = 1/2")
         if rank > train.n_items:
             raise UsageError(f"rank {rank} does not fit a catalogue of {train.n_items} items")
         values, basis = leading_eigenpairs(operator, rank, seed=seed, progress=progress)
         # Beyond the rank of P~ any vector of its null space would do, and none means anything.
         basis[:, values < NULL * max(float(values[0]), 1.0)] = 0
-    return Components(train.item_degrees, operator, basis, alpha)
+    return Components(train.item_degrees, operator, basis, normalisation=normalisation)
 
 
 def randomized(
@@ -123,6 +145,6 @@ def randomized(
     rng = np.random.Generator(np.random.Philox(seed))
     omega = rng.standard_normal((train.n_users, rank))
     scaled = np.sqrt(operator.user_weights)[:, None] * orthonormalize(omega)[0]
-    start = operator.item_scale[:, None] * (train.matrix.T @ scaled)
+    start = operator.left_scale[:, None] * (train.matrix.T @ scaled)
     basis, _ = power_method(operator, start, steps, qr_per_step)
     return Components(train.item_degrees, operator, np.asarray(basis, np.float32))

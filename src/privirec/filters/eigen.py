@@ -117,7 +117,7 @@ def _two_qr_step(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if not isinstance(operator, FactoredOperator):
         raise UsageError("two QR per step need the factored matrix, which only R itself gives")
-    half = operator.histories * operator.item_scale  # A = W^1/2 R C
+    half = operator.histories * operator.left_scale  # A = W^1/2 R C
     root = np.sqrt(operator.user_weights)[:, None]
     left, _ = orthonormalize(root * (half @ x))
     return orthonormalize(half.T @ (root * left))

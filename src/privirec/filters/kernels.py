@@ -60,11 +60,61 @@ def scale_sparse(indptr, indices, data, left, right):  # type: ignore[no-untyped
 
 
 @njit(parallel=True, cache=True)
+def weights_of_inverse(matrix, diagonal):  # type: ignore[no-untyped-def]
+    """I - P diag(1/P_jj) in place, from the lower triangle of a symmetric P and its diagonal.
+
+    By pairs of tiles that mirror each other, so that both stay in the cache.
+    """
+    n = matrix.shape[0]
+    tile = 64
+    for strip in prange((n + tile - 1) // tile):
+        top = strip * tile
+        for left in range(0, top + 1, tile):
+            for row in range(top, min(top + tile, n)):
+                for column in range(left, min(left + tile, row)):
+                    value = -matrix[row, column]
+                    matrix[row, column] = value / diagonal[column]
+                    matrix[column, row] = value / diagonal[row]
+        for row in range(top, min(top + tile, n)):
+            matrix[row, row] = 0
+
+
+@njit(parallel=True, cache=True)
 def mask_entries(indptr, indices, scores):  # type: ignore[no-untyped-def]
     """Set the entries of each row's history to minus infinity."""
     for row in prange(scores.shape[0]):
         for position in range(indptr[row], indptr[row + 1]):
             scores[row, indices[position]] = -np.inf
+
+
+@njit(cache=True, nogil=True)
+def count_upper_halves(bits, counts):  # type: ignore[no-untyped-def]
+    """Add the upper 16 bits of each positive number to a histogram."""
+    for row in range(bits.shape[0]):
+        for column in range(bits.shape[1]):
+            number = bits[row, column]
+            if number > 0:
+                counts[number >> 16] += 1
+
+
+@njit(cache=True, nogil=True)
+def count_lower_halves(bits, upper, counts):  # type: ignore[no-untyped-def]
+    """Add the lower 16 bits of each positive number with these upper ones to a histogram."""
+    for row in range(bits.shape[0]):
+        for column in range(bits.shape[1]):
+            number = bits[row, column]
+            if number > 0 and number >> 16 == upper:
+                counts[number & 0xFFFF] += 1
+
+
+@njit(cache=True, nogil=True)
+def count_links(bits, threshold, users, items):  # type: ignore[no-untyped-def]
+    """Add to the counts of a row and of a column for each number that reaches the threshold."""
+    for row in range(bits.shape[0]):
+        for column in range(bits.shape[1]):
+            if bits[row, column] >= threshold:
+                users[row] += 1
+                items[column] += 1
 
 
 @njit(parallel=True, cache=True)

@@ -1,9 +1,44 @@
-"""Degrees and their powers: the normalisation R~ = U^-a R V^(a-1)."""
+"""Degrees, their powers, and which powers an item-item matrix is divided by."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """P = V^-left (sum_u d_u^-user r_u^T r_u) V^-right, which a history multiplies from the left.
+
+    So `left` weighs the items of a history, and `right` the items that are scored.
+    """
+
+    user: float
+    left: float
+    right: float
+
+    @classmethod
+    def symmetric(cls, alpha: float = 0.5) -> Self:
+        """P~ = R~^T R~ with R~ = U^-alpha R V^(alpha-1)."""
+        return cls(2 * alpha, 1 - alpha, 1 - alpha)
+
+    @property
+    def is_symmetric(self) -> bool:
+        return self.left == self.right
+
+    @property
+    def alpha(self) -> float | None:
+        """The alpha of which this is the symmetric normalisation, if there is one."""
+        alpha = self.user / 2
+        return alpha if self == Normalisation.symmetric(alpha) else None
+
+    def __str__(self) -> str:
+        if self.alpha is not None:
+            return f"alpha = {self.alpha:g}"
+        return f"exponents {self.user:g} (users), {self.left:g} and {self.right:g} (items)"
 
 
 def degree_power(degrees: ArrayLike, exponent: float) -> NDArray[np.float64]:

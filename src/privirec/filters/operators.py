@@ -1,8 +1,9 @@
-"""The item-item matrix P~ as something that can be applied, in the three forms it comes in.
+"""The item-item matrix P as something that can be applied, in the three forms it comes in.
 
-All of them are symmetric, so y P~ for a batch of users may be computed as P~ y^T.
-`rows` takes histories and gives scores, one user a row; `times` takes a dense block, one user a
-column, which is the layout in which repeated application runs at memory speed.
+`rows` takes histories x and gives scores x P, one user a row: the history stands on the left.
+`times` takes dense columns and gives P columns: they stand on the right. Where P is symmetric (see
+`Normalisation`) that is also y P for states y held one user a column, the layout in which repeated
+application runs at memory speed.
 """
 
 from __future__ import annotations
@@ -15,29 +16,34 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from privirec.errors import UsageError
 from privirec.filters import kernels
 
 Float32 = NDArray[np.float32]
 
 
 class ItemOperator(Protocol):
-    """A symmetric |I| x |I| matrix that need not exist as one."""
+    """An |I| x |I| matrix that need not exist as one."""
 
     @property
     def n_items(self) -> int: ...
 
     def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
-        """x P~ for every history x: (users, items), added to `onto` in place if given."""
+        """x P for every history x: (users, items), added to `onto` in place if given."""
         ...
 
     def times(self, columns: Float32) -> Float32:
-        """P~ columns: (items, columns)."""
+        """P columns: (items, columns)."""
+        ...
+
+    def among(self, items: NDArray[np.int64]) -> Float32:
+        """P between some items, in ascending order, as a dense matrix of its own."""
         ...
 
 
 @dataclass(frozen=True)
 class SparseOperator:
-    """P~ written out: what PriviRec releases."""
+    """P written out: what PriviRec releases."""
 
     matrix: sp.csr_array
 
@@ -59,6 +65,15 @@ class SparseOperator:
         kernels.sparse_times_columns(matrix.indptr, matrix.indices, matrix.data, columns, out)
         return out
 
+    def among(self, items: NDArray[np.int64]) -> Float32:
+        some = self.matrix
+        if len(items) < self.n_items:
+            some = sp.csr_array(self.matrix[items][:, items])
+        dense = np.empty((len(items), len(items)), np.float32)
+        for start in range(0, len(items), ROWS_AT_ONCE):
+            dense[start : start + ROWS_AT_ONCE] = some[start : start + ROWS_AT_ONCE].toarray()
+        return dense
+
     def power(self, exponent: float) -> SparseOperator:
         """Every entry raised to a power (Turbo-CF's P-bar)."""
         if exponent == 1:
@@ -70,22 +85,27 @@ class SparseOperator:
         return SparseOperator(matrix)
 
 
+# Rows of a sparse matrix that are made dense at once.
+ROWS_AT_ONCE = 512
+
 # Above this many products the item-item matrix is not written out but applied in factors.
 MOST_PRODUCTS = 1_500_000_000
 
 
 @dataclass(frozen=True)
 class FactoredOperator:
-    """P~ = C R^T W R C with diagonal W (users) and C (items).
+    """P = C R^T W R D with diagonal W (users), C and D (items).
 
-    For dense states the factors touch far fewer entries than P~ has; for sparse histories P~
+    For dense states the factors touch far fewer entries than P has; for sparse histories P
     written out is quicker, and is made on first use unless it would be too large. Only who holds
     all histories can have this: the centralised computation, and a simulation.
     """
 
     histories: sp.csr_array
     user_weights: NDArray[np.float64]
-    item_scale: NDArray[np.float64]
+    left_scale: NDArray[np.float64]
+    right_scale: NDArray[np.float64] | None = None
+    """None: the same as on the left."""
     released: SparseOperator | None = None
     """The same matrix written out, where somebody has done that already."""
 
@@ -105,17 +125,37 @@ class FactoredOperator:
         block = 64
         for start in range(0, len(scores), block):
             part = histories[start : start + block]
-            scores[start : start + block] += self.times(as_columns(part)).T
+            product = self._product(self._left, self._right, as_columns(part))
+            scores[start : start + block] += product.T
         return scores
 
     def times(self, columns: Float32) -> Float32:
-        scale = self.item_scale.astype(np.float32)
-        out = columns * scale[:, None]
+        return self._product(self._right, self._left, columns)
+
+    @property
+    def _left(self) -> Float32:
+        return self.left_scale.astype(np.float32)
+
+    @property
+    def _right(self) -> Float32:
+        return self._left if self.right_scale is None else self.right_scale.astype(np.float32)
+
+    def _product(self, first: Float32, last: Float32, columns: Float32) -> Float32:
+        """diag(last) R^T W R diag(first) columns: P columns, or P^T columns the other way round."""
+        out = columns * first[:, None]
         users = np.empty((self.histories.shape[0], columns.shape[1]), np.float32)
         weights = self.user_weights.astype(np.float32)
         kernels.gather_sum(self.histories.indptr, self.histories.indices, out, weights, users)
-        kernels.gather_sum(self._by_item.indptr, self._by_item.indices, users, scale, out)
+        kernels.gather_sum(self._by_item.indptr, self._by_item.indices, users, last, out)
         return out
+
+    def among(self, items: NDArray[np.int64]) -> Float32:
+        if self.released is not None:
+            return self.released.among(items)
+        right = None if self.right_scale is None else self.right_scale[items]
+        histories = sp.csr_array(self.histories[:, items])
+        some = FactoredOperator(histories, self.user_weights, self.left_scale[items], right)
+        return some.written_out().among(np.arange(len(items)))
 
     def written_out(self) -> SparseOperator:
         """The same matrix as a sparse one."""
@@ -123,17 +163,16 @@ class FactoredOperator:
 
     @cached_property
     def _written_out(self) -> SparseOperator:
-        scale = self.item_scale.astype(np.float32)
         weighted = sp.csr_array(self.histories, dtype=np.float32, copy=True)
         weighted.data = np.repeat(self.user_weights, np.diff(weighted.indptr)).astype(np.float32)
         matrix = sp.csr_array(self._by_item.astype(np.float32) @ weighted)
-        kernels.scale_sparse(matrix.indptr, matrix.indices, matrix.data, scale, scale)
+        kernels.scale_sparse(matrix.indptr, matrix.indices, matrix.data, self._left, self._right)
         return SparseOperator(matrix)
 
 
 @dataclass(frozen=True)
 class LowRankOperator:
-    """P~ ~ S diag(eigenvalues) S^T: what PriviRec-k releases."""
+    """P ~ S diag(eigenvalues) S^T, symmetric: what PriviRec-k releases."""
 
     basis: Float32
     eigenvalues: NDArray[np.float64]
@@ -155,6 +194,26 @@ class LowRankOperator:
         coordinates = self.basis.T @ columns
         coordinates *= self.eigenvalues.astype(np.float32)[:, None]
         return self.basis @ coordinates
+
+    def among(self, items: NDArray[np.int64]) -> Float32:
+        some = self.basis[items]
+        return (some * self.eigenvalues.astype(np.float32)) @ some.T
+
+
+@dataclass(frozen=True)
+class NotKept:
+    """Stands for the item-item matrix in a model that scores from what it derived from it."""
+
+    n_items: int
+
+    def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
+        raise UsageError("this model keeps no item-item matrix, only what it derived from it")
+
+    def times(self, columns: Float32) -> Float32:
+        raise UsageError("this model keeps no item-item matrix, only what it derived from it")
+
+    def among(self, items: NDArray[np.int64]) -> Float32:
+        raise UsageError("this model keeps no item-item matrix, only what it derived from it")
 
 
 def as_columns(histories: sp.csr_array) -> Float32:

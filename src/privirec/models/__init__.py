@@ -2,19 +2,30 @@
 
 from privirec.models.base import Config, Recommender
 from privirec.models.bspm import BSPMEM, BSPMLM, BSPMConfig
+from privirec.models.ease import EASE, EASEConfig
 from privirec.models.gf_cf import GFCF, GFCFConfig
+from privirec.models.link_prop import LinkProp, LinkPropConfig
+from privirec.models.link_prop_multi import LinkPropMulti, LinkPropMultiConfig
 from privirec.models.turbo_cf import TurboCF, TurboCFConfig
 
-MODELS: dict[str, type[Recommender]] = {m.name: m for m in (GFCF, TurboCF, BSPMLM, BSPMEM)}
+MODELS: dict[str, type[Recommender]] = {
+    model.name: model for model in (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, LinkProp, LinkPropMulti)
+}
 
 __all__ = [
     "BSPMEM",
     "BSPMLM",
+    "EASE",
     "GFCF",
     "MODELS",
     "BSPMConfig",
     "Config",
+    "EASEConfig",
     "GFCFConfig",
+    "LinkProp",
+    "LinkPropConfig",
+    "LinkPropMulti",
+    "LinkPropMultiConfig",
     "Recommender",
     "TurboCF",
     "TurboCFConfig",

@@ -4,7 +4,11 @@ Arrays only, no code, no histories. The folder appears whole or not at all. The 
 hash of the arrays and the signature covers the manifest, so a damaged or forged one is refused.
 Arrays are mapped from the file: a device reads the pages that its own history touches.
 
-Format 2 has a canonical manifest that can be signed; format 1 had neither and stays readable.
+Beside the components stand the arrays that a model derived from them, if it keeps any. What is kept
+is for the model to say (`Recommender.derives`); nothing else may be in the file.
+
+Format 3 has derived arrays and item-item matrices that need not be symmetric. Format 2 had neither,
+format 1 no canonical manifest either; both stay readable.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ import mmap as mapping
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,20 +36,36 @@ from safetensors.numpy import save_file
 from privirec.durable import sync
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters.components import Components
-from privirec.filters.operators import ItemOperator, LowRankOperator, SparseOperator
+from privirec.filters.normalize import Normalisation
+from privirec.filters.operators import ItemOperator, LowRankOperator, NotKept, SparseOperator
 from privirec.version import __version__
 
-FORMAT = 2
-READABLE = (1, FORMAT)
+FORMAT = 3
+READABLE = (1, 2, FORMAT)
 ARRAYS = "model.safetensors"
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
 
-# Part of every signed message, so that no signature made for another purpose passes for one here.
-_PURPOSE = b"privirec/artifact/2\0"
+# Arrays that a model derived; all other names in a file are listed here.
+_DERIVED = "derived."
+_NAMES = {"item_degrees", "basis", "item_ids", "item_ids.utf8", "item_ids.ends"} | {
+    f"item_item.{part}" for part in ("indptr", "indices", "data", "basis", "eigenvalues")
+}
 _LARGEST_HEADER = 1 << 20
 _LARGEST_MANIFEST = 64 << 20
+_NUMBERS_AT_ONCE = 1 << 22
 _TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What an artifact holds."""
+
+    components: Components
+    item_ids: NDArray
+    manifest: dict[str, Any]
+    derived: dict[str, NDArray]
+    """Of the model's names, as arrays over the bytes of the file."""
 
 
 def write(
@@ -52,9 +74,12 @@ def write(
     item_ids: NDArray,
     manifest: dict[str, Any],
     signing_key: Ed25519PrivateKey | None = None,
+    derived: Mapping[str, NDArray] | None = None,
 ) -> Path:
     """Write the folder, replacing an earlier artifact there but nothing else."""
     tensors = _tensors(components, item_ids)
+    for name, array in (derived or {}).items():
+        tensors[_DERIVED + name] = np.ascontiguousarray(array)
     try:
         check_replaceable(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +91,7 @@ def write(
                 **manifest,
                 "format": FORMAT,
                 "privirec": __version__,
-                "alpha": components.alpha,
+                "normalisation": asdict(components.normalisation),
                 "sha256": _hash(fresh / ARRAYS),
             }
             _write_durably(fresh / MANIFEST, canonical(record))
@@ -132,7 +157,7 @@ def sign(folder: Path, key: Ed25519PrivateKey) -> None:
         raise ArtifactError(f"{folder}: format {manifest['format']} cannot be signed; save it anew")
     record = {
         "key": key.public_key().public_bytes_raw().hex(),
-        "signature": key.sign(_signed_message(content)).hex(),
+        "signature": key.sign(_signed_message(content, FORMAT)).hex(),
     }
     partial = folder / f".{SIGNATURE}.{os.getpid()}"
     _write_durably(partial, canonical(record))
@@ -146,8 +171,8 @@ def read(
     *,
     mmap: bool = True,
     verify: bool = True,
-) -> tuple[Components, NDArray, dict[str, Any]]:
-    """Components, item ids and manifest of a saved model.
+) -> Saved:
+    """What a saved model holds.
 
     With a trusted key the artifact must carry that key's signature. `verify=False` leaves out what
     takes a pass over all arrays (their hash, indices in range, finite numbers): only for a file
@@ -155,15 +180,17 @@ def read(
     """
     content, manifest = read_manifest(folder)
     if trusted_key is not None:
-        _check_signature(folder, content, trusted_key)
+        _check_signature(folder, content, manifest["format"], trusted_key)
     where = folder / ARRAYS
     buffer = _bytes_of(where, mmap)
     if verify and hashlib.sha256(buffer).hexdigest() != manifest.get("sha256"):
         raise ArtifactError(f"{where}: does not match its manifest")
     tensors = _parse(where, buffer)
     try:
-        alpha = float(manifest["alpha"])
-        components = _components(tensors, alpha, verify)
+        derived = _take_derived(tensors) if manifest["format"] == FORMAT else {}
+        components = _components(tensors, _normalisation(manifest), bool(derived), verify)
+        if verify:
+            _check_finite(tensors | derived)
         item_ids = _ids(tensors)
         if len(item_ids) != components.n_items:
             raise ValueError("parts of different sizes")
@@ -173,7 +200,7 @@ def read(
         raise ArtifactError(f"{folder}: incomplete artifact (no {error})") from None
     except (ValueError, TypeError) as error:
         raise ArtifactError(f"{folder}: not a model ({error})") from None
-    return components, item_ids, manifest
+    return Saved(components, item_ids, manifest, derived)
 
 
 def read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
@@ -186,10 +213,10 @@ def read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
         raise ArtifactError(f"{where}: not readable as JSON") from None
     version = manifest.get("format") if isinstance(manifest, dict) else None
     if type(version) is not int or version not in READABLE:
-        known = " and ".join(map(str, READABLE))
+        known = f"1 to {FORMAT}"
         raise ArtifactError(f"{folder}: format {_short(version)} is not known here ({known} are)")
     # One text for one meaning: no repeated keys, nothing that parsers read differently.
-    if version == FORMAT and canonical(manifest) != content:
+    if version != 1 and canonical(manifest) != content:
         raise ArtifactError(f"{where}: not written in the canonical way")
     return content, manifest
 
@@ -197,11 +224,14 @@ def read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
 # --- signatures -----------------------------------------------------------------------------------
 
 
-def _signed_message(manifest: bytes) -> bytes:
-    return _PURPOSE + hashlib.sha256(manifest).digest()
+def _signed_message(manifest: bytes, version: int) -> bytes:
+    """With its purpose, so that no signature made for another one passes for one here."""
+    return f"privirec/artifact/{version}\0".encode() + hashlib.sha256(manifest).digest()
 
 
-def _check_signature(folder: Path, manifest: bytes, trusted: Ed25519PublicKey) -> None:
+def _check_signature(
+    folder: Path, manifest: bytes, version: int, trusted: Ed25519PublicKey
+) -> None:
     where = folder / SIGNATURE
     if not where.exists():
         raise ArtifactError(f"{folder}: not signed, and only signed artifacts are accepted")
@@ -216,7 +246,7 @@ def _check_signature(folder: Path, manifest: bytes, trusted: Ed25519PublicKey) -
             f"{folder}: signed by key {key.hex()[:16]}, not by the trusted {expected.hex()[:16]}"
         )
     try:
-        trusted.verify(signature, _signed_message(manifest))
+        trusted.verify(signature, _signed_message(manifest, version))
     except InvalidSignature:
         raise ArtifactError(f"{folder}: the signature does not fit the manifest") from None
 
@@ -337,7 +367,7 @@ def _tensors(components: Components, item_ids: NDArray) -> dict[str, NDArray]:
     elif isinstance(operator, LowRankOperator):
         tensors["item_item.basis"] = np.ascontiguousarray(operator.basis)
         tensors["item_item.eigenvalues"] = np.ascontiguousarray(operator.eigenvalues)
-    else:
+    elif not isinstance(operator, NotKept):
         raise UsageError("only released filters can be saved, not ones that hold histories")
     if components.basis is not None and not (
         isinstance(operator, LowRankOperator) and operator.basis is components.basis
@@ -352,7 +382,29 @@ def _tensors(components: Components, item_ids: NDArray) -> dict[str, NDArray]:
     return tensors
 
 
-def _components(tensors: dict[str, NDArray], alpha: float, verify: bool) -> Components:
+def _take_derived(tensors: dict[str, NDArray]) -> dict[str, NDArray]:
+    """The derived arrays, taken out of all; there may be nothing else of unknown meaning."""
+    names = [name for name in tensors if name.startswith(_DERIVED)]
+    derived = {name.removeprefix(_DERIVED): tensors.pop(name) for name in names}
+    if unknown := tensors.keys() - _NAMES:
+        raise ValueError(f"it holds {_short(min(unknown))}, which no model has")
+    return derived
+
+
+def _normalisation(manifest: dict[str, Any]) -> Normalisation:
+    if manifest["format"] < FORMAT:
+        found = Normalisation.symmetric(float(manifest["alpha"]))
+    else:
+        found = Normalisation(**manifest["normalisation"])
+    exponents = (found.user, found.left, found.right)
+    if not all(type(each) in (int, float) and math.isfinite(each) for each in exponents):
+        raise ValueError("impossible normalisation")
+    return found
+
+
+def _components(
+    tensors: dict[str, NDArray], normalisation: Normalisation, derived: bool, verify: bool
+) -> Components:
     degrees = _typed(tensors, "item_degrees", "<i8", 1)
     basis = _typed(tensors, "basis", "<f4", 2) if "basis" in tensors else None
     operator: ItemOperator
@@ -364,17 +416,23 @@ def _components(tensors: dict[str, NDArray], alpha: float, verify: bool) -> Comp
         if operator.basis.shape[1] != len(operator.eigenvalues):
             raise ValueError("parts of different sizes")
         basis = operator.basis if basis is None else basis
+    elif derived and "item_item.indptr" not in tensors:
+        operator = NotKept(len(degrees))
     else:
         operator = SparseOperator(_sparse(tensors, len(degrees), verify))
     if operator.n_items != len(degrees) or (basis is not None and len(basis) != len(degrees)):
         raise ValueError("parts of different sizes")
-    if not math.isfinite(alpha) or (len(degrees) and degrees.min() < 0):
-        raise ValueError("impossible degrees or normalisation")
-    if verify:
-        for name, array in tensors.items():
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if len(degrees) and degrees.min() < 0:
+        raise ValueError("impossible degrees")
+    return Components(degrees, operator, basis, normalisation=normalisation)
+
+
+def _check_finite(tensors: dict[str, NDArray]) -> None:
+    for name, array in tensors.items():
+        flat = array.reshape(-1)
+        for start in range(0, len(flat) if array.dtype.kind == "f" else 0, _NUMBERS_AT_ONCE):
+            if not np.isfinite(flat[start : start + _NUMBERS_AT_ONCE]).all():
                 raise ValueError(f"{name} holds numbers that are not finite")
-    return Components(degrees, operator, basis, alpha)
 
 
 def _sparse(tensors: dict[str, NDArray], n_items: int, verify: bool) -> sp.csr_array:

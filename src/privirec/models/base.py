@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,10 +17,14 @@ from privirec.data.interactions import Interactions
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters import kernels
 from privirec.filters.components import Components, centralized
-from privirec.filters.operators import Float32
+from privirec.filters.eigen import Progress
+from privirec.filters.normalize import Normalisation
+from privirec.filters.operators import Float32, NotKept
 from privirec.models import artifact
 
 USERS_AT_ONCE = 256
+
+Derived = Mapping[str, NDArray]
 
 
 class Config(BaseModel):
@@ -29,9 +33,9 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @property
-    def normalisation(self) -> float:
-        """The alpha with which the item-item matrix must be normalised."""
-        return 0.5
+    def normalisation(self) -> Normalisation:
+        """How the item-item matrix must be normalised."""
+        return Normalisation.symmetric()
 
     @property
     def low_pass_rank(self) -> int:
@@ -51,6 +55,10 @@ class Recommender(ABC):
     config_type: ClassVar[type[Config]]
     published: ClassVar[dict[str, Config]]
     """The settings its authors published, by data set."""
+    derives: ClassVar[dict[str, tuple[str, int]]] = {}
+    """Arrays that it derives once and saves: name, type and dimensions of each. Never histories."""
+    keeps_item_item: ClassVar[bool] = True
+    """Whether it scores from the item-item matrix itself; if not, the matrix is not saved."""
 
     def __init__(self, config: Config | None = None, **settings: Any) -> None:
         if config is not None and (settings or not isinstance(config, self.config_type)):
@@ -62,6 +70,7 @@ class Recommender(ABC):
             where = ".".join(map(str, first["loc"])) or "settings"
             raise UsageError(f"{self.name}: {where}: {first['msg']}") from None
         self._components: Components | None = None
+        self._derived: Derived = {}
         self.item_ids: NDArray | None = None
 
     # --- learning -----------------------------------------------------------------------------
@@ -71,7 +80,7 @@ class Recommender(ABC):
         user_items: sp.sparray | Interactions,
         *,
         seed: int = 0,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Learn from all histories on this machine (rows users, columns items)."""
         train = (
@@ -79,26 +88,28 @@ class Recommender(ABC):
             if isinstance(user_items, Interactions)
             else Interactions.from_matrix(user_items)
         )
-        components = centralized(
-            train,
-            rank=self.config.low_pass_rank,
-            alpha=self.config.normalisation,
-            seed=seed,
-            progress=progress,
-        )
-        return self.use(components, train.item_ids)
+        return self.use(self._components_of(train, seed, progress), train.item_ids)
 
     def use(self, components: Components, item_ids: NDArray | None = None) -> Self:
         """Take filters that were computed elsewhere, for example by a federation."""
-        if components.alpha != self.config.normalisation:
-            raise UsageError(
-                f"{self.name} needs filters with alpha = {self.config.normalisation}, "
-                f"not {components.alpha}"
-            )
-        self._prepare(components)
-        self._components = components
+        self._check_normalisation(components)
+        return self._take(components, self._derive(components), item_ids)
+
+    def _take(
+        self, components: Components, derived: Derived, item_ids: NDArray | None = None
+    ) -> Self:
+        self._prepare(components, derived)
+        self._components = components if self.keeps_item_item else components.without_item_item()
+        self._derived = derived
         self.item_ids = np.arange(components.n_items) if item_ids is None else item_ids
         return self
+
+    def _check_normalisation(self, components: Components) -> None:
+        if components.normalisation != self.config.normalisation:
+            raise UsageError(
+                f"{self.name} needs filters normalised with {self.config.normalisation}, "
+                f"not with {components.normalisation}"
+            )
 
     @property
     def components(self) -> Components:
@@ -108,9 +119,25 @@ class Recommender(ABC):
 
     # --- what a model defines -------------------------------------------------------------------
 
+    def _components_of(
+        self, train: Interactions, seed: int, progress: Progress | None
+    ) -> Components:
+        """The filters that this model needs, from all histories."""
+        return centralized(
+            train,
+            rank=self.config.low_pass_rank,
+            normalisation=self.config.normalisation,
+            seed=seed,
+            progress=progress,
+        )
+
+    def _derive(self, components: Components) -> Derived:
+        """The arrays named in `derives`: what is too costly to do again at loading."""
+        return {}
+
     @abstractmethod
-    def _prepare(self, components: Components) -> None:
-        """Derive from the components what scoring needs."""
+    def _prepare(self, components: Components, derived: Derived) -> None:
+        """Get ready to score, after refusing derived arrays that do not fit."""
 
     @abstractmethod
     def _score(self, histories: sp.csr_array) -> Float32:
@@ -171,7 +198,7 @@ class Recommender(ABC):
         record = {**(manifest or {}), "model": self.name, "config": self.config.model_dump()}
         ids = np.arange(self.components.n_items) if self.item_ids is None else self.item_ids
         components = self.components.written_out()
-        return artifact.write(Path(folder), components, ids, record, signing_key)
+        return artifact.write(Path(folder), components, ids, record, signing_key, self._derived)
 
     @staticmethod
     def load(
@@ -184,19 +211,27 @@ class Recommender(ABC):
         """Read what `save` wrote (see `artifact.read`). Never executes code from the file."""
         from privirec.models import MODELS  # noqa: PLC0415 - the registry imports this module
 
-        components, item_ids, manifest = artifact.read(
-            Path(folder), trusted_key, mmap=mmap, verify=verify
-        )
-        name, config = manifest.get("model"), manifest.get("config")
-        model = MODELS.get(name) if isinstance(name, str) else None
-        if model is None:
+        saved = artifact.read(Path(folder), trusted_key, mmap=mmap, verify=verify)
+        name, config = saved.manifest.get("model"), saved.manifest.get("config")
+        kind = MODELS.get(name) if isinstance(name, str) else None
+        if kind is None:
             raise ArtifactError(f"{folder}: unknown model {name!r}")
         try:
-            return model(model.config_type.model_validate(config)).use(components, item_ids)
+            model = kind(kind.config_type.model_validate(config))
+            model._check_saved(saved.components, saved.derived)
+            return model._take(saved.components, saved.derived, saved.item_ids)
         except ValidationError:
             raise ArtifactError(f"{folder}: not a config of {name}") from None
         except UsageError as error:
             raise ArtifactError(f"{folder}: {error}") from None
+
+    def _check_saved(self, components: Components, derived: Derived) -> None:
+        """Refuse what this model would not have saved."""
+        self._check_normalisation(components)
+        found = {name: (array.dtype.str, array.ndim) for name, array in derived.items()}
+        kept = not isinstance(components.item_item, NotKept)
+        if found != self.derives or kept != self.keeps_item_item:
+            raise UsageError(f"not the arrays that {self.name} keeps")
 
 
 def _histories(user_items: sp.sparray, n_items: int) -> sp.csr_array:

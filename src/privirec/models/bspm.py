@@ -15,7 +15,7 @@ from pydantic import Field
 
 from privirec.filters.components import Components
 from privirec.filters.operators import Float32
-from privirec.models.base import Config, Recommender
+from privirec.models.base import Config, Derived, Recommender
 
 # Users in one dense block: small enough that a block of states stays in the last-level cache.
 BLOCK = 64
@@ -61,7 +61,7 @@ class _BSPM(Recommender):
     config: BSPMConfig
     early_merge: bool
 
-    def _prepare(self, components: Components) -> None:
+    def _prepare(self, components: Components, derived: Derived) -> None:
         self._item_item = components.item_item
         self._low_pass = components.low_pass(self.config.rank) if self.config.beta else None
 

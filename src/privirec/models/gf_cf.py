@@ -9,7 +9,7 @@ from pydantic import Field
 
 from privirec.filters.components import Components
 from privirec.filters.operators import Float32
-from privirec.models.base import Config, Recommender
+from privirec.models.base import Config, Derived, Recommender
 
 
 class GFCFConfig(Config):
@@ -35,7 +35,7 @@ class GFCF(Recommender):
     }
     config: GFCFConfig
 
-    def _prepare(self, components: Components) -> None:
+    def _prepare(self, components: Components, derived: Derived) -> None:
         self._item_item = components.item_item
         self._low_pass = components.low_pass(self.config.rank) if self.config.gamma else None
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from privirec.errors import UsageError
 from privirec.filters.components import Components
+from privirec.filters.normalize import Normalisation
 from privirec.filters.operators import (
     FactoredOperator,
     Float32,
@@ -16,7 +17,7 @@ from privirec.filters.operators import (
     LowRankOperator,
     SparseOperator,
 )
-from privirec.models.base import Config, Recommender
+from privirec.models.base import Config, Derived, Recommender
 
 
 class TurboCFConfig(Config):
@@ -28,8 +29,8 @@ class TurboCFConfig(Config):
     """1: P; 2: 2P - P^2; 3: P + 0.01 (-P^3 + 10 P^2 - 29 P)."""
 
     @property
-    def normalisation(self) -> float:
-        return self.alpha
+    def normalisation(self) -> Normalisation:
+        return Normalisation.symmetric(self.alpha)
 
 
 class TurboCF(Recommender):
@@ -43,7 +44,7 @@ class TurboCF(Recommender):
     }
     config: TurboCFConfig
 
-    def _prepare(self, components: Components) -> None:
+    def _prepare(self, components: Components, derived: Derived) -> None:
         self._item_item = _entrywise_power(components.item_item, self.config.s)
 
     def _score(self, histories: sp.csr_array) -> Float32:

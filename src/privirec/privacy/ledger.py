@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from privirec.federated.contributions import Contribution, PlannedSum
+from privirec.federated.noise import NO_NOISE, Noise
 from privirec.federated.programs import Broadcast, Planned
 
 
@@ -21,9 +22,15 @@ class Entry:
     bytes_up_per_client: int
     bytes_down_per_client: int
     revealed_to: str
-    noise: str = "none"
+    noise: Noise = NO_NOISE
+    gives_away: str = ""
+    """What whoever it was revealed to learns, in a sentence."""
     residual_deviation: float = 0.0
     """Standard deviation of what the aggregation itself left in an entry, in the sum's values."""
+
+    def as_row(self) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {"noise": self.noise.as_row()}
 
 
 @dataclass
@@ -47,6 +54,7 @@ class Ledger:
                         step.payload_bytes,
                         step.shape.broadcast_bytes,
                         "server",
+                        gives_away=step.kind.gives_away,
                     )
                 )
             else:
@@ -71,7 +79,9 @@ class Ledger:
                 encoding.payload_bytes(ask.length) + overhead_up,
                 ask.broadcast_bytes + overhead_down,
                 "server",
-                residual_deviation=residual_deviation * 2.0**-encoding.fraction_bits,
+                ask.noise,
+                ask.gives_away,
+                residual_deviation * 2.0**-encoding.fraction_bits,
             )
         )
 
@@ -87,4 +97,4 @@ class Ledger:
         return sum(entry.bytes_down_per_client for entry in self.entries)
 
     def as_rows(self) -> list[dict[str, Any]]:
-        return [asdict(entry) for entry in self.entries]
+        return [entry.as_row() for entry in self.entries]

@@ -124,6 +124,11 @@ def encode(message: Message) -> bytes:
     return b"".join((header, *message.write_fields()))
 
 
+def addressed(message: bytes, client: int) -> bytes:
+    """The same message to another client: its header ends with the client."""
+    return message[: _HEADER.size - 4] + struct.pack(">I", client) + message[_HEADER.size :]
+
+
 def decoder(*types: type[Message]) -> Callable[[bytes], Message]:
     """A function that reads messages of these types, and raises MalformedMessage for all else."""
     by_kind = {one.kind: one for one in types}

@@ -19,8 +19,8 @@ enough for a step, and then calls `advance`, or `open_blocks` where the step is 
         if session.step.opens_sum: use(session.open_blocks())
         else: session.advance()
 
-A client hands every message to `receive`, and in an input step calls `contribute` after it. A new
-protocol is a package with two subclasses and a `Protocol`, named in `_PROTOCOLS`.
+A client hands every message that is not empty to `receive`, and in an input step calls `contribute`
+after it. A new protocol is a package with two subclasses and a `Protocol`, named in `_PROTOCOLS`.
 """
 
 from __future__ import annotations

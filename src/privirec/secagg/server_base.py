@@ -270,8 +270,6 @@ class BaseServer(ServerSession):
         name = "input" if kind is Masked else self.exchange.answers.get(kind)
         if name is None:
             raise OutOfOrder(f"{kind.__name__} is not for the server")
-        if client not in self.roster:
-            raise Stranger(f"client {client} is not in the roster")
         # Behind the end for a step that is not there.
         place = self._index_of.get((name, message.round_number), len(self._steps))
         if place < self._at and client in self.active:
@@ -281,7 +279,7 @@ class BaseServer(ServerSession):
         if client in self.answered:
             raise ReplayedMessage(f"client {client} has sent this message")
         if client not in self.active:
-            raise Stranger(f"client {client} dropped out of this run or never joined it")
+            raise Stranger(f"client {client} has left this run, or was never in it")
 
     def _go_to(self, place: int) -> None:
         step = self._steps[place] if place < len(self._steps) else None

@@ -17,6 +17,7 @@ from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.programs import PROGRAMS, program_of
 from privirec.models import Recommender
+from privirec.models.artifact import ARRAYS, check_replaceable, read_manifest
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Policy, allowing
 from privirec.report.progress import QUIET, Phases
@@ -30,8 +31,6 @@ from privirec.runtime.terms import (
 )
 from privirec.version import __version__
 from privirec.workflows.run import Plan, gives_away, run
-
-ARRAYS = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,8 @@ def federate(
     launch.check_flower()
     if request.plan.program is None:
         raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
+    if save is not None:
+        check_replaceable(save)  # before the run, not after
     if request.keep is not None and request.keep.exists() and any(request.keep.iterdir()):
         raise UsageError(f"{request.keep}: not empty")
     folder = request.keep or Path(tempfile.mkdtemp(prefix="privirec-federation-"))
@@ -115,7 +116,6 @@ def _federate(
     with threading.limit(plan.threads) as threads:
         metrics = evaluate(model, dataset, progress=phases(f"{plan.model}: ranking"))
     expected = Ledger.planned(program.plan())
-    states = result["status"]["clients"].values()
     row: dict[str, Any] = {
         "dataset": dataset.name,
         "model": plan.model,
@@ -125,7 +125,7 @@ def _federate(
         "aggregator": request.aggregator,
         **program.describe(),
         "clients": request.clients,
-        "dropped": sum(one["state"] in ("dropped", "refused", "not here") for one in states),
+        "dropped": drop_outs(artifact),
         "users": train.n_users,
         "items": train.n_items,
         **metrics.as_row(),
@@ -175,7 +175,7 @@ def _policy(terms: RunTerms, n_users: int, n_items: int, request: FederateReques
         most_rounds=len(asked.computations),
         most_bytes_up=2 * asked.bytes_up + room,
         most_bytes_down=2 * asked.bytes_down + room,
-        most_of_item_item=max(asked.opened_share, Policy().most_of_item_item),
+        largest_opened_share=max(asked.opened_share, Policy().largest_opened_share),
         corrupt_share=terms.corrupt_share,
     )
 
@@ -187,13 +187,27 @@ def _same_as_simulation(dataset: Dataset, plan: Plan, artifact: Path, phases: Ph
         return _hash(saved / ARRAYS) == _hash(artifact / ARRAYS)
 
 
-def _copy(artifact: Path, save: Path) -> None:
-    if save.exists():
-        if not (save / "manifest.json").is_file():
-            raise UsageError(f"{save} exists and is not a saved model: nothing was written")
-        shutil.rmtree(save)
+def _copy(saved: Path, save: Path) -> None:
+    """Put a copy of an artifact there, whole or not at all, in the place of an earlier one."""
+    check_replaceable(save)
     save.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(artifact, save)
+    with tempfile.TemporaryDirectory(prefix=f".{save.name}-", dir=save.parent) as beside:
+        fresh, old = Path(beside) / "new", Path(beside) / "old"
+        shutil.copytree(saved, fresh)
+        if save.exists():
+            save.rename(old)
+        try:
+            fresh.rename(save)
+        except BaseException:
+            if old.exists():
+                old.rename(save)
+            raise
+
+
+def drop_outs(saved: Path) -> int:
+    """Clients of the roster that are not in the sums behind an artifact, whatever kept them out."""
+    federation = read_manifest(saved)[1]["federation"]
+    return int(federation["clients"]) - int(federation["cohort"])
 
 
 def _hash(path: Path) -> str:

@@ -161,7 +161,10 @@ class Plan:
         rank = config.low_pass_rank
         if program.low_rank:
             rank = self.rank or rank or min(DEFAULT_RANK, n_items)
-        offered = {"rank": rank, "alpha": config.normalisation, "seed": self.seed}
+        alpha = config.normalisation.alpha
+        if alpha is None:
+            raise UsageError(f"{self.model} is not computed with clients yet, only centralized")
+        offered = {"rank": rank, "alpha": alpha, "seed": self.seed}
         given = dict(self.federated)
         if self.rounds is not None:
             given["rounds"] = self.rounds
@@ -214,7 +217,7 @@ def _runtime(
 ) -> Runtime:
     if plan.runtime == "simulation":
         return simulation
-    clients = clients_of(train, plan.clients)
+    clients = clients_of(train, plan.clients, plan.seed)
     if plan.aggregator == "none":
         return InProcess(clients)
     return SecureInProcess(
@@ -264,7 +267,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
             plan.settings(recommender, train.n_items), train.n_users, train.n_items
         )
         computed = program.describe()
-        simulation = Simulation(train)
+        simulation = Simulation(train, seed=plan.seed)
         runtime = _runtime(plan, program, train, simulation)
         components, ledger = execute(
             program.steps(), runtime, lambda name: phases(f"{plan.method}: sum of {name}")(0, 1)

@@ -1,4 +1,4 @@
-"""The paper's main table: NDCG@20, centralised beside PriviRec, for every model and data set."""
+"""The paper's tables of NDCG@20: centralised beside PriviRec, for every model and data set."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ def table_rows(
     threads: int | None = None,
     phases: Phases = QUIET,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of `run`, three for each model: centralised, PriviRec, and PriviRec to the letter."""
+    """Rows of `run`, up to three a model: centralised, PriviRec, and PriviRec to the letter."""
     published = NDCG.get(dataset.name, {})
     for model in models:
         central_paper, privirec_paper = published.get(model, (None, None))
         shared: dict[str, Any] = {"model": model, "seed": seed, "threads": threads}
         central = run(dataset, Plan(**shared), phases).row
-        plans = [Plan(method="privirec", rounds=rounds, **shared)]
+        plans = []
+        config = Plan(**shared).recommender(dataset.name, dataset.train.n_items).config
+        if config.normalisation.alpha is not None:
+            plans.append(Plan(method="privirec", rounds=rounds, **shared))
         # Without a low-pass filter there is no power method, and nothing to read literally.
-        if plans[0].recommender(dataset.name, dataset.train.n_items).config.low_pass_rank:
+        if config.low_pass_rank:
             plans.append(Plan(method="privirec", preset="paper", **shared))
         yield _beside(central, central, central_paper)
         for plan in plans:

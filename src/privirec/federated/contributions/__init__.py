@@ -18,6 +18,7 @@ from privirec.federated.contributions.item_degrees import ItemDegrees
 from privirec.federated.contributions.item_item import ItemItem
 from privirec.federated.contributions.power_step import PowerStep, SeededStep, start_signs
 from privirec.federated.contributions.user_start import UserStart
+from privirec.federated.randomness import RandomStream
 
 REGISTRY: dict[str, type[Contribution]] = {
     kind.name: kind for kind in (ItemDegrees, ItemItem, PowerStep, SeededStep, UserStart)
@@ -36,13 +37,13 @@ def check_registered(ask: Contribution) -> None:
         raise FederationError(f"{ask.name!r} is not in the registry of contributions")
 
 
-def answer(ask: Contribution, histories: Histories) -> Iterator[Integers]:
+def answer(ask: Contribution, histories: Histories, randomness: RandomStream) -> Iterator[Integers]:
     """A client's contribution, block by block; anything unknown is refused."""
     check_registered(ask)
     if ask.n_items != histories.n_items:
         raise FederationError("asked about another catalogue than this client's")
     _ = ask.encoding  # refuses a sum that could leave its ring
-    yield from ask.blocks(histories)
+    yield from ask.blocks(histories, randomness)
 
 
 __all__ = [

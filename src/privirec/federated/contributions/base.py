@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from privirec.errors import FederationError
 from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.noise import NO_NOISE, Noise
+from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 
 if TYPE_CHECKING:
     from privirec.federated.programs.base import ProgramSettings
@@ -130,6 +132,11 @@ class Contribution(ABC):
     def encoding(self) -> FixedPoint:
         """Scale and ring, from a proven bound. Raises OverflowRefused where there is none."""
 
+    @property
+    def noise(self) -> Noise:
+        """What noise the sum carries; part of the bound behind `encoding`."""
+        return NO_NOISE
+
     @abstractmethod
     def check(self, context: ClientContext) -> None:
         """Refuse public inputs that cannot be true, before this client answers.
@@ -138,12 +145,20 @@ class Contribution(ABC):
         """
 
     @abstractmethod
-    def blocks(self, histories: Histories) -> Iterator[Integers]:
-        """A client's vector, in pieces of `block_lengths`."""
+    def blocks(
+        self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
+    ) -> Iterator[Integers]:
+        """A client's vector, in pieces of `block_lengths`, noise included.
+
+        The noise of entry i comes from the stream's words for that entry, so that it does not
+        depend on the pieces.
+        """
 
     @abstractmethod
-    def total(self, histories: Histories) -> Any:
-        """The sum over all users at once."""
+    def total(
+        self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
+    ) -> Any:
+        """The sum over all users at once, and the noise of all clients that they are dealt to."""
 
     def collect(self, blocks: Iterable[Integers]) -> Any:
         """The same total from summed and decoded blocks."""

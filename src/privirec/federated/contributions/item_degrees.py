@@ -17,6 +17,7 @@ from privirec.federated.contributions.base import (
     SumShape,
 )
 from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,17 @@ class ItemDegrees(Contribution):
     def check(self, context: ClientContext) -> None:
         """All of it is planned, and the plan counts this client's users (the node sees to that)."""
 
-    def blocks(self, histories: Histories) -> Iterator[Integers]:
+    def blocks(
+        self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
+    ) -> Iterator[Integers]:
         start = 0
         for length in self.block_lengths():
             yield self.total(histories)[start : start + length]
             start += length
 
-    def total(self, histories: Histories) -> Integers:
+    def total(
+        self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
+    ) -> Integers:
         return histories.item_degrees
 
     def collect(self, blocks: Iterable[Integers]) -> Integers:

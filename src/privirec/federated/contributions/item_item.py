@@ -24,6 +24,7 @@ from privirec.federated.contributions.base import (
     SumShape,
 )
 from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,9 @@ class ItemItem(Contribution):
             shares = _powers(degrees, -2 * self.alpha)
         return np.rint(shares * scale).astype(np.int64)
 
-    def blocks(self, histories: Histories) -> Iterator[Integers]:
+    def blocks(
+        self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
+    ) -> Iterator[Integers]:
         weights = self.weights(histories.degrees)
         for (first, last), length in zip(self._row_ranges(), self.block_lengths(), strict=True):
             yield self._rows(histories, weights, first, last, length)
@@ -106,7 +109,9 @@ class ItemItem(Contribution):
         )
         return block
 
-    def total(self, histories: Histories) -> sp.csr_array:
+    def total(
+        self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
+    ) -> sp.csr_array:
         weighted = sp.csr_array(
             (
                 np.repeat(self.weights(histories.degrees), histories.degrees),

@@ -23,6 +23,7 @@ from privirec.federated.contributions.base import (
     Integers,
     SumShape,
 )
+from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 
 # Entries of broadcast matrices stay below 2^BROADCAST_BITS, inside a 32-bit integer.
 BROADCAST_BITS = 30
@@ -57,7 +58,9 @@ class OuterProducts(Contribution):
     def check(self, context: ClientContext) -> None:
         context.check_item_degrees(self.item_degrees)
 
-    def blocks(self, histories: Histories) -> Iterator[Integers]:
+    def blocks(
+        self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
+    ) -> Iterator[Integers]:
         sent = self.rows_per_user(histories)
         first = 0
         for length in self.block_lengths():
@@ -65,7 +68,9 @@ class OuterProducts(Contribution):
             yield _summed(histories.by_item[first:last], sent).reshape(-1)
             first = last
 
-    def total(self, histories: Histories) -> Integers:
+    def total(
+        self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
+    ) -> Integers:
         """(items, columns), a few columns at a time so that a block stays in the cache."""
         out = np.empty((self.n_items, self.columns), np.int64)
         sent = self.rows_per_user(histories)

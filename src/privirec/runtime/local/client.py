@@ -10,29 +10,53 @@ import numpy as np
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
 from privirec.federated.contributions import Contribution, Histories, Integers, answer
+from privirec.federated.randomness import ClientRandomness, ClientStream
 
 
 class LocalClient:
-    """Holds the histories of one user, or of the users of one silo."""
+    """Holds the histories of one user, or of the users of one silo, and randomness of its own."""
 
-    def __init__(self, histories: Histories) -> None:
+    def __init__(self, histories: Histories, randomness: ClientRandomness) -> None:
         self.histories = histories
+        self._randomness = randomness
 
     def __repr__(self) -> str:
         return "LocalClient(<redacted>)"
 
-    def answer(self, ask: Contribution) -> Iterator[Integers]:
-        """The contribution, block by block; anything unknown is refused."""
-        return answer(ask, self.histories)
+    def answer(self, ask: Contribution, number: int) -> Iterator[Integers]:
+        """The contribution to sum `number` of the run (from 1), block by block; anything unknown is
+        refused."""
+        return answer(ask, self.histories, self._randomness.stream(number, ask.name))
 
 
-def clients_of(train: Interactions, n_clients: int | None = None) -> list[LocalClient]:
-    """One client per user, or the users dealt to so many silos in consecutive runs."""
-    n_clients = train.n_users if n_clients is None else n_clients
-    if not 1 <= n_clients <= train.n_users:
-        raise UsageError(f"{n_clients} clients for {train.n_users} users")
-    edges = np.linspace(0, train.n_users, n_clients + 1).astype(int).tolist()
+def dealt(n_users: int, n_clients: int | None) -> list[tuple[int, int]]:
+    """First and last user of each client: one client per user, or consecutive runs for so many."""
+    n_clients = n_users if n_clients is None else n_clients
+    if not 1 <= n_clients <= n_users:
+        raise UsageError(f"{n_clients} clients for {n_users} users")
+    edges = np.linspace(0, n_users, n_clients + 1).astype(int).tolist()
+    return list(itertools.pairwise(edges))
+
+
+def clients_of(
+    train: Interactions, n_clients: int | None = None, seed: int = 0
+) -> list[LocalClient]:
+    """One client per user, or the users dealt to so many silos in consecutive runs.
+
+    Their noise comes from `seed`, so that a run can be repeated: it hides nothing.
+    """
     return [
-        LocalClient(Histories(train.matrix[start:stop], start))
-        for start, stop in itertools.pairwise(edges)
+        LocalClient(
+            Histories(train.matrix[start:stop], start), ClientRandomness.insecure(seed, client)
+        )
+        for client, (start, stop) in enumerate(dealt(train.n_users, n_clients))
     ]
+
+
+def streams_of(
+    n_users: int, n_clients: int | None, seed: int, number: int, name: str
+) -> Iterator[ClientStream]:
+    """The streams that the clients of `clients_of` use for a sum, made as they are read."""
+    for client, (start, stop) in enumerate(dealt(n_users, n_clients)):
+        stream = ClientRandomness.insecure(seed, client).stream(number, name)
+        yield ClientStream(start, stop - start, stream)

@@ -79,7 +79,7 @@ class SecureInProcess:
         self._done += 1
         with one_kernel_thread():
             opened = self._federation.sum(
-                lambda client: self._clients[client].answer(ask),
+                lambda client: self._clients[client].answer(ask, self._done),
                 self._dropouts.at_sums.get(self._done),
             )
         self.survivors = opened.survivors

@@ -97,8 +97,8 @@ class LightClient(BaseClient[LightState]):
         raise OutOfOrder(f"{type(message).__name__} is not for a client")
 
     def check_summed(self, clients: frozenset[int]) -> None:
-        if self.state.sum_number == 1:
-            raise OutOfOrder("no sum was opened yet")
+        if not self.state.cohort:
+            raise OutOfOrder("it is not known yet who is in the sum")
         if clients != frozenset(read_participants(self.state.cohort, self.roster).tolist()):
             raise CohortChanged("the list of clients in the sum does not fit the sum")
 

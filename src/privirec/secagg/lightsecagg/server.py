@@ -23,7 +23,7 @@ from privirec.secagg.lightsecagg.messages import (
 from privirec.secagg.lightsecagg.shared import check_sizes, code_of, survivors_statement
 from privirec.secagg.lightsecagg.thresholds import Thresholds, thresholds
 from privirec.secagg.lightsecagg.totals import ElementUploads, PieceRelay
-from privirec.secagg.messages import Message, encode
+from privirec.secagg.messages import Message, addressed, encode
 from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.participants import least_participants, write_participants
 from privirec.secagg.protocol import ServerSession, ServerSettings, Step
@@ -138,11 +138,9 @@ class LightServer(BaseServer):
         first = sum_number == 1
         signed = tuple(self._advertised[client] for client in self._receivers) if first else ()
         receivers = write_participants(self._receivers, self.roster)
-        for client in self._receivers:
-            deal = Deal(
-                self.terms.run, sum_number, client, found.private, found.needed, receivers, signed
-            )
-            yield client, encode(deal)
+        deal = Deal(self.terms.run, sum_number, 0, found.private, found.needed, receivers, signed)
+        raw = encode(deal)
+        return ((client, addressed(raw, client)) for client in self._receivers)
 
     def _take_pieces(self, message: Pieces) -> None:
         size = self._code(message.round_number).piece_bytes + TAG_BYTES
@@ -150,15 +148,15 @@ class LightServer(BaseServer):
         if message.count != others or len(message.sealed) != others * size:
             raise BadShare(f"client {message.client} has not sent pieces for all the others")
         if self._relay is None:
-            self._relay = PieceRelay(self.settings.spool)
-        self._relay.put(message.client, message.nonce, message.sealed, size)
+            self._relay = PieceRelay(self.settings.spool, self._receivers)
+        self._relay.put(message.client, message.nonce, message.sealed)
 
     # --- opening ----------------------------------------------------------------------------------
 
     def _survivor_messages(self, sum_number: int) -> Iterator[tuple[int, bytes]]:
         survivors = write_participants(self.survivors, self.roster)
-        for client in self.survivors:
-            yield client, encode(Survivors(self.terms.run, sum_number, client, survivors))
+        raw = encode(Survivors(self.terms.run, sum_number, 0, survivors))
+        return ((client, addressed(raw, client)) for client in self.survivors)
 
     def _take_confirmation(self, message: Confirm) -> None:
         client = message.client
@@ -174,11 +172,10 @@ class LightServer(BaseServer):
         signers = sorted(self._signatures)[: self._known_thresholds.quorum]
         signatures = tuple(self._signatures[client] for client in signers)
         signed_by = write_participants(signers, self.roster) if signers else b""
-        for client in sorted(self._confirmed):
-            others = [one for one in self.survivors if one != client]
-            pieces = self._relay.collect(client, self._receivers, others)
+        others = len(self.survivors) - 1
+        for client, pieces in self._relay.deliveries(sorted(self._confirmed), self.survivors):
             message = Open(
-                self.terms.run, sum_number, client, signed_by, signatures, len(others), pieces
+                self.terms.run, sum_number, client, signed_by, signatures, others, pieces
             )
             yield client, encode(message)
 

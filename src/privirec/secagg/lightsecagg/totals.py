@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
+from privirec.secagg.keys import NONCE_BYTES
 from privirec.secagg.lightsecagg.code import Decoder, MaskCode
 from privirec.secagg.lightsecagg.field import Elements, ElementShape
 from privirec.secagg.protocol import ServerSettings
 from privirec.secagg.ring import Words
 from privirec.secagg.uploads import ChangeBlock, Uploads
+
+# Pieces that are sorted by receiver at a time.
+_RELAY_BYTES = 1 << 26
 
 
 class ElementUploads(Uploads):
@@ -60,30 +65,55 @@ class PieceRelay:
     They are as long as all vectors together: a spool keeps them out of memory.
     """
 
-    def __init__(self, spool: Callable[[], BinaryIO] | None) -> None:
+    def __init__(self, spool: Callable[[], BinaryIO] | None, holders: Sequence[int]) -> None:
+        """`holders` are all to whom pieces are dealt, ascending."""
         self._store = spool() if spool else io.BytesIO()
-        self._dealt: dict[int, tuple[bytes, int, int]] = {}
+        self._rank = {client: rank for rank, client in enumerate(holders)}
+        self._dealt: dict[int, tuple[bytes, int]] = {}
+        self._size = 0
         self._end = 0
 
-    def put(self, sender: int, nonce: bytes, sealed: bytes, size: int) -> None:
-        """Keep a client's pieces, each of `size` bytes, ascending by receiver."""
+    def put(self, sender: int, nonce: bytes, sealed: bytes) -> None:
+        """Keep a client's pieces, ascending by holder: one for each but the client itself."""
         self._store.seek(self._end)
         self._store.write(sealed)
-        self._dealt[sender] = (nonce, self._end, size)
+        self._dealt[sender] = (nonce, self._end)
+        self._size = len(sealed) // (len(self._rank) - 1)
         self._end += len(sealed)
 
-    def collect(self, receiver: int, receivers: Sequence[int], senders: Sequence[int]) -> bytes:
-        """Nonce and piece that each of the senders dealt to a receiver, one after the other.
+    def deliveries(
+        self, receivers: Sequence[int], senders: Sequence[int]
+    ) -> Iterator[tuple[int, bytes]]:
+        """(receiver, nonce and piece that each of the senders but itself dealt to it), ascending.
 
-        `receivers` are all who were dealt pieces, ascending; a sender deals none to itself.
+        Several receivers at a time: what one client dealt to them lies side by side.
         """
-        rank = int(np.searchsorted(receivers, receiver))
-        parts: list[bytes] = []
-        for sender in senders:
-            nonce, start, size = self._dealt[sender]
-            self._store.seek(start + size * (rank - (sender < receiver)))
-            parts += (nonce, self._store.read(size))
-        return b"".join(parts)
+        entry = NONCE_BYTES + self._size
+        together = max(1, _RELAY_BYTES // (entry * max(1, len(senders))))
+        place = {sender: number for number, sender in enumerate(senders)}
+        for start in range(0, len(receivers), together):
+            block = receivers[start : start + together]
+            ranks = np.array([self._rank[receiver] for receiver in block])
+            pieces = np.empty((len(senders), len(block), entry), np.uint8)
+            for number, sender in enumerate(senders):
+                self._read(sender, ranks, pieces[number])
+            for number, receiver in enumerate(block):
+                own = place.get(receiver)
+                dealt = pieces[:, number]
+                others = dealt if own is None else np.delete(dealt, own, axis=0)
+                yield receiver, others.tobytes()
+
+    def _read(self, sender: int, ranks: NDArray[np.int64], entries: NDArray[np.uint8]) -> None:
+        """What a sender dealt to the holders of these ranks, ascending; nonsense for itself."""
+        nonce, start = self._dealt[sender]
+        own = self._rank[sender]
+        places = np.minimum(ranks - (ranks > own), len(self._rank) - 2)
+        first, last = int(places[0]), int(places[-1])
+        self._store.seek(start + self._size * first)
+        raw = self._store.read(self._size * (last + 1 - first))
+        pieces = np.frombuffer(raw, np.uint8).reshape(-1, self._size)
+        entries[:, :NONCE_BYTES] = np.frombuffer(nonce, np.uint8)
+        entries[:, NONCE_BYTES:] = pieces[places - first]
 
     def close(self) -> None:
         self._store.close()

@@ -22,11 +22,12 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
-from privirec.device.catalogue import Catalogue
 from privirec.device.installed import Installed
 from privirec.durable import alone, private_folder
 from privirec.errors import DataError, FederationError, PrivirecError
+from privirec.federated.randomness import SEED_BYTES
 from privirec.privacy.policy import Policy, PolicyRefusal
 from privirec.runtime.network import envelope
 from privirec.runtime.network.envelope import BadEnvelope, Envelope
@@ -173,7 +174,7 @@ class Node:
             return self._here(self._load(run, replayed=True))
         self._check_common(told)
         found = self._source.begin(run, self._catalogue)
-        state = ClientRun(run, found.n_users, digest_of(found), noise_seed=self._random(32))
+        state = ClientRun(run, found.n_users, digest_of(found), noise_seed=self._random(SEED_BYTES))
         state.bytes_down = len(message)
         for other in self._runs.iterdir():
             if other.is_dir():

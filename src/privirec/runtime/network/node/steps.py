@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
-from privirec.device.catalogue import Catalogue
 from privirec.errors import FederationError
 from privirec.federated import wire
-from privirec.federated.contributions import ClientContext, Histories
+from privirec.federated.contributions import ClientContext, Histories, answer
+from privirec.federated.randomness import ClientRandomness
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.messages import EXCHANGE_PARTS
 from privirec.runtime.network.node.run_state import ClientRun
@@ -163,7 +164,8 @@ class StepAnswerer:
         self._policy.check_answer(
             ask.name, plan.terms.aggregator, step.sum_number, up, state.bytes_down
         )
-        size = upload.write(session.contribute(step.sum_number, ask.blocks(own)))
+        noise = ClientRandomness(state.noise_seed).stream(step.sum_number, ask.name)
+        size = upload.write(session.contribute(step.sum_number, answer(ask, own, noise)))
         state.session = session.dump()
         log.info(
             "run %s: sum %d of %d (%s) answered",

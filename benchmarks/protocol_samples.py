@@ -1,0 +1,374 @@
+"""What a run costs that is too large to be run: one real client, and samples of the server's work.
+
+The others exist as far as the client and the server see them: all of them have identities and
+advertise real keys. What they would deal to the client is sealed with real keys, with random bytes
+in the place of shares and pieces, which look the same. Work of the server that is the same for many
+messages is timed on a few of them and multiplied by their exact number; work that happens once (the
+graph, decoding) is done in full.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from privirec.secagg import (
+    ClientPolicy,
+    ClientSession,
+    Identity,
+    Roster,
+    ServerSession,
+    ServerSettings,
+    Statement,
+    VectorShape,
+    keys,
+    protocol,
+)
+from privirec.secagg.announcing import Announcement
+from privirec.secagg.bell2020 import messages as bell
+from privirec.secagg.lightsecagg import messages as light
+from privirec.secagg.lightsecagg.field import ElementShape
+from privirec.secagg.lightsecagg.shared import code_of, pieces_context, survivors_statement
+from privirec.secagg.lightsecagg.thresholds import thresholds
+from privirec.secagg.lightsecagg.totals import ElementUploads, PieceRelay
+from privirec.secagg.messages import encode
+from privirec.secagg.participants import write_participants
+from privirec.secagg.prg import MaskGenerator
+from privirec.secagg.shamir import PRIME, SHARE_BYTES, check_consistent, combine
+from privirec.secagg.uploads import Uploads
+
+SHAPE_BITS = 32
+SHARES = (0.05, 0.05)
+"""Of corrupt clients and of those who drop out."""
+FEW = 4
+"""Messages that are timed of each kind."""
+OURS = 0
+"""The client that is real."""
+
+
+@dataclass
+class Sample:
+    """What one sum costs."""
+
+    client_seconds: float = 0.0
+    server_seconds: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    def client(self, action: Callable[[], Any]) -> Any:
+        """Time what the client does."""
+        start = time.process_time()
+        result = action()
+        self.client_seconds += time.process_time() - start
+        return result
+
+    def server(self, action: Callable[[], Any], count: float = 1) -> Any:
+        """Time what the server does so many times."""
+        start = time.process_time()
+        result = action()
+        self.server_seconds += (time.process_time() - start) * count
+        return result
+
+    def up(self, messages: Iterable[bytes]) -> list[bytes]:
+        found = list(messages)
+        self.bytes_up += sum(map(len, found))
+        return found
+
+    def down(self, message: bytes) -> bytes:
+        self.bytes_down += len(message)
+        return message
+
+
+@dataclass
+class Crowd:
+    """All clients: one session, and the keys of everybody."""
+
+    name: str
+    clients: int
+    entries: int
+    server: ServerSession = field(init=False)
+    client: ClientSession = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.identities = [Identity.generate(os.urandom) for _ in range(self.clients)]
+        self.roster = Roster({place: one.public for place, one in enumerate(self.identities)})
+        self.statement = Statement.of(self.clients, *SHARES)
+        self.settings = ServerSettings()
+        self.shape = shape_of(self.entries)
+        found = protocol(self.name)
+        self.server = found.server(
+            self.roster, self.statement, [self.shape], self.settings, os.urandom
+        )
+        self.announcement = Announcement.read(self.server.announcement)
+        policy = ClientPolicy(proven_sums=True)
+        self.client = found.client(OURS, self.identities[OURS], self.roster, policy, os.urandom)
+        self.sealing = [os.urandom(32) for _ in range(self.clients)]
+        self.dropped = self.statement.dropped
+        self.survivors = self.clients - self.dropped
+
+    @property
+    def run(self) -> bytes:
+        return self.announcement.terms.run
+
+    def advertise(self, sample: Sample, message_of: Callable[[int], bytes]) -> None:
+        """Everybody advertises keys, ours in earnest."""
+        raw = sample.down(self.server.announcement)
+        (ours,) = sample.up([sample.client(lambda: self.client.receive(raw))])
+        others = [(client, message_of(client)) for client in range(1, self.clients)]
+
+        def take_all() -> None:
+            self.server.receive(OURS, ours)
+            for client, message in others:
+                self.server.receive(client, message)
+            self.server.advance()
+
+        sample.server(take_all)
+
+    def signed(self, client: int, sealing: bytes, masks: bytes) -> bytes:
+        statement = keys.advertised_bytes(self.announcement.digest, client, sealing, masks)
+        return self.identities[client].sign(statement)
+
+    def first_messages(self, sample: Sample) -> bytes:
+        """What the server tells our client, timed on a few."""
+        outgoing = self.server.outgoing()
+        ours = sample.server(lambda: next(outgoing)[1], self.clients / FEW)
+        sample.server(lambda: [next(outgoing) for _ in range(FEW - 1)], self.clients / FEW)
+        return sample.down(ours)
+
+    def upload(self, sample: Sample, uploads: Uploads) -> None:
+        """Our vector, and what it takes to add it up, for everybody who sends one."""
+        values = np.arange(self.entries, dtype=np.int64) % 1000
+        messages = sample.client(lambda: list(self.client.contribute(1, [values])))
+        decode = bell.decode if self.name != "lightsecagg" else light.decode
+
+        def take() -> None:
+            for message in messages:
+                uploads.take(decode(message))  # type: ignore[arg-type]
+
+        sample.up(messages)
+        sample.server(take, self.survivors)
+
+
+def shape_of(entries: int) -> VectorShape:
+    return VectorShape(entries, SHAPE_BITS, 2**SHAPE_BITS - 1, bounds_sum=True)
+
+
+def sample_bell(name: str, clients: int, entries: int) -> Sample:
+    """Bell et al. and Bonawitz et al.: `name` says which graph."""
+    crowd, sample = Crowd(name, clients, entries), Sample()
+    masks = [os.urandom(32) for _ in range(clients)]
+
+    def advertisement(client: int) -> bytes:
+        sealing, mask = keys.public_key(crowd.sealing[client]), keys.public_key(masks[client])
+        signature = crowd.signed(client, sealing, mask)
+        return encode(bell.Advertise(crowd.run, client, sealing, mask, signature))
+
+    crowd.advertise(sample, advertisement)
+    told = crowd.first_messages(sample)
+    (shares,) = sample.up([sample.client(lambda: crowd.client.receive(told))])
+    sample.server(lambda: crowd.server.receive(OURS, shares), clients)
+
+    neighbours = bell.decode(told)
+    assert isinstance(neighbours, bell.Neighbours)
+    peers = [key.client for key in neighbours.keys]
+    ours = bell.decode(shares)
+    assert isinstance(ours, bell.Shares)
+    delivered = _delivered(crowd, peers, ours)
+    message = sample.server(lambda: encode(delivered), clients)
+    sample.down(message)
+    sample.client(lambda: crowd.client.receive(message))
+
+    uploads = Uploads(1, crowd.shape, crowd.settings)
+    crowd.upload(sample, uploads)
+
+    complete = len(peers) == clients - 1
+    gone = crowd.dropped if complete else len(peers) * crowd.dropped // clients
+    survivors = bell.Survivors(
+        crowd.run, 1, OURS, crowd.survivors, tuple(peers[gone:]), tuple(peers[:gone])
+    )
+    asked = sample.server(lambda: encode(survivors), crowd.survivors)
+    sample.down(asked)
+    (unmask,) = sample.up([sample.client(lambda: crowd.client.receive(asked))])
+    sample.server(lambda: bell.decode(unmask), crowd.survivors)
+    _open_bell(crowd, sample, neighbours, gone, uploads)
+    return sample
+
+
+def _delivered(crowd: Crowd, peers: list[int], ours: bell.Shares) -> bell.Deliver:
+    """Shares that neighbours have sealed for our client."""
+    public = _our_sealing_key(crowd)
+    shares = []
+    for peer in peers:
+        (agreed,) = keys.agree(crowd.sealing[peer], [public])
+        key = keys.sealing_key(agreed, crowd.run, peer, OURS)
+        context = keys.shares_context(crowd.announcement.digest, peer, OURS)
+        plain = _shares(2)
+        sealed = keys.seal(key, ours.nonce, plain[0] + plain[1], context)
+        shares.append(bell.SealedShares(peer, ours.nonce, sealed))
+    return bell.Deliver(crowd.run, OURS, tuple(shares))
+
+
+def _our_sealing_key(crowd: Crowd) -> bytes:
+    advertised: Any = crowd.server
+    found = advertised._advertised[OURS]  # a benchmark may look
+    return bytes(found.sealing_key)
+
+
+def _shares(count: int) -> list[bytes]:
+    return [
+        (int.from_bytes(os.urandom(40), "big") % PRIME).to_bytes(SHARE_BYTES, "big")
+        for _ in range(count)
+    ]
+
+
+def _open_bell(
+    crowd: Crowd, sample: Sample, told: bell.Neighbours, gone: int, uploads: Uploads
+) -> None:
+    """One secret of everybody is rebuilt, and all masks that are left are made again."""
+    degree, threshold = told.neighbours, told.threshold
+    rng = np.random.default_rng(0)
+    secret = bytes(32)
+
+    def rebuild() -> None:
+        # A constant polynomial: shares that fit together, from holders of whom no two are alike.
+        holders = rng.permutation(degree)[: threshold + 1] + 1
+        shares = [(int(holder), b"\0" + secret) for holder in holders]
+        if len(shares) > threshold:
+            check_consistent(shares)
+        combine(shares[:threshold])
+
+    sample.server(lambda: [rebuild() for _ in range(FEW)], crowd.clients / FEW)
+    left = degree - gone
+    pairs = crowd.dropped * left
+    publics = [keys.public_key(os.urandom(32)) for _ in range(FEW)]
+    sample.server(lambda: list(keys.agree(os.urandom(32), publics)), pairs / FEW)
+    seeds = [os.urandom(32) for _ in range(FEW)]
+    total = crowd.survivors + pairs
+    step = crowd.settings.block_entries
+    generator = MaskGenerator()
+
+    def remove() -> None:
+        for offset in range(0, crowd.entries, step):
+            generator.subtract(uploads.total[offset : offset + step], offset, seeds)
+
+    sample.server(remove, total / FEW)
+
+
+def sample_light(clients: int, entries: int) -> Sample:
+    """LightSecAgg."""
+    crowd, sample = Crowd("lightsecagg", clients, entries), Sample()
+
+    def advertisement(client: int) -> bytes:
+        public = keys.public_key(crowd.sealing[client])
+        key = light.SignedKey(public, crowd.signed(client, public, b""))
+        return encode(light.Advertise(crowd.run, client, key))
+
+    crowd.advertise(sample, advertisement)
+    told = crowd.first_messages(sample)
+    (pieces,) = sample.up([sample.client(lambda: crowd.client.receive(told))])
+    sample.server(lambda: crowd.server.receive(OURS, pieces), clients)
+    crowd.upload(sample, ElementUploads(1, ElementShape(crowd.shape), crowd.settings))
+
+    staying = [OURS, *range(1 + crowd.dropped, clients)]
+    bitmap = write_participants(staying, crowd.roster)
+    survivors = encode(light.Survivors(crowd.run, 1, OURS, bitmap))
+    sample.server(lambda: survivors, crowd.survivors)
+    sample.down(survivors)
+    (confirmed,) = sample.up([sample.client(lambda: crowd.client.receive(survivors))])
+    everybody = write_participants(range(clients), crowd.roster)
+    statement = survivors_statement(crowd.announcement.digest, everybody, bitmap)
+    signature = light.decode(confirmed)
+    assert isinstance(signature, light.Confirm)
+    public = crowd.roster[OURS]
+    sample.server(
+        lambda: keys.verify(public, signature.signature, statement, OURS), crowd.survivors
+    )
+    opening = _opening(crowd, sample, staying, statement, pieces)
+    message = sample.server(lambda: encode(opening), crowd.survivors)
+    sample.down(message)
+    (answer,) = sample.up([sample.client(lambda: crowd.client.receive(message))])
+    _open_light(crowd, sample, staying, answer)
+    return sample
+
+
+def _opening(
+    crowd: Crowd, sample: Sample, staying: list[int], statement: bytes, ours: bytes
+) -> light.Open:
+    """Pieces of all survivors for our client, and the signatures it wants to see."""
+    rule = thresholds(crowd.statement)
+    code = code_of(crowd.shape, crowd.clients, rule)
+    signers = staying[: rule.quorum]
+    signatures = tuple(crowd.identities[client].sign(statement) for client in signers)
+    everybody = write_participants(range(crowd.clients), crowd.roster)
+    context = pieces_context(crowd.announcement.digest, 1, everybody)
+    public = _our_light_key(crowd)
+    piece = code.field.pack(code.mask(os.urandom(32), 0, code.columns))
+    nonce = os.urandom(12)
+    parts = []
+    for sender in staying[1:]:
+        (agreed,) = keys.agree(crowd.sealing[sender], [public])
+        key = keys.sealing_key(agreed, crowd.run, sender, OURS)
+        bound_to = keys.shares_context(context, sender, OURS)
+        parts += (nonce, keys.seal(key, nonce, piece, bound_to))
+    dealt = light.decode(ours)
+    assert isinstance(dealt, light.Pieces)
+    senders = list(range(1, FEW + 1))
+    relay = PieceRelay(None, range(crowd.clients))
+    for sender in senders:
+        relay.put(sender, nonce, dealt.sealed)
+    receivers = list(range(crowd.dropped, crowd.clients))
+    some = receivers[: max(1, len(receivers) // 20)]
+    pairs = len(receivers) * (len(receivers) - 1)
+    sample.server(lambda: list(relay.deliveries(some, senders)), pairs / (len(some) * len(senders)))
+    return light.Open(
+        crowd.run,
+        1,
+        OURS,
+        write_participants(signers, crowd.roster),
+        signatures,
+        len(staying) - 1,
+        b"".join(parts),
+    )
+
+
+def _our_light_key(crowd: Crowd) -> bytes:
+    server: Any = crowd.server
+    return bytes(server._advertised[OURS].sealing_key)  # a benchmark may look
+
+
+def _open_light(crowd: Crowd, sample: Sample, staying: list[int], answer: bytes) -> None:
+    """All answers are read, and the sum of all masks is decoded once, in full."""
+    code = code_of(crowd.shape, crowd.clients, thresholds(crowd.statement))
+    elements = ElementShape(crowd.shape)
+
+    def read() -> None:
+        message = light.decode(answer)
+        assert isinstance(message, light.Answer)
+        code.field.unpack(message.packed, code.columns)
+
+    sample.server(read, crowd.survivors)
+    nothing = np.zeros(code.columns, np.uint64)
+    answers = dict.fromkeys(staying, nothing)
+    uploads = ElementUploads(1, elements, crowd.settings)
+
+    def open_sum() -> None:
+        uploads.remove_masks(code, answers)
+        for _ in uploads.opened_blocks(lambda _offset, _block: None):
+            pass
+
+    sample.server(open_sum)
+
+
+def samplers() -> dict[str, Callable[[int, int], Sample]]:
+    """Protocol -> (clients, entries) -> what a run costs. A protocol without one is only measured
+    where all its clients can be run."""
+    return {
+        "secagg+": lambda clients, entries: sample_bell("secagg+", clients, entries),
+        "secagg": lambda clients, entries: sample_bell("secagg", clients, entries),
+        "lightsecagg": sample_light,
+    }

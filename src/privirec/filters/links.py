@@ -1,0 +1,84 @@
+"""Likely links: the unseen pairs of user and item that score best among all users.
+
+Scores are d_u^-alpha x_u P in single precision. Positive floating-point numbers stand in the order
+of their bits, so two histograms of bits (their upper half, then the lower half of the numbers that
+share the right upper half) find the score of the n-th best pair exactly, without a list of pairs.
+Histograms and counts are sums over users: a federation can compute the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privirec.filters import kernels
+from privirec.filters.operators import Float32, ItemOperator
+
+Integers = NDArray[np.int64]
+
+HALF = 1 << 16
+"""Values that half of the bits of a number can take."""
+USERS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class LinkScores:
+    """The scores of all unseen pairs, made block by block whenever they are looked at."""
+
+    histories: sp.csr_array
+    operator: ItemOperator
+    user_weights: Float32
+    """d_u^-alpha."""
+
+    def _blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """First user and the bits of scores; pairs that were seen are negative."""
+        for start in range(0, self.histories.shape[0], USERS_AT_ONCE):
+            part = self.histories[start : start + USERS_AT_ONCE]
+            scores = self.operator.rows(part)
+            scores *= self.user_weights[start : start + USERS_AT_ONCE, None]
+            kernels.mask_entries(part.indptr, part.indices, scores)
+            yield start, scores.view(np.int32)
+
+    def upper_histogram(self) -> Integers:
+        """How many scores have each upper half."""
+        counts = np.zeros(HALF, np.int64)
+        for _, bits in self._blocks():
+            kernels.count_upper_halves(bits, counts)
+        return counts
+
+    def lower_histogram(self, upper: int) -> Integers:
+        """How many scores with this upper half have each lower half."""
+        counts = np.zeros(HALF, np.int64)
+        for _, bits in self._blocks():
+            kernels.count_lower_halves(bits, upper, counts)
+        return counts
+
+    def links(self, threshold: int) -> tuple[Integers, Integers]:
+        """How many pairs of each user, and of each item, reach the number with these bits."""
+        users = np.zeros(self.histories.shape[0], np.int64)
+        items = np.zeros(self.histories.shape[1], np.int64)
+        for start, bits in self._blocks():
+            kernels.count_links(bits, threshold, users[start : start + len(bits)], items)
+        return users, items
+
+
+def nth_from_the_top(histogram: Integers, count: int) -> tuple[int, int]:
+    """In which bin the `count`-th largest number lies, and its place in that bin from the top.
+
+    Bin 0 if there are fewer numbers.
+    """
+    above = np.cumsum(histogram[::-1])
+    steps = int(np.searchsorted(above, count))
+    if steps >= len(histogram):
+        return 0, count
+    before = int(above[steps - 1]) if steps else 0
+    return len(histogram) - 1 - steps, count - before
+
+
+def threshold_bits(upper: int, lower: int) -> int:
+    """The number with these halves; at least the smallest positive one, as zero is no link."""
+    return max((upper << 16) | lower, 1)

@@ -1,0 +1,95 @@
+"""EASE^R (Steck 2019): the best linear map of a history onto itself that may not copy an item.
+
+B = I - P diag(1/P_jj) with P = (R^T R + lambda I)^-1, so its diagonal is zero; scores are x B. B is
+derived once, in the memory of one dense matrix of single precision: the Gram matrix is written into
+it, inverted in place through its Cholesky factor, and turned into B. The artifact holds B instead
+of the Gram matrix.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from pydantic import Field
+from scipy.linalg import lapack
+
+from privirec.errors import UsageError
+from privirec.filters import kernels
+from privirec.filters.components import Components
+from privirec.filters.normalize import Normalisation
+from privirec.filters.operators import Float32, history_coordinates
+from privirec.models.base import Config, Derived, Recommender
+
+
+class EASEConfig(Config):
+    regularisation: float = Field(100.0, gt=0)
+    """lambda: what is added to the diagonal of the Gram matrix."""
+    head: int | None = Field(None, ge=1)
+    """Only so many of the most popular items get weights; None: all of them.
+
+    Items outside the head are ignored in histories and score zero, in the order of their numbers:
+    behind every item of the head that the history speaks for, before those it speaks against.
+    """
+
+    @property
+    def normalisation(self) -> Normalisation:
+        return Normalisation(user=0.0, left=0.0, right=0.0)
+
+
+class EASE(Recommender):
+    name = "ease"
+    title = "EASE^R"
+    config_type = EASEConfig
+    # The figures of the paper's comparison come from the open benchmark BARS, which gives lambda.
+    published: ClassVar[dict[str, Config]] = {
+        "gowalla": EASEConfig(regularisation=80),
+        "yelp2018": EASEConfig(regularisation=300),
+        "amazon-book": EASEConfig(regularisation=50),
+    }
+    derives: ClassVar[dict[str, tuple[str, int]]] = {"weights": ("<f4", 2), "items": ("<i8", 1)}
+    keeps_item_item = False
+    config: EASEConfig
+
+    def _derive(self, components: Components) -> Derived:
+        items = most_popular(components.item_degrees, self.config.head)
+        weights = _inverse(components.item_item.among(items), self.config.regularisation)
+        kernels.weights_of_inverse(weights, weights.diagonal().copy())
+        return {"weights": weights, "items": items}
+
+    def _prepare(self, components: Components, derived: Derived) -> None:
+        weights, items = derived["weights"], derived["items"]
+        expected = most_popular(components.item_degrees, self.config.head)
+        if not np.array_equal(items, expected) or weights.shape != (len(items), len(items)):
+            raise UsageError("weights of other items than the most popular ones")
+        self._weights: Float32 = weights
+        self._items: NDArray[np.int64] = items
+        self._n_items = components.n_items
+
+    def _score(self, histories: sp.csr_array) -> Float32:
+        if len(self._items) == self._n_items:
+            return history_coordinates(histories, self._weights)
+        scores = np.zeros((histories.shape[0], self._n_items), np.float32)
+        head = sp.csr_array(histories[:, self._items])
+        scores[:, self._items] = history_coordinates(head, self._weights)
+        return scores
+
+
+def most_popular(item_degrees: NDArray[np.int64], count: int | None) -> NDArray[np.int64]:
+    """So many items of the highest degrees, in ascending order; equal degrees by lower number."""
+    order = np.argsort(-item_degrees, kind="stable")[:count]
+    return np.sort(order).astype(np.int64)
+
+
+def _inverse(gram: Float32, regularisation: float) -> Float32:
+    """(gram + regularisation I)^-1 in the place of the Gram matrix; its lower triangle counts."""
+    gram.reshape(-1)[:: len(gram) + 1] += np.float32(regularisation)
+    # LAPACK counts by columns: what is the upper triangle there is the lower one here.
+    result, wrong = lapack.spotrf(gram.T, lower=0, clean=0, overwrite_a=1)
+    if not wrong:
+        result, wrong = lapack.spotri(result, lower=0, overwrite_c=1)
+    if wrong or not np.isfinite(result.diagonal()).all():
+        raise UsageError(f"a regularisation of {regularisation} is too little to invert the matrix")
+    return np.asarray(result.T)

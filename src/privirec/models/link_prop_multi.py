@@ -1,0 +1,58 @@
+"""LinkProp-Multi (Fu et al. 2022): LinkProp with degrees that count likely links too.
+
+In each iteration the pairs of user and item that score best among all unseen ones, `share` times as
+many as there are interactions, are added to the degrees of their users and items, and LinkProp is
+computed anew from these degrees. Paths still run over interactions only. Here alpha matters, the
+exponent of the degree of the user for whom is scored: it decides whose links come first.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from privirec.data.interactions import Interactions
+from privirec.filters.components import Components, factored
+from privirec.filters.eigen import Progress
+from privirec.filters.links import LinkScores, nth_from_the_top, threshold_bits
+from privirec.filters.normalize import degree_power
+from privirec.models.base import Config
+from privirec.models.link_prop import LinkProp, LinkPropConfig
+
+
+class LinkPropMultiConfig(LinkPropConfig):
+    alpha: float = Field(0.34, ge=0, le=1)
+    """Exponent of the degree of the user for whom is scored."""
+    iterations: int = Field(2, ge=1)
+    """r: how often the degrees are updated."""
+    share: float = Field(0.1, gt=0)
+    """t: likely links for each interaction."""
+
+
+class LinkPropMulti(LinkProp):
+    name = "linkprop-multi"
+    title = "LinkProp-Multi"
+    config_type = LinkPropMultiConfig
+    published: ClassVar[dict[str, Config]] = {}
+    config: LinkPropMultiConfig
+
+    def _components_of(
+        self, train: Interactions, seed: int, progress: Progress | None
+    ) -> Components:
+        config = self.config
+        users, items = train.user_degrees, train.item_degrees
+        wanted = round(config.share * train.n_interactions)
+        for iteration in range(config.iterations if wanted else 0):
+            if progress:
+                progress(iteration, config.iterations)
+            item_item = factored(train, config.normalisation, users, items).written_out()
+            weights = degree_power(users, -config.alpha).astype(np.float32)
+            scores = LinkScores(train.matrix, item_item, weights)
+            upper, left = nth_from_the_top(scores.upper_histogram(), wanted)
+            lower, _ = nth_from_the_top(scores.lower_histogram(upper), left)
+            more_users, more_items = scores.links(threshold_bits(upper, lower))
+            users, items = train.user_degrees + more_users, train.item_degrees + more_items
+        operator = factored(train, config.normalisation, users, items)
+        return Components(items, operator, normalisation=config.normalisation)

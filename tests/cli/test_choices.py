@@ -1,0 +1,21 @@
+"""What a command offers comes from the registries, so that nothing has to be listed twice."""
+
+from __future__ import annotations
+
+import click
+import pytest
+import typer
+
+from privirec.cli.main import app
+from privirec.models import MODELS
+
+
+@pytest.mark.parametrize("names", [["run"], ["federate"], ["server", "run"]], ids=" ".join)
+def test_every_registered_model_can_be_chosen(names: list[str]) -> None:
+    command = typer.main.get_command(app)
+    for name in names:
+        assert isinstance(command, click.Group)
+        command = command.commands[name]
+    (option,) = (each for each in command.params if each.name == "model")
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == list(MODELS)
