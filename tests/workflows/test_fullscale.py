@@ -7,7 +7,7 @@ import os
 import pytest
 
 from privirec.data import load_dataset
-from privirec.workflows.audit import audit_privirec
+from privirec.workflows.audit import audit
 from privirec.workflows.run import Plan, run
 
 pytestmark = [
@@ -37,6 +37,6 @@ def test_the_tables_figures(name: str, model: str) -> None:
 @pytest.mark.parametrize("name", ["gowalla", "yelp2018"])
 def test_every_history_comes_out_of_privirec(name: str) -> None:
     dataset = load_dataset(name)
-    row = audit_privirec(dataset)
+    (row,) = audit(dataset, "privirec")
     assert row["users_recovered"] == row["users"] == dataset.train.n_users
     assert row["users_wrong"] == 0
