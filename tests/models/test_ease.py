@@ -16,8 +16,8 @@ from safetensors.numpy import load_file, save_file
 from privirec.data import Dataset, Interactions
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters import Components, Normalisation, SparseOperator, centralized, kernels
+from privirec.filters.normalize import most_popular
 from privirec.models import EASE, Recommender, artifact
-from privirec.models.ease import most_popular
 
 PLAIN = Normalisation(0.0, 0.0, 0.0)
 

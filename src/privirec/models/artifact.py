@@ -424,7 +424,7 @@ def _components(
         raise ValueError("parts of different sizes")
     if len(degrees) and degrees.min() < 0:
         raise ValueError("impossible degrees")
-    return Components(degrees, operator, basis, normalisation=normalisation)
+    return Components(degrees, operator, basis, normalisation)
 
 
 def _check_finite(tensors: dict[str, NDArray]) -> None:

@@ -84,7 +84,7 @@ class CorrelatedServer(BaseServer):
 
     def open_blocks(self) -> Iterator[Words]:
         number = self.step.sum_number if self.step else 0
-        return (self._in_announced_units(number, block) for block in super().open_blocks())
+        return (self.in_announced_units(number, block) for block in super().open_blocks())
 
     def open_sum(self) -> Words:
         return ServerSession.open_sum(self)
@@ -103,7 +103,7 @@ class CorrelatedServer(BaseServer):
         shape, levels = terms.shapes[sum_number - 1], terms.noise[sum_number - 1]
         return noisy_shape(shape, terms.statement, terms.neighbours, levels)
 
-    def _in_announced_units(self, sum_number: int, block: Words) -> Words:
+    def in_announced_units(self, sum_number: int, block: Words) -> Words:
         """A block of the total as words of the opened shape's ring."""
         unit = self.terms.noise[sum_number - 1].unit
         values = self.wire_shape(sum_number).ring.decode_signed(block)
