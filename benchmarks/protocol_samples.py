@@ -31,6 +31,8 @@ from privirec.secagg import (
 )
 from privirec.secagg.announcing import Announcement
 from privirec.secagg.bell2020 import messages as bell
+from privirec.secagg.correlated import messages as noisy
+from privirec.secagg.correlated.server import CorrelatedServer
 from privirec.secagg.lightsecagg import messages as light
 from privirec.secagg.lightsecagg.field import ElementShape
 from privirec.secagg.lightsecagg.shared import code_of, pieces_context, survivors_statement
@@ -104,7 +106,8 @@ class Crowd:
         self.server = found.server(
             self.roster, self.statement, [self.shape], self.settings, os.urandom
         )
-        self.announcement = Announcement.read(self.server.announcement)
+        session: Any = self.server
+        self.announcement = Announcement.read(self.server.announcement, type(session.terms))
         policy = ClientPolicy(proven_sums=True)
         self.client = found.client(OURS, self.identities[OURS], self.roster, policy, os.urandom)
         self.sealing = [os.urandom(32) for _ in range(self.clients)]
@@ -364,6 +367,30 @@ def _open_light(crowd: Crowd, sample: Sample, staying: list[int], answer: bytes)
     sample.server(open_sum)
 
 
+def sample_correlated(clients: int, entries: int) -> Sample:
+    """Averaging with correlated noise: nothing is asked of anybody after the vectors."""
+    crowd, sample = Crowd("correlated-noise", clients, entries), Sample()
+    server = crowd.server
+    assert isinstance(server, CorrelatedServer)
+
+    def advertisement(client: int) -> bytes:
+        public = keys.public_key(crowd.sealing[client])
+        return encode(noisy.Advertise(crowd.run, client, public, crowd.signed(client, public, b"")))
+
+    crowd.advertise(sample, advertisement)
+    told = crowd.first_messages(sample)
+    sample.client(lambda: crowd.client.receive(told))
+    uploads = Uploads(1, server.wire_shape(1), crowd.settings)
+    crowd.upload(sample, uploads)
+
+    def open_sum() -> None:
+        for block in uploads.opened_blocks(lambda _offset, _block: None):
+            server.in_announced_units(1, block)
+
+    sample.server(open_sum)
+    return sample
+
+
 def samplers() -> dict[str, Callable[[int, int], Sample]]:
     """Protocol -> (clients, entries) -> what a run costs. A protocol without one is only measured
     where all its clients can be run."""
@@ -371,4 +398,5 @@ def samplers() -> dict[str, Callable[[int, int], Sample]]:
         "secagg+": lambda clients, entries: sample_bell("secagg+", clients, entries),
         "secagg": lambda clients, entries: sample_bell("secagg", clients, entries),
         "lightsecagg": sample_light,
+        "correlated-noise": sample_correlated,
     }

@@ -187,6 +187,17 @@ def test_json_rows_have_the_promised_fields(tmp_path: Path) -> None:
     assert all(not isinstance(value, dict | list) for value in row.values())
 
 
+def test_audit_says_when_nothing_applies(tmp_path: Path) -> None:
+    save = str(tmp_path / "model")
+    assert privirec("run", *SMALL, "--rank", "8", "--save", save).returncode == 0
+    result = privirec("audit", *SMALL, "--release", save)
+    assert result.returncode == 0, result.stderr
+    assert "No attack here applies" in result.stdout
+    assert "does not make it safe" in result.stdout
+    refused(privirec("audit", *SMALL, "--release", "magic"), "magic", "privirec-k")
+    refused(privirec("audit", *SMALL, "--release", save, "--rank", "3"), "cannot be chosen")
+
+
 def test_help_teaches_and_stays_quiet_in_a_pipe() -> None:
     for command in ("demo", "run", "table", "sweep", "cost", "audit", "doctor", "data"):
         result = privirec(command, "--help")

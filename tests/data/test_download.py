@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from privirec.data.catalogue import PUBLISHED, PublishedDataset, PublishedFile
+from privirec.data.datasets import PUBLISHED, PublishedDataset, PublishedFile
 from privirec.data.download import download
 from privirec.errors import DataError, UsageError
 

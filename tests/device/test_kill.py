@@ -54,11 +54,8 @@ def killed_run(path: Path, start: int, out: Path, after: float) -> list[list[str
     with child:
         assert child.stdout is not None
         try:
-            if after > 0:
-                assert child.stdout.readline() == "ready\n"
-                time.sleep(after)
-            else:
-                time.sleep(-after)  # counted from the start: kills the creation, too
+            assert child.stdout.readline() == "ready\n"
+            time.sleep(after)
         finally:
             os.kill(child.pid, signal.SIGKILL)
         said = child.stdout.read()
@@ -120,17 +117,37 @@ def test_killed_at_many_random_moments(tmp_path: Path) -> None:
     kill_often(tmp_path, times=50, seed=2)
 
 
+# Dies at the N-th thing that it does to the disk while it makes a store.
+MAKER = """
+import os, signal, sys
+from privirec.device import Store
+left, touched = int(sys.argv[2]), ("open", "os.link", "os.mkdir", "os.remove", "sqlite3.connect")
+def count(event, arguments):
+    global left
+    if event.startswith(touched):
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+Store(sys.argv[1], create=True)
+"""
+
+
 def test_killed_while_it_is_made(tmp_path: Path) -> None:
-    """Killed around its creation the store is there and sound, or not there."""
-    rng = np.random.default_rng(3)
-    started = time.perf_counter()
-    killed_run(tmp_path / "first" / "s.db", 0, tmp_path / "o.csv", 0.0005)
-    typical = time.perf_counter() - started
-    for trial in range(5):
-        path = tmp_path / str(trial) / "s.db"
-        killed_run(path, 0, tmp_path / "o.csv", -typical * float(rng.uniform(0.7, 1.0)))
+    """Killed at every step of its creation the store is there and sound, or not there."""
+    killed, there = 0, 0
+    for step in range(100):
+        path = tmp_path / str(step) / "s.db"
+        made = subprocess.run([sys.executable, "-c", MAKER, str(path), str(step)], check=False)
+        if made.returncode == 0:
+            break
+        assert made.returncode == -signal.SIGKILL
+        killed += 1
+        there += path.exists()
         if path.exists():
             with Store(path) as store:
                 store.check()
         with Store(path, create=True) as store:
             store.add([("ann", "x")])
+    assert made.returncode == 0
+    assert 0 < there < killed  # some before it was there, some after

@@ -286,17 +286,6 @@ def test_numbers_of_runs_are_never_used_twice(path: Path) -> None:
         assert store.pending_forgets() == 1
 
 
-def test_a_pinned_catalogue(path: Path) -> None:
-    with Store(path, create=True) as store:
-        store.pin_catalogue(ALL)
-        store.begin_run("one", Catalogue(np.array(["a", "b", "c", "d"])))
-        with pytest.raises(FederationError, match="another catalogue"):
-            store.begin_run("two", Catalogue(["b", "a", "c", "d"]))
-        assert [run.run for run in store.runs()] == ["one"]
-        store.pin_catalogue(None)
-        store.begin_run("two", Catalogue(["b"]))
-
-
 # --- who may read it, and what is refused -------------------------------------------------------
 
 

@@ -47,7 +47,10 @@ TERMS = RunTerms(
     block_entries=16,
     part_bytes=120,
 )
-DEADLINES = Deadlines(hello=30, setup=60, input=90, recovery=60, artifact=60, silence=8, retry=1)
+# Long enough that most runs come to their end under any trouble but a client that is gone.
+DEADLINES = Deadlines(
+    hello=30, setup=300, preparation=300, input=400, recovery=300, artifact=60, silence=8, retry=1
+)
 
 
 class Killed(BaseException):
@@ -114,7 +117,7 @@ class Federation:
         self.terms = TERMS.model_copy(update={"aggregator": aggregator})
         # Seventeen items are few: a small rank opens many of their numbers.
         allowed = ("secagg+", "secagg") if aggregator == "secagg+" else (aggregator,)
-        self.policy = Policy(aggregators=allowed, most_of_item_item=2)
+        self.policy = Policy(aggregators=allowed, largest_opened_share=2)
         rng = np.random.default_rng(seed)
         items, users = 17, 4 * clients
         self.catalogue = Catalogue(np.array([f"{PLANTED_ITEM}{i:03d}" for i in range(items)]))

@@ -44,12 +44,16 @@ def test_without_trouble_every_client_ends_with_the_simulations_model(
 
 
 @pytest.mark.parametrize("aggregator", ["secagg+", "lightsecagg", "none"])
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS))
 def test_ends_right_or_stops_safely(
-    tmp_path: Path, seed: int, aggregator: Aggregator, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, aggregator: Aggregator, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    one_run(tmp_path, seed, lambda: caplog.text, aggregator)
+    finished = 0
+    for seed in range(FIRST, FIRST + RUNS):
+        caplog.clear()
+        outcome = one_run(tmp_path / str(seed), seed, lambda: caplog.text, aggregator)
+        finished += outcome.stage is Stage.DONE
+    assert finished >= RUNS // 3, f"only {finished} of {RUNS} runs came to their end"
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from privirec.device import Catalogue
+from privirec.data.catalogue import read_catalogue, write_catalogue
+from privirec.device import Catalogue, Store
 from privirec.durable import Journal
 from privirec.errors import DataError, UsageError
 from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.network.enrolment.identities import read_identity
 from privirec.runtime.network.enrolment.roster import RosterFile
-from privirec.runtime.network.histories import FromFile, read_catalogue, write_catalogue
+from privirec.runtime.network.histories import FromFile, FromStore
 from privirec.secagg.keys import Identity
 
 
@@ -164,9 +165,24 @@ def test_histories_from_a_file_stand_in_the_catalogues_columns(tmp_path: Path) -
     path.write_text("0 7 5\n1\n2 9\n")
     found = FromFile(path).begin("run", Catalogue([9, 5, 6, 7]))
     assert found.matrix.toarray().tolist() == [[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]
-    with pytest.raises(DataError, match="not in this client's catalogue") as refused:
-        FromFile(path).begin("run", Catalogue([9, 5]))
-    assert "7" not in str(refused.value).replace(str(path), "")
+
+
+def test_items_outside_the_catalogue_are_left_out_of_files_and_stores_alike(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, kept = tmp_path / "history.txt", tmp_path / "history.db"
+    file.write_text("0 7 5\n2 9\n")
+    with Store(kept, create=True) as store:
+        store.add([("0", "7"), ("0", "5"), ("2", "9")])
+    for source in (FromFile(file), FromStore(kept)):
+        found = source.begin("run", Catalogue([9, 5]))
+        assert found.matrix.toarray().tolist() == [[0, 1], [1, 0]]
+        assert source.preview(Catalogue([9, 5]))[1] == 1
+        assert "1 interactions" in caplog.text
+        caplog.clear()
+        with pytest.raises(DataError, match="no item that is in this client's catalogue") as wrong:
+            source.begin("other", Catalogue([1, 2]))
+        assert "7" not in str(wrong.value).replace(str(tmp_path), "")
 
 
 def test_a_journal_forgets_only_what_was_cut_off(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_the_default_accepts_what_gives_least_away() -> None:
         ({"computations": ("power-step",) * 17}, "most_rounds = 16"),
         ({"bytes_up": 10**10}, "most_bytes_up"),
         ({"bytes_down": 10**10}, "most_bytes_down"),
-        ({"opened_share": 0.51}, "most_of_item_item = 0.5"),
+        ({"opened_share": 0.51}, "largest_opened_share = 0.5"),
         ({"corrupt_share": 0.01}, "corrupt_share = 0.05"),
         ({"security_bits": 30}, "security_bits = 40"),
         ({"aggregator": "none"}, r'aggregators = \["secagg\+", "secagg"\]'),

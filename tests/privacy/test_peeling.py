@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
-from privirec.privacy.attacks import ATTACKS, peeling
+from privirec.federated.contributions import Histories, ItemItem
+from privirec.privacy.attacks import peeling
 from privirec.privacy.attacks.grading import grade
 
 
@@ -26,9 +27,20 @@ def interactions(histories, n_items=None):
     return Interactions.from_indices(rows, columns, np.arange(len(histories)), np.arange(n_items))
 
 
+def asked(fraction_bits=21, alpha=0.5, n_items=1):
+    """An ask whose weights have so many fraction bits."""
+    ask = ItemItem(n_items, 1, alpha, fraction_bits + 1)
+    assert ask.encoding.fraction_bits == fraction_bits
+    return ask
+
+
+def weights_at(fraction_bits, alpha, longest):
+    return peeling.weights_of(asked(fraction_bits, alpha), longest)
+
+
 def release(truth, fraction_bits=21, exponent=0.5):
     """V and the integers of P', summed as the clients would."""
-    weights = peeling.weight_table(fraction_bits, exponent, int(truth.user_degrees.max(initial=1)))
+    weights = weights_at(fraction_bits, exponent, int(truth.user_degrees.max(initial=1)))
     ones = truth.matrix.astype(np.int64)
     per_user = np.repeat(weights[truth.user_degrees], truth.user_degrees)
     weighted = sp.csr_array((per_user, ones.indices, ones.indptr), shape=ones.shape)
@@ -39,7 +51,7 @@ def release(truth, fraction_bits=21, exponent=0.5):
 
 def peel(truth, fraction_bits=21, exponent=0.5, **options):
     degrees, item_item = release(truth, fraction_bits, exponent)
-    weights = peeling.weight_table(fraction_bits, exponent, peeling.longest_history(item_item))
+    weights = weights_at(fraction_bits, exponent, peeling.longest_history(item_item))
     return peeling.peel(degrees, item_item, weights, **options)
 
 
@@ -139,7 +151,7 @@ def test_no_visible_part_is_wrong_if_items_are_suppressed(
     peeled = peeling.peel(
         shown_degrees,
         suppressed,
-        peeling.weight_table(fraction_bits, 0.5, 12),
+        weights_at(fraction_bits, 0.5, 12),
         hidden_items=len(hidden) if degrees_too else 0,
     )
     assert grade(peeled, truth, visible)["users_wrong"] == 0
@@ -164,7 +176,7 @@ def test_a_minimum_support_is_no_defence():
     degrees, item_item = release(truth)
     visible = degrees >= 3
     keep = sp.diags_array(visible.astype(np.int64), dtype=np.int64)
-    weights = peeling.weight_table(21, 0.5, 200)
+    weights = weights_at(21, 0.5, 200)
     peeled = peeling.peel(degrees, sp.csr_array(keep @ item_item @ keep), weights)
     result = grade(peeled, truth, visible)
     assert result["users_wrong"] == 0
@@ -180,10 +192,30 @@ def test_the_normalised_matrix_gives_the_same(exponent):
         sp.diags_array(scale) @ (item_item * 2.0**-21) @ sp.diags_array(scale)
     )
     before = normalized.copy()
-    peeled = ATTACKS["peeling"](degrees, normalized, 21, exponent)
+    peeled = peeling.from_normalized(degrees, normalized, asked(21, exponent))
     assert recovered(peeled) == recovered(peel(truth, 21, exponent))
     assert peeled.complete
     assert (before != normalized).nnz == 0
+
+
+def test_weights_are_those_of_the_clients_where_powers_of_doubles_are_not():
+    """At alpha 0.3 and 45 bits one of 2,999 weights is rounded unlike."""
+    ask = asked(45, 0.3)
+    lengths = np.arange(3000)
+    weights = peeling.weights_of(ask, 2999)
+    np.testing.assert_array_equal(weights, ask.weights(lengths))
+    powers = np.zeros(3000)
+    powers[1:] = 2.0**45 * lengths[1:].astype(float) ** -0.6
+    (unlike,) = np.flatnonzero(np.rint(powers).astype(np.int64) != weights)
+    # A user with a history of exactly that length comes out, and the one beside it too.
+    long = list(range(int(unlike)))
+    truth = interactions([long, [0, 1, 3500]], 3501)
+    summed = ItemItem(3501, 2, 0.3, 47)
+    assert summed.encoding.fraction_bits == 45
+    total = summed.total(Histories(truth.matrix))
+    peeled = peeling.peel(truth.item_degrees, total, peeling.weights_of(summed, 3501))
+    assert grade(peeled, truth)["users_recovered"] == 2
+    assert peeled.complete
 
 
 def test_the_release_is_left_as_it_is_and_order_of_columns_does_not_matter():
@@ -196,7 +228,7 @@ def test_the_release_is_left_as_it_is_and_order_of_columns_does_not_matter():
         shuffled.data[row] = item_item.data[row][::-1]
     shuffled.has_sorted_indices = False
     before = shuffled.indices.copy(), shuffled.data.copy(), degrees.copy()
-    peeled = peeling.peel(degrees, shuffled, peeling.weight_table(21, 0.5, 60))
+    peeled = peeling.peel(degrees, shuffled, weights_at(21, 0.5, 60))
     assert peeled.complete
     assert (shuffled.indices == before[0]).all()
     assert (shuffled.data == before[1]).all()
@@ -212,7 +244,7 @@ def test_a_noisy_matrix_ends_without_claiming_to_be_complete(seed, scale):
     noise = sp.triu(item_item, format="csr")
     noise.data = rng.integers(-scale, scale + 1, noise.nnz)
     noisy = sp.csr_array(item_item + noise + sp.triu(noise, 1).T)
-    peeled = peeling.peel(degrees, noisy, peeling.weight_table(21, 0.5, 60))
+    peeled = peeling.peel(degrees, noisy, weights_at(21, 0.5, 60))
     assert not peeled.complete
     assert peeled.interactions_left + peeled.indptr[-1] <= truth.n_interactions
 
@@ -227,7 +259,7 @@ def test_progress_rises_to_the_total():
 
 def test_wrong_input_is_refused_in_one_line():
     degrees, item_item = release(interactions([[0, 1], [1, 2]]))
-    weights = peeling.weight_table(21, 0.5, 3)
+    weights = weights_at(21, 0.5, 3)
     with pytest.raises(UsageError, match="shape"):
         peeling.peel(degrees[:2], item_item, weights)
     with pytest.raises(UsageError, match="integers"):
@@ -237,11 +269,11 @@ def test_wrong_input_is_refused_in_one_line():
     for bad in ([0], [0, 4, 0], [0, 4, 5]):
         with pytest.raises(UsageError, match="weights"):
             peeling.peel(degrees, item_item, np.array(bad))
-    with pytest.raises(UsageError, match="float64"):
-        peeling.from_normalized(degrees, item_item.astype(np.float32), 21)
+    with pytest.raises(UsageError, match="floating-point"):
+        peeling.from_normalized(degrees, item_item, asked())
     for factor in (2.0**-22.3, np.nan):
         with pytest.raises(UsageError, match="fixed-point"):
-            peeling.from_normalized(degrees, item_item * factor, 21)
+            peeling.from_normalized(degrees, item_item * factor, asked())
 
 
 def test_grading_matches_each_true_user_once():

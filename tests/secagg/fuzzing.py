@@ -21,6 +21,7 @@ from privirec.secagg import (
     protocol,
 )
 from privirec.secagg.bell2020.messages import decode
+from privirec.secagg.correlated.messages import decode as decode_noisy
 from privirec.secagg.errors import MalformedMessage, ProtocolError
 from privirec.secagg.lightsecagg.messages import decode as decode_light
 from privirec.secagg.messages import encode
@@ -68,6 +69,7 @@ class RecordedClient:
 RECORDED = {
     "secagg+": RecordedClient("run.json"),
     "lightsecagg": RecordedClient("run-lightsecagg.json"),
+    "correlated-noise": RecordedClient("run-correlated-noise.json"),
 }
 STORED = RECORDED["secagg+"].stored
 MESSAGES = RECORDED["secagg+"].messages
@@ -104,7 +106,7 @@ def server_at(stage: int, name: str = "secagg+") -> tuple[ServerSession, list[tu
 
 
 def decode_anything(data: bytes) -> None:
-    for read in (decode, decode_light):
+    for read in (decode, decode_light, decode_noisy):
         try:
             message = read(data)
         except MalformedMessage:

@@ -7,7 +7,8 @@ run.json         a whole run: what every client draws, receives, answers and con
                  run-secagg.json and run-none.json are the same under the other protocols
 bad.json         messages that the client of run.json must refuse, and with which error
 
-Those of LightSecAgg (primitives-lightsecagg.json ...) come from lightsecagg_vectors.py.
+Those of LightSecAgg (primitives-lightsecagg.json ...) come from lightsecagg_vectors.py, those of
+averaging with correlated noise (primitives-correlated-noise.json ...) from correlated_vectors.py.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from privirec.secagg.shamir import split
 from privirec.secagg.testing import InsecureSeededBytes
 
 if __package__:
-    from . import lightsecagg_vectors
+    from . import correlated_vectors, lightsecagg_vectors
 else:  # run as a script
+    import correlated_vectors
     import lightsecagg_vectors
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
@@ -219,7 +221,7 @@ def good_run(name: str, shapes: Sequence[VectorShape] = SHAPES) -> dict[str, Any
             continue
         total = server.open_sum()
         survivors.append(list(server.survivors))
-        shape = shapes[step.sum_number - 1]
+        shape = scheme.opened_shape(shapes[step.sum_number - 1], statement)
         sums.append(shape.ring.decode_signed(total) if shape.signed else total)
     return {
         "version": keys.VERSION,
@@ -468,6 +470,7 @@ def build() -> dict[str, Any]:
     """File name -> contents."""
     run = good_run("secagg+")
     light = good_run("lightsecagg", lightsecagg_vectors.SHAPES)
+    noisy = good_run("correlated-noise", correlated_vectors.SHAPES)
     return {
         "primitives.json": primitives(),
         "run.json": run,
@@ -477,6 +480,9 @@ def build() -> dict[str, Any]:
         "primitives-lightsecagg.json": lightsecagg_vectors.primitives(),
         "run-lightsecagg.json": light,
         "bad-lightsecagg.json": lightsecagg_vectors.bad_messages(light, VICTIM),
+        "primitives-correlated-noise.json": correlated_vectors.primitives(),
+        "run-correlated-noise.json": noisy,
+        "bad-correlated-noise.json": correlated_vectors.bad_messages(noisy, VICTIM),
     }
 
 

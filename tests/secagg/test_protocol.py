@@ -372,6 +372,28 @@ def test_a_sum_takes_one_contribution(name: str) -> None:
         run.clients[0].contribute(2, one_block(0))
 
 
+@ALL
+def test_a_sum_is_not_contributed_to_before_its_turn(name: str) -> None:
+    run = federation(name, rounds=2)
+    with pytest.raises(OutOfOrder, match="not ready for sum 1"):
+        run.clients[0].contribute(1, one_block(0))
+    delivered(run)
+    with pytest.raises(OutOfOrder, match="not ready for sum 2"):
+        run.clients[0].contribute(2, one_block(0))
+    with pytest.raises(OutOfOrder, match="no sum 0"):
+        run.clients[0].contribute(0, one_block(0))
+    assert list(run.clients[0].contribute(1, one_block(0)))
+
+
+@ALL
+def test_a_sum_that_is_over_takes_no_contribution(name: str) -> None:
+    run = federation(name, rounds=2)
+    run.sum(one_block)
+    with pytest.raises(SecondInput):
+        run.clients[0].contribute(1, one_block(0))
+    assert run.sum(one_block).values().tolist() == plain_sum(set(range(12)))
+
+
 @pytest.mark.parametrize(
     "values",
     [np.zeros(LENGTH - 1, int), np.zeros(LENGTH + 1, int), np.full(LENGTH, 501), np.ones(LENGTH)],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import privirec.secagg
 from privirec.secagg import Phase, Schedule, protocol, protocol_names
+from privirec.secagg.bell2020.messages import Neighbours
 from privirec.secagg.errors import (
     CohortChanged,
     CohortTooSmall,
@@ -20,8 +21,9 @@ from privirec.secagg.errors import (
     ReplayedMessage,
     Stranger,
     TooManyDropped,
+    WrongRun,
 )
-from privirec.secagg.messages import Message
+from privirec.secagg.messages import Message, encode
 
 from .test_attacks import LENGTH, Run, start, vector
 
@@ -179,6 +181,23 @@ def test_answers_of_past_steps_are_replays_and_those_who_left_are_strangers(name
     forged[22:26] = (18).to_bytes(4, "big")
     with pytest.raises(Stranger):
         run.server.receive(18, bytes(forged))
+
+
+@ALL
+def test_the_server_drops_what_is_not_for_it(name: str) -> None:
+    run = begun(name)
+    reply = run.clients[0].receive(run.server.announcement) or b""
+    other_run = reply[:2] + bytes(16) + reply[18:]
+    with pytest.raises(WrongRun, match="another run"):
+        run.server.receive(0, other_run)
+    with pytest.raises(WrongRun, match="of client 0"):
+        run.server.receive(1, reply)
+    with pytest.raises(WrongRun):
+        run.server.receive(0, run.server.announcement)
+    echo = Neighbours(reply[2:18], 0, 0, 0, b"", ())
+    with pytest.raises(OutOfOrder, match="not for the server"):
+        run.server.receive(0, encode(echo))
+    run.server.receive(0, reply)
 
 
 # --- a restarted server ---------------------------------------------------------------------------

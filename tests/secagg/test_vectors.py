@@ -32,8 +32,10 @@ RUNS = [
     for name in ("run.json", "run-secagg.json", "run-none.json", "run-lightsecagg.json")
 ]
 RUN, *_, LIGHT_RUN = RUNS
+NOISY_RUN = json.loads((FOLDER / "run-correlated-noise.json").read_text())
 BAD = json.loads((FOLDER / "bad.json").read_text())
 LIGHT_BAD = json.loads((FOLDER / "bad-lightsecagg.json").read_text())
+NOISY_BAD = json.loads((FOLDER / "bad-correlated-noise.json").read_text())
 
 # Point 6 of what the client must refuse, in the order it is written down.
 REFUSED = {
@@ -82,6 +84,28 @@ LIGHT_REFUSED = {
     "MalformedMessage",
     "TruncatedMessage",
     "OversizedMessage",
+    "WrongVersion",
+}
+
+NOISY_REFUSED = {
+    "AgreementMismatch",
+    "BadKey",
+    "BadSignature",
+    "CohortTooSmall",
+    "GraphNotRegular",
+    "GraphNotSymmetric",
+    "MalformedMessage",
+    "NotInGraph",
+    "OutOfOrder",
+    "OversizedMessage",
+    "ParametersInfeasible",
+    "ReplayedMessage",
+    "RingTooNarrow",
+    "RosterMismatch",
+    "TruncatedMessage",
+    "WeakParameters",
+    "WrongProtocol",
+    "WrongRun",
     "WrongVersion",
 }
 
@@ -134,7 +158,7 @@ def test_the_files_are_what_the_generator_writes() -> None:
         assert (FOLDER / file).read_text() == make_vectors.text(contents), file
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run["protocol"])
+@pytest.mark.parametrize("run", [*RUNS, NOISY_RUN], ids=lambda run: run["protocol"])
 @pytest.mark.parametrize("place", range(len(RUN["clients"])))
 def test_every_client_answers_as_recorded(place: int, run: dict[str, Any]) -> None:
     recorded = run["clients"][place]
@@ -155,9 +179,27 @@ def test_the_recorded_sums_are_sums(run: dict[str, Any]) -> None:
         assert len(vectors) == len(run["survivors"][number - 1]) == 7
 
 
+def test_the_recorded_noisy_sums_are_sums_within_the_stated_error() -> None:
+    statement = Statement.of(8, 0.1, 0.125, rounds=2)
+    for number, shape in enumerate(make_vectors.correlated_vectors.SHAPES, start=1):
+        vectors = [
+            np.array(step["values"])
+            for recorded in NOISY_RUN["clients"]
+            for step in recorded["steps"]
+            if step.get("contribute") == number
+        ]
+        assert len(vectors) == len(NOISY_RUN["survivors"][number - 1]) == 7
+        error = np.array(NOISY_RUN["sums"][number - 1]) - np.sum(vectors, axis=0)
+        assert np.abs(error).max() > 0
+        deviation = protocol("correlated-noise").deviation(shape, statement)
+        assert np.abs(error).max() < 4 * deviation
+
+
 @pytest.mark.parametrize(
     ("run", "case"),
-    [(RUN, case) for case in BAD["cases"]] + [(LIGHT_RUN, case) for case in LIGHT_BAD["cases"]],
+    [(RUN, case) for case in BAD["cases"]]
+    + [(LIGHT_RUN, case) for case in LIGHT_BAD["cases"]]
+    + [(NOISY_RUN, case) for case in NOISY_BAD["cases"]],
     ids=lambda value: value.get("name", value.get("protocol")),
 )
 def test_bad_messages_are_refused_by_name(run: dict[str, Any], case: dict[str, Any]) -> None:
@@ -185,5 +227,7 @@ def test_every_refusal_has_a_bad_vector() -> None:
     assert names >= REFUSED
     light = {case["error"] for case in LIGHT_BAD["cases"]}
     assert light >= LIGHT_REFUSED
-    names |= light
+    noisy = {case["error"] for case in NOISY_BAD["cases"]}
+    assert noisy == NOISY_REFUSED
+    names |= light | noisy
     assert all(issubclass(getattr(errors, name), ProtocolError) for name in names)

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
+from privirec.data.catalogue import read_catalogue
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
 from privirec.report.rows import say, warn
 from privirec.runtime.network.enrolment.folders import ClientFolder
-from privirec.runtime.network.histories import read_catalogue
 from privirec.runtime.network.logs import log_to
 
 log = logging.getLogger("privirec.client")
@@ -37,7 +37,7 @@ def command(
     if check and not address:
         warn("No server is known yet: privirec keys join --server HOST:PORT")
     if check:
-        found, unknown = home.own_histories(read_catalogue(folder / "catalogue.txt"))
+        found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))
         say(f"Client {node.client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
         if unknown:
             warn(f"Left out: {unknown:,} interactions with items that catalogue.txt does not have.")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from privirec.cli import options
-from privirec.data.catalogue import PUBLISHED, Statistics, find, load_dataset, statistics
+from privirec.data.datasets import PUBLISHED, Statistics, find, load_dataset, statistics
 from privirec.data.download import SOURCE, download
 from privirec.data.formats import SUFFIXES, read_interactions
 from privirec.data.interactions import Interactions

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
-from privirec.report.progress import shown
+from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, write_json_lines
 from privirec.workflows.demo import DATASET, demo
 from privirec.workflows.published import NDCG
@@ -33,7 +33,7 @@ def command(
     """Show everything once on made-up data: the same recommender computed on one machine, by
     PriviRec and by PriviRec-k, what each costs in bytes, and what the first gives away."""
     check_writable(json_file, folder=out)
-    with shown() as phases:
+    with shown_progress() as phases:
         result = demo(out, seed, threads, phases)
     write_json_lines(json_file, result.rows)
     users, items = result.rows[0]["users"], result.rows[0]["items"]

@@ -12,7 +12,7 @@ from privirec.data import load_dataset
 from privirec.federated.programs import DEFAULT_ROUNDS, PrivirecKSettings, PrivirecSettings
 from privirec.federated.programs.power import PowerSettings
 from privirec.models.artifact import check_replaceable
-from privirec.report.progress import shown
+from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.terms import (
     CORRUPT_SHARE,
@@ -74,6 +74,7 @@ def command(
             "paper).",
         ),
     ] = None,
+    head: options.Head = None,
     solver: Annotated[
         str,
         options.one_of(
@@ -154,6 +155,7 @@ def command(
         preset=preset,
         rank=rank,
         rounds=rounds,
+        head=head,
         solver=solver,
         runtime=runtime,
         clients=clients,
@@ -168,7 +170,7 @@ def command(
         federated={key: value for key, value in choices.items() if value is not None},
     )
     data = load_dataset(dataset, data_dir)
-    with shown() as phases:
+    with shown_progress() as phases:
         result = run(data, plan, phases)
     write_json_lines(json_file, [result.row])
     print_table(f"{data.name}, seed {seed}", COLUMNS, [result.row])

@@ -11,7 +11,7 @@ from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.errors import UsageError
 from privirec.report.plots import sweep_plot
-from privirec.report.progress import shown
+from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.workflows.published import COMPETITIVE_RANK
 from privirec.workflows.run import gives_away
@@ -40,7 +40,7 @@ def command(
     check_writable(json_file, folder=out)
     data = load_dataset(dataset, data_dir)
     sweep = Sweep(data, out, _numbers(ranks), _numbers(rounds), seed=seed, threads=threads)
-    with shown() as phases:
+    with shown_progress() as phases:
         points = sweep.run(phases)
     paper_rank = COMPETITIVE_RANK.get(data.name)
     sweep_plot(data.name, points, paper_rank, sweep.png_path)

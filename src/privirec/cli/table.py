@@ -11,7 +11,7 @@ from privirec.data import load_dataset
 from privirec.errors import DataError, UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS
 from privirec.models import MODELS
-from privirec.report.progress import shown
+from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, warn, write_json_lines
 from privirec.workflows.published import NDCG
 from privirec.workflows.run import gives_away
@@ -72,7 +72,7 @@ def command(
     rows = []
     for data in found:
         mine = []
-        with shown() as phases:
+        with shown_progress() as phases:
             for row in table_rows(
                 data, wanted, rounds=rounds, seed=seed, threads=threads, phases=phases
             ):

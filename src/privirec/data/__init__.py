@@ -1,6 +1,6 @@
 """Interactions, file formats, the catalogue of data sets, splits and synthetic data."""
 
-from privirec.data.catalogue import Statistics, load_dataset, statistics
+from privirec.data.datasets import Statistics, load_dataset, statistics
 from privirec.data.formats import read_interactions
 from privirec.data.interactions import Dataset, Interactions
 from privirec.data.splits import split, validation_split

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from privirec.data.catalogue import PUBLISHED, PublishedFile, data_folders
+from privirec.data.datasets import PUBLISHED, PublishedFile, data_folders
 from privirec.errors import DataError, UsageError
 
 SOURCE = "https://raw.githubusercontent.com/gusye1234/LightGCN-PyTorch/master/data"

@@ -1,6 +1,6 @@
 """On the device: the local store of a client, installed artifacts, recommending and explaining."""
 
-from privirec.device.catalogue import Catalogue
+from privirec.data.catalogue import Catalogue
 from privirec.device.installed import Installed
 from privirec.device.recommend import Cause, Device, Recommendation, load_model
 from privirec.device.store import Store

@@ -9,7 +9,6 @@ at any moment leaves a whole artifact current: the old one or the new one.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -22,12 +21,12 @@ from typing import NoReturn
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from privirec.durable import private_folder, sync, write_private
+from privirec.durable import alone, private_folder, sync, write_private
 from privirec.errors import ArtifactError
 from privirec.models import Recommender, artifact
 
 KEPT = 2
-"""Versions that stay: the current one, and one to go back to."""
+"""Versions that stay: the current one, and the one before, which a reader may still have open."""
 
 _POINTER = "current"
 _VERSIONS = "versions"
@@ -111,16 +110,6 @@ class Installed:
             self._switch([name, *(old for old in before if old != name)][:KEPT])
         return name
 
-    def rollback(self) -> str:
-        """Make the previous artifact current again; returns its hash."""
-        with self._alone():
-            versions = self.versions()
-            if len(versions) < 2:
-                raise ArtifactError(f"{self.folder}: no earlier artifact to go back to")
-            Recommender.load(self._path(versions[1]))
-            self._switch(versions[1:])
-        return versions[1]
-
     def _path(self, name: str) -> Path:
         return self.folder / _VERSIONS / name
 
@@ -147,9 +136,7 @@ class Installed:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One installer at a time; what an interrupted one left is cleared first."""
-        private_folder(self.folder)
-        with (self.folder / ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with alone(private_folder(self.folder)):
             for leftover in self.folder.glob(f"{_INCOMING}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             yield
@@ -167,8 +154,7 @@ def _copy(source: Path, target: Path) -> None:
             shutil.copyfile(source / name, target / name)
         except FileNotFoundError:
             raise ArtifactError(f"{source}: no {name} there") from None
-        with (target / name).open("rb") as file:
-            os.fsync(file.fileno())
+        sync(target / name)
     sync(target)
 
 

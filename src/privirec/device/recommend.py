@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privirec.device.catalogue import Catalogue
+from privirec.data.catalogue import Catalogue
 from privirec.device.installed import Installed
 from privirec.device.store import Store
 from privirec.errors import DataError, UsageError

@@ -28,9 +28,9 @@ from urllib.parse import quote
 
 import numpy as np
 
+from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
-from privirec.device.catalogue import Catalogue
 from privirec.device.titles import clean_title
 from privirec.durable import private_folder, sync, write_private
 from privirec.errors import DataError, FederationError, UsageError
@@ -326,13 +326,6 @@ class Store:
     def pending_forgets(self) -> int:
         """Forgotten interactions that may still be counted in filters, until the next run."""
         return max((run.forgotten for run in self.runs()), default=0)
-
-    def pin_catalogue(self, catalogue: Catalogue | None) -> None:
-        """Take part only in runs over this catalogue (None: any)."""
-        with self._change() as db:
-            db.execute("DELETE FROM settings WHERE name = 'catalogue'")
-            if catalogue is not None:
-                db.execute("INSERT INTO settings VALUES ('catalogue', ?)", (catalogue.fingerprint,))
 
     # --- inside ---------------------------------------------------------------------------------
 

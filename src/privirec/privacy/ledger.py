@@ -25,6 +25,8 @@ class Entry:
     noise: Noise = NO_NOISE
     gives_away: str = ""
     """What whoever it was revealed to learns, in a sentence."""
+    residual_deviation: float = 0.0
+    """Standard deviation of what the aggregation itself left in an entry, in the sum's values."""
 
     def as_row(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -59,7 +61,14 @@ class Ledger:
                 ledger.add_broadcast(step)
         return ledger
 
-    def add_sum(self, ask: Contribution, overhead_up: int = 0, overhead_down: int = 0) -> None:
+    def add_sum(
+        self,
+        ask: Contribution,
+        overhead_up: int = 0,
+        overhead_down: int = 0,
+        residual_deviation: float = 0.0,
+    ) -> None:
+        """`residual_deviation`: of an opened entry, in units of the encoding."""
         encoding = ask.encoding
         self.entries.append(
             Entry(
@@ -72,6 +81,7 @@ class Ledger:
                 "server",
                 ask.noise,
                 ask.gives_away,
+                residual_deviation * 2.0**-encoding.fraction_bits,
             )
         )
 

@@ -67,7 +67,7 @@ class Policy(BaseModel):
     """Which contributions this client computes."""
     aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")
     """How its contributions may be summed; under "none" the server sees each of them."""
-    most_of_item_item: float = Field(0.5, gt=0)
+    largest_opened_share: float = Field(0.5, gt=0)
     """Most numbers that the sums of one run may open, as a share of the numbers in the item-item
     matrix: at 1 the matrix can be solved for, and it gives every history away."""
     most_rounds: int = Field(16, ge=1)
@@ -116,11 +116,11 @@ class Policy(BaseModel):
         self._check_aggregator(terms.aggregator)
         for computation in terms.computations:
             self._check_computation(computation)
-        if terms.opened_share > self.most_of_item_item:
+        if terms.opened_share > self.largest_opened_share:
             _refuse(
                 f"sums with {terms.opened_share:.2f} times the numbers of the item-item matrix (a "
                 "lower rank, or fewer rounds, open less)",
-                f"most_of_item_item = {self.most_of_item_item}",
+                f"largest_opened_share = {self.largest_opened_share}",
             )
         self.check_traffic(terms.bytes_up, terms.bytes_down)
         if terms.corrupt_share < self.corrupt_share:

@@ -46,7 +46,7 @@ QUIET = Phases()
 
 
 @contextmanager
-def shown() -> Iterator[Phases]:
+def shown_progress() -> Iterator[Phases]:
     """Phases shown on standard error while the body runs, if that is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:

@@ -72,7 +72,7 @@ def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[R
         numeric = any(isinstance(row.get(key), int | float) for row in rows)
         out.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
-        out.add_row(*(escape(shown(key, row.get(key))) for key, _ in columns))
+        out.add_row(*(escape(as_text(key, row.get(key))) for key, _ in columns))
     screen = console()
     screen.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
     # A table wider than the terminal runs over its edge: better than figures that are cut.
@@ -85,7 +85,7 @@ def say(sentence: str) -> None:
     console().print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
-def shown(key: str, value: Any) -> str:
+def as_text(key: str, value: Any) -> str:
     """A value as people read it: four decimals for metrics, bytes with units."""
     if value is None:
         return ""

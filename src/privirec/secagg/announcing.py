@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from privirec.errors import UsageError
 from privirec.secagg.errors import (
     AgreementMismatch,
+    MalformedMessage,
     NotInGraph,
     RingTooNarrow,
     RosterMismatch,
@@ -23,6 +24,7 @@ from privirec.secagg.messages import (
     MAX_SUMS,
     RUN_BYTES,
     Announce,
+    Message,
     decoder,
     encode,
 )
@@ -48,10 +50,11 @@ class Announcement:
         return cls(terms, raw, hashlib.sha256(raw).digest())
 
     @classmethod
-    def read(cls, raw: bytes) -> Announcement:
-        """Raises MalformedMessage for anything but an announcement."""
-        terms = decoder(Announce)(raw)
-        assert isinstance(terms, Announce)  # noqa: S101 - the only type the decoder knows
+    def read(cls, raw: bytes, kind: type[Message] = Announce) -> Announcement:
+        """Raises MalformedMessage for anything but an announcement of this type."""
+        terms = decoder(kind)(raw)
+        if not isinstance(terms, Announce):
+            raise MalformedMessage(f"{kind.__name__} is no announcement")
         return cls(terms, raw, hashlib.sha256(raw).digest())
 
 
@@ -62,10 +65,10 @@ def announce(
     shapes: Sequence[VectorShape],
     settings: ServerSettings,
     random_bytes: RandomBytes,
-) -> Announcement:
+) -> Announce:
     """The announcement of a run that a client can accept; UsageError or RingTooNarrow otherwise."""
     check_settings(roster, statement, shapes, settings)
-    terms = Announce(
+    return Announce(
         random_bytes(RUN_BYTES) if settings.run is None else settings.run,
         code,
         statement,
@@ -74,7 +77,6 @@ def announce(
         roster.digest,
         tuple(shapes),
     )
-    return Announcement.of(terms)
 
 
 def check_settings(

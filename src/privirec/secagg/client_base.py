@@ -196,7 +196,7 @@ class BaseClient(ClientSession, Generic[State]):
         if not isinstance(message, Announce):
             return self.answer(message, raw)
         check_announcement(message, self.exchange, self.client, self.roster, self.policy)
-        self._announcement = Announcement.read(raw)
+        self._announcement = Announcement.read(raw, type(message))
         state.announcement = raw
         state.stage = 1
         return self.join()
@@ -224,7 +224,7 @@ class BaseClient(ClientSession, Generic[State]):
     def _stored_announcement(self) -> Announcement:
         client = self.client
         try:
-            found = Announcement.read(self.state.announcement)
+            found = Announcement.read(self.state.announcement, self.exchange.told[0])
         except MalformedMessage as error:
             raise BadDump("stored state without an announcement") from error
         if found.terms.roster != self.roster.digest:

@@ -19,6 +19,6 @@ class Exchange:
     schedule: Schedule
     decode: Callable[[bytes], Message]
     told: tuple[type[Message], ...]
-    """What the server tells a client, `Announce` first, in the order in which it comes."""
+    """What the server tells a client, the announcement first, in the order in which it comes."""
     answers: Mapping[type[Message], str]
     """What a client answers -> the step it belongs to; without the blocks of vectors."""

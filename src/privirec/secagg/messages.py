@@ -6,8 +6,8 @@ and a protocol makes its `decoder` from the types it knows. Reading is strict: w
 accepts, `encode` gives back byte for byte, and anything else is a MalformedMessage.
 
 Kinds are unique over all protocols: 1 to 15 belong to `bell2020`, 16 to 31 to LightSecAgg, 32 to 47
-to correlated noise. `Announce` (1) and `Masked` (6) serve all of them. docs/secagg-wire.md is the
-specification.
+to correlated noise. `Masked` (6) serves all of them, `Announce` (1) all that add nothing to it.
+docs/secagg-wire.md is the specification.
 """
 
 from __future__ import annotations

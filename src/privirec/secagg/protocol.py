@@ -19,8 +19,8 @@ enough for a step, and then calls `advance`, or `open_blocks` where the step is 
         if session.step.opens_sum: use(session.open_blocks())
         else: session.advance()
 
-A client hands every message to `receive`, and in an input step calls `contribute` after it. A new
-protocol is a package with two subclasses and a `Protocol`, named in `_PROTOCOLS`.
+A client hands every message that is not empty to `receive`, and in an input step calls `contribute`
+after it. A new protocol is a package with two subclasses and a `Protocol`, named in `_PROTOCOLS`.
 """
 
 from __future__ import annotations
@@ -127,6 +127,12 @@ class ClientPolicy:
     """Chance 2^-bits that the graph fails; for a server that can try many graphs, its work."""
     proven_sums: bool = False
     """Accept sums whose bound is one on the sum: only where the application has a proof of it."""
+    own_noise: float = 2.0**-14
+    """Of protocols that blur: least deviation of the noise that stays in a sum when nobody drops
+    out, in parts of the largest possible sum."""
+    pair_noise: float = 1.0
+    """Of protocols that blur: least deviation of the noise between two clients, in deviations of a
+    client's own."""
     agreement: Agreement | None = None
     """What this client was promised: an announcement that differs is refused."""
 
@@ -256,6 +262,11 @@ class ServerSession(ABC):
     def survivors(self) -> tuple[int, ...]:
         """Clients whose inputs are in the sum that was opened last or is being opened."""
 
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of an entry's error in the sum that was opened last; 0: exact."""
+        return 0.0
+
 
 ClientFactory = Callable[[int, Identity, Roster, ClientPolicy, RandomBytes], ClientSession]
 ServerFactory = Callable[
@@ -290,12 +301,18 @@ class Protocol:
     deviation: Callable[[VectorShape, Statement], float] = _exact
     """Standard deviation of the error of an opened entry when as many clients drop out as may."""
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether an opened sum is the sum, to the last bit."""
+        return self.deviation is _exact
+
 
 _PROTOCOLS = {
     "secagg+": ("privirec.secagg.bell2020", "SECAGG_PLUS"),
     "secagg": ("privirec.secagg.bell2020", "SECAGG"),
     "lightsecagg": ("privirec.secagg.lightsecagg", "LIGHTSECAGG"),
     "none": ("privirec.secagg.plain", "NONE"),
+    "correlated-noise": ("privirec.secagg.correlated", "CORRELATED_NOISE"),
 }
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from privirec.secagg.announcing import announce
+from privirec.secagg.announcing import Announcement, announce
 from privirec.secagg.errors import (
     BrokenUpload,
     CohortChanged,
@@ -27,7 +27,7 @@ from privirec.secagg.errors import (
 )
 from privirec.secagg.exchange import Exchange
 from privirec.secagg.keys import Roster
-from privirec.secagg.messages import Masked, Message
+from privirec.secagg.messages import Announce, Masked, Message
 from privirec.secagg.parameters import Statement
 from privirec.secagg.participants import COHORT_CHANGED, least_participants
 from privirec.secagg.protocol import Phase, ServerSession, ServerSettings, Step
@@ -56,7 +56,8 @@ class BaseServer(ServerSession):
         random_bytes: RandomBytes,
     ) -> None:
         self.exchange = exchange
-        announcement = announce(exchange.code, roster, statement, shapes, settings, random_bytes)
+        terms = announce(exchange.code, roster, statement, shapes, settings, random_bytes)
+        announcement = Announcement.of(self.announced(terms))
         self.announcement = announcement.raw
         self.terms = announcement.terms
         self.digest = announcement.digest
@@ -112,6 +113,10 @@ class BaseServer(ServerSession):
     @abstractmethod
     def sum_over(self) -> None:
         """A sum was opened, skipped or given up: drop what was collected for it."""
+
+    def announced(self, terms: Announce) -> Announce:
+        """The announcement with what the protocol adds to it: the first type of `told`."""
+        return terms
 
     def wire_shape(self, sum_number: int) -> VectorShape:
         """Shape of the vectors on the wire, and of the total."""
@@ -265,8 +270,6 @@ class BaseServer(ServerSession):
         name = "input" if kind is Masked else self.exchange.answers.get(kind)
         if name is None:
             raise OutOfOrder(f"{kind.__name__} is not for the server")
-        if client not in self.roster:
-            raise Stranger(f"client {client} is not in the roster")
         # Behind the end for a step that is not there.
         place = self._index_of.get((name, message.round_number), len(self._steps))
         if place < self._at and client in self.active:
@@ -276,7 +279,7 @@ class BaseServer(ServerSession):
         if client in self.answered:
             raise ReplayedMessage(f"client {client} has sent this message")
         if client not in self.active:
-            raise Stranger(f"client {client} dropped out of this run or never joined it")
+            raise Stranger(f"client {client} has left this run, or was never in it")
 
     def _go_to(self, place: int) -> None:
         step = self._steps[place] if place < len(self._steps) else None

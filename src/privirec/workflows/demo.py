@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from privirec.data import load_dataset
+from privirec.federated.programs import Privirec, PrivirecK
 from privirec.report.plots import methods_plot
 from privirec.report.progress import QUIET, Phases
-from privirec.workflows.audit import audit_privirec
+from privirec.workflows.audit import audit
 from privirec.workflows.run import Plan, run
 
 DATASET = "synthetic:demo"
@@ -30,20 +31,20 @@ def demo(folder: Path, seed: int = 0, threads: int | None = None, phases: Phases
     shared: dict[str, Any] = {"model": "gf-cf", "rank": RANK, "seed": seed, "threads": threads}
     plans = {
         "centralised": Plan(**shared),
-        "PriviRec": Plan(method="privirec", **shared),
-        "PriviRec-k": Plan(method="privirec-k", **shared),
+        "PriviRec": Plan(method=Privirec.name, **shared),
+        "PriviRec-k": Plan(method=PrivirecK.name, **shared),
     }
     rows = []
     for label, plan in plans.items():
         result = run(dataset, plan, phases)
         rows.append({"label": label, **result.row})
     # Once on little data first: the very first run on a machine compiles the attack.
-    audit_privirec(load_dataset("synthetic:small"), threads=threads, phases=phases)
-    audit = audit_privirec(dataset, threads=threads, phases=phases)
+    audit(load_dataset("synthetic:small"), Privirec.name, threads=threads, phases=phases)
+    (attacked,) = audit(dataset, Privirec.name, threads=threads, phases=phases)
     picture = methods_plot(
         f"GF-CF on {DATASET}: {dataset.train.n_users:,} users, {dataset.train.n_items:,} items",
         rows,
         folder / "demo.png",
     )
     model = result.recommender.save(folder / "demo-model", result.manifest())
-    return Demo(rows, audit, picture, model)
+    return Demo(rows, attacked, picture, model)

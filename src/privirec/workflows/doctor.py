@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from privirec import threads
-from privirec.data.catalogue import PUBLISHED, data_folders, find
+from privirec.data.datasets import PUBLISHED, data_folders, find
 from privirec.errors import DataError
 from privirec.version import __version__
 

@@ -18,15 +18,14 @@ from privirec.carriers.child_processes import Processes, Running
 from privirec.carriers.flower import launch
 from privirec.carriers.flower.launch import FlowerClient
 from privirec.carriers.flower.runs import follow_run, start_run
+from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
-from privirec.device.catalogue import Catalogue
 from privirec.durable import private_folder, write_whole
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.histories import write_catalogue
 from privirec.runtime.network.runs import RunFile, Watch
 
 CLIENT_THREADS = dict.fromkeys(

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from privirec.federated.contributions.base import (
     ClientContext,
     Contribution,
@@ -55,3 +57,7 @@ class ItemDegrees(Contribution):
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
     ) -> Integers:
         return histories.item_degrees
+
+    def collect(self, blocks: Iterable[Integers]) -> Integers:
+        """Counts of users, also where an aggregation leaves noise in sums."""
+        return np.clip(super().collect(blocks), 0, self.n_users)

@@ -106,15 +106,16 @@ class SeededStep(OuterProducts):
         return start_signs(self.seed, len(self.item_degrees), self.columns).astype(np.float64)
 
     @cached_property
-    def _step(self) -> PowerStep:
+    def step(self) -> PowerStep:
+        """The same step with its block written out."""
         return PowerStep.of(self.start(), self.item_degrees, self.width)
 
     @property
     def encoding(self) -> FixedPoint:
-        return self._step.encoding
+        return self.step.encoding
 
     def rows_per_user(self, histories: Histories) -> Integers:
-        return self._step.rows_per_user(histories)
+        return self.step.rows_per_user(histories)
 
 
 def start_signs(seed: bytes, n_items: int, columns: int) -> NDArray[np.int8]:

@@ -1,17 +1,12 @@
-"""What someone who holds a release can find out from it. One file an attack.
-
-An attack is a function of what was released, and of nothing else; `grading` compares what it found
-with the truth afterwards.
-"""
+"""What someone who holds a release can find out from it. One file an attack, and a line here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from privirec.privacy.attacks.base import Attack, Found
+from privirec.privacy.attacks.matching_pursuit import MatchingPursuit
+from privirec.privacy.attacks.peeling import Peeling
 
-from privirec.privacy.attacks import peeling
-
-ATTACKS: dict[str, Callable[..., Any]] = {
-    "peeling": peeling.from_normalized,
-}
+ATTACKS: dict[str, Attack] = {attack.name: attack for attack in (Peeling(), MatchingPursuit())}
 """By the name that reports use."""
+
+__all__ = ["ATTACKS", "Attack", "Found", "MatchingPursuit", "Peeling"]

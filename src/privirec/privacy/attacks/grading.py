@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from privirec.data.interactions import Interactions
 
 
-class Histories(Protocol):
+class RecoveredHistories(Protocol):
     """Row u is `indices[indptr[u]:indptr[u + 1]]`: item numbers, ascending."""
 
     @property
@@ -23,7 +24,9 @@ class Histories(Protocol):
 
 
 def grade(
-    recovered: Histories, truth: Interactions, visible_items: NDArray[np.bool_] | None = None
+    recovered: RecoveredHistories,
+    truth: Interactions,
+    visible_items: NDArray[np.bool_] | None = None,
 ) -> dict[str, int | float]:
     """Match recovered histories with true ones, each at most once, as whole sets of items.
 
@@ -47,6 +50,17 @@ def grade(
         "interaction_precision": _share(right_interactions, _interactions(found), empty=1.0),
         "interaction_recall": _share(right_interactions, _interactions(true), empty=0.0),
     }
+
+
+def grade_rows(rows: Mapping[int, NDArray[np.int32]], truth: Interactions) -> dict[str, int]:
+    """How many rows of the item-item matrix have the right items in them, for an attack that claims
+    to have found some."""
+    by_item = truth.matrix.T.tocsr()
+    right = 0
+    for item, claimed in rows.items():
+        users = by_item.indices[by_item.indptr[item] : by_item.indptr[item + 1]]
+        right += bool(np.array_equal(np.unique(truth.matrix[users].indices), claimed))
+    return {"rows_recovered": right, "rows_wrong": len(rows) - right}
 
 
 def _histories(indptr: NDArray, indices: NDArray) -> Counter[bytes]:

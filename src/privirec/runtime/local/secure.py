@@ -86,7 +86,7 @@ class SecureInProcess:
         total = total_of(ask, opened.total, opened.shape)
         up, down = self._bytes_per_client()
         payload = ask.encoding.payload_bytes(ask.length)
-        ledger.add_sum(ask, overhead_up=round(up) - payload, overhead_down=round(down))
+        ledger.add_sum(ask, round(up) - payload, round(down), opened.deviation)
         return total
 
     def _bytes_per_client(self) -> tuple[float, float]:

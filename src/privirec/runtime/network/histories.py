@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from privirec.data.catalogue import Catalogue
 from privirec.data.formats import read_interactions
 from privirec.data.interactions import Interactions
-from privirec.device.catalogue import Catalogue
 from privirec.device.store import Store
 from privirec.errors import DataError
 
+log = logging.getLogger("privirec.client")
+
 
 class HistorySource(Protocol):
-    """Histories over the client's catalogue. Asked again in one run, they must be the same."""
+    """Histories over the client's catalogue.
+
+    Interactions with items that the catalogue does not have are left out, and counted. Asked again
+    in one run, the histories must be the same.
+    """
 
     def begin(self, run: str, catalogue: Catalogue) -> Interactions: ...
+
+    def preview(self, catalogue: Catalogue) -> tuple[Interactions, int]:
+        """The histories as a run would see them, without beginning one, and how many interactions
+        are left out."""
+        ...
 
     def finish(self, run: str) -> None: ...
 
@@ -30,7 +42,11 @@ class FromStore:
 
     def begin(self, run: str, catalogue: Catalogue) -> Interactions:
         with Store(self._path) as store:
-            return store.begin_run(run, catalogue)[0]
+            return _known(self._path, *store.begin_run(run, catalogue))
+
+    def preview(self, catalogue: Catalogue) -> tuple[Interactions, int]:
+        with Store(self._path) as store:
+            return store.interactions(catalogue)
 
     def finish(self, run: str) -> None:
         with Store(self._path) as store:
@@ -44,37 +60,27 @@ class FromFile:
         self._path = path
 
     def begin(self, run: str, catalogue: Catalogue) -> Interactions:
+        return _known(self._path, *self.preview(catalogue))
+
+    def preview(self, catalogue: Catalogue) -> tuple[Interactions, int]:
         found = read_interactions(self._path)
         columns = catalogue.columns
-        try:
-            wanted = np.array([columns[str(item)] for item in found.item_ids.tolist()], int)
-        except KeyError:
-            raise DataError(
-                f"{self._path}: holds an item that is not in this client's catalogue"
-            ) from None
+        place = np.array([columns.get(str(item), -1) for item in found.item_ids.tolist()], int)
         entries = found.matrix.tocoo()
-        return Interactions.from_indices(
-            entries.row, wanted[entries.col], found.user_ids, catalogue.item_ids
+        known = place[entries.col] >= 0
+        inside = Interactions.from_indices(
+            entries.row[known], place[entries.col[known]], found.user_ids, catalogue.item_ids
         )
+        return inside, int(np.count_nonzero(~known))
 
     def finish(self, run: str) -> None:
         return None
 
 
-def read_catalogue(path: Path) -> Catalogue:
-    """Item ids, one a line, in the order of the model's columns; numbers if all of them are."""
-    try:
-        names = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not a readable catalogue ({error})") from None
-    if names and names[-1] == "":
-        names.pop()
-    if not names or len(set(names)) != len(names) or "" in names:
-        raise DataError(f"{path}: a catalogue has one item id a line, each once")
-    if all(name.isascii() and name.isdigit() and str(int(name)) == name for name in names):
-        return Catalogue([int(name) for name in names])
-    return Catalogue(names)
-
-
-def write_catalogue(path: Path, catalogue: Catalogue) -> None:
-    path.write_text("".join(f"{name}\n" for name in catalogue.names), encoding="utf-8")
+def _known(path: Path, found: Interactions, unknown: int) -> Interactions:
+    """The histories, unless the catalogue knows nothing of them: then it is the wrong one."""
+    if unknown and not found.n_interactions:
+        raise DataError(f"{path}: holds no item that is in this client's catalogue")
+    if unknown:
+        log.warning("%d interactions with items outside the catalogue are left out", unknown)
+    return found

@@ -124,7 +124,12 @@ class Computation:
         total = total_of(asked.ask, *self._opened(asked))
         up, down = carried
         payload = asked.ask.encoding.payload_bytes(asked.ask.length)
-        self.ledger.add_sum(asked.ask, round(up) - payload, round(down) - asked.ask.broadcast_bytes)
+        self.ledger.add_sum(
+            asked.ask,
+            round(up) - payload,
+            round(down) - asked.ask.broadcast_bytes,
+            self.session.deviation,
+        )
         self._ask_next(total)
 
     def current(self) -> AskedSum:

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from privirec.device.catalogue import Catalogue
+from privirec.data.catalogue import Catalogue
 from privirec.durable import private_folder
 from privirec.errors import FederationError, PrivirecError
 from privirec.federated.programs import program_of
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.network import envelope
+from privirec.runtime.network.coordinator.arrivals import Arrivals, TurnAway
 from privirec.runtime.network.coordinator.clients import (
     Address,
     ClientState,
@@ -36,17 +36,8 @@ from privirec.runtime.network.coordinator.outbox import Outbox
 from privirec.runtime.network.coordinator.post import Post
 from privirec.runtime.network.coordinator.run_state import ServerRun, Stage
 from privirec.runtime.network.coordinator.status import StatusFile, status_of
-from privirec.runtime.network.envelope import BadEnvelope, Envelope
-from privirec.runtime.network.messages import (
-    Abort,
-    Answer,
-    Blocks,
-    Here,
-    Received,
-    Refused,
-    SendBlocks,
-    TurnedAway,
-)
+from privirec.runtime.network.envelope import BadEnvelope
+from privirec.runtime.network.messages import Abort, SendBlocks, TurnedAway
 from privirec.runtime.network.run_plan import RunPlan
 from privirec.runtime.terms import RunTerms
 from privirec.secagg import Phase, ProtocolError
@@ -91,6 +82,7 @@ class Coordinator:
         self._state = ServerRun(folder, roster, terms, on_sum=on_sum)
         self._post = Post(self._state.begin(random_bytes), operator, roster)
         self._greeting = self._post.greeting(catalogue)
+        self._arrivals = Arrivals(self._directory, self._state, roster)
         self._state.resume(self._entered)
         for number, carried in self._state.traffic.items():
             self.clients[number].bytes_up, self.clients[number].bytes_down = carried
@@ -153,15 +145,10 @@ class Coordinator:
         if self.finished:
             return
         try:
-            reply = envelope.peek(message, "to-server")
-            self._check_sender(reply, message)
-            self.clients[reply.client].bytes_up += len(message)
-            self._take(address, reply)
+            self._arrivals.take(address, message, self.waiting_for)
+        except TurnAway as error:
+            self._turn_away(address, str(error))
         except (BadEnvelope, ProtocolError) as error:
-            # From a line whose client is known it is damage; from another, a stranger.
-            if isinstance(error, _NotOnRoster) and self._directory.is_stranger(address):
-                self._turn_away(address, str(error))
-                return
             log.warning("dropped from %s: %s", address, error)
             self.failed(address)
 
@@ -260,105 +247,6 @@ class Coordinator:
         self._directory.leave_alone(address)
         self._notices.append((address, self._post.seal(TurnedAway(reason=reason))))
 
-    # --- what arrives -----------------------------------------------------------------------------
-
-    def _check_sender(self, reply: Envelope, message: bytes) -> None:
-        public = self._roster.get(reply.client)
-        if public is None:
-            raise _NotOnRoster(f"client {reply.client} is not in the roster")
-        try:
-            envelope.check(message, public, "to-server")
-        except BadEnvelope:
-            raise _NotOnRoster(
-                f"a message in the name of client {reply.client} is not signed by the key in "
-                "the roster"
-            ) from None
-        if reply.run != self.run and not isinstance(reply.message, Refused):
-            raise BadEnvelope(
-                f"client {reply.client} sent a message of another run: a replay, or a late one"
-            )
-
-    def _take(self, address: Address, reply: Envelope) -> None:
-        number, said = reply.client, reply.message
-        client = self.clients[number]
-        if isinstance(said, Refused):
-            self._take_refusal(address, reply.run, number, said)
-            return
-        if isinstance(said, Here):
-            self._take_here(address, number, said)
-            return
-        if client.address is None and self.stage is not Stage.GATHERING:
-            self._directory.bind(client, address)  # signed for this run: it is there
-        if client.address != address:
-            raise BadEnvelope(f"a message of client {number} from where it is not")
-        if number not in self.waiting_for():
-            return  # late or twice
-        if isinstance(said, Received) and self.stage is Stage.HANDING_OUT:
-            self._take_receipt(client, said)
-        elif isinstance(said, Answer | Blocks) and self.stage is Stage.SUMMING:
-            computing = self._state.computing
-            uploads = computing.step.phase is Phase.INPUT
-            if said.step != computing.position or isinstance(said, Blocks) is not uploads:
-                return
-            if isinstance(said, Blocks):
-                self._take_blocks(number, said, reply.parts)
-            elif len(reply.parts) == 1:
-                self._state.take_answer(number, bytes(reply.parts[0]))
-                client.state = ClientState.ANSWERED
-
-    def _take_here(self, address: Address, number: int, said: Here) -> None:
-        client = self.clients[number]
-        if client.address is not None and client.address != address:
-            self._turn_away(
-                address, f"client {number} is here already: two machines with one identity"
-            )
-            return
-        if self.stage is Stage.GATHERING:
-            if client.address is None:
-                log.info("client %d is here with %d users", number, said.users)
-            client.users, client.state = said.users, ClientState.HERE
-        elif self._state.computation and number not in self.plan.users:
-            self._turn_away(address, f"client {number} comes too late for this run")
-            return
-        self._directory.bind(client, address)
-
-    def _take_refusal(self, address: Address, run: str, number: int, said: Refused) -> None:
-        client = self.clients[number]
-        if said.reason != client.last_refusal:
-            log.warning("client %d: %s", number, said.reason)
-            client.last_refusal = said.reason
-        known = client.address == address
-        if known and run == self.run and said.final:
-            client.gone, client.state = client.gone or said.reason, ClientState.REFUSED
-        elif known or client.address is None:
-            client.state = client.state if known else ClientState.REFUSES
-            self.failed(address)
-
-    def _take_blocks(
-        self, number: int, said: Blocks, parts: tuple[bytes | memoryview, ...]
-    ) -> None:
-        client = self.clients[number]
-        if said.first != client.received:
-            return
-        for part in parts:
-            try:
-                self._state.take_block(number, bytes(part))
-            except ProtocolError as error:
-                # A message that was signed by the client itself and is no block of its upload.
-                log.warning("client %d leaves: %s", number, error)
-                client.gone, client.state = str(error), ClientState.REFUSED
-                return
-            client.received += 1
-        sending = number in self.waiting_for()
-        client.state = ClientState.SENDING if sending else ClientState.ANSWERED
-        client.ask_at_once()
-
-    def _take_receipt(self, client: RemoteClient, said: Received) -> None:
-        if said.offset > client.received:
-            client.received = said.offset
-            client.ask_at_once()
-            client.state = ClientState.INSTALLED if said.installed else ClientState.RECEIVING
-
     # --- going on ---------------------------------------------------------------------------------
 
     def _advance(self) -> bool:
@@ -449,7 +337,3 @@ class Coordinator:
     def status(self) -> dict[str, Any]:
         """Where the run stands, in plain values."""
         return status_of(self._state, self.clients, self._patience.now() - self._since)
-
-
-class _NotOnRoster(BadEnvelope):
-    """A message from somebody who is not in the roster, or that was damaged."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privirec.device.catalogue import Catalogue
+from privirec.data.catalogue import Catalogue
 from privirec.runtime.network.coordinator.computation import Computation
 from privirec.runtime.network.coordinator.outbox import Outbox
 from privirec.runtime.network.envelope import EVERYBODY, Envelope

@@ -80,6 +80,8 @@ class ServerRun:
         self._opened: frozenset[int] = frozenset()
         self._carried = (0.0, 0.0)
         self._resuming = False
+        self._postponed: list[tuple[AnyEvent, bytes]] | None = None
+        """Events of a sum whose vectors a restarted server has not got again yet."""
 
     def begin(self, random_bytes: RandomBytes) -> str:
         """The number of the run: a new one, or the one in the journal."""
@@ -168,7 +170,7 @@ class ServerRun:
         step = self.computing.step
         self.traffic = traffic
         if step.phase is Phase.INPUT and self.in_sum is not None:
-            self._leave_step()  # a restarted server has its vectors again
+            self._go_on_with_vectors()
             return
         made_it = taking_part - self.computing.session.waiting_for()
         self._event(StepEnded(step=self.computing.position, clients=tuple(sorted(made_it))))
@@ -194,6 +196,9 @@ class ServerRun:
         self._apply(event, content)
 
     def _apply(self, event: AnyEvent, content: bytes) -> None:
+        if self._postponed is not None and isinstance(event, Answered | StepEnded):
+            self._postponed.append((event, content))
+            return
         match event:
             case Began():
                 self.number = event.run
@@ -202,7 +207,7 @@ class ServerRun:
                 self.computation = Computation(self._folder, self._roster, plan, self._on_sum)
                 self._enter_step()
             case Answered():
-                # Of a step that waits for vectors first: the client will say it again.
+                # Those of an opened sum are not needed: it is on the disk.
                 if event.step == self.computing.position:
                     self.computing.session.receive(event.client, content)
             case StepEnded():
@@ -221,15 +226,19 @@ class ServerRun:
         step = self.computing.step_at(event.step)
         if self._resuming and step.sum_number in self._opened:
             return  # its sum is on the disk, and is given to the program as a whole
-        if self._resuming and event.step != self.computing.position:
-            return  # the vectors have to be sent again first, and then this step ends again
         if step.phase is Phase.INPUT:
             self.in_sum = frozenset(event.clients)
             if self.missing():
-                return  # a restarted server: the vectors have to be sent again
-        if self._resuming and step.opens_sum:
-            return  # it was not opened before the restart, and is when the step ends again
+                self._postponed = []  # a restarted server: the vectors have to be sent again
+                return
         self._leave_step()
+
+    def _go_on_with_vectors(self) -> None:
+        """A restarted server has its vectors again: what happened after them takes effect."""
+        postponed, self._postponed = self._postponed or [], None
+        self._leave_step()
+        for event, content in postponed:
+            self._apply(event, content)
 
     def _leave_step(self) -> None:
         """What was decided about this step takes effect."""

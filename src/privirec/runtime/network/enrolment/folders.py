@@ -22,9 +22,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from privirec.data.interactions import Interactions
-from privirec.device.catalogue import Catalogue
-from privirec.device.store import Store
+from privirec.data.catalogue import Catalogue, read_catalogue
 from privirec.durable import private_folder, write_whole
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
@@ -35,7 +33,7 @@ from privirec.runtime.network.enrolment.identities import (
     read_seed,
 )
 from privirec.runtime.network.enrolment.roster import RosterFile, read_json
-from privirec.runtime.network.histories import FromFile, FromStore, HistorySource, read_catalogue
+from privirec.runtime.network.histories import FromFile, FromStore, HistorySource
 from privirec.runtime.network.node import Node
 from privirec.secagg.keys import KEY_BYTES, Identity
 
@@ -180,15 +178,6 @@ class ClientFolder:
     def histories(self) -> HistorySource:
         path = self.folder / self.settings.histories
         return FromStore(path) if path.suffix == ".db" else FromFile(path)
-
-    def own_histories(self, catalogue: Catalogue) -> tuple[Interactions, int]:
-        """The histories as a run would see them, without beginning one, and how many interactions
-        with items that the catalogue does not have are left out."""
-        path = self.folder / self.settings.histories
-        if path.suffix == ".db":
-            with Store(path) as store:
-                return store.interactions(catalogue)
-        return FromFile(path).begin("", catalogue), 0
 
     def node(self) -> Node:
         """The client that lives in this folder."""

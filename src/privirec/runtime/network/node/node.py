@@ -22,8 +22,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
-from privirec.device.catalogue import Catalogue
 from privirec.device.installed import Installed
 from privirec.durable import alone, private_folder
 from privirec.errors import DataError, FederationError, PrivirecError

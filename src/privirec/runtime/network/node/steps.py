@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
-from privirec.device.catalogue import Catalogue
 from privirec.errors import FederationError
 from privirec.federated import wire
 from privirec.federated.contributions import ClientContext, Histories, answer

@@ -20,6 +20,7 @@ _LIES = {
     "secagg": "privirec.secagg.testing.lies.bell2020",
     "lightsecagg": "privirec.secagg.testing.lies.lightsecagg",
     "none": "privirec.secagg.testing.lies.plain",
+    "correlated-noise": "privirec.secagg.testing.lies.correlated",
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from privirec.data import Interactions, load_dataset, statistics, write_text
-from privirec.data.catalogue import PUBLISHED, PublishedFile, data_folders
+from privirec.data.datasets import PUBLISHED, PublishedFile, data_folders
 from privirec.errors import DataError
 
 Write = Callable[[str, str | bytes], Path]

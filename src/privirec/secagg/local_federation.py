@@ -78,6 +78,8 @@ class OpenedSum:
     """As the protocol opens it: wider than announced where noise stays in it."""
     survivors: tuple[int, ...]
     """Clients whose contributions are in the sum."""
+    deviation: float = 0.0
+    """Standard deviation of an entry's error."""
 
     def values(self) -> NDArray[Any]:
         """The sum as integers: int64 if the shape is signed, else the words themselves.
@@ -162,7 +164,8 @@ class LocalFederation:
         total = self.server.open_sum()
         announced = self.shapes[step.sum_number - 1]
         shape = self.protocol.opened_shape(announced, self._statement)
-        return OpenedSum(step.sum_number, total, shape, self.server.survivors)
+        server = self.server
+        return OpenedSum(step.sum_number, total, shape, server.survivors, server.deviation)
 
     def _step(self) -> Step:
         if self.server.step is None:

@@ -1,0 +1,229 @@
+"""Data sets by name: where they lie, how they are loaded, what they look like."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from privirec.data.formats import SUFFIXES, read_interactions
+from privirec.data.interactions import Dataset, Interactions
+from privirec.data.splits import split
+from privirec.data.synthetic import DEFAULT_SEED, PREFIX, synthetic
+from privirec.data.text import first_line_of, read_bytes, read_text, text_lines
+from privirec.errors import DataError
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """How to know a file again.
+
+    `md5` is the published checksum of the bytes. `canonical_sha256` is that of the same content
+    with items ascending, as `write_text` writes it: copies that were sorted on their way are the
+    same data.
+    """
+
+    md5: str
+    canonical_sha256: str | None = None
+
+    def matches(self, path: Path) -> bool:
+        content = read_bytes(path)
+        if hashlib.md5(content, usedforsecurity=False).hexdigest() == self.md5:
+            return True
+        if self.canonical_sha256 is None:
+            return False
+        if hashlib.sha256(content).hexdigest() == self.canonical_sha256:
+            return True
+        try:
+            interactions = read_text(path)
+        except DataError:
+            return False
+        canonical = "".join(line + "\n" for line in text_lines(interactions))
+        return hashlib.sha256(canonical.encode()).hexdigest() == self.canonical_sha256
+
+
+@dataclass(frozen=True)
+class PublishedDataset:
+    """A standard split: its sizes and its files."""
+
+    users: int
+    items: int
+    train: int
+    test: int
+    files: Mapping[str, PublishedFile]
+
+
+PUBLISHED: Mapping[str, PublishedDataset] = {
+    "gowalla": PublishedDataset(
+        29_858,
+        40_981,
+        810_128,
+        217_242,
+        {
+            "train.txt": PublishedFile(
+                "5eec1eb2edb8dd648377d348b8e136cf",
+                "0f086326b28a56c2e6dcb81d86ee72d4ccb7eed3a8d26788392356d8f51111cc",
+            ),
+            "test.txt": PublishedFile(
+                "c04e2c4bcd2389f53ed8281816166149",
+                "95a7e4ee029370c4ccac0d6a0c8cc0615b574ac89642081cdf946090e0dd5bda",
+            ),
+        },
+    ),
+    "yelp2018": PublishedDataset(
+        31_668,
+        38_048,
+        1_237_259,
+        324_147,
+        {
+            "train.txt": PublishedFile(
+                "1b8b5d22a227e01d6de002c53d32b4c4",
+                "5588ebbcbf9ab10cdf7a70aa300f2ef781030daa2a94ef0685598ed051a398da",
+            ),
+            "test.txt": PublishedFile(
+                "0d57d7399862c32152b045ec5d2698e7",
+                "b085561974bf62aaa99279ac5572b0f7540990e6fdbea0d607a0c3f4ca1271cb",
+            ),
+        },
+    ),
+    "amazon-book": PublishedDataset(
+        52_643,
+        91_599,
+        2_380_730,
+        603_378,
+        {
+            "train.txt": PublishedFile("c916ecac04ca72300a016228258b41ed"),
+            "test.txt": PublishedFile("30f8ccfea18d25007ba9fb9aba4e174d"),
+        },
+    ),
+}
+
+
+def load_dataset(
+    name_or_path: str | Path, data_dir: str | Path | None = None, *, seed: int = DEFAULT_SEED
+) -> Dataset:
+    """A data set from a name, a folder or a single file.
+
+    Names are `synthetic:...`, gowalla, yelp2018, amazon-book, or any folder with train.txt and
+    test.txt in one of the data folders. A single file of any known format is split into train and
+    test; `seed` decides that split and the synthetic data, and nothing else.
+    """
+    name = str(name_or_path)
+    if name.startswith(PREFIX):
+        return synthetic(name, seed)
+    if name not in PUBLISHED and (path := Path(name_or_path)).exists():
+        return _load_path(path, seed)
+    return _load_folder(find(name, data_dir), name)
+
+
+def data_folders(data_dir: str | Path | None = None) -> list[Path]:
+    """Where data sets are looked for: `data_dir`, $PRIVIREC_DATA, then the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    places = [data_dir, os.environ.get("PRIVIREC_DATA"), Path(cache) / "privirec" / "data"]
+    return [Path(place) for place in places if place]
+
+
+def find(name: str, data_dir: str | Path | None = None) -> Path:
+    """The folder of a data set, or an error that says where it was looked for."""
+    folders = data_folders(data_dir)
+    for folder in folders:
+        if (folder / name / "train.txt").is_file():
+            return folder / name
+    looked = ", ".join(str(folder / name) for folder in folders)
+    if name in PUBLISHED:
+        raise DataError(f"{name} is not here (looked in {looked}); run: privirec data get {name}")
+    known = ", ".join(PUBLISHED)
+    raise DataError(
+        f"{name}: no such file, folder or data set (looked in {looked}); known names are {known} "
+        f"(privirec data get NAME) and {PREFIX}small, {PREFIX}demo ..."
+    )
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the paper's table says of a data set, and a little more. Degrees are of train."""
+
+    dataset: str
+    users: int
+    items: int
+    interactions: int
+    density: float
+    train: int
+    test: int
+    smallest_user: int
+    median_user: float
+    largest_user: int
+    items_under_5_users: int
+    items_without_users: int
+    users_without_test: int
+
+    def row(self) -> dict[str, str | int | float]:
+        """One flat JSON object."""
+        return asdict(self)
+
+
+def statistics(dataset: Dataset) -> Statistics:
+    """Count; `interactions` is train and test together, `density` their share of all pairs."""
+    train, test = dataset.train, dataset.test
+    interactions = train.n_interactions + test.n_interactions
+    degrees = train.user_degrees
+    return Statistics(
+        dataset=dataset.name,
+        users=train.n_users,
+        items=train.n_items,
+        interactions=interactions,
+        density=interactions / (train.n_users * train.n_items),
+        train=train.n_interactions,
+        test=test.n_interactions,
+        smallest_user=int(degrees.min()),
+        median_user=float(np.median(degrees)),
+        largest_user=int(degrees.max()),
+        items_under_5_users=int((train.item_degrees < 5).sum()),
+        items_without_users=int((train.item_degrees == 0).sum()),
+        users_without_test=int((test.user_degrees == 0).sum()),
+    )
+
+
+def _load_path(path: Path, seed: int) -> Dataset:
+    if path.is_file():
+        return _split_file(path, path.stem, seed)
+    if (path / "train.txt").is_file():
+        return _load_folder(path, path.resolve().name)
+    # MovieLens and RecBole keep everything in one file of a folder.
+    for candidate in ("ratings.csv", "ratings.dat", f"{path.resolve().name}.inter"):
+        if (path / candidate).is_file():
+            return _split_file(path / candidate, path.resolve().name, seed)
+    raise DataError(
+        f"{path}: holds no train.txt and test.txt; give such a folder or one file "
+        f"({', '.join(SUFFIXES)})"
+    )
+
+
+def _split_file(path: Path, name: str, seed: int) -> Dataset:
+    interactions = read_interactions(path)
+    _require_interactions(interactions, path)
+    return split(interactions, test=0.2, seed=seed, name=name)
+
+
+def _load_folder(folder: Path, name: str) -> Dataset:
+    """Rows are the users of train, columns the items of train and test together."""
+    train_file, test_file = folder / "train.txt", folder / "test.txt"
+    if not test_file.is_file():
+        raise DataError(f"{folder}: train.txt without a test.txt")
+    train, test = read_text(train_file), read_text(test_file)
+    _require_interactions(train, train_file)
+    strangers = np.setdiff1d(test.user_ids, train.user_ids)
+    if len(strangers):
+        line, user = first_line_of(test_file, strangers)
+        raise DataError(f"{test_file}:{line}: user {user} is not in {train_file.name}")
+    item_ids = np.union1d(train.item_ids, test.item_ids)
+    return Dataset(name, train.over(train.user_ids, item_ids), test.over(train.user_ids, item_ids))
+
+
+def _require_interactions(interactions: Interactions, path: Path) -> None:
+    if interactions.n_interactions == 0:
+        raise DataError(f"{path}: users and no items")

@@ -1,0 +1,146 @@
+"""What arrives at the server: who sent it, whether it belongs here, and what it changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from privirec.runtime.network import envelope
+from privirec.runtime.network.coordinator.clients import (
+    Address,
+    ClientState,
+    Directory,
+    RemoteClient,
+)
+from privirec.runtime.network.coordinator.run_state import ServerRun, Stage
+from privirec.runtime.network.envelope import BadEnvelope, Envelope
+from privirec.runtime.network.messages import Answer, Blocks, Here, Received, Refused
+from privirec.secagg import Phase, ProtocolError
+from privirec.secagg.keys import Roster
+
+log = logging.getLogger("privirec.server")
+
+Waiting = Callable[[], set[int]]
+"""Clients from which something is still missing."""
+
+
+class TurnAway(BadEnvelope):
+    """Somebody to whom this server does not talk."""
+
+
+class _NotOnRoster(BadEnvelope):
+    """A message from somebody who is not in the roster, or that was damaged."""
+
+
+class Arrivals:
+    """Takes replies in."""
+
+    def __init__(self, directory: Directory, state: ServerRun, roster: Roster) -> None:
+        self._directory = directory
+        self._state = state
+        self._roster = roster
+
+    def take(self, address: Address, message: bytes, waiting_for: Waiting) -> None:
+        """Take a reply. Raises TurnAway, BadEnvelope or ProtocolError for what does not belong
+        here; nothing has changed then."""
+        reply = envelope.peek(message, "to-server")
+        try:
+            self._check_sender(reply, message)
+        except _NotOnRoster as error:
+            # From a line whose client is known it is damage; from another, a stranger.
+            raise TurnAway(str(error)) if self._directory.is_stranger(address) else error from None
+        self._directory.clients[reply.client].bytes_up += len(message)
+        self._take(address, reply, waiting_for)
+
+    def _check_sender(self, reply: Envelope, message: bytes) -> None:
+        public = self._roster.get(reply.client)
+        if public is None:
+            raise _NotOnRoster(f"client {reply.client} is not in the roster")
+        try:
+            envelope.check(message, public, "to-server")
+        except BadEnvelope:
+            raise _NotOnRoster(
+                f"a message in the name of client {reply.client} is not signed by the key in "
+                "the roster"
+            ) from None
+        if reply.run != self._state.number and not isinstance(reply.message, Refused):
+            raise BadEnvelope(
+                f"client {reply.client} sent a message of another run: a replay, or a late one"
+            )
+
+    def _take(self, address: Address, reply: Envelope, waiting_for: Waiting) -> None:
+        number, said = reply.client, reply.message
+        client = self._directory.clients[number]
+        if isinstance(said, Refused):
+            self._take_refusal(address, reply.run, number, said)
+            return
+        if isinstance(said, Here):
+            self._take_here(address, number, said)
+            return
+        if client.address is None and self._state.stage is not Stage.GATHERING:
+            self._directory.bind(client, address)  # signed for this run: it is there
+        if client.address != address:
+            raise BadEnvelope(f"a message of client {number} from where it is not")
+        if number not in waiting_for():
+            return  # late or twice
+        if isinstance(said, Received) and self._state.stage is Stage.HANDING_OUT:
+            self._take_receipt(client, said)
+        elif isinstance(said, Answer | Blocks) and self._state.stage is Stage.SUMMING:
+            computing = self._state.computing
+            uploads = computing.step.phase is Phase.INPUT
+            if said.step != computing.position or isinstance(said, Blocks) is not uploads:
+                return
+            if isinstance(said, Blocks):
+                self._take_blocks(number, said, reply.parts, waiting_for)
+            elif len(reply.parts) == 1:
+                self._state.take_answer(number, bytes(reply.parts[0]))
+                client.state = ClientState.ANSWERED
+
+    def _take_here(self, address: Address, number: int, said: Here) -> None:
+        client = self._directory.clients[number]
+        if client.address is not None and client.address != address:
+            raise TurnAway(f"client {number} is here already: two machines with one identity")
+        if self._state.stage is Stage.GATHERING:
+            if client.address is None:
+                log.info("client %d is here with %d users", number, said.users)
+            client.users, client.state = said.users, ClientState.HERE
+        elif self._state.computation and number not in self._state.plan.users:
+            raise TurnAway(f"client {number} comes too late for this run")
+        self._directory.bind(client, address)
+
+    def _take_refusal(self, address: Address, run: str, number: int, said: Refused) -> None:
+        client = self._directory.clients[number]
+        if said.reason != client.last_refusal:
+            log.warning("client %d: %s", number, said.reason)
+            client.last_refusal = said.reason
+        known = client.address == address
+        if known and run == self._state.number and said.final:
+            client.gone, client.state = client.gone or said.reason, ClientState.REFUSED
+        elif known or client.address is None:
+            client.state = client.state if known else ClientState.REFUSES
+            self._directory.failed(address)
+
+    def _take_blocks(
+        self, number: int, said: Blocks, parts: tuple[bytes | memoryview, ...], waiting_for: Waiting
+    ) -> None:
+        client = self._directory.clients[number]
+        if said.first != client.received:
+            return
+        for part in parts:
+            try:
+                self._state.take_block(number, bytes(part))
+            except ProtocolError as error:
+                # A message that was signed by the client itself and is no block of its upload.
+                log.warning("client %d leaves: %s", number, error)
+                client.gone, client.state = str(error), ClientState.REFUSED
+                return
+            client.received += 1
+        sending = number in waiting_for()
+        client.state = ClientState.SENDING if sending else ClientState.ANSWERED
+        client.ask_at_once()
+
+    def _take_receipt(self, client: RemoteClient, said: Received) -> None:
+        if said.offset > client.received:
+            client.received = said.offset
+            client.ask_at_once()
+            client.state = ClientState.INSTALLED if said.installed else ClientState.RECEIVING

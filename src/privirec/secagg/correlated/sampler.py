@@ -1,0 +1,173 @@
+"""Noise from a seed: a seekable stream of discrete Gaussians, the same for both neighbours.
+
+A deviation beyond what one table holds is reached by levels: value = sum_l 2^shift_l G_l, all G_l
+from one table. That is a discrete Gaussian again but for a relative error below 2^-100, since the
+table's deviation is much larger than the ratio of two levels (docs/correlated-noise.md).
+
+Level l of entry i takes word i of the seed's AES-256-CTR key stream from block l 2^64 on (32-bit,
+little-endian). Where that word lies on a threshold's first bits, which is rare, the other 128
+bits are block 2^127 + l 2^64 + i of the same key stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numba import njit
+from numpy.typing import NDArray
+
+from privirec.secagg.correlated.tables import (
+    LARGEST_TABLE_DEVIATION,
+    GaussianTable,
+    gaussian_table,
+)
+from privirec.secagg.ring import Words
+
+LEVEL_BITS = 7
+"""Each level but the last is 2^7 times the one before; the last one may be less."""
+LARGEST_DEVIATION = 1 << 56
+
+_WORD_BYTES = 4
+_AES_BLOCK = 16
+# Key stream is made and used in pieces that stay in the cache of one core.
+_PIECE = 1 << 14
+_ZEROS = memoryview(bytes(_WORD_BYTES * _PIECE + _AES_BLOCK))
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """Discrete Gaussian noise of a whole number of units of deviation."""
+
+    deviation: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.deviation <= LARGEST_DEVIATION:
+            raise ValueError(f"no noise of deviation {self.deviation}")
+
+    @cached_property
+    def shifts(self) -> tuple[int, ...]:
+        """Of each level the power of two; as few levels, and as low a last one, as will do."""
+        lower: tuple[int, ...] = ()
+        last = 0
+        while self._variance((*lower, last)) > LARGEST_TABLE_DEVIATION**2:
+            if last == LEVEL_BITS * len(lower):
+                lower = (*lower, last)
+            last += 1
+        return (*lower, last)
+
+    def _variance(self, shifts: tuple[int, ...]) -> Fraction:
+        return Fraction(self.deviation**2, sum(4**shift for shift in shifts))
+
+    @property
+    def table(self) -> GaussianTable:
+        return gaussian_table(self._variance(self.shifts))
+
+
+class NoiseGenerator:
+    """Adds or subtracts noise in place, with one small buffer however long the vectors are."""
+
+    def __init__(self, noise: GaussianNoise) -> None:
+        self._shifts = noise.shifts
+        self._table = noise.table
+        # Room in front for the part of an AES block that a seek throws away.
+        self._buffer = np.empty(_WORD_BYTES * _PIECE + _AES_BLOCK, np.uint8)
+        self._undecided = np.empty(_PIECE, np.int64)
+
+    def add(self, block: Words, offset: int, seeds: Iterable[bytes]) -> None:
+        """Add to `block` entries offset ... offset + len(block) of each seed's noise."""
+        self._apply(block, offset, seeds, 1)
+
+    def subtract(self, block: Words, offset: int, seeds: Iterable[bytes]) -> None:
+        """Subtract from `block` entries offset ... offset + len(block) of each seed's noise."""
+        self._apply(block, offset, seeds, -1)
+
+    def _apply(self, block: Words, offset: int, seeds: Iterable[bytes], sign: int) -> None:
+        for seed in seeds:
+            for level, shift in enumerate(self._shifts):
+                self._add_level(block, offset, seed, level, sign << shift)
+
+    def _add_level(self, block: Words, offset: int, seed: bytes, level: int, factor: int) -> None:
+        table, undecided = self._table, self._undecided
+        counter, drop = divmod(offset * _WORD_BYTES, _AES_BLOCK)
+        nonce = modes.CTR(((level << 64) + counter).to_bytes(_AES_BLOCK, "big"))
+        key_stream = Cipher(algorithms.AES256(seed), nonce).encryptor()
+        for start in range(0, len(block), _PIECE):
+            piece = block[start : start + _PIECE]
+            size = drop + _WORD_BYTES * len(piece)
+            key_stream.update_into(_ZEROS[:size], memoryview(self._buffer)[:size])
+            words = self._buffer[drop:size].view("<u4")
+            drop = 0
+            count = _add_decided(
+                piece, words, table.cells, table.cell_bits, table.largest, factor, undecided
+            )
+            if count:
+                where = undecided[:count]
+                fine = _fine_bits(seed, level, offset + start + where)
+                _add_undecided(
+                    piece, words, where, fine, table.cells, table.fine, table.largest, factor
+                )
+
+
+def _fine_bits(seed: bytes, level: int, entries: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Blocks 2^127 + level 2^64 + entry of the key stream, as two 64-bit halves each."""
+    counters = np.empty((len(entries), 2), ">u8")
+    counters[:, 0] = (1 << 63) + level
+    counters[:, 1] = entries
+    # Single blocks of the counter mode: the cipher itself, at counters that never repeat.
+    cipher = Cipher(algorithms.AES256(seed), modes.ECB()).encryptor()  # noqa: S305
+    return np.frombuffer(cipher.update(counters.tobytes()), ">u8").reshape(-1, 2).astype(np.uint64)
+
+
+@njit(cache=True, nogil=True)
+def _add_decided(
+    piece: Words,
+    words: NDArray[np.uint32],
+    cells: NDArray[np.uint32],
+    cell_bits: int,
+    largest: int,
+    factor: int,
+    undecided: NDArray[np.int64],
+) -> int:
+    """Add factor * value for each word that decides; list the places of the others."""
+    low_bits = np.uint32(32 - cell_bits)
+    low_mask = np.uint32((1 << (32 - cell_bits)) - 1)
+    alias_mask = np.uint32((1 << cell_bits) - 1)
+    count = 0
+    for index in range(piece.size):
+        word = words[index]
+        cell = word >> low_bits
+        entry = cells[cell]
+        low = word & low_mask
+        threshold = entry >> np.uint32(cell_bits)
+        if low == threshold:
+            undecided[count] = index
+            count += 1
+        else:
+            chosen = cell if low < threshold else entry & alias_mask
+            piece[index] += factor * (np.int64(chosen) - largest)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _add_undecided(
+    piece: Words,
+    words: NDArray[np.uint32],
+    where: NDArray[np.int64],
+    drawn: NDArray[np.uint64],
+    cells: NDArray[np.uint32],
+    fine: NDArray[np.uint64],
+    largest: int,
+    factor: int,
+) -> None:
+    """Add factor * value for the words listed, with 128 more bits drawn for each."""
+    for number in range(where.size):
+        cell = np.int64(words[where[number]]) * cells.size >> 32
+        high, low = drawn[number, 0], drawn[number, 1]
+        below = high < fine[cell, 0] or (high == fine[cell, 0] and low < fine[cell, 1])
+        chosen = cell if below else np.int64(cells[cell]) & (cells.size - 1)
+        piece[where[number]] += factor * (chosen - largest)

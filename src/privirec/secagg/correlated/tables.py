@@ -1,0 +1,124 @@
+"""Tables of the discrete Gaussian: exact integers, the same on every machine.
+
+The discrete Gaussian of deviation sigma gives the integer v with probability proportional to
+exp(-v^2 / (2 sigma^2)). A table holds these probabilities in units of 2^-160, arranged by Walker's
+alias method: 2^bits cells of equal probability, each divided between two values by a threshold. A
+160-bit uniform number chooses a cell by its first bits and one of the two values by the others.
+Nothing is computed in floating point.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+FINE_BITS = 128
+UNIFORM_BITS = 32 + FINE_BITS
+SUPPORT = 15
+"""Values beyond so many deviations have probability 0 instead of less than 2^-160."""
+LARGEST_TABLE_DEVIATION = 2184
+"""15 deviations on either side fit 2^16 cells."""
+
+# Fixed point in which weights are computed; what is kept of them is less than half as fine.
+_PRECISION = 384
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianTable:
+    """A discrete Gaussian as an alias table."""
+
+    variance: Fraction
+    largest: int
+    """Values lie between -largest and largest; value v has number v + largest."""
+    cell_bits: int
+    cells: NDArray[np.uint32]
+    """Of each cell the threshold's upper 32 - cell_bits bits, and below them the alias."""
+    fine: NDArray[np.uint64]
+    """Of each cell the threshold's lower 128 bits, in two words."""
+
+    def digest(self) -> str:
+        """SHA-256 over all cells: the 32-bit word and the 128 bits, big-endian."""
+        words, fine = self.cells.astype(">u4"), self.fine.astype(">u8")
+        joined = (one.tobytes() + other.tobytes() for one, other in zip(words, fine, strict=True))
+        return hashlib.sha256(b"".join(joined)).hexdigest()
+
+
+@lru_cache(maxsize=16)
+def gaussian_table(variance: Fraction) -> GaussianTable:
+    """The table of the discrete Gaussian of this variance, at most LARGEST_TABLE_DEVIATION^2."""
+    if not 0 < variance <= LARGEST_TABLE_DEVIATION**2:
+        raise ValueError(f"no table for a variance of {float(variance):.6g}")
+    probabilities = gaussian_probabilities(variance)
+    cell_bits = len(probabilities).bit_length()
+    thresholds, aliases = _alias(probabilities, cell_bits)
+    cells = [
+        threshold >> FINE_BITS << cell_bits | alias
+        for threshold, alias in zip(thresholds, aliases, strict=True)
+    ]
+    half = (1 << 64) - 1
+    fine = [[threshold >> 64 & half, threshold & half] for threshold in thresholds]
+    return GaussianTable(
+        variance,
+        len(probabilities) // 2,
+        cell_bits,
+        np.array(cells, np.uint32),
+        np.array(fine, np.uint64),
+    )
+
+
+def gaussian_probabilities(variance: Fraction) -> list[int]:
+    """P[v] in units of 2^-160 from the least value to the largest; 0 has what rounding leaves."""
+    largest = isqrt(SUPPORT * SUPPORT * variance.numerator // variance.denominator) + 1
+    # exp(-(v + 1)^2 / 2s^2) = exp(-v^2 / 2s^2) step^(2v + 1), step = exp(-1 / 2s^2).
+    step = _exp_minus(1 / (2 * variance))
+    factor, square = step, step * step >> _PRECISION
+    weights = [1 << _PRECISION]
+    for _ in range(largest):
+        weights.append(weights[-1] * factor >> _PRECISION)
+        factor = factor * square >> _PRECISION
+    total = 2 * sum(weights) - weights[0]
+    upper = [(weight << UNIFORM_BITS) // total for weight in weights]
+    upper[0] = (1 << UNIFORM_BITS) - 2 * sum(upper[1:])
+    return upper[:0:-1] + upper
+
+
+def _exp_minus(exponent: Fraction) -> int:
+    """exp(-exponent) in fixed point by its power series."""
+    term = total = 1 << _PRECISION
+    number = 0
+    while term:
+        number += 1
+        term = term * exponent.numerator // (exponent.denominator * number)
+        total += -term if number % 2 else term
+    return total
+
+
+def _alias(probabilities: list[int], cell_bits: int) -> tuple[list[int], list[int]]:
+    """Thresholds and aliases: cell c gives value number c below its threshold, else its alias.
+
+    Values that fill less than a cell and those that fill more wait on two stacks, put there in
+    ascending order. The last of the large ones fills up the cell of the last small one, and goes to
+    the small ones when less than a cell of it is left. A value that just fills its cell is its own
+    alias.
+    """
+    size = 1 << cell_bits
+    full = 1 << (UNIFORM_BITS - cell_bits)
+    left = probabilities + [0] * (size - len(probabilities))
+    thresholds, aliases = [0] * size, list(range(size))
+    small = [cell for cell in range(size) if left[cell] < full]
+    large = [cell for cell in range(size) if left[cell] > full]
+    while small:
+        cell, donor = small.pop(), large[-1]
+        thresholds[cell], aliases[cell] = left[cell], donor
+        left[donor] -= full - left[cell]
+        if left[donor] <= full:
+            large.pop()
+            if left[donor] < full:
+                small.append(donor)
+    return thresholds, aliases

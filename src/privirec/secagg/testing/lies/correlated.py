@@ -1,0 +1,38 @@
+"""Lies about who takes part and whose key is whose: all that is told after the announcement."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from privirec.secagg.correlated.messages import Neighbours, decode
+from privirec.secagg.keys import KEY_BYTES, Roster
+from privirec.secagg.messages import encode
+
+
+def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
+    """Something else instead of this message that no client may answer."""
+    told = decode(message)
+    if not isinstance(told, Neighbours):
+        return None
+    keys = list(told.keys)
+    victim = chance.randrange(len(keys))
+    kind = chance.randrange(4)
+    if kind == 0:
+        # A key of the server's own, which would let it compute the noise.
+        keys[victim] = replace(keys[victim], noise_key=chance.randbytes(KEY_BYTES))
+    elif kind == 1:
+        del keys[victim]
+    elif kind == 2:
+        return encode(_without(told, told.client, roster))
+    else:
+        return encode(_without(told, keys[victim].client, roster))
+    return encode(replace(told, keys=tuple(keys)))
+
+
+def _without(told: Neighbours, client: int, roster: Roster) -> Neighbours:
+    """A map of participants in which a client is missing."""
+    place = roster.place(client)
+    present = bytearray(told.participants)
+    present[place // 8] &= ~(1 << place % 8)
+    return replace(told, participants=bytes(present))
