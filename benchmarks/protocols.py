@@ -39,9 +39,11 @@ from privirec.secagg.errors import ProtocolError
 
 CLIENTS = (100, 1_000, 10_000)
 ENTRIES = (100_000, 10_000_000)
-OUT = Path(__file__).parent / "protocols.jsonl"
+OUT = Path("protocols.jsonl")
 # Clients that are run for real, by length of the vectors; the rest is sampled.
 MEASURED_UP_TO = {100_000: 1_000, 10_000_000: 100}
+MINUTES_AT_MOST = 3
+"""Of CPU for a cell that is run in full, unless --all is given."""
 SECONDS_PER_CLIENT_AT_MOST = 2.0
 """A client that takes longer in the sample is not run n times."""
 
@@ -182,8 +184,11 @@ def one_cell(name: str, clients: int, entries: int, everything: bool) -> Cell | 
         if sampled and sampled.client_seconds > SECONDS_PER_CLIENT_AT_MOST:
             return sampled
         expected = clients * sampled.client_seconds + sampled.server_seconds if sampled else 0.0
-        if expected > 600 and not everything:
-            print(f"{name}, {clients} clients: {expected:.0f} s, with --all", file=sys.stderr)
+        if expected > MINUTES_AT_MOST * 60 and not everything:
+            print(
+                f"{name}, {clients} clients: measured in {expected:.0f} s with --all",
+                file=sys.stderr,
+            )
             return sampled
         return measure(name, clients, entries)
     except ProtocolError as refusal:
@@ -237,6 +242,8 @@ def main() -> None:
     options = parser.parse_args()
     cells = read(options.out)
     if not options.table:
+        for name in options.protocol or names:  # compile, and load what is compiled
+            measure(name, 20, 100)
         for entries in options.entries or ENTRIES:
             for clients in options.clients or CLIENTS:
                 for name in options.protocol or names:
