@@ -4,6 +4,7 @@ at a time, and readable by the owner only."""
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import sqlite3
 import struct
@@ -50,6 +51,12 @@ def _write(path: Path, parts: Iterable[bytes], durable: bool, mode: int = 0o600)
         partial.unlink(missing_ok=True)
     if durable:
         sync(path.parent)
+
+
+def file_sha256(path: Path) -> str:
+    """Digest of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:

@@ -8,13 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from privirec.cli.main import app
-from privirec.secagg import Statement, VectorShape, protocol, protocol_names
+from privirec.secagg import protocol, protocol_names
 
-EXACT = [
-    name
-    for name in protocol_names()
-    if protocol(name).deviation(VectorShape(1, 32, 1), Statement.of(100, 0.05, 0.05)) == 0
-]
+EXACT = [name for name in protocol_names() if protocol(name).is_exact]
 
 
 @pytest.mark.parametrize("aggregator", EXACT)

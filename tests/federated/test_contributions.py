@@ -21,11 +21,16 @@ from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, OverflowRefused
 from privirec.federated.contributions import (
     REGISTRY,
+    ClientContext,
     Contribution,
+    HeadItemItem,
     Histories,
     ItemDegrees,
     ItemItem,
+    LinkDegrees,
+    LinkItemItem,
     PowerStep,
+    ScoreHistogram,
     SeededStep,
     UserStart,
     base,
@@ -33,12 +38,15 @@ from privirec.federated.contributions import (
     outer,
     start_signs,
 )
+from privirec.federated.programs import LinkPropMultiSettings
 from privirec.filters import factored
 from privirec.filters.normalize import degree_power
 
 SEED = bytes(range(32))
 FROZEN_SIGNS = "668bdd7a6a4269dc3abfd99a3e011a09e69e3349756e7a24d3adba5bc87fb248"
 KINDS = sorted(REGISTRY)
+COUNTS = {"item-degrees", "score-histogram", "link-degrees"}
+"""Whole numbers, in a ring of their own."""
 
 
 def ask_of(
@@ -48,6 +56,12 @@ def ask_of(
     degrees = train.item_degrees
     made: dict[str, Any] = {
         "item-degrees": lambda: ItemDegrees(train.n_items, train.n_users),
+        "head-item-item": lambda: HeadItemItem(
+            train.n_items, degrees, -(-train.n_items // 2), alpha, width
+        ),
+        "score-histogram": lambda: ScoreHistogram(**stages(train, alpha, width, 1), upper=-1),
+        "link-degrees": lambda: LinkDegrees(**stages(train, alpha, width, 2)),
+        "link-item-item": lambda: LinkItemItem(**stages(train, alpha, width, 2)),
         "item-item": lambda: ItemItem(train.n_items, int(degrees.max()), alpha, width),
         "power-step": lambda: PowerStep.of(x[: train.n_items], degrees, width),
         "seeded-step": lambda: SeededStep(degrees, SEED, x.shape[1], width),
@@ -55,6 +69,28 @@ def ask_of(
     }
     ask: Contribution = made[kind]()
     return ask
+
+
+def stages(train: Interactions, alpha: float, width: int, decided: int) -> dict[str, Any]:
+    """Two stages of likely links, so many of which have a threshold that some scores reach."""
+    degrees = train.item_degrees
+    ask = ItemItem(train.n_items, int(degrees.max()), alpha, width)
+    matrix = ask.total(Histories(train.matrix))
+    reached = int(np.float32(0.1).view(np.int32))
+    return {
+        "n_items": train.n_items,
+        "n_users": train.n_users,
+        "alpha": 0.34,
+        "left": 0.5,
+        "right": 0.25,
+        "user_exponent": 2 * alpha,
+        "width": width,
+        "item_degrees": np.concatenate((degrees, np.minimum(degrees + 1, train.n_users))),
+        "indptr": matrix.indptr,
+        "indices": matrix.indices,
+        "entries": np.concatenate((matrix.data, matrix.data // 2)),
+        "thresholds": np.full(decided, reached, np.int64),
+    }
 
 
 def silos(train: Interactions, cuts: list[int]) -> list[Histories]:
@@ -114,22 +150,24 @@ def test_any_split_gives_the_total_bit_for_bit(
     entries: int,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "BLOCK_ENTRIES", entries)
-        ask = ask_of(kind, train, x, width, alpha)
+        # A histogram is long: not in tens of thousands of pieces.
+        least = 1 << 14 if kind == "score-histogram" else 1
+        patch.setattr(base, "BLOCK_ENTRIES", max(entries, least))
         try:
+            ask = ask_of(kind, train, x, width, alpha)
             total = ask.total(Histories(train.matrix))
         except OverflowRefused:
             assume(False)
         assert_identical(ask.collect(ring_sum(ask, silos(train, cuts))), total)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"score-histogram"}))  # long, and only counts
 @given(train=cohorts(), x=blocks_of_x, width=st.integers(8, 64))
 def test_no_sum_leaves_its_ring(
     kind: str, train: Interactions, x: NDArray[np.float64], width: int
 ) -> None:
-    ask = ask_of(kind, train, x, width)
     try:
+        ask = ask_of(kind, train, x, width)
         encoding = ask.encoding
     except OverflowRefused:
         assume(False)
@@ -138,7 +176,7 @@ def test_no_sum_leaves_its_ring(
     assert {len(vector) for vector in sent} == {ask.length}
     reduced = np.concatenate(list(ring_sum(ask, users)))
     assert reduced.tolist() == sum(sent[1:], sent[0]).tolist()
-    assert encoding.payload_bytes(ask.length) >= ask.length * width // 8 or kind == "item-degrees"
+    assert encoding.payload_bytes(ask.length) >= ask.length * width // 8 or kind in COUNTS
 
 
 @pytest.mark.parametrize("width", [12, 16, 31, 32, 53, 60, 63, 64])
@@ -147,7 +185,7 @@ def test_the_worst_cohort_fits(users: int, width: int) -> None:
     """All users hold the same one item: every bound is reached."""
     train = Interactions.from_matrix(np.ones((users, 1), np.float32))
     x = np.ones((max(users, 1), 1))
-    for kind in KINDS:
+    for kind in {*KINDS} - {"score-histogram", "link-degrees"}:  # nobody has an unseen item
         ask = ask_of(kind, train, x, width)
         total = np.concatenate(list(ring_sum(ask, silos(train, list(range(users))))))
         every = [np.concatenate(list(ask.blocks(user))) for user in silos(train, [*range(users)])]
@@ -175,10 +213,9 @@ def test_roundings_that_all_go_up_fit_too(users: int, width: int, top: int) -> N
 
 def test_a_ring_too_narrow_for_the_cohort_is_refused() -> None:
     train = Interactions.from_matrix(np.ones((300, 2), np.float32))
-    for kind in set(KINDS) - {"item-degrees"}:
-        ask = ask_of(kind, train, np.ones((300, 2)), 8)
+    for kind in {*KINDS} - COUNTS:
         with pytest.raises(OverflowRefused, match="8-bit ring is too narrow"):
-            list(ask.blocks(Histories(train.matrix)))
+            list(ask_of(kind, train, np.ones((300, 2)), 8).blocks(Histories(train.matrix)))
 
 
 @pytest.mark.parametrize("entries", [1, 7, 40])
@@ -192,7 +229,8 @@ def test_streams_go_in_pieces(
         pieces = list(ask.blocks(Histories(holes.matrix)))
         assert (len(pieces) > 1) == (ask.length > entries)
         # A row of a matrix is never cut, whatever its length.
-        row = {"item-degrees": 1, "item-item": holes.n_items}.get(kind, 5)
+        whole = {"item-item": holes.n_items, "link-item-item": holes.n_items, "head-item-item": 9}
+        row = 1 if kind in COUNTS else whole.get(kind, 5)
         assert max(map(len, pieces)) <= max(entries, row)
         assert sum(map(len, pieces)) == ask.length
 
@@ -201,7 +239,7 @@ def test_a_stream_that_ends_early_is_not_taken_for_whole(
     monkeypatch: pytest.MonkeyPatch, holes: Interactions
 ) -> None:
     monkeypatch.setattr(base, "BLOCK_ENTRIES", 20)
-    for kind in set(KINDS) - {"item-degrees"}:
+    for kind in {*KINDS} - COUNTS:
         ask = ask_of(kind, holes, np.ones((30, 3)), 32)
         pieces = list(ask.blocks(Histories(holes.matrix)))
         with pytest.raises(ValueError, match=r"zip|reshape"):
@@ -220,6 +258,90 @@ def test_threads_do_not_change_a_bit(small: Dataset) -> None:
             with threads.limit(number):
                 totals.append(ask.total(Histories(train.matrix)))
         assert_identical(*totals)
+
+
+# --- likely links ---------------------------------------------------------------------------------
+
+
+def test_histograms_count_every_unseen_pair_that_scores(holes: Interactions) -> None:
+    public = stages(holes, 0.5, 40, 1)
+    own = Histories(holes.matrix)
+    upper = ScoreHistogram(**public, upper=-1).total(own)
+    scores = ScoreHistogram(**public, upper=-1).operators[1].rows(holes.matrix)
+    seen = holes.matrix.toarray() > 0
+    assert upper.sum() == np.count_nonzero(scores[~seen] > 0) > 50
+    for half in np.flatnonzero(upper):
+        lower = ScoreHistogram(**public, upper=int(half)).total(own)
+        assert lower.sum() == upper[half]
+
+
+def test_likely_links_make_users_weigh_less(holes: Interactions) -> None:
+    own = Histories(holes.matrix)
+    before = ItemItem(holes.n_items, int(holes.item_degrees.max()), 0.5, 40).total(own)
+    after = LinkItemItem(**stages(holes, 0.5, 40, 2)).total(own)
+    links = LinkDegrees(**stages(holes, 0.5, 40, 2)).total(own)
+    assert links.sum() > 0
+    assert (after.diagonal() <= before.diagonal()).all()
+    assert (after.diagonal() < before.diagonal()).any()
+
+
+LIES: dict[str, dict[str, Any]] = {
+    "no stage": {"item_degrees": np.zeros(0, np.int64)},
+    "degrees cut off": {"item_degrees": np.ones(30, np.int64)},
+    "entries cut off": {"entries": np.ones(3, np.int64)},
+    "rows cut off": {"indptr": np.zeros(3, np.int64)},
+    "rows beyond the end": {"indptr": np.arange(18)},
+    "an item outside": {"indices": "outside"},
+    "negative entries": {"entries": "negative"},
+    "more users than there are": {"item_degrees": np.full(34, 31)},
+    "a threshold too many": {"thresholds": np.ones(3, np.int64)},
+    "a threshold too few": {"thresholds": np.ones(1, np.int64)},
+    "a threshold that is no number": {"thresholds": np.full(2, 0x7F800001)},
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_stages_that_cannot_be_are_refused(holes: Interactions, lie: dict[str, Any]) -> None:
+    public = stages(holes, 0.5, 32, 2)
+    LinkDegrees(**public)
+    for name, value in lie.items():
+        changed = {"outside": public[name] + 17, "negative": -public[name]}
+        public[name] = changed[value] if isinstance(value, str) else value
+    with pytest.raises(FederationError):
+        LinkDegrees(**public)
+
+
+def test_clients_hold_a_server_to_its_stages(holes: Interactions) -> None:
+    own = Histories(holes.matrix[:10])
+    context = ClientContext(30, 17, LinkPropMultiSettings(), own)
+    public = stages(holes, 0.5, 32, 2)
+    LinkDegrees(**public).check(context)
+    LinkItemItem(**public).check(context)
+    other = {
+        "entries": public["entries"] + 1,
+        "thresholds": public["thresholds"] + 1,
+        "item_degrees": np.tile(holes.item_degrees, 2),
+    }
+    for name, value in other.items():
+        with pytest.raises(FederationError, match="than in an earlier sum of this run"):
+            LinkDegrees(**public | {name: value}).check(context)
+    fresh = ClientContext(30, 17, LinkPropMultiSettings(), own)
+    smaller = np.concatenate((holes.item_degrees, (holes.item_degrees - 1).clip(0)))
+    with pytest.raises(FederationError, match="made smaller"):
+        LinkDegrees(**public | {"item_degrees": smaller}).check(fresh)
+    histogram = ScoreHistogram(**stages(holes, 0.5, 32, 1), upper=0x7F80)
+    with pytest.raises(FederationError, match="no score has"):
+        histogram.check(ClientContext(30, 17, LinkPropMultiSettings(), own))
+
+
+def test_the_head_follows_from_degrees_that_a_client_checks(holes: Interactions) -> None:
+    own = Histories(holes.matrix[:10])
+    context = ClientContext(30, 17, LinkPropMultiSettings(), own)
+    HeadItemItem(17, holes.item_degrees, 5).check(context)
+    with pytest.raises(FederationError, match="other item degrees than"):
+        HeadItemItem(17, holes.item_degrees + 1, 5).check(context)
+    with pytest.raises(FederationError, match="this client has more"):
+        HeadItemItem(17, holes.item_degrees * 0, 5).check(context)
 
 
 # --- what the integers stand for ------------------------------------------------------------------
@@ -256,7 +378,7 @@ def test_item_item_weights_are_those_of_any_machine() -> None:
     assert ask.weights(np.arange(5)).tolist() == [
         *(0, 2**52, 1960305596233800, 1205075532806062, 853272570516940)
     ]
-    powers = item_item._powers(np.array([20, 0, 20]), -2 * 0.6)
+    powers = item_item.exact_powers(np.array([20, 0, 20]), -2 * 0.6)
     assert powers.tolist() == [0.02746401358265295, 0.0, 0.02746401358265295]
 
 

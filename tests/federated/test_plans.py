@@ -17,11 +17,15 @@ from privirec.data import Interactions
 from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions import (
     ClientContext,
+    HeadItemItem,
     Histories,
     ItemDegrees,
     ItemItem,
+    LinkDegrees,
+    LinkItemItem,
     PlannedSum,
     PowerStep,
+    ScoreHistogram,
     SeededStep,
     UserStart,
 )
@@ -90,12 +94,34 @@ def test_departures_are_refused(plan: list[Any], steps: list[Any], says: str) ->
         drive(plan, steps)
 
 
+def links(holes: Interactions) -> list[tuple[PlannedSum, Any]]:
+    """Sums over likely links, at the second stage."""
+    matrix = ItemItem(holes.n_items, 20).total(Histories(holes.matrix))
+    fixed = {"n_items": holes.n_items, "n_users": holes.n_users, "width": 32, "alpha": 0.34}
+    fixed |= {"left": 0.5, "right": 0.25, "user_exponent": 1.0}
+    public = {
+        "item_degrees": np.tile(holes.item_degrees, 2),
+        "indptr": matrix.indptr,
+        "indices": matrix.indices,
+        "entries": np.tile(matrix.data, 2),
+        "thresholds": np.array([7]),
+    }
+    decided = public | {"thresholds": np.array([7, 8])}
+    return [
+        (ScoreHistogram.planned(2, matrix.nnz, **fixed), public | {"upper": 3}),
+        (LinkDegrees.planned(2, matrix.nnz, **fixed), decided),
+        (LinkItemItem.planned(2, matrix.nnz, **fixed), decided),
+    ]
+
+
 def test_a_plan_s_shapes_are_those_of_its_asks(holes: Interactions) -> None:
     degrees, users, items = holes.item_degrees, holes.n_users, holes.n_items
     x = np.ones((users, 3))
     made: list[tuple[PlannedSum, Any]] = [
         (ItemDegrees.planned(items, users), {}),
         (ItemItem.planned(items, 0.3, 40), {"largest_degree": 7}),
+        (HeadItemItem.planned(items, 5, 0.3, 40), {"item_degrees": degrees}),
+        *links(holes),
         (PowerStep.planned(items, 3, 24), {"x": x[:items], "item_degrees": degrees}),
         (SeededStep.planned(items, 3, 24, bytes(32)), {"item_degrees": degrees}),
         (UserStart.planned(items, users, 3, 24), {"x": x, "item_degrees": degrees}),

@@ -22,7 +22,7 @@ from privirec.federated.programs import (
 )
 from privirec.federated.programs.privirec import item_item_sum, normalized
 from privirec.filters import Components, LowRankOperator, SparseOperator
-from privirec.filters.normalize import degree_power
+from privirec.filters.normalize import Normalisation, degree_power
 
 
 def drive(train: Interactions, steps: Any) -> Any:
@@ -125,7 +125,7 @@ def test_the_released_matrix_is_p_tilde(small: Dataset, alpha: float) -> None:
 def test_normalizing_undoes_the_encoding(holes: Interactions) -> None:
     ask = ItemItem(holes.n_items, int(holes.item_degrees.max()), width=48)
     total = ask.total(Histories(holes.matrix))
-    matrix = normalized(total, ask.encoding, holes.item_degrees, 0.5)
+    matrix = normalized(total, ask.encoding, holes.item_degrees, Normalisation.symmetric())
     np.testing.assert_allclose(matrix.toarray(), p_tilde(holes), atol=1e-12)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -138,7 +140,7 @@ def test_too_many_products_are_done_in_factors(
 def test_a_released_matrix_is_used_as_it_is(holes: Interactions) -> None:
     released = SparseOperator(sp.csr_array(np.eye(holes.n_items, dtype=np.float32)))
     base = factored(holes)
-    both = FactoredOperator(base.histories, base.user_weights, base.left_scale, released=released)
+    both = replace(base, released=released)
     assert both.written_out() is released
     np.testing.assert_array_equal(both.among(np.array([2, 5])), np.eye(2))
     np.testing.assert_array_equal(both.rows(holes.matrix), holes.matrix.toarray())

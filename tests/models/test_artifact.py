@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from privirec.data import Interactions
+from privirec.durable import file_sha256
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters import Components, LowRankOperator, centralized
 from privirec.models import GFCF, Recommender, artifact
@@ -33,7 +34,7 @@ def arrays(change: Callable[[dict[str, NDArray]], None]) -> Damage:
         tensors = dict(load_file(folder / artifact.ARRAYS))
         change(tensors)
         save_file(tensors, folder / artifact.ARRAYS)
-        manifest(sha256=artifact._hash(folder / artifact.ARRAYS))(folder)
+        manifest(sha256=file_sha256(folder / artifact.ARRAYS))(folder)
 
     return damage
 
@@ -66,7 +67,7 @@ def file(name: str, change: Callable[[bytes], bytes]) -> Damage:
 
 def nonsense(folder: Path) -> None:
     file(artifact.ARRAYS, lambda content: b"x" * 100)(folder)
-    manifest(sha256=artifact._hash(folder / artifact.ARRAYS))(folder)
+    manifest(sha256=file_sha256(folder / artifact.ARRAYS))(folder)
 
 
 def swap_end(values: NDArray, value: int) -> NDArray:

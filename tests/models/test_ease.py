@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from privirec.data import Dataset, Interactions
+from privirec.durable import file_sha256
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters import Components, Normalisation, SparseOperator, centralized, kernels
+from privirec.filters.normalize import most_popular
 from privirec.models import EASE, Recommender, artifact
-from privirec.models.ease import most_popular
 
 PLAIN = Normalisation(0.0, 0.0, 0.0)
 
@@ -161,7 +162,7 @@ def test_artifacts_that_lie_are_refused(holes: Interactions, tmp_path: Path, lie
     lie(tensors)
     save_file(tensors, folder / artifact.ARRAYS)
     _, manifest = artifact.read_manifest(folder)
-    manifest["sha256"] = artifact._hash(folder / artifact.ARRAYS)
+    manifest["sha256"] = file_sha256(folder / artifact.ARRAYS)
     (folder / artifact.MANIFEST).write_bytes(artifact.canonical(manifest))
     with pytest.raises(ArtifactError) as refused:
         Recommender.load(folder)

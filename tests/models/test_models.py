@@ -21,6 +21,7 @@ from privirec.models import (
     LinkProp,
     LinkPropConfig,
     LinkPropMulti,
+    LinkPropMultiConfig,
     TurboCF,
     TurboCFConfig,
 )
@@ -89,6 +90,12 @@ def test_published_settings() -> None:
     assert LinkProp.published == {
         "gowalla": LinkPropConfig(beta=0.5, gamma=0.67, delta=0.34),
         "yelp2018": LinkPropConfig(beta=0.67, gamma=0.5, delta=0.5),
+    }
+    assert LinkPropMulti.published == {
+        "gowalla": LinkPropMultiConfig(alpha=0.34, beta=0.5, gamma=0.67, delta=0.34, share=0.2),
+        "yelp2018": LinkPropMultiConfig(
+            alpha=0.34, beta=0.67, gamma=0.5, delta=0.5, share=0.05, iterations=2
+        ),
     }
 
 

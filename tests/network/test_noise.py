@@ -198,9 +198,9 @@ def test_over_the_network_noise_is_a_client_s_own(tmp_path: Path) -> None:
     for name in ("first", "second"):
         terms = RunTerms(settings=NoisySettings(), dropped_share=0.34)
         talk = Talk(federation, terms=terms, name=name)
-        talk.until(Stage.INPUT, 1)
+        talk.until("input", 1)
         # A client that is asked again, in another process, draws the same noise again.
-        message = talk.server._messages[0]
+        message = talk.message_for(0)
         assert federation.node(0).answer(message) == federation.node(0).answer(message)
         talk.until(Stage.COMPUTED)
         assert talk.server.components is not None

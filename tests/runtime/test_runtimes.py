@@ -18,6 +18,8 @@ from privirec.errors import FederationError, OverflowRefused, UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.contributions import Contribution, Histories, ItemDegrees, ItemItem, base
 from privirec.federated.programs import (
+    HeadGramSettings,
+    LinkPropMultiSettings,
     Privirec,
     PrivirecK,
     PrivirecKSettings,
@@ -27,7 +29,7 @@ from privirec.federated.programs import (
 )
 from privirec.federated.randomness import ClientRandomness
 from privirec.filters import Components, LowRankOperator, SparseOperator
-from privirec.models import GFCF, Recommender, TurboCF
+from privirec.models import EASE, GFCF, LinkProp, LinkPropMulti, Recommender, TurboCF
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import Runtime, execute
 from privirec.runtime.local.client import LocalClient, clients_of
@@ -43,6 +45,12 @@ PROGRAMS = {
         low_pass_from="server",
     ),
     "privirec, alpha 0.6": PrivirecSettings(rank=0, alpha=0.6),
+    "privirec, for linkprop": PrivirecSettings(rank=0, alpha=0.335, left=0.5, right=0.34),
+    "privirec, for ease": PrivirecSettings(rank=0, alpha=0, left=0, right=0),
+    "head-gram": HeadGramSettings(alpha=0, left=0, right=0, head=RANK),
+    "head-gram, weighted": HeadGramSettings(alpha=0.5, head=5),
+    "linkprop-multi": LinkPropMultiSettings(alpha=0.25, left=0.5, right=0.3, updates=2),
+    "linkprop-multi, 12 bits": LinkPropMultiSettings(alpha=0.5, link_share=1.0, ring_bits=12),
     "privirec, 64 bits": PrivirecSettings(rank=RANK, ring_bits=64),
     "privirec, 16 bits": PrivirecSettings(rank=RANK, ring_bits=16),
     "privirec-k, paper": PrivirecK.preset("paper", rank=RANK),
@@ -60,7 +68,7 @@ def run(
 
 def assert_identical(first: Components, second: Components) -> None:
     np.testing.assert_array_equal(first.item_degrees, second.item_degrees)
-    assert first.alpha == second.alpha
+    assert first.normalisation == second.normalisation
     assert type(first.item_item) is type(second.item_item)
     if isinstance(first.item_item, SparseOperator):
         assert isinstance(second.item_item, SparseOperator)
@@ -79,9 +87,13 @@ def assert_identical(first: Components, second: Components) -> None:
 
 
 def a_model(components: Components) -> Recommender:
-    alpha = components.normalisation.alpha
-    if alpha != 0.5:
-        return TurboCF(alpha=alpha).use(components)
+    found = components.normalisation
+    if found == EASE().config.normalisation:
+        return EASE(head=RANK).use(components)
+    if found.alpha is None:
+        return LinkProp(beta=found.left, gamma=found.user, delta=found.right).use(components)
+    if components.basis is None:
+        return TurboCF(alpha=found.alpha).use(components)
     return GFCF(rank=RANK).use(components)
 
 
@@ -171,6 +183,43 @@ def test_enough_rounds_give_what_one_machine_gives(small: Dataset) -> None:
     assert central.ndcg > 0.1
     assert abs(federated.ndcg - central.ndcg) < 1e-3
     assert abs(federated.recall - central.recall) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        (EASE(regularisation=5), PrivirecSettings(rank=0, alpha=0, left=0, right=0)),
+        (
+            EASE(regularisation=5, head=80),
+            HeadGramSettings(alpha=0, left=0, right=0, head=80),
+        ),
+        (
+            LinkProp(beta=0.5, gamma=0.67, delta=0.34),
+            PrivirecSettings(rank=0, alpha=0.335, left=0.5, right=0.34, ring_bits=48),
+        ),
+        (
+            LinkPropMulti(alpha=0.4, beta=0.6, gamma=0.5, delta=0.3, iterations=2, share=0.2),
+            LinkPropMultiSettings(
+                **{"alpha": 0.25, "left": 0.6, "right": 0.3, "own_exponent": 0.4},
+                **{"updates": 2, "link_share": 0.2, "ring_bits": 48},
+            ),
+        ),
+    ],
+    ids=["ease", "ease on a head", "linkprop", "linkprop-multi"],
+)
+def test_relatives_from_federated_sums_are_those_of_one_machine(
+    small: Dataset, model: Recommender, wanted: ProgramSettings
+) -> None:
+    train = small.train
+    central = type(model)(model.config).fit(train)
+    components, _ = run(train, wanted, Simulation(train))
+    np.testing.assert_array_equal(components.item_degrees, central.components.item_degrees)
+    federated = model.use(components).score(train.matrix)
+    expected = central.score(train.matrix)
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(federated, expected, atol=1e-5 * np.abs(expected).max())
+    if model.name == "linkprop-multi":
+        assert (components.item_degrees > train.item_degrees).any()
 
 
 def test_few_rounds_are_not_mistaken_for_many(small: Dataset) -> None:

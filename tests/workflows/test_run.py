@@ -99,10 +99,14 @@ def test_table_has_three_rows_a_model_and_one_less_without_low_pass(small: Datas
     rows = list(table_rows(small, ["turbo-cf"]))
     assert [row["method"] for row in rows] == ["centralized", "privirec"]
     assert abs(rows[1]["central_difference"]) < 5e-5
+    named = Dataset("gowalla", small.train, small.test)
     for model in ("ease", "linkprop", "linkprop-multi"):
-        (row,) = table_rows(Dataset("gowalla", small.train, small.test), [model])
-        assert row["method"] == "centralized"
-        assert row["paper_ndcg"] == NDCG["gowalla"][model][0]
+        central, federated = table_rows(named, [model])
+        assert central["method"] == "centralized"
+        assert federated["method"] == (model if model == "linkprop-multi" else "privirec")
+        assert central["paper_ndcg"] == NDCG["gowalla"][model][0]
+        assert federated["paper_ndcg"] is None
+        assert abs(federated["central_difference"]) < 5e-5
     tiny = Dataset("tiny", small.train, small.test)
     plans = [Plan(rank=16), Plan(rank=16, method="privirec"), Plan(rank=16, method="privirec-k")]
     central, whole, low_rank = (run(tiny, p).row for p in plans)

@@ -79,6 +79,10 @@ Rounds = Annotated[
     int | None,
     typer.Option(min=1, help=f"L: secure sums of the power method (default {DEFAULT_ROUNDS})."),
 ]
+Head = Annotated[
+    int | None,
+    typer.Option(min=1, help="ease: weights for so many of the most popular items only."),
+]
 Aggregator = Annotated[
     str, one_of(protocol_names(), help="How to sum; none: the server sees each contribution.")
 ]

@@ -74,6 +74,7 @@ def command(
             "paper).",
         ),
     ] = None,
+    head: options.Head = None,
     solver: Annotated[
         str,
         options.one_of(
@@ -154,6 +155,7 @@ def command(
         preset=preset,
         rank=rank,
         rounds=rounds,
+        head=head,
         solver=solver,
         runtime=runtime,
         clients=clients,

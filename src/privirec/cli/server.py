@@ -76,6 +76,7 @@ def run(
     method: options.Program = DEFAULT_PROGRAM,
     rank: options.Rank = None,
     rounds: options.Rounds = None,
+    head: options.Head = None,
     aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     drop_share: options.DropShare = DROPPED_SHARE,
@@ -99,7 +100,15 @@ def run(
 
     launch.check_flower()
     home = OperatorFolder(folder)
-    plan = Plan(model=model, method=method, rank=rank, rounds=rounds, seed=seed, threads=threads)
+    plan = Plan(
+        model=model,
+        method=method,
+        rank=rank,
+        rounds=rounds,
+        head=head,
+        seed=seed,
+        threads=threads,
+    )
     n_items = len(home.catalogue.item_ids)
     recommender = plan.recommender("", n_items)
     file = RunFile(

@@ -6,7 +6,7 @@ what models do with them. A model never sees the histories of others.
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
 from privirec.filters.eigen import Progress, leading_eigenpairs, orthonormalize, power_method
-from privirec.filters.normalize import Normalisation, degree_power
+from privirec.filters.normalize import SYMMETRIC, Normalisation, degree_power, item_scales
 from privirec.filters.operators import (
     FactoredOperator,
     Float32,
@@ -23,8 +23,6 @@ from privirec.filters.operators import (
     NotKept,
     history_coordinates,
 )
-
-SYMMETRIC = Normalisation.symmetric()
 
 # Eigenvalues below this are zero up to single-precision rounding (the largest is one).
 NULL = 1e-6
@@ -62,13 +60,7 @@ class Components:
     item_degrees: NDArray[np.int64]
     item_item: ItemOperator
     basis: Float32 | None = None
-    alpha: InitVar[float | None] = None
-    """Short for a symmetric normalisation."""
     normalisation: Normalisation = SYMMETRIC
-
-    def __post_init__(self, alpha: float | None) -> None:
-        if alpha is not None:
-            object.__setattr__(self, "normalisation", Normalisation.symmetric(alpha))
 
     @property
     def n_items(self) -> int:
@@ -101,13 +93,8 @@ def factored(
     """The item-item matrix of all histories, in factors; by other degrees than theirs if given."""
     users = train.user_degrees if user_degrees is None else user_degrees
     items = train.item_degrees if item_degrees is None else item_degrees
-    same = normalisation.is_symmetric
-    return FactoredOperator(
-        train.matrix,
-        degree_power(users, -normalisation.user),
-        degree_power(items, -normalisation.left),
-        None if same else degree_power(items, -normalisation.right),
-    )
+    weights = degree_power(users, -normalisation.user)
+    return FactoredOperator(train.matrix, weights, *item_scales(items, normalisation))
 
 
 def centralized(
@@ -132,7 +119,7 @@ def centralized(
         values, basis = leading_eigenpairs(operator, rank, seed=seed, progress=progress)
         # Beyond the rank of P~ any vector of its null space would do, and none means anything.
         basis[:, values < NULL * max(float(values[0]), 1.0)] = 0
-    return Components(train.item_degrees, operator, basis, normalisation=normalisation)
+    return Components(train.item_degrees, operator, basis, normalisation)
 
 
 def randomized(

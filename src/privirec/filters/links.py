@@ -66,6 +66,11 @@ class LinkScores:
         return users, items
 
 
+def likely_links(interactions: int, share: float) -> int:
+    """How many pairs count as likely links: so many for each interaction, and at least one."""
+    return max(round(share * interactions), 1)
+
+
 def nth_from_the_top(histogram: Integers, count: int) -> tuple[int, int]:
     """In which bin the `count`-th largest number lies, and its place in that bin from the top.
 

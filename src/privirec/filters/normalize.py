@@ -41,6 +41,9 @@ class Normalisation:
         return f"exponents {self.user:g} (users), {self.left:g} and {self.right:g} (items)"
 
 
+SYMMETRIC = Normalisation.symmetric()
+
+
 def degree_power(degrees: ArrayLike, exponent: float) -> NDArray[np.float64]:
     """degrees ** exponent, with zero for a degree of zero: who has no history has no weight."""
     values = np.asarray(degrees, np.float64)
@@ -54,3 +57,19 @@ def degree_power(degrees: ArrayLike, exponent: float) -> NDArray[np.float64]:
     else:
         np.power(values, exponent, out=powers, where=some)
     return powers
+
+
+def item_scales(
+    item_degrees: ArrayLike, normalisation: Normalisation
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """V^-left and V^-right; the same array twice where they are equal."""
+    left = degree_power(item_degrees, -normalisation.left)
+    if normalisation.is_symmetric:
+        return left, left
+    return left, degree_power(item_degrees, -normalisation.right)
+
+
+def most_popular(item_degrees: NDArray[np.int64], count: int | None) -> NDArray[np.int64]:
+    """So many items of the highest degrees, in ascending order; equal degrees by lower number."""
+    order = np.argsort(-item_degrees, kind="stable")[:count]
+    return np.sort(order).astype(np.int64)

@@ -104,8 +104,7 @@ class FactoredOperator:
     histories: sp.csr_array
     user_weights: NDArray[np.float64]
     left_scale: NDArray[np.float64]
-    right_scale: NDArray[np.float64] | None = None
-    """None: the same as on the left."""
+    right_scale: NDArray[np.float64]
     released: SparseOperator | None = None
     """The same matrix written out, where somebody has done that already."""
 
@@ -138,7 +137,7 @@ class FactoredOperator:
 
     @property
     def _right(self) -> Float32:
-        return self._left if self.right_scale is None else self.right_scale.astype(np.float32)
+        return self.right_scale.astype(np.float32)
 
     def _product(self, first: Float32, last: Float32, columns: Float32) -> Float32:
         """diag(last) R^T W R diag(first) columns: P columns, or P^T columns the other way round."""
@@ -152,9 +151,9 @@ class FactoredOperator:
     def among(self, items: NDArray[np.int64]) -> Float32:
         if self.released is not None:
             return self.released.among(items)
-        right = None if self.right_scale is None else self.right_scale[items]
         histories = sp.csr_array(self.histories[:, items])
-        some = FactoredOperator(histories, self.user_weights, self.left_scale[items], right)
+        scales = self.left_scale[items], self.right_scale[items]
+        some = FactoredOperator(histories, self.user_weights, *scales)
         return some.written_out().among(np.arange(len(items)))
 
     def written_out(self) -> SparseOperator:

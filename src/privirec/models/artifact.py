@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from privirec.durable import sync
+from privirec.durable import file_sha256, sync, write_whole
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters.components import Components
 from privirec.filters.normalize import Normalisation
@@ -92,9 +92,9 @@ def write(
                 "format": FORMAT,
                 "privirec": __version__,
                 "normalisation": asdict(components.normalisation),
-                "sha256": _hash(fresh / ARRAYS),
+                "sha256": file_sha256(fresh / ARRAYS),
             }
-            _write_durably(fresh / MANIFEST, canonical(record))
+            write_whole(fresh / MANIFEST, canonical(record))
             if signing_key is not None:
                 sign(fresh, signing_key)
             _open_up(fresh)
@@ -159,10 +159,7 @@ def sign(folder: Path, key: Ed25519PrivateKey) -> None:
         "key": key.public_key().public_bytes_raw().hex(),
         "signature": key.sign(_signed_message(content, FORMAT)).hex(),
     }
-    partial = folder / f".{SIGNATURE}.{os.getpid()}"
-    _write_durably(partial, canonical(record))
-    os.replace(partial, folder / SIGNATURE)
-    sync(folder)
+    write_whole(folder / SIGNATURE, canonical(record), mode=0o644)
 
 
 def read(
@@ -424,7 +421,7 @@ def _components(
         raise ValueError("parts of different sizes")
     if len(degrees) and degrees.min() < 0:
         raise ValueError("impossible degrees")
-    return Components(degrees, operator, basis, normalisation=normalisation)
+    return Components(degrees, operator, basis, normalisation)
 
 
 def _check_finite(tensors: dict[str, NDArray]) -> None:
@@ -468,16 +465,3 @@ def _typed(tensors: dict[str, NDArray], name: str, kind: str, dimensions: int) -
     if array.dtype != np.dtype(kind) or array.ndim != dimensions:
         raise ValueError(f"{name} is not what it should be")
     return array
-
-
-# --- files ----------------------------------------------------------------------------------------
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    sync(path)

@@ -42,6 +42,18 @@ class Config(BaseModel):
         """How many singular vectors the model needs (0: none)."""
         return 0
 
+    @property
+    def needs(self) -> dict[str, Any]:
+        """What a program that computes its filters with clients must be told, by the names of that
+        program's settings; one that has no such setting cannot compute them."""
+        wanted = self.normalisation
+        needs: dict[str, Any] = {"alpha": wanted.user / 2}
+        if wanted.alpha is None:
+            needs |= {"left": wanted.left, "right": wanted.right}
+        if self.low_pass_rank:
+            needs["rank"] = self.low_pass_rank
+        return needs
+
 
 class Recommender(ABC):
     """A closed-form recommender on released filters.

@@ -19,7 +19,7 @@ from scipy.linalg import lapack
 from privirec.errors import UsageError
 from privirec.filters import kernels
 from privirec.filters.components import Components
-from privirec.filters.normalize import Normalisation
+from privirec.filters.normalize import Normalisation, most_popular
 from privirec.filters.operators import Float32, history_coordinates
 from privirec.models.base import Config, Derived, Recommender
 
@@ -75,12 +75,6 @@ class EASE(Recommender):
         head = sp.csr_array(histories[:, self._items])
         scores[:, self._items] = history_coordinates(head, self._weights)
         return scores
-
-
-def most_popular(item_degrees: NDArray[np.int64], count: int | None) -> NDArray[np.int64]:
-    """So many items of the highest degrees, in ascending order; equal degrees by lower number."""
-    order = np.argsort(-item_degrees, kind="stable")[:count]
-    return np.sort(order).astype(np.int64)
 
 
 def _inverse(gram: Float32, regularisation: float) -> Float32:

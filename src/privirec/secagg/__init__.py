@@ -5,7 +5,7 @@
 
 from privirec.secagg.errors import ProtocolError
 from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.local import LocalFederation, OpenedSum, Traffic
+from privirec.secagg.local_federation import LocalFederation, OpenedSum, Traffic
 from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.protocol import (
     Agreement,

@@ -301,6 +301,11 @@ class Protocol:
     deviation: Callable[[VectorShape, Statement], float] = _exact
     """Standard deviation of the error of an opened entry when as many clients drop out as may."""
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether an opened sum is the sum, to the last bit."""
+        return self.deviation is _exact
+
 
 _PROTOCOLS = {
     "secagg+": ("privirec.secagg.bell2020", "SECAGG_PLUS"),

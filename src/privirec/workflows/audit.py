@@ -67,9 +67,9 @@ def release_of(name: str, dataset: Dataset, given: Mapping[str, Any] | None = No
 
 
 def _saved(folder: Path, dataset: Dataset) -> Release:
-    components, item_ids, manifest = artifact.read(folder)
-    train = dataset.train
-    theirs = [str(one) for one in item_ids.tolist()]
+    saved = artifact.read(folder)
+    manifest, train = saved.manifest, dataset.train
+    theirs = [str(one) for one in saved.item_ids.tolist()]
     if theirs != [str(one) for one in train.item_ids.tolist()]:
         raise UsageError(f"{folder}: a model of other items than {dataset.name}")
     run = manifest.get("run")
@@ -78,7 +78,7 @@ def _saved(folder: Path, dataset: Dataset) -> Release:
         raise UsageError(f"{folder}: a model of other histories than {dataset.name}")
     rows = manifest.get("ledger")
     ledger = tuple(row for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
-    return Release(str(folder), filters=ReleasedFilters(components, ledger))
+    return Release(str(folder), filters=ReleasedFilters(saved.components, ledger))
 
 
 def audit(

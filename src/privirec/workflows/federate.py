@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 import time
@@ -13,6 +12,7 @@ from typing import Any
 from privirec import threads as threading
 from privirec.carriers.flower import launch
 from privirec.data.interactions import Dataset
+from privirec.durable import file_sha256
 from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.programs import PROGRAMS, program_of
@@ -142,7 +142,7 @@ def _federate(
         "bytes_down_per_client": result["bytes_down_per_client"],
         "planned_bytes_up_per_client": expected.bytes_up,
         "planned_bytes_down_per_client": expected.bytes_down,
-        "model_sha256": _hash(artifact / ARRAYS),
+        "model_sha256": file_sha256(artifact / ARRAYS),
         "threads": threads,
         "seed": plan.seed,
         "version": __version__,
@@ -184,7 +184,7 @@ def _same_as_simulation(dataset: Dataset, plan: Plan, artifact: Path, phases: Ph
     alone = replace(plan, runtime="simulation", clients=None, aggregator="none")
     with tempfile.TemporaryDirectory(prefix="privirec-simulation-") as folder:
         saved = run(dataset, alone, phases).recommender.save(Path(folder) / "model")
-        return _hash(saved / ARRAYS) == _hash(artifact / ARRAYS)
+        return file_sha256(saved / ARRAYS) == file_sha256(artifact / ARRAYS)
 
 
 def _copy(saved: Path, save: Path) -> None:
@@ -208,8 +208,3 @@ def drop_outs(saved: Path) -> int:
     """Clients of the roster that are not in the sums behind an artifact, whatever kept them out."""
     federation = read_manifest(saved)[1]["federation"]
     return int(federation["clients"]) - int(federation["cohort"])
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

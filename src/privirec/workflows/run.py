@@ -23,7 +23,7 @@ from privirec.federated.programs import (
     program_of,
 )
 from privirec.filters import randomized
-from privirec.models import MODELS, Recommender
+from privirec.models import MODELS, Config, Recommender
 from privirec.privacy.ledger import Ledger
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime, execute
@@ -86,6 +86,8 @@ class Plan:
     preset: str = PUBLISHED
     rank: int | None = None
     rounds: int | None = None
+    head: int | None = None
+    """Only so many of the most popular items, for a model that knows of a head."""
     solver: str = "converged"
     """Centralised singular vectors: converged, or `rounds` power steps with one or two QR each."""
     runtime: str = "simulation"
@@ -153,6 +155,10 @@ class Plan:
         self.check()
         kind = MODELS[self.model]
         config = kind.published.get(dataset, kind.config_type())
+        if self.head is not None:
+            if "head" not in kind.config_type.model_fields:
+                raise UsageError(f"{self.model} does not know a head of popular items")
+            config = config.model_copy(update={"head": self.head})
         usual = config.low_pass_rank
         low_rank = self.program is not None and self.program.low_rank
         if not usual:
@@ -171,16 +177,22 @@ class Plan:
         rank = config.low_pass_rank
         if program.low_rank:
             rank = self.rank or rank or min(DEFAULT_RANK, n_items)
-        alpha = config.normalisation.alpha
-        if alpha is None:
-            raise UsageError(f"{self.model} is not computed with clients yet, only centralized")
-        offered = {"rank": rank, "alpha": alpha, "seed": self.seed}
+        if not computes(program, config):
+            raise UsageError(f"{self.method} does not compute what {self.model} needs")
+        offered = {**config.needs, "rank": rank, "seed": self.seed}
+        if self.head is not None:
+            offered["head"] = self.head
         given = dict(self.federated)
         if self.rounds is not None:
             given["rounds"] = self.rounds
         preset = None if self.preset == PUBLISHED else self.preset
         settings: ProgramSettings = program.settings_from(given, offered, preset)
         return settings
+
+
+def computes(program: type[Program[Any]], config: Config) -> bool:
+    """Whether a program has all settings that a model needs."""
+    return config.needs.keys() <= program.settings_type.model_fields.keys()
 
 
 @dataclass

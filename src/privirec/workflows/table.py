@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from privirec.data.interactions import Dataset
-from privirec.federated.programs import DEFAULT_ROUNDS
+from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS, Privirec
 from privirec.models import MODELS
 from privirec.report.progress import QUIET, Phases
 from privirec.workflows.published import NDCG
-from privirec.workflows.run import Plan, run
+from privirec.workflows.run import Plan, computes, run
 
 
 def table_rows(
@@ -22,7 +22,10 @@ def table_rows(
     threads: int | None = None,
     phases: Phases = QUIET,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of `run`, up to three a model: centralised, PriviRec, and PriviRec to the letter."""
+    """Rows of `run`, up to three a model: centralised, with clients, and PriviRec to the letter.
+
+    With clients means by PriviRec, or by the first other program that computes what a model needs.
+    """
     published = NDCG.get(dataset.name, {})
     for model in models:
         central_paper, privirec_paper = published.get(model, (None, None))
@@ -30,11 +33,13 @@ def table_rows(
         central = run(dataset, Plan(**shared), phases).row
         plans = []
         config = Plan(**shared).recommender(dataset.name, dataset.train.n_items).config
-        if config.normalisation.alpha is not None:
-            plans.append(Plan(method="privirec", rounds=rounds, **shared))
+        able = (name for name, program in PROGRAMS.items() if computes(program, config))
+        if method := next(able, None):
+            steps = rounds if config.low_pass_rank else None
+            plans.append(Plan(method=method, rounds=steps, **shared))
         # Without a low-pass filter there is no power method, and nothing to read literally.
         if config.low_pass_rank:
-            plans.append(Plan(method="privirec", preset="paper", **shared))
+            plans.append(Plan(method=Privirec.name, preset="paper", **shared))
         yield _beside(central, central, central_paper)
         for plan in plans:
             yield _beside(run(dataset, plan, phases).row, central, privirec_paper)

@@ -14,14 +14,20 @@ from privirec.federated.contributions.base import (
     PlannedSum,
     SumShape,
 )
+from privirec.federated.contributions.head_item_item import HeadItemItem
 from privirec.federated.contributions.item_degrees import ItemDegrees
 from privirec.federated.contributions.item_item import ItemItem
+from privirec.federated.contributions.links import LinkDegrees, LinkItemItem, ScoreHistogram
 from privirec.federated.contributions.power_step import PowerStep, SeededStep, start_signs
 from privirec.federated.contributions.user_start import UserStart
 from privirec.federated.randomness import RandomStream
 
 REGISTRY: dict[str, type[Contribution]] = {
-    kind.name: kind for kind in (ItemDegrees, ItemItem, PowerStep, SeededStep, UserStart)
+    kind.name: kind
+    for kind in (
+        *(ItemDegrees, ItemItem, HeadItemItem, PowerStep, SeededStep, UserStart),
+        *(ScoreHistogram, LinkDegrees, LinkItemItem),
+    )
 }
 
 
@@ -50,12 +56,16 @@ __all__ = [
     "REGISTRY",
     "ClientContext",
     "Contribution",
+    "HeadItemItem",
     "Histories",
     "Integers",
     "ItemDegrees",
     "ItemItem",
+    "LinkDegrees",
+    "LinkItemItem",
     "PlannedSum",
     "PowerStep",
+    "ScoreHistogram",
     "SeededStep",
     "SumShape",
     "UserStart",

@@ -80,13 +80,16 @@ class ItemItem(Contribution):
             shares = np.zeros(len(degrees))
             np.divide(1.0, degrees, out=shares, where=degrees > 0)
         else:
-            shares = _powers(degrees, -2 * self.alpha)
+            shares = exact_powers(degrees, -2 * self.alpha)
         return np.rint(shares * scale).astype(np.int64)
 
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
     ) -> Iterator[Integers]:
-        weights = self.weights(histories.degrees)
+        yield from self.weighted_blocks(histories, self.weights(histories.degrees))
+
+    def weighted_blocks(self, histories: Histories, weights: Integers) -> Iterator[Integers]:
+        """What a client sends if its users weigh so much."""
         for (first, last), length in zip(self._row_ranges(), self.block_lengths(), strict=True):
             yield self._rows(histories, weights, first, last, length)
 
@@ -112,9 +115,13 @@ class ItemItem(Contribution):
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
     ) -> sp.csr_array:
+        return self.weighted_total(histories, self.weights(histories.degrees))
+
+    def weighted_total(self, histories: Histories, weights: Integers) -> sp.csr_array:
+        """The sum over all users if they weigh so much."""
         weighted = sp.csr_array(
             (
-                np.repeat(self.weights(histories.degrees), histories.degrees),
+                np.repeat(weights, histories.degrees),
                 histories.matrix.indices,
                 histories.matrix.indptr,
             ),
@@ -154,7 +161,7 @@ class ItemItem(Contribution):
             first = last
 
 
-def _powers(degrees: Integers, exponent: float) -> NDArray[np.float64]:
+def exact_powers(degrees: Integers, exponent: float) -> NDArray[np.float64]:
     """degrees ** exponent, zero for zero, in decimals: libraries round powers of doubles unlike."""
     context = Context(prec=40)
     known, where = np.unique(degrees, return_inverse=True)

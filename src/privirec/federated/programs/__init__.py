@@ -15,11 +15,15 @@ from privirec.federated.programs.base import (
     keep_to,
     validated,
 )
+from privirec.federated.programs.head_gram import HeadGram, HeadGramSettings
+from privirec.federated.programs.linkprop_multi import LinkPropMulti, LinkPropMultiSettings
 from privirec.federated.programs.power import DEFAULT_RANK, DEFAULT_ROUNDS
 from privirec.federated.programs.privirec import Privirec, PrivirecSettings
 from privirec.federated.programs.privirec_k import PrivirecK, PrivirecKSettings
 
-PROGRAMS: dict[str, type[Program[Any]]] = {kind.name: kind for kind in (Privirec, PrivirecK)}
+PROGRAMS: dict[str, type[Program[Any]]] = {
+    kind.name: kind for kind in (Privirec, PrivirecK, HeadGram, LinkPropMulti)
+}
 DEFAULT_PROGRAM = PrivirecK.name
 
 
@@ -59,6 +63,10 @@ __all__ = [
     "DEFAULT_ROUNDS",
     "PROGRAMS",
     "Broadcast",
+    "HeadGram",
+    "HeadGramSettings",
+    "LinkPropMulti",
+    "LinkPropMultiSettings",
     "Planned",
     "Privirec",
     "PrivirecK",

@@ -41,7 +41,7 @@ class PowerSettings(ProgramSettings):
     start: Literal["users", "items"] = "items"
     """The paper's start block with a row per user, or one over items from a public seed."""
     alpha: float = Field(0.5, ge=0, le=1)
-    """Normalisation of the item-item matrix."""
+    """Normalisation of the item-item matrix: a history of length d weighs d^(-2 alpha)."""
 
     @property
     def multiplications(self) -> int:

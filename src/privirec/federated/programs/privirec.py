@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from pydantic import Field
 
+from privirec.errors import UsageError
 from privirec.federated.contributions import (
     Contribution,
     Histories,
@@ -18,7 +20,7 @@ from privirec.federated.contributions import (
     PlannedSum,
 )
 from privirec.federated.fixed_point import FixedPoint
-from privirec.federated.programs.base import Broadcast, Planned, Steps
+from privirec.federated.programs.base import Broadcast, Planned, ProgramSettings, Steps
 from privirec.federated.programs.power import (
     FILTER_ENTRY,
     PowerProgram,
@@ -28,11 +30,31 @@ from privirec.federated.programs.power import (
 from privirec.filters import kernels
 from privirec.filters.components import Components
 from privirec.filters.eigen import leading_eigenpairs
-from privirec.filters.normalize import degree_power
+from privirec.filters.normalize import SYMMETRIC, Normalisation, item_scales
 from privirec.filters.operators import FactoredOperator, SparseOperator
 
 
-class PrivirecSettings(PowerSettings):
+class ItemItemSettings(ProgramSettings):
+    """Settings of programs that sum an item-item matrix."""
+
+    alpha: float = Field(0.5, ge=0, le=1)
+    """Normalisation of the item-item matrix: a history of length d weighs d^(-2 alpha)."""
+    left: float | None = Field(None, ge=0, le=1)
+    """Exponent of the degrees of a history's items, by which the server divides (None: 1 - alpha).
+    """
+    right: float | None = Field(None, ge=0, le=1)
+    """The same for the items that are scored."""
+
+    @property
+    def normalisation(self) -> Normalisation:
+        """How the item-item matrix comes out."""
+        usual = Normalisation.symmetric(self.alpha)
+        left = usual.left if self.left is None else self.left
+        right = usual.right if self.right is None else self.right
+        return Normalisation(usual.user, left, right)
+
+
+class PrivirecSettings(PowerSettings, ItemItemSettings):
     """How PriviRec is computed with the clients."""
 
     former_fields: ClassVar[frozenset[str]] = frozenset({"eigenvalues"})
@@ -56,6 +78,11 @@ class Privirec(PowerProgram[PrivirecSettings]):
         "S_k by the server": {"low_pass_from": "server"}
     }
 
+    def check(self) -> None:
+        super().check()
+        if self.settings.rank and self.settings.normalisation != SYMMETRIC:
+            raise UsageError("the low-pass filter is defined for alpha = 1/2")
+
     def plan(self, item_item_entries: int | None = None) -> list[Planned]:
         return [
             ItemDegrees.planned(self.n_items, self.n_users),
@@ -69,7 +96,8 @@ class Privirec(PowerProgram[PrivirecSettings]):
         degree_sum, degrees_told, item_item, *power_sums, filters = plan
         degrees = yield degree_sum.ask()
         yield degrees_told
-        released = yield from item_item_sum(item_item, degrees)
+        normalisation = self.settings.normalisation
+        released = yield from item_item_sum(item_item, degrees, normalisation)
         operator = SparseOperator(released.astype(np.float32))
         basis = None
         if power_sums:
@@ -77,7 +105,7 @@ class Privirec(PowerProgram[PrivirecSettings]):
             basis = result.basis.astype(np.float32)
         elif self.settings.rank:
             _, basis = leading_eigenpairs(operator, self.settings.rank, seed=self.settings.seed)
-        components = Components(degrees, operator, basis, self.settings.alpha)
+        components = Components(degrees, operator, basis, normalisation)
         yield filters.measured(self._filter_bytes(operator.matrix.nnz))
         return components
 
@@ -90,8 +118,8 @@ class Privirec(PowerProgram[PrivirecSettings]):
         degrees = components.item_degrees
         ask: Any = _asked(self._item_item_sum(), degrees)
         weights = ask.encoding.decode(ask.weights(histories.degrees))
-        scale = degree_power(degrees, self.settings.alpha - 1)
-        factors = FactoredOperator(histories.matrix, weights, scale, released=released)
+        left, right = item_scales(degrees, components.normalisation)
+        factors = FactoredOperator(histories.matrix, weights, left, right, released)
         return replace(components, item_item=factors)
 
     def describe(self) -> dict[str, Any]:
@@ -116,23 +144,29 @@ class Privirec(PowerProgram[PrivirecSettings]):
 
 
 def item_item_sum(
-    planned: PlannedSum, degrees: NDArray[np.int64]
+    planned: PlannedSum,
+    degrees: NDArray[np.int64],
+    normalisation: Normalisation | None = None,
 ) -> Generator[Contribution | Broadcast, Any, sp.csr_array]:
-    """P~ in double precision, from one sum."""
+    """The item-item matrix in double precision, from one sum (None: the symmetric one)."""
     ask: Any = _asked(planned, degrees)
     total = yield ask
-    return normalized(total, ask.encoding, degrees, ask.alpha)
+    wanted = normalisation or Normalisation.symmetric(ask.alpha)
+    return normalized(total, ask.encoding, degrees, wanted)
 
 
 def normalized(
-    total: sp.csr_array, encoding: FixedPoint, degrees: NDArray[np.int64], alpha: float
+    total: sp.csr_array,
+    encoding: FixedPoint,
+    degrees: NDArray[np.int64],
+    normalisation: Normalisation,
 ) -> sp.csr_array:
-    """P~ = V^(alpha-1) P' V^(alpha-1) from the summed integers."""
+    """V^-left P' V^-right from the summed integers."""
     matrix = sp.csr_array(
         (encoding.decode(total.data), total.indices, total.indptr), shape=total.shape
     )
-    scale = degree_power(degrees, alpha - 1)
-    kernels.scale_sparse(matrix.indptr, matrix.indices, matrix.data, scale, scale)
+    left, right = item_scales(degrees, normalisation)
+    kernels.scale_sparse(matrix.indptr, matrix.indices, matrix.data, left, right)
     return matrix
 
 

@@ -79,4 +79,4 @@ class PrivirecK(PowerProgram[PrivirecKSettings]):
             values, vectors = np.diagonal(result.triangle).copy(), result.basis
         basis = np.ascontiguousarray(vectors, np.float32)
         yield filters
-        return Components(degrees, LowRankOperator(basis, values), basis, 0.5)
+        return Components(degrees, LowRankOperator(basis, values), basis)

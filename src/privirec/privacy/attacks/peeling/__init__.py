@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from privirec.errors import UsageError
 from privirec.federated.contributions import ItemItem
 from privirec.federated.noise import NO_NOISE
+from privirec.filters.normalize import Normalisation
 from privirec.filters.operators import SparseOperator
 from privirec.privacy.attacks.base import Attack, Found, Progress
 from privirec.privacy.attacks.peeling.matrix import (
@@ -62,7 +63,9 @@ class Peeling(Attack):
             longest = longest_history(matrix) + _empty_rows(degrees, matrix)
             peeled = peel(degrees, matrix, weights_of(ask, longest), progress=progress)
         else:
-            peeled = from_normalized(degrees, matrix, ask, progress=progress)
+            filters = release.filters
+            by = None if filters is None else filters.components.normalisation
+            peeled = from_normalized(degrees, matrix, ask, by, progress=progress)
         facts = {
             "ring_bits": ask.width,
             "fraction_bits": ask.encoding.fraction_bits,
@@ -85,7 +88,8 @@ def _matrix_in(release: Release) -> tuple[ItemItem, sp.csr_array] | None:
     if entry is None or not isinstance(components.item_item, SparseOperator):
         return None
     largest = int(components.item_degrees.max(initial=0))
-    ask = ItemItem(components.n_items, largest, components.alpha, int(entry["ring_bits"]))
+    alpha = components.normalisation.user / 2
+    ask = ItemItem(components.n_items, largest, alpha, int(entry["ring_bits"]))
     if ask.encoding.fraction_bits != entry["fraction_bits"]:
         return None
     return ask, components.item_item.matrix
@@ -118,19 +122,22 @@ def from_normalized(
     item_degrees: NDArray[np.int64],
     normalized: sp.csr_array,
     ask: ItemItem,
+    normalisation: Normalisation | None = None,
     *,
     max_users_left: int = MOST_USERS_LEFT,
     hidden_items: int = 0,
     progress: Progress | None = None,
 ) -> Peeled:
-    """Peel P~ = 2^-f V^(a-1) P' V^(a-1), which the server and every client hold.
+    """Peel P~ = 2^-f V^(a-1) P' V^(a-1), or P' divided by other powers of V, which the server and
+    every client hold.
 
     In double precision, rounding gives the integers of P' back exactly. In single precision, which
     artifacts have, it does so for small entries, which are those of rare items; large ones may be a
     few units off, and then some histories stay.
     """
     _check_shape(item_degrees, normalized)
-    item_item = _integers(item_degrees, normalized, ask)
+    by = normalisation or Normalisation.symmetric(ask.alpha)
+    item_item = _integers(item_degrees, normalized, ask, by)
     hidden_items += _empty_rows(item_degrees, item_item)
     return _peel(
         item_degrees,
@@ -241,17 +248,18 @@ def _empty_rows(item_degrees: NDArray[np.int64], item_item: sp.csr_array) -> int
 
 
 def _integers(
-    item_degrees: NDArray[np.int64], normalized: sp.csr_array, ask: ItemItem
+    item_degrees: NDArray[np.int64], normalized: sp.csr_array, ask: ItemItem, by: Normalisation
 ) -> sp.csr_array:
     """P' in int64 out of P~ in floating point."""
     if not np.issubdtype(normalized.dtype, np.floating):
         raise UsageError(f"P~ must hold floating-point numbers, not {normalized.dtype}")
-    scale = np.asarray(item_degrees, dtype=np.float64) ** (1.0 - ask.alpha)
+    degrees = np.asarray(item_degrees, dtype=np.float64)
+    scales = degrees**by.left, degrees**by.right
     integers = np.empty(normalized.nnz, np.int64)
     arrays = (normalized.indptr, normalized.indices, normalized.data)
     precision = float(np.finfo(normalized.dtype).eps)
     bits = ask.encoding.fraction_bits
-    if not round_back(arrays, scale, 2.0**bits, precision, integers):
+    if not round_back(arrays, scales, 2.0**bits, precision, integers):
         raise UsageError(f"P~ is not a sum of {bits}-bit fixed-point numbers")
     return _canonical(integers, normalized)
 

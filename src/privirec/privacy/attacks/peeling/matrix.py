@@ -33,16 +33,17 @@ def no_histories(matrix: Matrix) -> list[History]:
 @njit(cache=True)
 def round_back(
     normalized: tuple[Ints, Ints, NDArray[np.float64]],
-    scale: NDArray[np.float64],
+    scales: tuple[NDArray[np.float64], NDArray[np.float64]],
     unit: float,
     precision: float,
     out: Ints,
 ) -> bool:
     """Undo the normalisation; False if entries that are precise enough are no integers."""
     starts, columns, entries = normalized
-    for i in range(len(scale)):
+    left, right = scales
+    for i in range(len(left)):
         for p in range(starts[i], starts[i + 1]):
-            value = entries[p] * scale[i] * scale[columns[p]] * unit
+            value = entries[p] * left[i] * right[columns[p]] * unit
             if not np.isfinite(value):
                 return False
             precise = abs(value) * precision < CLOSE_TO_INTEGER

@@ -1,0 +1,91 @@
+"""P' between the most popular items only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import scipy.sparse as sp
+
+from privirec.federated.contributions.base import (
+    ClientContext,
+    Contribution,
+    Histories,
+    Integers,
+    PlannedSum,
+    SumShape,
+)
+from privirec.federated.contributions.item_item import ItemItem
+from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
+from privirec.filters.normalize import most_popular
+
+
+@dataclass(frozen=True)
+class HeadItemItem(Contribution):
+    """P' = sum_u d_u^(-2 alpha) x_u^T x_u, with x_u the history on the head and d_u its length.
+
+    The head are the `head` items of the highest degrees. Which they are follows from degrees that
+    every client knows, so a server cannot choose them.
+    """
+
+    name: ClassVar[str] = "head-item-item"
+    gives_away: ClassVar[str] = (
+        "of every history the part among the most popular items, much as the whole item-item "
+        "matrix gives away the whole of it"
+    )
+    is_item_item: ClassVar[bool] = True
+    n_items: int
+    item_degrees: Integers
+    head: int
+    alpha: float = 0.5
+    width: int = 32
+
+    @classmethod
+    def planned(cls, n_items: int, head: int, alpha: float, width: int) -> PlannedSum:
+        fixed = {"n_items": n_items, "head": head, "alpha": alpha, "width": width}
+        return PlannedSum(cls, ItemItem.shape_of(head, width), fixed)
+
+    @property
+    def shape(self) -> SumShape:
+        return self._inside.shape
+
+    @property
+    def encoding(self) -> FixedPoint:
+        return self._inside.encoding
+
+    @cached_property
+    def items(self) -> Integers:
+        """The head, in ascending order."""
+        return most_popular(self.item_degrees, self.head)
+
+    @cached_property
+    def _inside(self) -> ItemItem:
+        """The same sum over a catalogue of the head alone."""
+        largest = int(self.item_degrees.max(initial=0))
+        return ItemItem(len(self.items), largest, self.alpha, self.width)
+
+    def check(self, context: ClientContext) -> None:
+        context.check_item_degrees(self.item_degrees)
+
+    def _on_head(self, histories: Histories) -> Histories:
+        """What of the histories lies in the head."""
+        return Histories(sp.csr_array(histories.matrix[:, self.items]), histories.first_user)
+
+    def blocks(
+        self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
+    ) -> Iterator[Integers]:
+        return self._inside.blocks(self._on_head(histories), randomness)
+
+    def total(
+        self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
+    ) -> sp.csr_array:
+        return self._inside.total(self._on_head(histories), randomness)
+
+    def collect(self, blocks: Iterable[Integers]) -> sp.csr_array:
+        return self._inside.collect(blocks)
+
+    def block_lengths(self) -> Iterator[int]:
+        return self._inside.block_lengths()

@@ -1,0 +1,290 @@
+"""Sums over likely links (see `filters.links`), from item-item matrices that everybody knows.
+
+A stage is an item-item matrix with the item degrees by which it is divided. With it a client scores
+its own unseen items. Once the server has found a threshold, pairs that reach it are links and count
+into the degrees of their user and item, which is where the next stage comes from. A client knows
+its users' degrees at one stage from the stages before: so all of them are public inputs, and it
+need not remember anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from privirec.errors import FederationError
+from privirec.federated.contributions.base import (
+    ClientContext,
+    Contribution,
+    Histories,
+    Integers,
+    PlannedSum,
+    SumShape,
+)
+from privirec.federated.contributions.item_item import ItemItem, exact_powers
+from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
+from privirec.filters import kernels
+from privirec.filters.links import HALF, LinkScores
+from privirec.filters.operators import SparseOperator
+
+INFINITY = 0x7F800000
+"""Bits of the least number that no score reaches."""
+
+UPPER_HALVES = -1
+"""Asks for a histogram of the upper halves of scores."""
+
+
+@dataclass(frozen=True)
+class _OfLinks(Contribution):
+    """The stages, and what follows from them for a user. All have the entries of the first."""
+
+    n_items: int
+    n_users: int
+    alpha: float
+    """Exponent of the degree of the user for whom is scored."""
+    left: float
+    """Exponent of the degrees of a history's items."""
+    right: float
+    """Exponent of the degrees of the items that are scored."""
+    user_exponent: float
+    """Exponent of the degrees of the users that an item-item matrix sums over."""
+    width: int
+    """Ring of the item-item matrices."""
+    item_degrees: Integers
+    """Of each stage, one after the other."""
+    indptr: Integers
+    indices: Integers
+    entries: Integers
+    """Of the item-item matrix of each stage, in whole units, one after the other."""
+    thresholds: Integers
+    """Bits of the least score that makes a link, of each stage for which it has been found."""
+
+    undecided: ClassVar[int]
+    """Stages, at the end, that have no threshold yet."""
+
+    def __post_init__(self) -> None:
+        # Compiled loops do not check where they read.
+        stages, entries = self.stages, len(self.indices)
+        if (
+            stages < 1
+            or len(self.item_degrees) != stages * self.n_items
+            or len(self.entries) != stages * entries
+            or len(self.indptr) != self.n_items + 1
+            or len(self.thresholds) != stages - self.undecided
+        ):
+            raise FederationError("stages of another size than the catalogue")
+        if self.indptr[0] != 0 or self.indptr[-1] != entries or (np.diff(self.indptr) < 0).any():
+            raise FederationError("rows of an item-item matrix out of order")
+        for numbers, most in (
+            (self.indices, self.n_items - 1),
+            (self.item_degrees, self.n_users),
+            (self.entries, 2**63 - 1),
+            (self.thresholds, INFINITY),
+        ):
+            if int(numbers.min(initial=0)) < 0 or int(numbers.max(initial=0)) > most:
+                raise FederationError("stages with numbers that cannot be")
+
+    @staticmethod
+    def public_bytes(n_items: int, entries: int, stages: int) -> int:
+        """Size of the stages: rows and columns of entries once, values and degrees of each."""
+        return 4 * (n_items + 1 + entries) + stages * 4 * (entries + n_items)
+
+    @property
+    def stages(self) -> int:
+        return len(self.item_degrees) // max(self.n_items, 1)
+
+    @property
+    def _public_bytes(self) -> int:
+        return self.public_bytes(self.n_items, len(self.indices), self.stages)
+
+    @property
+    def item_item(self) -> ItemItem:
+        """The sum that gave the first matrix, and with other weights the next ones."""
+        largest = int(self.item_degrees[: self.n_items].max(initial=0))
+        return ItemItem(self.n_items, largest, self.user_exponent / 2, self.width)
+
+    def check(self, context: ClientContext) -> None:
+        degrees = self.item_degrees.reshape(self.stages, self.n_items)
+        entries = self.entries.reshape(self.stages, len(self.indices))
+        context.check_item_degrees(degrees[0])
+        if (degrees < degrees[0]).any():
+            raise FederationError("item degrees that likely links have made smaller")
+        context.pin("places of entries", np.concatenate((self.indptr, self.indices)))
+        for stage in range(self.stages):
+            context.pin(f"item degrees of stage {stage}", degrees[stage])
+            context.pin(f"item-item matrix of stage {stage}", entries[stage])
+        for stage in range(len(self.thresholds)):
+            context.pin(f"threshold of stage {stage}", self.thresholds[stage : stage + 1])
+
+    @cached_property
+    def operators(self) -> list[SparseOperator]:
+        """The item-item matrix of each stage, in the same bits for everybody."""
+        unit = self.item_item.encoding
+        made = []
+        for degrees, entries in zip(
+            self.item_degrees.reshape(self.stages, self.n_items),
+            self.entries.reshape(self.stages, len(self.indices)),
+            strict=True,
+        ):
+            data = unit.decode(entries)
+            left, right = (exact_powers(degrees, -each) for each in (self.left, self.right))
+            kernels.scale_sparse(self.indptr, self.indices, data, left, right)
+            shape = (self.n_items, self.n_items)
+            matrix = sp.csr_array((data.astype(np.float32), self.indices, self.indptr), shape=shape)
+            made.append(SparseOperator(matrix))
+        return made
+
+    def _scores(self, histories: Histories, stage: int, degrees: Integers) -> LinkScores:
+        """At one stage, of users with these degrees."""
+        weights = exact_powers(degrees, -self.alpha).astype(np.float32)
+        return LinkScores(histories.matrix, self.operators[stage], weights)
+
+    def _degrees_before(self, histories: Histories, stage: int) -> Integers:
+        """Degrees of users with which a stage begins: own items, and links of the stage before."""
+        degrees = histories.degrees
+        for earlier in range(stage):
+            scores = self._scores(histories, earlier, degrees)
+            links, _ = scores.links(int(self.thresholds[earlier]))
+            degrees = histories.degrees + links
+        return degrees
+
+    def _last_scores(self, histories: Histories) -> LinkScores:
+        last = self.stages - 1
+        return self._scores(histories, last, self._degrees_before(histories, last))
+
+
+class _Counts(_OfLinks):
+    """Sums that are short vectors of whole numbers."""
+
+    def blocks(
+        self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
+    ) -> Iterator[Integers]:
+        counts = self.total(histories)
+        start = 0
+        for length in self.block_lengths():
+            yield counts[start : start + length]
+            start += length
+
+
+@dataclass(frozen=True)
+class ScoreHistogram(_Counts):
+    """How many unseen pairs score in each range, at the last stage."""
+
+    name: ClassVar[str] = "score-histogram"
+    gives_away: ClassVar[str] = "how many scores, of all users together, lie in each range"
+    undecided: ClassVar[int] = 1
+    upper: int
+    """UPPER_HALVES, or the upper half of the scores whose lower halves are counted."""
+
+    @classmethod
+    def planned(cls, stages: int, entries: int, **fixed: Any) -> PlannedSum:
+        public = cls.public_bytes(fixed["n_items"], entries, stages)
+        unit = FixedPoint.counting(fixed["n_users"] * fixed["n_items"])
+        return PlannedSum(cls, SumShape(HALF, unit.width, unit.signed, public + 8), fixed)
+
+    @property
+    def shape(self) -> SumShape:
+        unit = self.encoding
+        return SumShape(HALF, unit.width, unit.signed, self._public_bytes + 8)
+
+    @property
+    def encoding(self) -> FixedPoint:
+        return FixedPoint.counting(self.n_users * self.n_items)
+
+    def check(self, context: ClientContext) -> None:
+        super().check(context)
+        if not UPPER_HALVES <= self.upper < INFINITY >> 16:
+            raise FederationError("an upper half that no score has")
+
+    def total(
+        self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
+    ) -> Integers:
+        scores = self._last_scores(histories)
+        if self.upper == UPPER_HALVES:
+            return scores.upper_histogram()
+        return scores.lower_histogram(self.upper)
+
+
+@dataclass(frozen=True)
+class LinkDegrees(_Counts):
+    """For how many users each item is a likely link, at the last stage."""
+
+    name: ClassVar[str] = "link-degrees"
+    gives_away: ClassVar[str] = "for how many people each item is a likely link"
+    undecided: ClassVar[int] = 0
+
+    @classmethod
+    def planned(cls, stages: int, entries: int, **fixed: Any) -> PlannedSum:
+        public = cls.public_bytes(fixed["n_items"], entries, stages)
+        unit = FixedPoint.counting(fixed["n_users"])
+        shape = SumShape(fixed["n_items"], unit.width, unit.signed, public)
+        return PlannedSum(cls, shape, fixed)
+
+    @property
+    def shape(self) -> SumShape:
+        unit = self.encoding
+        return SumShape(self.n_items, unit.width, unit.signed, self._public_bytes)
+
+    @property
+    def encoding(self) -> FixedPoint:
+        return FixedPoint.counting(self.n_users)
+
+    def total(
+        self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
+    ) -> Integers:
+        _, items = self._last_scores(histories).links(int(self.thresholds[-1]))
+        return items
+
+
+@dataclass(frozen=True)
+class LinkItemItem(_OfLinks):
+    """The next item-item matrix: users weigh by degrees that count their likely links.
+
+    A degree with links is no smaller than without, so the bound of `ItemItem` holds.
+    """
+
+    name: ClassVar[str] = "link-item-item"
+    gives_away: ClassVar[str] = ItemItem.gives_away
+    is_item_item: ClassVar[bool] = True
+    undecided: ClassVar[int] = 0
+
+    @classmethod
+    def planned(cls, stages: int, entries: int, **fixed: Any) -> PlannedSum:
+        public = cls.public_bytes(fixed["n_items"], entries, stages)
+        inside = ItemItem.shape_of(fixed["n_items"], fixed["width"])
+        shape = SumShape(inside.length, inside.ring_bits, inside.signed, public)
+        return PlannedSum(cls, shape, fixed)
+
+    @property
+    def shape(self) -> SumShape:
+        inside = self.item_item.shape
+        return SumShape(inside.length, inside.ring_bits, inside.signed, self._public_bytes)
+
+    @property
+    def encoding(self) -> FixedPoint:
+        return self.item_item.encoding
+
+    def _weights(self, histories: Histories) -> Integers:
+        return self.item_item.weights(self._degrees_before(histories, self.stages))
+
+    def blocks(
+        self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
+    ) -> Iterator[Integers]:
+        return self.item_item.weighted_blocks(histories, self._weights(histories))
+
+    def total(
+        self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
+    ) -> sp.csr_array:
+        return self.item_item.weighted_total(histories, self._weights(histories))
+
+    def collect(self, blocks: Iterable[Integers]) -> sp.csr_array:
+        return self.item_item.collect(blocks)
+
+    def block_lengths(self) -> Iterator[int]:
+        return self.item_item.block_lengths()

@@ -1,0 +1,75 @@
+"""Head Gram: the item-item matrix between the most popular items, from two sums."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from pydantic import Field
+
+from privirec.errors import UsageError
+from privirec.federated.contributions import HeadItemItem, ItemDegrees
+from privirec.federated.programs.base import Broadcast, Planned, Program, Steps
+from privirec.federated.programs.power import FILTER_ENTRY, item_degrees_told
+from privirec.federated.programs.privirec import ItemItemSettings, normalized
+from privirec.filters.components import Components
+from privirec.filters.operators import SparseOperator
+
+
+class HeadGramSettings(ItemItemSettings):
+    """How the head's item-item matrix is computed with the clients."""
+
+    method: Literal["head-gram"] = "head-gram"
+    head: int = Field(ge=1)
+    """m: how many of the most popular items."""
+
+
+class HeadGram(Program[HeadGramSettings]):
+    """V, and then P' between the items of the highest degrees; between all others there is none."""
+
+    name: ClassVar[str] = "head-gram"
+    title: ClassVar[str] = "Head Gram"
+    gives_away: ClassVar[str] = (
+        "the exact item-item matrix of the most popular items gives away what of every history "
+        "lies among them, to the server and to every client"
+    )
+    settings_type = HeadGramSettings
+
+    def check(self) -> None:
+        if self.settings.head > self.n_items:
+            raise UsageError(
+                f"a head of {self.settings.head} does not fit a catalogue of {self.n_items} items"
+            )
+
+    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+        settings = self.settings
+        head = settings.head
+        return [
+            ItemDegrees.planned(self.n_items, self.n_users),
+            item_degrees_told(self.n_items),
+            HeadItemItem.planned(self.n_items, head, settings.alpha, settings.ring_bits),
+            Broadcast("filters", FILTER_ENTRY * head * head),
+        ]
+
+    def _steps(self, plan: list[Any]) -> Steps:
+        degree_sum, degrees_told, head_sum, filters = plan
+        degrees = yield degree_sum.ask()
+        yield degrees_told
+        ask = head_sum.ask(item_degrees=degrees)
+        total = yield ask
+        normalisation = self.settings.normalisation
+        small = normalized(total, ask.encoding, degrees[ask.items], normalisation)
+        matrix = _among_all(small.astype(np.float32), ask.items, self.n_items)
+        yield filters
+        return Components(degrees, SparseOperator(matrix), normalisation=normalisation)
+
+
+def _among_all(matrix: sp.csr_array, items: NDArray[np.int64], n_items: int) -> sp.csr_array:
+    """The same entries as a matrix of the whole catalogue."""
+    lengths = np.zeros(n_items, np.int64)
+    lengths[items] = np.diff(matrix.indptr)
+    indptr = np.concatenate(([0], np.cumsum(lengths)))
+    columns = items[matrix.indices].astype(np.int32)
+    return sp.csr_array((matrix.data, columns, indptr), shape=(n_items, n_items))
