@@ -32,7 +32,7 @@ from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.terms import DEFAULT_MODEL, Assumptions
-from privirec.secagg import protocol_names
+from privirec.secagg import Guarantee, protocol, protocol_names
 from privirec.version import __version__
 
 CENTRALIZED = "centralized"
@@ -45,6 +45,16 @@ SOLVERS = ("converged", "power-1qr", "power-2qr")
 IN_THE_CLEAR = (
     "Warning: without secure aggregation the server sees every client's contribution in the clear."
 )
+BLURRED = (
+    "Warning: this is not secure aggregation: the server sees every client's contribution, "
+    "blurred; docs/correlated-noise.md says what that hides."
+)
+
+
+def server_sees(aggregator: str) -> str | None:
+    """The warning where a server sees more than sums. Shown before anybody is asked."""
+    guarantee = protocol(aggregator).guarantee
+    return {Guarantee.NONE: IN_THE_CLEAR, Guarantee.STATISTICAL: BLURRED}.get(guarantee)
 
 
 def methods() -> list[str]:
