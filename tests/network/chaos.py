@@ -255,7 +255,7 @@ class ChaosCarrier:
 
     # --- what makes it a bad one ------------------------------------------------------------------
 
-    def run(self, most_rounds: int = 4000) -> Outcome:
+    def run(self, most_sums: int = 4000) -> Outcome:
         """Until the run has ended, for good or safely, with as many servers as it takes."""
         while True:
             server: Coordinator | None = None
@@ -270,7 +270,7 @@ class ChaosCarrier:
             finally:
                 if server is not None:
                     server.close()
-            assert self.rounds < most_rounds, f"the run does not end: {server} {self.events}"
+            assert self.rounds < most_sums, f"the run does not end: {server} {self.events}"
             if server is not None and server.finished:
                 self._deliver_rest()
                 return self._outcome(server)

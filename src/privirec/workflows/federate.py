@@ -172,7 +172,7 @@ def _policy(terms: RunTerms, n_users: int, n_items: int, request: FederateReques
         asked.computations,
         aggregators=(terms.aggregator,),
         smallest_cohort=terms.smallest_cohort,
-        most_rounds=len(asked.computations),
+        most_sums=len(asked.computations),
         most_bytes_up=2 * asked.bytes_up + room,
         most_bytes_down=2 * asked.bytes_down + room,
         largest_opened_share=max(asked.opened_share, Policy().largest_opened_share),
