@@ -141,9 +141,8 @@ def _timed_federation(
     on_opening: Stopwatch,
 ) -> LocalFederation:
     """A federation whose sessions are timed from their first message on."""
-    from privirec.secagg import local
 
-    class Timed(local.LocalFederation):
+    class Timed(LocalFederation):
         def _step(self) -> Any:
             if not hasattr(self, "timed"):
                 self.timed = True
