@@ -59,6 +59,8 @@ class Sample:
 
     client_seconds: float = 0.0
     server_seconds: float = 0.0
+    opening_seconds: float = 0.0
+    """Of the server's, those after the last answer, while everybody waits for the sum."""
     bytes_up: int = 0
     bytes_down: int = 0
 
@@ -75,6 +77,12 @@ class Sample:
         result = action()
         self.server_seconds += (time.process_time() - start) * count
         return result
+
+    def opening(self, action: Callable[[], Any], count: float = 1) -> None:
+        """The same for what it does to open the sum."""
+        before = self.server_seconds
+        self.server(action, count)
+        self.opening_seconds += self.server_seconds - before
 
     def up(self, messages: Iterable[bytes]) -> list[bytes]:
         found = list(messages)
@@ -245,11 +253,11 @@ def _open_bell(
             check_consistent(shares)
         combine(shares[:threshold])
 
-    sample.server(lambda: [rebuild() for _ in range(FEW)], crowd.clients / FEW)
+    sample.opening(lambda: [rebuild() for _ in range(FEW)], crowd.clients / FEW)
     left = degree - gone
     pairs = crowd.dropped * left
     publics = [keys.public_key(os.urandom(32)) for _ in range(FEW)]
-    sample.server(lambda: list(keys.agree(os.urandom(32), publics)), pairs / FEW)
+    sample.opening(lambda: list(keys.agree(os.urandom(32), publics)), pairs / FEW)
     seeds = [os.urandom(32) for _ in range(FEW)]
     total = crowd.survivors + pairs
     step = crowd.settings.block_entries
@@ -259,7 +267,7 @@ def _open_bell(
         for offset in range(0, crowd.entries, step):
             generator.subtract(uploads.total[offset : offset + step], offset, seeds)
 
-    sample.server(remove, total / FEW)
+    sample.opening(remove, total / FEW)
 
 
 def sample_light(clients: int, entries: int) -> Sample:
@@ -364,7 +372,7 @@ def _open_light(crowd: Crowd, sample: Sample, staying: list[int], answer: bytes)
         for _ in uploads.opened_blocks(lambda _offset, _block: None):
             pass
 
-    sample.server(open_sum)
+    sample.opening(open_sum)
 
 
 def sample_correlated(clients: int, entries: int) -> Sample:
@@ -387,7 +395,7 @@ def sample_correlated(clients: int, entries: int) -> Sample:
         for block in uploads.opened_blocks(lambda _offset, _block: None):
             server.in_announced_units(1, block)
 
-    sample.server(open_sum)
+    sample.opening(open_sum)
     return sample
 
 

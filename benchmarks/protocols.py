@@ -57,6 +57,8 @@ class Cell:
     entries: int
     client_seconds: float
     server_seconds: float
+    opening_seconds: float
+    """Of the server's, those after the last answer."""
     bytes_up: float
     bytes_down: float
     sampled: bool
@@ -102,9 +104,9 @@ class Stopwatch:
 
 def measure(name: str, clients: int, entries: int) -> Cell:
     """Everybody runs."""
-    on_clients, on_server = Stopwatch(), Stopwatch()
+    on_clients, on_server, on_opening = Stopwatch(), Stopwatch(), Stopwatch()
     values = np.arange(entries, dtype=np.int64) % 1000
-    run = _timed_federation(name, clients, entries, on_clients, on_server)
+    run = _timed_federation(name, clients, entries, on_clients, on_server, on_opening)
     leaving = set(range(int(clients * SHARES[1])))
     opened = run.sum(lambda _client: [values], {"input": leaving})
     deviation = run.protocol.deviation(shape_of(entries), _statement_of(run))
@@ -116,7 +118,8 @@ def measure(name: str, clients: int, entries: int) -> Cell:
         clients,
         entries,
         on_clients.seconds / clients,
-        on_server.seconds,
+        on_server.seconds + on_opening.seconds,
+        on_opening.seconds,
         float(run.traffic.up_per_client()[staying].mean()),
         float(run.traffic.down_per_client()[staying].mean()),
         sampled=False,
@@ -130,18 +133,23 @@ def _statement_of(run: LocalFederation) -> Any:
 
 
 def _timed_federation(
-    name: str, clients: int, entries: int, on_clients: Stopwatch, on_server: Stopwatch
+    name: str,
+    clients: int,
+    entries: int,
+    on_clients: Stopwatch,
+    on_server: Stopwatch,
+    on_opening: Stopwatch,
 ) -> LocalFederation:
     """A federation whose sessions are timed from their first message on."""
-    from privirec.secagg import local
 
-    class Timed(local.LocalFederation):
+    class Timed(LocalFederation):
         def _step(self) -> Any:
             if not hasattr(self, "timed"):
                 self.timed = True
                 server: Any = self.server
-                for method in ("receive", "advance", "open_sum"):
-                    setattr(server, method, on_server.wrap(getattr(server, method)))
+                server.receive = on_server.wrap(server.receive)
+                server.advance = on_server.wrap(server.advance)
+                server.open_sum = on_opening.wrap(server.open_sum)
                 server.outgoing = on_server.wrap_iterator(server.outgoing)
                 session: ClientSession
                 for session in self.clients:
@@ -169,6 +177,7 @@ def sample(name: str, clients: int, entries: int) -> Cell:
         entries,
         found.client_seconds,
         found.server_seconds,
+        found.opening_seconds,
         float(found.bytes_up),
         float(found.bytes_down),
         sampled=True,
@@ -192,8 +201,8 @@ def one_cell(name: str, clients: int, entries: int, everything: bool) -> Cell | 
             return sampled
         return measure(name, clients, entries)
     except ProtocolError as refusal:
-        nothing = float("nan")
-        return Cell(name, clients, entries, nothing, nothing, nothing, nothing, False, str(refusal))
+        nothing = (float("nan"),) * 5
+        return Cell(name, clients, entries, *nothing, sampled=False, refused=str(refusal))
 
 
 def read(path: Path) -> dict[tuple[str, int, int], Cell]:
@@ -205,18 +214,20 @@ def read(path: Path) -> dict[tuple[str, int, int], Cell]:
 
 def table(cells: list[Cell]) -> str:
     lines = [
-        "| entries | clients | protocol | client CPU s | server CPU s | MB up | MB down |",
-        "|---:|---:|---|---:|---:|---:|---:|",
+        "| entries | clients | protocol | client CPU s | server CPU s | of it to open | MB up "
+        "| MB down |",
+        "|---:|---:|---|---:|---:|---:|---:|---:|",
     ]
     for cell in sorted(cells, key=lambda cell: (cell.entries, cell.clients)):
         about = "~" if cell.sampled else ""
         if cell.refused:
-            numbers = f"refused: {cell.refused} | | | "
+            numbers = f"refused: {cell.refused} | | | | "
         else:
             numbers = " | ".join(
                 (
                     f"{about}{_digits(cell.client_seconds)}",
                     f"{about}{_digits(cell.server_seconds)}",
+                    f"{about}{_digits(cell.opening_seconds)}",
                     f"{about}{_digits(cell.bytes_up / 1e6)}",
                     f"{about}{_digits(cell.bytes_down / 1e6)}",
                 )

@@ -333,7 +333,7 @@ def test_pieces_wait_in_the_spool() -> None:
     assert store.closed
 
 
-@settings(max_examples=60)
+@settings(max_examples=400)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=9, unique=True).map(sorted), st.data())
 def test_every_piece_reaches_its_holder(holders: list[int], data: st.DataObject) -> None:
     """However many receivers are served at a time."""

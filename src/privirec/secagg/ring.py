@@ -85,8 +85,11 @@ class Ring:
         _pack(words, self.width, stream)
         return stream.view(np.uint8)[:size].tobytes()
 
-    def unpack(self, packed: bytes | memoryview, entries: int) -> Words:
-        """Bytes -> words. Raises MalformedMessage unless they are exactly what `pack` gives."""
+    def unpack(self, packed: bytes | memoryview, entries: int, into: Words | None = None) -> Words:
+        """Bytes -> words. Raises MalformedMessage unless they are exactly what `pack` gives.
+
+        `into` is memory for the words that the caller has at hand; it need not be used.
+        """
         size = self.packed_bytes(entries)
         if len(packed) != size:
             raise MalformedMessage(
@@ -97,9 +100,12 @@ class Ring:
         spare = 8 * size - entries * self.width
         if spare and packed[-1] >> (8 - spare):
             raise MalformedMessage("the bits after the last entry are not zero")
-        stream = np.zeros((size + 3) // 4, np.dtype("<u4"))
-        stream.view(np.uint8)[:size] = np.frombuffer(packed, np.uint8)
-        words = np.empty(entries, self.dtype)
+        if size % 4:
+            stream = np.zeros((size + 3) // 4, np.dtype("<u4"))
+            stream.view(np.uint8)[:size] = np.frombuffer(packed, np.uint8)
+        else:
+            stream = np.frombuffer(packed, np.dtype("<u4"))
+        words = np.empty(entries, self.dtype) if into is None else into[:entries]
         _unpack(stream, self.width, words)
         return words
 

@@ -32,6 +32,8 @@ MOST_BITS = 61
 ROOT_BITS = 20
 """p = 1 modulo 2^20: there are points for as many clients."""
 
+# Elements that are drawn at a time, in memory that stays in the cache of one core.
+_PIECE_ELEMENTS = 1 << 14
 _MILLER_RABIN_BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # enough below 2^64
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -70,25 +72,33 @@ class Field:
         words at places i + period, i + 2 period ... take their turn.
         """
         generator = MaskGenerator()
+        prime, least = np.uint64(self.prime), np.uint64((1 << 64) % self.prime)
         elements = np.empty(size, np.uint64)
-        missing = np.ones(size, np.bool_)
-        least = np.uint64((1 << 64) % self.prime)
-        for offset in count(start, period):
-            words = np.zeros(size, np.uint64)
-            generator.add(words, offset, [seed])
-            if not _take_uniform(words, np.uint64(self.prime), least, elements, missing):
-                return elements
-        raise AssertionError("unreachable")
+        buffer = np.empty(min(size, _PIECE_ELEMENTS), np.uint64)
+        for first in range(0, size, _PIECE_ELEMENTS):
+            piece = elements[first : first + _PIECE_ELEMENTS]
+            missing = np.ones(len(piece), np.bool_)
+            words = buffer[: len(piece)]
+            place, left = start + first, len(piece)
+            while left:
+                words[:] = 0
+                generator.add(words, place, [seed])
+                left = _take_uniform(words, prime, least, piece, missing)
+                place += period
+        return elements
 
     def pack(self, elements: Elements) -> bytes:
         return self.ring.pack(elements)
 
-    def unpack(self, packed: bytes | memoryview, size: int) -> Elements:
-        """Inverse of `pack`. Raises MalformedMessage for anything it does not give."""
-        elements = self.ring.unpack(packed, size).astype(np.uint64)
-        if size and int(elements.max()) >= self.prime:
+    def unpack(self, packed: bytes | memoryview, size: int, into: Words | None = None) -> Elements:
+        """Inverse of `pack`. Raises MalformedMessage for anything it does not give.
+
+        `into` is memory of the packing's words that may be used.
+        """
+        words = self.ring.unpack(packed, size, into)
+        if size and int(words.max()) >= self.prime:
             raise MalformedMessage("an element that is not below the prime")
-        return elements
+        return words.astype(np.uint64, copy=False)
 
     def add(self, total: Words, elements: Elements) -> None:
         """Add to a total in place, which may be of a narrower word that holds the field."""

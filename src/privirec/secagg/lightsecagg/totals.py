@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
@@ -27,9 +26,12 @@ class ElementUploads(Uploads):
         super().__init__(sum_number, elements.carried, settings)
         self._elements = elements
         self._block = settings.block_entries
+        # Fresh memory for every block would cost more than reading it.
+        self._words = np.empty(min(self._block, self.shape.length), self.shape.ring.dtype)
 
     def read(self, packed: bytes, entries: int) -> Words:
-        return self._elements.field.unpack(packed, entries)
+        """The elements of a block, until the next one is read."""
+        return self._elements.field.unpack(packed, entries, self._words)
 
     def add(self, offset: int, block: Words) -> None:
         self._elements.field.add(self.total[offset : offset + len(block)], block)
@@ -67,18 +69,24 @@ class PieceRelay:
 
     def __init__(self, spool: Callable[[], BinaryIO] | None, holders: Sequence[int]) -> None:
         """`holders` are all to whom pieces are dealt, ascending."""
-        self._store = spool() if spool else io.BytesIO()
+        self._spool = spool() if spool else None
         self._rank = {client: rank for rank, client in enumerate(holders)}
-        self._dealt: dict[int, tuple[bytes, int]] = {}
+        self._nonces: dict[int, bytes] = {}
         self._size = 0
+        self._in_memory: dict[int, bytes] = {}
+        self._in_spool: dict[int, int] = {}
         self._end = 0
 
     def put(self, sender: int, nonce: bytes, sealed: bytes) -> None:
         """Keep a client's pieces, ascending by holder: one for each but the client itself."""
-        self._store.seek(self._end)
-        self._store.write(sealed)
-        self._dealt[sender] = (nonce, self._end)
+        self._nonces[sender] = nonce
         self._size = len(sealed) // (len(self._rank) - 1)
+        if self._spool is None:
+            self._in_memory[sender] = sealed
+            return
+        self._spool.seek(self._end)
+        self._spool.write(sealed)
+        self._in_spool[sender] = self._end
         self._end += len(sealed)
 
     def deliveries(
@@ -89,31 +97,36 @@ class PieceRelay:
         Several receivers at a time: what one client dealt to them lies side by side.
         """
         entry = NONCE_BYTES + self._size
-        together = max(1, _RELAY_BYTES // (entry * max(1, len(senders))))
+        together = max(1, _RELAY_BYTES // (entry * len(senders)))
         place = {sender: number for number, sender in enumerate(senders)}
+        memory = np.empty((min(together, len(receivers)), len(senders), entry), np.uint8)
         for start in range(0, len(receivers), together):
             block = receivers[start : start + together]
             ranks = np.array([self._rank[receiver] for receiver in block])
-            pieces = np.empty((len(senders), len(block), entry), np.uint8)
+            dealt = memory[: len(block)]
             for number, sender in enumerate(senders):
-                self._read(sender, ranks, pieces[number])
+                dealt[:, number, :NONCE_BYTES] = np.frombuffer(self._nonces[sender], np.uint8)
+                dealt[:, number, NONCE_BYTES:] = self._read(sender, ranks)
             for number, receiver in enumerate(block):
-                own = place.get(receiver)
-                dealt = pieces[:, number]
-                others = dealt if own is None else np.delete(dealt, own, axis=0)
-                yield receiver, others.tobytes()
+                own = place.get(receiver, len(senders))
+                yield receiver, dealt[number, :own].tobytes() + dealt[number, own + 1 :].tobytes()
 
-    def _read(self, sender: int, ranks: NDArray[np.int64], entries: NDArray[np.uint8]) -> None:
+    def _read(self, sender: int, ranks: NDArray[np.int64]) -> NDArray[np.uint8]:
         """What a sender dealt to the holders of these ranks, ascending; nonsense for itself."""
-        nonce, start = self._dealt[sender]
-        own = self._rank[sender]
-        places = np.minimum(ranks - (ranks > own), len(self._rank) - 2)
+        places = np.minimum(ranks - (ranks > self._rank[sender]), len(self._rank) - 2)
         first, last = int(places[0]), int(places[-1])
-        self._store.seek(start + self._size * first)
-        raw = self._store.read(self._size * (last + 1 - first))
+        start, stop = self._size * first, self._size * (last + 1)
+        raw: bytes | memoryview
+        if self._spool is None:
+            raw = memoryview(self._in_memory[sender])[start:stop]
+        else:
+            self._spool.seek(self._in_spool[sender] + start)
+            raw = self._spool.read(stop - start)
         pieces = np.frombuffer(raw, np.uint8).reshape(-1, self._size)
-        entries[:, :NONCE_BYTES] = np.frombuffer(nonce, np.uint8)
-        entries[:, NONCE_BYTES:] = pieces[places - first]
+        # Side by side unless somebody has dropped out, or the sender itself is among them.
+        return pieces if (np.diff(places) == 1).all() else pieces[places - first]
 
     def close(self) -> None:
-        self._store.close()
+        if self._spool is not None:
+            self._spool.close()
+        self._in_memory.clear()
