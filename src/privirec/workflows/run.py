@@ -180,7 +180,9 @@ class Plan:
         if not computes(program, config):
             raise UsageError(f"{self.method} does not compute what {self.model} needs")
         offered = {**config.needs, "rank": rank, "seed": self.seed}
-        if self.head is not None:
+        if "head" in program.settings_type.model_fields:
+            if self.head is None:
+                raise UsageError(f"{self.method} needs a head: how many of the most popular items")
             offered["head"] = self.head
         given = dict(self.federated)
         if self.rounds is not None:

@@ -33,8 +33,8 @@ class HeadItemItem(Contribution):
 
     name: ClassVar[str] = "head-item-item"
     gives_away: ClassVar[str] = (
-        "of every history the part among the most popular items, much as the whole item-item "
-        "matrix gives away the whole of it"
+        "how many people touched any two of the most popular items, weighted by how few of these "
+        "they touched; not proven safe"
     )
     is_item_item: ClassVar[bool] = True
     n_items: int
