@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -167,9 +168,11 @@ class Federation:
             "terms": self.terms,
             "deadlines": DEADLINES,
         }
-        return Coordinator(
+        made = Coordinator(
             self.folder / name, **(given | changes), **({"clock": clock} if clock else {})
         )
+        weakref.finalize(made, made._state.close)  # also where a test leaves it in the middle
+        return made
 
     def simulated(self, cohort: frozenset[int], settings: ProgramSettings) -> Components:
         """What the run must give: the same program over all these histories at once."""
