@@ -13,7 +13,14 @@ from privirec.secagg.errors import (
     TruncatedMessage,
     WrongVersion,
 )
-from privirec.secagg.messages import MAX_MESSAGE_BYTES, Message, encode
+from privirec.secagg.messages import (
+    MAX_MESSAGE_BYTES,
+    Announce,
+    Masked,
+    Message,
+    decoder,
+    encode,
+)
 
 from .strategies import messages
 
@@ -92,3 +99,32 @@ def test_lists_must_ascend() -> None:
     for ids in ((2, 1), (1, 1)):
         with pytest.raises(MalformedMessage):
             decode(encode(Survivors(b"r" * 16, 1, 1, 3, ids, ())))
+
+
+@given(messages(), st.integers(0, 2**32 - 1))
+def test_only_messages_of_a_sum_have_a_round_and_it_is_one_there_can_be(
+    message: Message, number: int
+) -> None:
+    for other in (number, 0, 1, 4096, 4097):
+        raw = bytearray(encode(message))
+        raw[18:22] = other.to_bytes(4, "big")
+        if (1 <= other <= 4096) if message.of_sum else other == 0:
+            assert decode(bytes(raw)).round_number == other
+        else:
+            with pytest.raises(MalformedMessage):
+                decode(bytes(raw))
+
+
+@given(messages())
+def test_only_the_announcement_is_for_everybody(message: Message) -> None:
+    raw = bytearray(encode(message))
+    raw[22:26] = (7 if isinstance(message, Announce) else 2**32 - 1).to_bytes(4, "big")
+    with pytest.raises(MalformedMessage):
+        decode(bytes(raw))
+
+
+def test_a_decoder_knows_its_own_messages_alone() -> None:
+    block = encode(Masked(b"r" * 16, 1, 1, 0, b""))
+    assert decoder(Masked)(block) == Masked(b"r" * 16, 1, 1, 0, b"")
+    with pytest.raises(MalformedMessage, match="unknown kind"):
+        decoder(Announce)(block)
