@@ -8,7 +8,15 @@ from unittest import mock
 
 import pytest
 
-from privirec.runtime.network.messages import Answer, Blocks, SendBlocks
+from privirec.runtime.network.envelope import Envelope
+from privirec.runtime.network.messages import (
+    Abort,
+    Answer,
+    ArtifactPiece,
+    Blocks,
+    Refused,
+    SendBlocks,
+)
 from privirec.runtime.network.node import memory
 from privirec.runtime.network.refusals import Code
 
@@ -96,3 +104,64 @@ def test_a_run_whose_memory_is_gone_is_not_begun_again(federation: Federation) -
     refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
     again = federation.node(0).answer(talk.message_for(0))
     refused(again, "restored from before an answer", Code.HAS_LEFT, final=False)
+
+
+# --- after the end of a part ----------------------------------------------------------------------
+
+
+def test_a_client_that_has_left_is_not_here_again(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("share")
+    talk.forged(0, Abort(reason="enough"))
+    reply = talk.forged(0, talk.hello())
+    refused(reply, "has left this run", Code.HAS_LEFT, final=False)
+
+
+@pytest.mark.parametrize("run", ["", "../../elsewhere", "0" * 31, "0" * 31 + "G", "0" * 33])
+def test_a_run_has_a_proper_number(federation: Federation, run: str) -> None:
+    hello = Envelope(run, 0, Talk(federation).hello()).seal(federation.operator, "to-client")
+    reply = federation.node(0).answer(hello)
+    refused(reply, "without a proper number", Code.BAD_MESSAGE, final=False)
+    assert not [path for path in (federation.folder / "client-0/runs").iterdir() if path.is_dir()]
+
+
+def test_an_artifact_counts_as_traffic(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("share")
+    piece = ArtifactPiece(files=(("model.safetensors", 10**12),), offset=0)
+    reply = talk.forged(0, piece, b"x")
+    refused(reply, "an artifact of", Code.BAD_ARTIFACT, final=False)
+    piece = ArtifactPiece(files=(("model.safetensors", 10**10),), offset=0)
+    reply = talk.forged(0, piece, b"x")
+    refused(reply, "bytes down", Code.POLICY, final=True)
+
+
+@pytest.mark.parametrize(
+    ("files", "offset", "content"),
+    [
+        ((("../../model", 5),), 0, b"12345"),
+        ((("manifest.json", 5), ("manifest.json", 5)), 0, b"12345"),
+        ((("manifest.json", 5),), 3, b"12"),
+        ((("manifest.json", 5),), 0, b"123456"),
+    ],
+)
+def test_a_piece_that_does_not_fit_is_refused(
+    federation: Federation, files: tuple[tuple[str, int], ...], offset: int, content: bytes
+) -> None:
+    talk = Talk(federation)
+    talk.until("share")
+    reply = talk.forged(0, ArtifactPiece(files=files, offset=offset), content)
+    said = said_in(reply)
+    assert isinstance(said, Refused)
+    assert said.code is Code.BAD_ARTIFACT
+    assert not said.final
+    assert not list(federation.folder.rglob("artifact"))
+
+
+def test_a_piece_has_one_content(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("share")
+    piece = ArtifactPiece(files=(("manifest.json", 5),), offset=0)
+    for parts in ((), (b"1", b"2")):
+        reply = talk.forged(0, piece, *parts)
+        refused(reply, "without its content", Code.BAD_ARTIFACT, final=False)
