@@ -96,12 +96,13 @@ class Journal:
         """(what happened, content) from the beginning."""
         if not self.path.exists():
             return
+        size = self.path.stat().st_size
         with self.path.open("rb") as file:
             while len(prefix := file.read(self._PREFIX.size)) == self._PREFIX.size:
                 checksum, length = self._PREFIX.unpack(prefix)
-                record = file.read(length)
-                if len(record) < length:
+                if length > size - file.tell():
                     return
+                record = file.read(length)
                 try:
                     if zlib.crc32(record) != checksum:
                         raise Malformed("damaged")
@@ -133,7 +134,7 @@ class Database:
         self._connection = sqlite3.connect(path, isolation_level=None)
         # Deleted secrets are overwritten; the journal of a transaction is gone when it ends.
         for setting in ("journal_mode = DELETE", "synchronous = FULL", "secure_delete = ON"):
-            self._connection.execute(f"PRAGMA {setting}").fetchall()
+            self.read(f"PRAGMA {setting}")
         if not self.read("PRAGMA user_version")[0][0]:
             with self.transaction() as database:
                 for statement in filter(str.strip, schema.split(";")):
@@ -142,11 +143,14 @@ class Database:
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query."""
-        return self._connection.execute(query, parameters).fetchall()
+        try:
+            return self._connection.execute(query, parameters).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise OSError(f"{self.path}: {error}") from None
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All changes of the body, or none of them. A disk that is full is an OSError."""
+        """All changes of the body, or none of them. A full disk or a damaged file is an OSError."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -156,7 +160,7 @@ class Database:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             raise OSError(f"{self.path}: {error}") from None
 
     def _commit(self) -> None:

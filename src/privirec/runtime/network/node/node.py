@@ -181,7 +181,7 @@ class Node:
                 _clear(other)
         private_folder(self._folder_of(run))
         self._memory.begin(state)
-        return self._here(state)
+        return self._here(self._load(run))
 
     def _check_common(self, told: Hello) -> None:
         if not same_version(told.version):
@@ -343,6 +343,8 @@ class Node:
         if state.part is Part.TAKING and self._memory.is_restored(state):
             log.error("run %s: an older state was restored, so this client leaves", run[:8])
             state = self._close(state, Part.LEFT, "its state was restored from before an answer")
+        elif state.part is Part.TAKING:
+            self._memory.note_answer(state)  # a crash may have come before it was noted
         return state
 
     def _close(self, state: ClientRun, part: Part, why: str) -> ClientRun:
