@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privirec.data import Dataset, load_dataset
-from privirec.errors import DataError
+from privirec.errors import DataError, UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.programs import (
     HeadGramSettings,
@@ -26,6 +26,7 @@ from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.workflows.cost import Sizes, byte_rows, formula_rows
+from privirec.workflows.federate import FederateRequest, federate
 from privirec.workflows.published import NDCG
 from privirec.workflows.run import Plan, computes, run
 from privirec.workflows.sweep import PRIVIREC, Sweep, reaches
@@ -159,3 +160,17 @@ def test_sweep_does_not_mix_or_lose_points(small: Dataset, tmp_path: Path) -> No
     changed = Dataset(small.name, small.train.rows(0, 100), small.test.rows(0, 100))
     with pytest.raises(DataError, match="choose another --out"):
         Sweep(changed, tmp_path, [8], [2])
+
+
+@pytest.mark.parametrize("model", ["turbo-cf", "linkprop", "gf-cf"])
+def test_a_program_that_would_change_a_model_is_refused(small: Dataset, model: str) -> None:
+    with pytest.raises(UsageError, match="linkprop-multi does not compute what"):
+        run(small, Plan(model=model, method="linkprop-multi"))
+
+
+def test_bits_are_not_compared_where_noise_stays_in_the_sums(small: Dataset) -> None:
+    request = FederateRequest(
+        Plan(method="privirec-k"), clients=3, aggregator="correlated-noise", check=True
+    )
+    with pytest.raises(UsageError, match="leaves noise in its sums"):
+        federate(small, request)

@@ -66,15 +66,17 @@ def presets() -> list[str]:
     return [PUBLISHED, *preset_names()]
 
 
-def gives_away(method: str, dataset: str = "synthetic:small") -> str | None:
+def gives_away(method: str, dataset: str | None = None) -> str | None:
     """What a release gives away, in one sentence. Shown by every command that makes one.
 
-    `dataset` is one to see it on.
+    `dataset` is the one that was released, where it can be loaded by name.
     """
     if method not in PROGRAMS:
         return None
-    see = f"privirec audit --release {method} --dataset {dataset}"
-    return f"Warning: {PROGRAMS[method].gives_away}; see for yourself: {see}"
+    warning = f"Warning: {PROGRAMS[method].gives_away}"
+    if dataset is None:
+        return f"{warning}; privirec audit --release {method} shows it on any data set"
+    return f"{warning}; see for yourself: privirec audit --release {method} --dataset {dataset}"
 
 
 @dataclass(frozen=True)
@@ -193,8 +195,9 @@ class Plan:
 
 
 def computes(program: type[Program[Any]], config: Config) -> bool:
-    """Whether a program has all settings that a model needs."""
-    return config.needs.keys() <= program.settings_type.model_fields.keys()
+    """Whether a program has all settings that a model needs, and none that would change it."""
+    settings = program.settings_type.model_fields.keys()
+    return config.needs.keys() <= settings and program.only_for_models_with <= config.needs.keys()
 
 
 @dataclass
