@@ -82,11 +82,12 @@ def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
 class Journal:
     """Records that are only ever added. What a crash cut off at the end does not count.
 
-    A record: checksum (u32) | length of the rest (u64) | frame "PRJ" with what happened | content
+    A record: length of the frame and content (u64) | checksum of the length (u32) | checksum of the
+    rest (u32) | frame "PRJ" with what happened | content
     """
 
     _FRAME = Frame(b"PRJ", 2)
-    _PREFIX = struct.Struct(">IQ")
+    _PREFIX = struct.Struct(">QII")
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -99,11 +100,15 @@ class Journal:
         size = self.path.stat().st_size
         with self.path.open("rb") as file:
             while len(prefix := file.read(self._PREFIX.size)) == self._PREFIX.size:
-                checksum, length = self._PREFIX.unpack(prefix)
-                if length > size - file.tell():
-                    return
-                record = file.read(length)
+                if not any(prefix):
+                    return  # room that was never written to, as a loss of power leaves it
+                length, length_check, checksum = self._PREFIX.unpack(prefix)
                 try:
+                    if zlib.crc32(prefix[:8]) != length_check:
+                        raise Malformed("damaged")
+                    if length > size - file.tell():
+                        return  # cut off
+                    record = file.read(length)
                     if zlib.crc32(record) != checksum:
                         raise Malformed("damaged")
                     what, start = self._FRAME.read(record)
@@ -118,7 +123,9 @@ class Journal:
         with open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
             file.truncate(self._end)  # what an earlier crash cut off
             file.seek(self._end)
-            file.write(self._PREFIX.pack(zlib.crc32(record), len(record)) + record)
+            length = len(record).to_bytes(8, "big")
+            file.write(self._PREFIX.pack(len(record), zlib.crc32(length), zlib.crc32(record)))
+            file.write(record)
             file.flush()
             os.fsync(file.fileno())
             self._end = file.tell()
