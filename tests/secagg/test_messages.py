@@ -21,6 +21,8 @@ from privirec.secagg.messages import (
     decoder,
     encode,
 )
+from privirec.secagg.parameters import Statement
+from privirec.secagg.ring import VectorShape
 
 from .strategies import messages
 
@@ -128,3 +130,23 @@ def test_a_decoder_knows_its_own_messages_alone() -> None:
     assert decoder(Masked)(block) == Masked(b"r" * 16, 1, 1, 0, b"")
     with pytest.raises(MalformedMessage, match="unknown kind"):
         decoder(Announce)(block)
+
+
+@pytest.mark.parametrize(
+    ("place", "size", "values"),
+    [
+        (31, 4, (10**6 + 1,)),  # corrupt share
+        (35, 4, (10**6 + 1,)),  # dropped share
+        (47, 2, (0, 4097)),  # sums
+        (49, 4, (0, 12, 2**22 + 8)),  # entries in a block
+    ],
+)
+def test_announcements_that_cannot_be(place: int, size: int, values: tuple[int, ...]) -> None:
+    shape = VectorShape(5, 8, 1)
+    good = Announce(bytes(16), 1, Statement.of(9, 0.1, 0.1), 3, 8, bytes(32), (shape,))
+    raw = bytearray(encode(good))
+    assert decode(bytes(raw)) == good
+    for value in values:
+        raw[place : place + size] = value.to_bytes(size, "big")
+        with pytest.raises(MalformedMessage, match=r"share of clients|rounds|entries"):
+            decode(bytes(raw))
