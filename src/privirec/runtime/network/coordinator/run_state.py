@@ -218,6 +218,7 @@ class ServerRun:
                 self._apply_opened(event)
             case Stopped():
                 self.reason = event.reason
+                self.close()
                 self._enter(Stage.STOPPED)
             case HandedOut():
                 self._enter(Stage.DONE)
