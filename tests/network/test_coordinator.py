@@ -206,11 +206,11 @@ def test_a_restart_at_every_stage_goes_on(
     tmp_path: Path, aggregator: Aggregator, place: Stage | str, number: int
 ) -> None:
     federation = Federation(tmp_path, aggregator=aggregator)
-    talk = Talk(federation)
+    talk = Talk(federation, clock=lambda: 0.0)  # kernels may have to be compiled on the way
     talk.until(place, number)
     before = talk.server.run
     talk.server.close()
-    talk.server = federation.server()
+    talk.server = federation.server(clock=lambda: 0.0)
     assert talk.server.run == before
     talk.until(Stage.COMPUTED)
     assert talk.server.components is not None

@@ -312,6 +312,8 @@ class BaseServer(ServerSession):
         except ProtocolError:
             self.aborted = True
             self.step = None
+            if self._uploads:
+                self._uploads.discard_unfinished()
             self._uploads = None
             self.sum_over()
             raise
