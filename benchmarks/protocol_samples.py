@@ -164,9 +164,11 @@ class Crowd:
         messages = sample.client(lambda: list(self.client.contribute(1, [values])))
         decode = bell.decode if self.name != "lightsecagg" else light.decode
 
+        sent = [[addressed(message, client) for message in messages] for client in range(FEW)]
+
         def take(client: int) -> None:
-            for message in messages:
-                uploads.take(decode(addressed(message, client)))  # type: ignore[arg-type]
+            for message in sent[client]:
+                uploads.take(decode(message))  # type: ignore[arg-type]
 
         sample.up(messages)
         sample.each(take, self.survivors)
@@ -189,7 +191,8 @@ def sample_bell(name: str, clients: int, entries: int) -> Sample:
     crowd.advertise(sample, advertisement)
     told = crowd.first_messages(sample)
     (shares,) = sample.up([sample.client(lambda: crowd.client.receive(told))])
-    sample.each(lambda one: crowd.server.receive(one, addressed(shares, one)), clients)
+    dealt = [addressed(shares, one) for one in range(FEW)]
+    sample.each(lambda one: crowd.server.receive(one, dealt[one]), clients)
 
     neighbours = bell.decode(told)
     assert isinstance(neighbours, bell.Neighbours)
@@ -289,7 +292,8 @@ def sample_light(clients: int, entries: int) -> Sample:
     crowd.advertise(sample, advertisement)
     told = crowd.first_messages(sample)
     (pieces,) = sample.up([sample.client(lambda: crowd.client.receive(told))])
-    sample.each(lambda one: crowd.server.receive(one, addressed(pieces, one)), clients)
+    dealt = [addressed(pieces, one) for one in range(FEW)]
+    sample.each(lambda one: crowd.server.receive(one, dealt[one]), clients)
     crowd.upload(sample, ElementUploads(1, ElementShape(crowd.shape), crowd.settings))
 
     staying = [OURS, *range(1 + crowd.dropped, clients)]

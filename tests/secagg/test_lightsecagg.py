@@ -336,14 +336,17 @@ def test_pieces_wait_in_the_spool() -> None:
 @settings(max_examples=400)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=9, unique=True).map(sorted), st.data())
 def test_every_piece_reaches_its_holder(holders: list[int], data: st.DataObject) -> None:
-    """However many receivers are served at a time."""
-    relay = PieceRelay(None, holders)
+    """However many receivers are served at a time, from memory and from a spool."""
+    relay = PieceRelay(data.draw(st.sampled_from([None, io.BytesIO])), holders)
     for sender in data.draw(st.permutations(holders)):
         sealed = [bytes([sender, one, 7]) for one in holders if one != sender]
         relay.put(sender, bytes([sender]) * 12, b"".join(sealed))
     some = st.lists(st.sampled_from(holders), min_size=1, unique=True).map(sorted)
     receivers, senders = data.draw(some), data.draw(some)
-    with mock.patch.object(totals, "_RELAY_BYTES", data.draw(st.integers(1, 400))):
+    with (
+        mock.patch.object(totals, "_RELAY_BYTES", data.draw(st.integers(1, 400))),
+        mock.patch.object(totals, "_LONG_PIECE", data.draw(st.sampled_from([1, 100]))),
+    ):
         delivered = dict(relay.deliveries(receivers, senders))
     assert delivered == {
         receiver: b"".join(

@@ -15,8 +15,9 @@ from privirec.secagg.protocol import ServerSettings
 from privirec.secagg.ring import Words
 from privirec.secagg.uploads import ChangeBlock, Uploads
 
-# Pieces that are sorted by receiver at a time.
+# Bytes of short pieces that are sorted by receiver at a time, and where short ones end.
 _RELAY_BYTES = 1 << 26
+_LONG_PIECE = 1 << 11
 
 
 class ElementUploads(Uploads):
@@ -92,10 +93,23 @@ class PieceRelay:
     def deliveries(
         self, receivers: Sequence[int], senders: Sequence[int]
     ) -> Iterator[tuple[int, bytes]]:
-        """(receiver, nonce and piece that each of the senders but itself dealt to it), ascending.
+        """(receiver, nonce and piece that each sender but itself dealt to it), ascending."""
+        if self._size < _LONG_PIECE:
+            yield from self._sorted_deliveries(receivers, senders)
+            return
+        for receiver in receivers:
+            parts: list[bytes | memoryview] = []
+            for sender in senders:
+                if sender != receiver:
+                    place = self._rank[receiver] - (sender < receiver)
+                    parts += (self._nonces[sender], self._read(sender, place, place + 1))
+            yield receiver, b"".join(parts)
 
-        Several receivers at a time: what one client dealt to them lies side by side.
-        """
+    def _sorted_deliveries(
+        self, receivers: Sequence[int], senders: Sequence[int]
+    ) -> Iterator[tuple[int, bytes]]:
+        """The same for short pieces, several receivers at a time: what one client dealt to them
+        lies side by side."""
         entry = NONCE_BYTES + self._size
         together = max(1, _RELAY_BYTES // (entry * len(senders)))
         place = {sender: number for number, sender in enumerate(senders)}
@@ -106,25 +120,27 @@ class PieceRelay:
             dealt = memory[: len(block)]
             for number, sender in enumerate(senders):
                 dealt[:, number, :NONCE_BYTES] = np.frombuffer(self._nonces[sender], np.uint8)
-                dealt[:, number, NONCE_BYTES:] = self._read(sender, ranks)
+                dealt[:, number, NONCE_BYTES:] = self._read_some(sender, ranks)
             for number, receiver in enumerate(block):
                 own = place.get(receiver, len(senders))
                 yield receiver, dealt[number, :own].tobytes() + dealt[number, own + 1 :].tobytes()
 
-    def _read(self, sender: int, ranks: NDArray[np.int64]) -> NDArray[np.uint8]:
+    def _read_some(self, sender: int, ranks: NDArray[np.int64]) -> NDArray[np.uint8]:
         """What a sender dealt to the holders of these ranks, ascending; nonsense for itself."""
         places = np.minimum(ranks - (ranks > self._rank[sender]), len(self._rank) - 2)
         first, last = int(places[0]), int(places[-1])
-        start, stop = self._size * first, self._size * (last + 1)
-        raw: bytes | memoryview
-        if self._spool is None:
-            raw = memoryview(self._in_memory[sender])[start:stop]
-        else:
-            self._spool.seek(self._in_spool[sender] + start)
-            raw = self._spool.read(stop - start)
+        raw = self._read(sender, first, last + 1)
         pieces = np.frombuffer(raw, np.uint8).reshape(-1, self._size)
         # Side by side unless somebody has dropped out, or the sender itself is among them.
         return pieces if (np.diff(places) == 1).all() else pieces[places - first]
+
+    def _read(self, sender: int, first: int, stop: int) -> bytes | memoryview:
+        """Pieces first ... stop of a sender."""
+        start, size = self._size * first, self._size * (stop - first)
+        if self._spool is None:
+            return memoryview(self._in_memory[sender])[start : start + size]
+        self._spool.seek(self._in_spool[sender] + start)
+        return self._spool.read(size)
 
     def close(self) -> None:
         if self._spool is not None:
