@@ -86,7 +86,7 @@ def test_a_head_gives_away_what_lies_in_it(small: Dataset) -> None:
     assert row["users_wrong"] == 0
     assert row["users_recovered"] > 0.9 * row["users"]
     with pytest.raises(UsageError, match="head"):
-        audit(small, "head-gram")
+        audit(small, "head-gram", {"head": 0})
 
 
 def test_saved_models_are_releases_too(small: Dataset, tmp_path: Path) -> None:

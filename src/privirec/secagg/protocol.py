@@ -96,7 +96,7 @@ class Guarantee(Enum):
     """What stands between the server and one client's vector."""
 
     CRYPTOGRAPHIC = "secure aggregation: the server learns the sum and nothing else"
-    STATISTICAL = "noise, not secure aggregation: the server sees every vector, blurred"
+    STATISTICAL = "noise only: the server sees every vector, blurred"
     NONE = "no protection: the server sees every vector"
 
 
