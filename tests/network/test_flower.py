@@ -314,7 +314,7 @@ def test_killed_programs_come_back(
         def watch(status: dict[str, Any]) -> None:
             for client in network.running_clients:
                 client.keep_up()
-            if len(killed) == len(plan) or status.get("round", 0) <= len(killed):
+            if len(killed) == len(plan) or status.get("sum_number", 0) <= len(killed):
                 return
             kind = plan[len(killed)]
             client = rng.choice(network.running_clients)
@@ -349,7 +349,7 @@ def test_killed_programs_come_back(
     model = Recommender.load(tmp_path / "federation/server/runs/one/model", mmap=False)
     check_same(model.components, expected)
     journal = (tmp_path / "federation/server/runs/one/journal").read_bytes()
-    assert journal.count(b'"what": "opened"') == 3
+    assert journal.count(b'"event":"opened"') == 3
     _check_nothing_leaked(tmp_path / "federation")
 
 
