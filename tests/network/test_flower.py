@@ -31,6 +31,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from privirec.carriers import child_processes
 from privirec.carriers.flower import allowed_programs, answering, launch
+from privirec.carriers.flower.launch import write_app
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import PrivirecKSettings, program_of
@@ -39,7 +40,6 @@ from privirec.privacy.policy import Policy
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.version import __version__
 from privirec.workflows.federate import FederateRequest, federate
 from privirec.workflows.run import Plan
 
@@ -397,8 +397,7 @@ def _look_for_a_minute(client: launch.FlowerClient) -> None:
 
 def _bundle(folder: Path, mark: Path) -> Path:
     """An app with another client and another server."""
-    folder.mkdir(exist_ok=True)
-    text = launch._APP.format(version=__version__)
+    text = (write_app(folder) / "pyproject.toml").read_text()
     text = text.replace("privirec.carriers.flower.client_app:app", "evil:app")
     text = text.replace("privirec.carriers.flower.server_app:app", "evil:server")
     (folder / "pyproject.toml").write_text(text)
