@@ -82,11 +82,12 @@ def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
 class Journal:
     """Records that are only ever added. What a crash cut off at the end does not count.
 
-    A record: checksum (u32) | length of the rest (u64) | frame "PRJ" with what happened | content
+    A record: length of the frame and content (u64) | checksum of the length (u32) | checksum of the
+    rest (u32) | frame "PRJ" with what happened | content
     """
 
     _FRAME = Frame(b"PRJ", 2)
-    _PREFIX = struct.Struct(">IQ")
+    _PREFIX = struct.Struct(">QII")
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -96,13 +97,18 @@ class Journal:
         """(what happened, content) from the beginning."""
         if not self.path.exists():
             return
+        size = self.path.stat().st_size
         with self.path.open("rb") as file:
             while len(prefix := file.read(self._PREFIX.size)) == self._PREFIX.size:
-                checksum, length = self._PREFIX.unpack(prefix)
-                record = file.read(length)
-                if len(record) < length:
-                    return
+                if not any(prefix):
+                    return  # room that was never written to, as a loss of power leaves it
+                length, length_check, checksum = self._PREFIX.unpack(prefix)
                 try:
+                    if zlib.crc32(prefix[:8]) != length_check:
+                        raise Malformed("damaged")
+                    if length > size - file.tell():
+                        return  # cut off
+                    record = file.read(length)
                     if zlib.crc32(record) != checksum:
                         raise Malformed("damaged")
                     what, start = self._FRAME.read(record)
@@ -117,7 +123,9 @@ class Journal:
         with open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
             file.truncate(self._end)  # what an earlier crash cut off
             file.seek(self._end)
-            file.write(self._PREFIX.pack(zlib.crc32(record), len(record)) + record)
+            length = len(record).to_bytes(8, "big")
+            file.write(self._PREFIX.pack(len(record), zlib.crc32(length), zlib.crc32(record)))
+            file.write(record)
             file.flush()
             os.fsync(file.fileno())
             self._end = file.tell()
@@ -133,7 +141,7 @@ class Database:
         self._connection = sqlite3.connect(path, isolation_level=None)
         # Deleted secrets are overwritten; the journal of a transaction is gone when it ends.
         for setting in ("journal_mode = DELETE", "synchronous = FULL", "secure_delete = ON"):
-            self._connection.execute(f"PRAGMA {setting}").fetchall()
+            self.read(f"PRAGMA {setting}")
         if not self.read("PRAGMA user_version")[0][0]:
             with self.transaction() as database:
                 for statement in filter(str.strip, schema.split(";")):
@@ -142,11 +150,14 @@ class Database:
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query."""
-        return self._connection.execute(query, parameters).fetchall()
+        try:
+            return self._connection.execute(query, parameters).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise OSError(f"{self.path}: {error}") from None
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All changes of the body, or none of them. A disk that is full is an OSError."""
+        """All changes of the body, or none of them. A full disk or a damaged file is an OSError."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -156,7 +167,7 @@ class Database:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             raise OSError(f"{self.path}: {error}") from None
 
     def _commit(self) -> None:

@@ -35,7 +35,7 @@ def federate(_folder: Path) -> tuple[list[str], str]:
     return given, "privirec.cli.federate.federate"
 
 
-@pytest.mark.parametrize("aggregator", ["secagg+", "none"])
+@pytest.mark.parametrize("aggregator", ["secagg+", "none", "correlated-noise"])
 @pytest.mark.parametrize("command", [server_run, federate])
 def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggregator: str) -> None:
     args, started = command(tmp_path)
@@ -49,7 +49,8 @@ def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggrega
     assert str(result.exception) == "as far as this test goes"
     assert result.stderr.count(WARNING) == (aggregator == "none")
     assert result.stderr.count("not proven safe") == 1
-    assert result.stderr.count("\n") == 1 + (aggregator == "none")
+    assert result.stderr.count("not secure aggregation") == (aggregator == "correlated-noise")
+    assert result.stderr.count("\n") == 1 + (aggregator != "secagg+")
 
 
 @pytest.mark.parametrize("aggregator", ["secagg+", "secagg", "none"])

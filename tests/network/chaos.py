@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -167,9 +168,11 @@ class Federation:
             "terms": self.terms,
             "deadlines": DEADLINES,
         }
-        return Coordinator(
+        made = Coordinator(
             self.folder / name, **(given | changes), **({"clock": clock} if clock else {})
         )
+        weakref.finalize(made, made._state.close)  # also where a test leaves it in the middle
+        return made
 
     def simulated(self, cohort: frozenset[int], settings: ProgramSettings) -> Components:
         """What the run must give: the same program over all these histories at once."""
@@ -255,7 +258,7 @@ class ChaosCarrier:
 
     # --- what makes it a bad one ------------------------------------------------------------------
 
-    def run(self, most_rounds: int = 4000) -> Outcome:
+    def run(self, most_sums: int = 4000) -> Outcome:
         """Until the run has ended, for good or safely, with as many servers as it takes."""
         while True:
             server: Coordinator | None = None
@@ -270,7 +273,7 @@ class ChaosCarrier:
             finally:
                 if server is not None:
                     server.close()
-            assert self.rounds < most_rounds, f"the run does not end: {server} {self.events}"
+            assert self.rounds < most_sums, f"the run does not end: {server} {self.events}"
             if server is not None and server.finished:
                 self._deliver_rest()
                 return self._outcome(server)

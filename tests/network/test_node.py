@@ -478,6 +478,9 @@ def test_a_full_disk_answers_nothing_and_loses_nothing(
     with mock.patch("os.fsync", side_effect=full):
         reply = federation.node(0).answer(message)
         refused(reply, "a problem of its own", Code.OWN_PROBLEM, final=False)
+    node = federation.node(0)
+    with mock.patch("privirec.runtime.network.node.node.alone", side_effect=full):
+        refused(node.answer(message), "a problem of its own", Code.OWN_PROBLEM, final=False)
     assert "No space left" in caplog.text
     assert isinstance(said_in(federation.node(0).answer(message)), Blocks)
 

@@ -31,7 +31,7 @@ def test_the_default_accepts_what_gives_least_away() -> None:
         ({"clients": 2}, "smallest_cohort = 3"),
         ({"computations": ("item-degrees", "item-item")}, "the computation item-item"),
         ({"computations": ("user-start",)}, "the computation user-start"),
-        ({"computations": ("power-step",) * 17}, "most_rounds = 16"),
+        ({"computations": ("power-step",) * 17}, "most_sums = 16"),
         ({"bytes_up": 10**10}, "most_bytes_up"),
         ({"bytes_down": 10**10}, "most_bytes_down"),
         ({"opened_share": 0.51}, "largest_opened_share = 0.5"),
@@ -47,7 +47,7 @@ def test_each_limit_refuses_a_run(change: dict[str, object], said: str) -> None:
 
 
 def test_limits_hold_before_every_answer_too() -> None:
-    policy = Policy(most_rounds=2, most_bytes_up=100, most_bytes_down=100)
+    policy = Policy(most_sums=2, most_bytes_up=100, most_bytes_down=100)
     policy.check_answer("power-step", "secagg+", 2, 100, 100)
     for bad in (
         ("item-item", "secagg+", 1, 1, 1),
@@ -105,11 +105,17 @@ def test_equal_cohorts_and_first_ones_are_fine() -> None:
         policy.check_cohort(frozenset({1, 2}), [])
 
 
+def test_files_of_earlier_versions_mean_what_they_meant(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text("most_rounds = 7\nmost_of_item_item = 0.25\n")
+    assert Policy.load(path) == Policy(most_sums=7, largest_opened_share=0.25)
+
+
 def test_it_survives_its_file(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     assert Policy.load(path) == Policy()
     wanted = allowing(
-        ["item-degrees", "item-item"], aggregators=("none",), most_rounds=7, corrupt_share=0.1
+        ["item-degrees", "item-item"], aggregators=("none",), most_sums=7, corrupt_share=0.1
     )
     path.write_text(wanted.as_toml())
     assert Policy.load(path) == wanted
@@ -119,8 +125,8 @@ def test_it_survives_its_file(tmp_path: Path) -> None:
     "text",
     [
         "smallest_kohort = 5",
-        "most_rounds = 0",
-        "most_rounds =",
+        "most_sums = 0",
+        "most_sums =",
         'computations = "all"',
         'aggregators = ["nobody"]',
     ],

@@ -80,6 +80,15 @@ def test_every_attack_that_applies_is_run(
         assert rows[0]["users_recovered"] == rows[0]["users"] == 200
 
 
+def test_a_head_gives_away_what_lies_in_it(small: Dataset) -> None:
+    (row,) = audit(small, "head-gram", {"head": 250, "alpha": 0.5})
+    assert row["attack"] == "peeling"
+    assert row["users_wrong"] == 0
+    assert row["users_recovered"] > 0.9 * row["users"]
+    with pytest.raises(UsageError, match="head"):
+        audit(small, "head-gram", {"head": 0})
+
+
 def test_saved_models_are_releases_too(small: Dataset, tmp_path: Path) -> None:
     """Single precision leaves small entries exact, and they are those of rare items."""
     for method in ("privirec", "privirec-k", "centralized"):

@@ -26,6 +26,7 @@ from privirec.secagg.bell2020.messages import (
     Advertise,
     Deliver,
     Neighbours,
+    SealedShares,
     Survivors,
     Unmask,
     decode,
@@ -34,6 +35,7 @@ from privirec.secagg.errors import (
     BadDump,
     BadKey,
     BadShare,
+    BelowThreshold,
     CohortChanged,
     CohortTooSmall,
     MalformedMessage,
@@ -346,6 +348,19 @@ def test_the_server_drops_who_advertises_a_key_of_small_order() -> None:
     assert 2 in run.server.waiting_for()
 
 
+def test_the_server_drops_who_advertises_a_key_too_few() -> None:
+    run = start(rounds=2)
+    honest = decode(run.clients[2].receive(run.server.announcement) or b"")
+    assert isinstance(honest, Advertise)
+    digest = hashlib.sha256(run.server.announcement).digest()
+    masks = honest.mask_keys[:32]
+    signed = secagg_keys.advertised_bytes(digest, 2, honest.sealing_key, masks)
+    bad = replace(honest, mask_keys=masks, signature=run.identities[2].sign(signed))
+    with pytest.raises(BadKey, match="one key for each sum"):
+        run.server.receive(2, encode(bad))
+    assert 2 in run.server.waiting_for()
+
+
 # --- a client that answers with a wrong share -----------------------------------------------------
 
 
@@ -368,6 +383,68 @@ def test_one_wrong_seed_share_opens_nothing(liar: int) -> None:
     with pytest.raises(BadShare, match="not what was dealt"):
         run.server.open_sum()
     assert run.server.aborted
+
+
+def test_a_key_that_was_not_advertised_opens_nothing() -> None:
+    """With as many shares as it takes and no more, only the public key can tell."""
+    run = start(shares=(0.05, 0.25))
+    run.set_up()
+    for client in range(1, 8):
+        for message in run.clients[client].contribute(1, [vector(client)]):
+            run.server.receive(client, message)
+    messages = dict(run.next_messages())
+    threshold = run.server.parameters.threshold
+    for client in range(1, 1 + threshold):
+        reply = decode(run.clients[client].receive(messages[client]) or b"")
+        assert isinstance(reply, Unmask)
+        wrong = tuple(
+            (int.from_bytes(share, "big") ^ 1).to_bytes(33, "big") for share in reply.key_shares
+        )
+        assert len(wrong) == 1
+        run.server.receive(client, encode(replace(reply, key_shares=wrong)))
+    with pytest.raises(BadShare, match="not the advertised one"):
+        run.server.open_sum()
+    assert run.server.aborted
+
+
+def test_neighbours_that_deal_too_few_shares_are_noticed() -> None:
+    """All of them: strings of two lengths do not go into one message."""
+    run = start(rounds=2)
+    run.advertise()
+    privates = [one.state.sealing_private.reveal() for one in run.clients]  # type: ignore[attr-defined]
+    messages = dict(run.next_messages())
+    told = decode(messages[1])
+    assert isinstance(told, Neighbours)
+    public = next(key.sealing_key for key in told.keys if key.client == 0)
+    run.answer(iter(messages.items()))
+    delivered = decode(dict(run.next_messages())[0])
+    assert isinstance(delivered, Deliver)
+    digest = hashlib.sha256(run.server.announcement).digest()
+
+    def forged(share: SealedShares) -> SealedShares:
+        (agreed,) = secagg_keys.agree(privates[share.sender], [public])
+        key = secagg_keys.sealing_key(agreed, told.run, share.sender, 0)
+        context = secagg_keys.shares_context(digest, share.sender, 0)
+        assert len(share.sealed) == 2 * 66 + 16
+        return replace(share, sealed=secagg_keys.seal(key, share.nonce, bytes(66), context))
+
+    short = replace(delivered, shares=tuple(map(forged, delivered.shares)))
+    with pytest.raises(BadShare, match="two shares for each sum"):
+        run.clients[0].receive(encode(short))
+
+
+def test_fewer_neighbours_than_the_threshold_are_too_few_in_the_sparse_graph() -> None:
+    """40 of 200 clients may drop, and 44 neighbours with a threshold of 11 cannot spare 34."""
+    run = start("secagg+", clients=200, shares=(0.05, 0.2))
+    run.set_up()
+    threshold = run.server.parameters.threshold
+    run.contribute(1)
+    honest = decode(dict(run.next_messages())[0])
+    assert isinstance(honest, Survivors)
+    left, gone = honest.survivors[: threshold - 1], honest.survivors[threshold - 1 :]
+    assert len(gone) < 40
+    lie = replace(honest, survivors=left, dropped=gone, cohort=200 - len(gone))
+    refuses(run.clients[0], lie, BelowThreshold)
 
 
 # --- a server that changes the cohort -------------------------------------------------------------

@@ -70,6 +70,17 @@ def test_the_default_policy_accepts_the_default_noise_and_hardly_less() -> None:
     )
 
 
+def test_less_noise_between_clients_than_the_rule_gives_is_refused() -> None:
+    """The policy's least values alone would let a server see every vector nearly as it is."""
+    policy = ClientPolicy(corrupt_share=0.1)
+    levels = start(policy=policy).announce().noise[0]
+    for by in (-1, levels.own_bits - levels.pair_bits):
+        run = start(policy=policy)
+        refused(run, 0, changed(run, pair_bits=by), WeakParameters)
+    run = start(policy=policy)
+    assert run.clients[0].receive(changed(run, pair_bits=1))
+
+
 @pytest.mark.parametrize(
     "policy",
     [

@@ -13,7 +13,16 @@ from privirec.secagg.errors import (
     TruncatedMessage,
     WrongVersion,
 )
-from privirec.secagg.messages import MAX_MESSAGE_BYTES, Message, encode
+from privirec.secagg.messages import (
+    MAX_MESSAGE_BYTES,
+    Announce,
+    Masked,
+    Message,
+    decoder,
+    encode,
+)
+from privirec.secagg.parameters import Statement
+from privirec.secagg.ring import VectorShape
 
 from .strategies import messages
 
@@ -92,3 +101,52 @@ def test_lists_must_ascend() -> None:
     for ids in ((2, 1), (1, 1)):
         with pytest.raises(MalformedMessage):
             decode(encode(Survivors(b"r" * 16, 1, 1, 3, ids, ())))
+
+
+@given(messages(), st.integers(0, 2**32 - 1))
+def test_only_messages_of_a_sum_have_a_round_and_it_is_one_there_can_be(
+    message: Message, number: int
+) -> None:
+    for other in (number, 0, 1, 4096, 4097):
+        raw = bytearray(encode(message))
+        raw[18:22] = other.to_bytes(4, "big")
+        if (1 <= other <= 4096) if message.of_sum else other == 0:
+            assert decode(bytes(raw)).round_number == other
+        else:
+            with pytest.raises(MalformedMessage):
+                decode(bytes(raw))
+
+
+@given(messages())
+def test_only_the_announcement_is_for_everybody(message: Message) -> None:
+    raw = bytearray(encode(message))
+    raw[22:26] = (7 if isinstance(message, Announce) else 2**32 - 1).to_bytes(4, "big")
+    with pytest.raises(MalformedMessage):
+        decode(bytes(raw))
+
+
+def test_a_decoder_knows_its_own_messages_alone() -> None:
+    block = encode(Masked(b"r" * 16, 1, 1, 0, b""))
+    assert decoder(Masked)(block) == Masked(b"r" * 16, 1, 1, 0, b"")
+    with pytest.raises(MalformedMessage, match="unknown kind"):
+        decoder(Announce)(block)
+
+
+@pytest.mark.parametrize(
+    ("place", "size", "values"),
+    [
+        (31, 4, (10**6 + 1,)),  # corrupt share
+        (35, 4, (10**6 + 1,)),  # dropped share
+        (47, 2, (0, 4097)),  # sums
+        (49, 4, (0, 12, 2**22 + 8)),  # entries in a block
+    ],
+)
+def test_announcements_that_cannot_be(place: int, size: int, values: tuple[int, ...]) -> None:
+    shape = VectorShape(5, 8, 1)
+    good = Announce(bytes(16), 1, Statement.of(9, 0.1, 0.1), 3, 8, bytes(32), (shape,))
+    raw = bytearray(encode(good))
+    assert decode(bytes(raw)) == good
+    for value in values:
+        raw[place : place + size] = value.to_bytes(size, "big")
+        with pytest.raises(MalformedMessage, match=r"share of clients|rounds|entries"):
+            decode(bytes(raw))

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from privirec.data import Dataset, load_dataset
-from privirec.errors import DataError
+from privirec.errors import DataError, UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.programs import (
+    HeadGramSettings,
+    LinkPropMultiSettings,
     Privirec,
     PrivirecK,
     PrivirecKSettings,
@@ -18,13 +20,15 @@ from privirec.federated.programs import (
     ProgramSettings,
     program_of,
 )
+from privirec.filters import SparseOperator
 from privirec.models import GFCF, MODELS
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.workflows.cost import Sizes, byte_rows, formula_rows
+from privirec.workflows.federate import FederateRequest, federate
 from privirec.workflows.published import NDCG
-from privirec.workflows.run import Plan, run
+from privirec.workflows.run import Plan, computes, run
 from privirec.workflows.sweep import PRIVIREC, Sweep, reaches
 from privirec.workflows.table import table_rows
 
@@ -35,14 +39,13 @@ def small() -> Dataset:
 
 
 @pytest.mark.parametrize(
-    "model", [name for name in MODELS if MODELS[name]().config.normalisation.alpha is not None]
+    "model", [name for name in MODELS if computes(Privirec, MODELS[name]().config)]
 )
 def test_simulation_scores_as_the_released_filters_do(small: Dataset, model: str) -> None:
     """The factors that a simulation uses for speed give the scores of what is released."""
     kind = MODELS[model]
-    recommender = kind() if model == "turbo-cf" else kind(rank=32)
-    config = recommender.config
-    settings = PrivirecSettings(rank=config.low_pass_rank, alpha=config.normalisation.alpha)
+    config = kind(**({"rank": 32} if "rank" in kind.config_type.model_fields else {})).config
+    settings = PrivirecSettings(**{"rank": 0} | config.needs)
     simulation = Simulation(small.train)
     program = program_of(settings, small.train.n_users, small.train.n_items)
     released, _ = execute(program.steps(), simulation)
@@ -62,6 +65,10 @@ def test_simulation_scores_as_the_released_filters_do(small: Dataset, model: str
         PrivirecSettings(rank=16, low_pass_from="server"),
         PrivirecSettings(rank=0, alpha=0.6),
         PrivirecKSettings(rank=24, ring_bits=24),
+        PrivirecSettings(rank=0, alpha=0, left=0, right=0),
+        HeadGramSettings(head=40),
+        HeadGramSettings(head=1000),
+        LinkPropMultiSettings(alpha=0.25, left=0.5, right=0.3, updates=2),
     ],
     ids=repr,
 )
@@ -69,9 +76,8 @@ def test_planned_bytes_are_the_bytes_of_the_run(small: Dataset, settings: Progra
     train = small.train
     program = program_of(settings, train.n_users, train.n_items)
     components, ledger = execute(program.steps(), Simulation(train))
-    entries = None
-    if settings.method == "privirec":
-        entries = components.item_item.matrix.nnz  # type: ignore[attr-defined]
+    released = components.item_item
+    entries = released.matrix.nnz if isinstance(released, SparseOperator) else None
     planned = Ledger.planned(program.plan(entries))
     for ours, theirs in zip(planned.entries, ledger.entries, strict=True):
         assert (ours.what, ours.entries, ours.ring_bits) == (
@@ -154,3 +160,17 @@ def test_sweep_does_not_mix_or_lose_points(small: Dataset, tmp_path: Path) -> No
     changed = Dataset(small.name, small.train.rows(0, 100), small.test.rows(0, 100))
     with pytest.raises(DataError, match="choose another --out"):
         Sweep(changed, tmp_path, [8], [2])
+
+
+@pytest.mark.parametrize("model", ["turbo-cf", "linkprop", "gf-cf"])
+def test_a_program_that_would_change_a_model_is_refused(small: Dataset, model: str) -> None:
+    with pytest.raises(UsageError, match="linkprop-multi does not compute what"):
+        run(small, Plan(model=model, method="linkprop-multi"))
+
+
+def test_bits_are_not_compared_where_noise_stays_in_the_sums(small: Dataset) -> None:
+    request = FederateRequest(
+        Plan(method="privirec-k"), clients=3, aggregator="correlated-noise", check=True
+    )
+    with pytest.raises(UsageError, match="leaves noise in its sums"):
+        federate(small, request)

@@ -42,6 +42,10 @@ def command(
         ),
     ] = None,
     rounds: options.Rounds = None,
+    head: Annotated[
+        int | None,
+        typer.Option(min=1, help="head-gram: how many of the most popular items."),
+    ] = None,
     ring_bits: Annotated[
         int | None,
         typer.Option(min=1, max=64, help="Width of the ring the release was summed in."),
@@ -63,7 +67,7 @@ def command(
     """
     check_writable(json_file)
     data = load_dataset(dataset, data_dir)
-    chosen = {"rank": rank, "rounds": rounds, "ring_bits": ring_bits}
+    chosen = {"rank": rank, "rounds": rounds, "head": head, "ring_bits": ring_bits}
     given = {name: value for name, value in chosen.items() if value is not None}
     with shown_progress() as phases:
         rows = audit(data, release, given, threads=threads, phases=phases)

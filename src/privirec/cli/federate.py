@@ -20,7 +20,7 @@ from privirec.runtime.terms import (
     DROPPED_SHARE,
 )
 from privirec.workflows.federate import FederateRequest, federate
-from privirec.workflows.run import IN_THE_CLEAR, PUBLISHED, Plan, gives_away
+from privirec.workflows.run import PUBLISHED, Plan, gives_away, server_sees
 
 COLUMNS = [
     ("rank", "k"),
@@ -92,8 +92,8 @@ def command(
     )
     data = load_dataset(dataset, data_dir)
     warn(str(gives_away(method, data.name)))
-    if aggregator == "none":
-        warn(IN_THE_CLEAR)
+    if seen := server_sees(aggregator):
+        warn(seen)
     with live.federation() as watch:
         row = federate(data, request, save, watch)
     write_json_lines(json_file, [row])

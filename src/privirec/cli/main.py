@@ -17,6 +17,7 @@ from privirec.cli import (
     doctor,
     federate,
     keys,
+    protocols,
     recommend,
     server,
     store,
@@ -41,6 +42,7 @@ app.command("sweep")(sweep.command)
 app.command("cost")(cost.command)
 app.command("audit")(audit.command)
 app.command("doctor")(doctor.command)
+app.command("protocols")(protocols.command)
 app.command("recommend")(recommend.command)
 app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")

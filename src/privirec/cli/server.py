@@ -28,7 +28,7 @@ from privirec.runtime.terms import (
     SMALLEST_COHORT,
     RunTerms,
 )
-from privirec.workflows.run import IN_THE_CLEAR, Plan, gives_away
+from privirec.workflows.run import Plan, gives_away, server_sees
 
 app = typer.Typer(
     help="Carry a federation, and run programs on it.", no_args_is_help=True, add_completion=False
@@ -134,8 +134,8 @@ def run(
     )
     # Before anybody is asked, not after.
     warn(str(gives_away(method)))
-    if aggregator == "none":
-        warn(IN_THE_CLEAR)
+    if seen := server_sees(aggregator):
+        warn(seen)
     env = _environment(home)
     number = start_run(home, name, file, env)
     try:

@@ -31,6 +31,10 @@ Aggregator = Annotated[str, AfterValidator(_known_protocol)]
 """Name of a protocol that sums."""
 
 
+FORMER_NAMES = {"most_rounds": "most_sums", "most_of_item_item": "largest_opened_share"}
+"""Settings that files of earlier versions call otherwise."""
+
+
 class PolicyRefusal(FederationError):
     """Something this client does not do, whoever asks."""
 
@@ -70,7 +74,7 @@ class Policy(BaseModel):
     largest_opened_share: float = Field(0.5, gt=0)
     """Most numbers that the sums of one run may open, as a share of the numbers in the item-item
     matrix: at 1 the matrix can be solved for, and it gives every history away."""
-    most_rounds: int = Field(16, ge=1)
+    most_sums: int = Field(16, ge=1)
     """Most secure sums in one run."""
     most_bytes_up: int = Field(1_000_000_000, ge=1)
     most_bytes_down: int = Field(1_000_000_000, ge=1)
@@ -87,7 +91,8 @@ class Policy(BaseModel):
         if not path.exists():
             return cls()
         try:
-            return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
+            found = tomllib.loads(path.read_text(encoding="utf-8"))
+            return cls(**{FORMER_NAMES.get(name, name): value for name, value in found.items()})
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UsageError(f"{path}: {error}") from None
         except ValidationError as error:
@@ -111,8 +116,8 @@ class Policy(BaseModel):
         """Refuse a run whose plan already goes beyond what this client does."""
         if terms.clients < self.smallest_cohort:
             _refuse(f"{terms.clients} clients", f"smallest_cohort = {self.smallest_cohort}")
-        if len(terms.computations) > self.most_rounds:
-            _refuse(f"{len(terms.computations)} secure sums", f"most_rounds = {self.most_rounds}")
+        if len(terms.computations) > self.most_sums:
+            _refuse(f"{len(terms.computations)} secure sums", f"most_sums = {self.most_sums}")
         self._check_aggregator(terms.aggregator)
         for computation in terms.computations:
             self._check_computation(computation)
@@ -154,8 +159,8 @@ class Policy(BaseModel):
         """Refuse an answer; bytes count all of the run, this answer included."""
         self._check_aggregator(aggregator)
         self._check_computation(computation)
-        if number > self.most_rounds:
-            _refuse(f"secure sum {number}", f"most_rounds = {self.most_rounds}")
+        if number > self.most_sums:
+            _refuse(f"secure sum {number}", f"most_sums = {self.most_sums}")
         self.check_traffic(bytes_up, bytes_down)
 
     def check_traffic(self, bytes_up: int, bytes_down: int) -> None:

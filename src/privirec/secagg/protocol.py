@@ -96,8 +96,8 @@ class Guarantee(Enum):
     """What stands between the server and one client's vector."""
 
     CRYPTOGRAPHIC = "secure aggregation: the server learns the sum and nothing else"
-    STATISTICAL = "noise: the server sees every vector, blurred"
-    NONE = "none: the server sees every vector"
+    STATISTICAL = "noise only: the server sees every vector, blurred"
+    NONE = "no protection: the server sees every vector"
 
 
 @dataclass(frozen=True)

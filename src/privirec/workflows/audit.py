@@ -109,7 +109,7 @@ def _attacked(name: str, release: Release, dataset: Dataset, phases: Phases) -> 
         "dataset": dataset.name,
         "release": release.source,
         "attack": name,
-        **grade(found, dataset.train),
+        **grade(found, dataset.train, found.visible_items),
         **rows,
         **found.facts,
         "seconds": seconds,

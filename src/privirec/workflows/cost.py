@@ -24,8 +24,6 @@ class Sizes:
     """L."""
     ring_bits: int = 32
     item_item_entries: int | None = None
-    head: int = 3000
-    """Most popular items, where a program takes only these."""
     """Non-zeros of P~, where the data is at hand."""
 
 
@@ -85,8 +83,7 @@ def _variants(program: type[Program[Any]], sizes: Sizes) -> dict[str, ProgramSet
     chosen = {"rounds": sizes.rounds, "ring_bits": sizes.ring_bits}
     fields = program.settings_type.model_fields
     given = {name: value for name, value in chosen.items() if name in fields}
-    rank = sizes.rank if program.low_rank else sizes.low_pass_rank
-    offered = {"rank": rank, "head": min(sizes.head, sizes.items)}
+    offered = {"rank": sizes.rank if program.low_rank else sizes.low_pass_rank}
     return {
         **{name: program.settings_from(given, offered, name) for name in program.presets},
         "": program.settings_from(given, offered),

@@ -29,6 +29,7 @@ from privirec.runtime.terms import (
     SMALLEST_COHORT,
     RunTerms,
 )
+from privirec.secagg import protocol
 from privirec.version import __version__
 from privirec.workflows.run import Plan, gives_away, run
 
@@ -61,6 +62,10 @@ def federate(
         raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
     if save is not None:
         check_replaceable(save)  # before the run, not after
+    if request.check and not protocol(request.aggregator).is_exact:
+        raise UsageError(
+            f"--check compares bit for bit, and {request.aggregator} leaves noise in its sums"
+        )
     if request.keep is not None and request.keep.exists() and any(request.keep.iterdir()):
         raise UsageError(f"{request.keep}: not empty")
     folder = request.keep or Path(tempfile.mkdtemp(prefix="privirec-federation-"))
@@ -172,7 +177,7 @@ def _policy(terms: RunTerms, n_users: int, n_items: int, request: FederateReques
         asked.computations,
         aggregators=(terms.aggregator,),
         smallest_cohort=terms.smallest_cohort,
-        most_rounds=len(asked.computations),
+        most_sums=len(asked.computations),
         most_bytes_up=2 * asked.bytes_up + room,
         most_bytes_down=2 * asked.bytes_down + room,
         largest_opened_share=max(asked.opened_share, Policy().largest_opened_share),

@@ -32,7 +32,7 @@ from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.terms import DEFAULT_MODEL, Assumptions
-from privirec.secagg import protocol_names
+from privirec.secagg import Guarantee, protocol, protocol_names
 from privirec.version import __version__
 
 CENTRALIZED = "centralized"
@@ -45,6 +45,16 @@ SOLVERS = ("converged", "power-1qr", "power-2qr")
 IN_THE_CLEAR = (
     "Warning: without secure aggregation the server sees every client's contribution in the clear."
 )
+BLURRED = (
+    "Warning: this is not secure aggregation: the server sees every client's contribution, "
+    "blurred; docs/correlated-noise.md says what that hides."
+)
+
+
+def server_sees(aggregator: str) -> str | None:
+    """The warning where a server sees more than sums. Shown before anybody is asked."""
+    guarantee = protocol(aggregator).guarantee
+    return {Guarantee.NONE: IN_THE_CLEAR, Guarantee.STATISTICAL: BLURRED}.get(guarantee)
 
 
 def methods() -> list[str]:
@@ -56,15 +66,17 @@ def presets() -> list[str]:
     return [PUBLISHED, *preset_names()]
 
 
-def gives_away(method: str, dataset: str = "synthetic:small") -> str | None:
+def gives_away(method: str, dataset: str | None = None) -> str | None:
     """What a release gives away, in one sentence. Shown by every command that makes one.
 
-    `dataset` is one to see it on.
+    `dataset` is the one that was released, where it can be loaded by name.
     """
     if method not in PROGRAMS:
         return None
-    see = f"privirec audit --release {method} --dataset {dataset}"
-    return f"Warning: {PROGRAMS[method].gives_away}; see for yourself: {see}"
+    warning = f"Warning: {PROGRAMS[method].gives_away}"
+    if dataset is None:
+        return f"{warning}; privirec audit --release {method} shows it on any data set"
+    return f"{warning}; see for yourself: privirec audit --release {method} --dataset {dataset}"
 
 
 @dataclass(frozen=True)
@@ -170,7 +182,9 @@ class Plan:
         if not computes(program, config):
             raise UsageError(f"{self.method} does not compute what {self.model} needs")
         offered = {**config.needs, "rank": rank, "seed": self.seed}
-        if self.head is not None:
+        if "head" in program.settings_type.model_fields:
+            if self.head is None:
+                raise UsageError(f"{self.method} needs a head: how many of the most popular items")
             offered["head"] = self.head
         given = dict(self.federated)
         if self.rounds is not None:
@@ -181,8 +195,9 @@ class Plan:
 
 
 def computes(program: type[Program[Any]], config: Config) -> bool:
-    """Whether a program has all settings that a model needs."""
-    return config.needs.keys() <= program.settings_type.model_fields.keys()
+    """Whether a program has all settings that a model needs, and none that would change it."""
+    settings = program.settings_type.model_fields.keys()
+    return config.needs.keys() <= settings and program.only_for_models_with <= config.needs.keys()
 
 
 @dataclass

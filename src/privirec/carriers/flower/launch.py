@@ -66,7 +66,7 @@ clientapp = "privirec.carriers.flower.client_app:app"
 
 
 def check_flower() -> None:
-    """One line for who has not got it."""
+    """Refuse, in one line, where Flower is not installed."""
     if importlib.util.find_spec("flwr") is None:
         raise UsageError("a network needs Flower: pip install 'privirec[flower]'")
 

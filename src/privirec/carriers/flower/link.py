@@ -1,7 +1,7 @@
 """Flower's SuperLink behind two doors.
 
 Flower serves everything on one port: clients, but also starting runs and registering nodes, for
-which it asks nobody who he is. So the SuperLink itself listens on this machine only, under a
+which it asks for no authentication. So the SuperLink itself listens on this machine only, under a
 certificate made for that, and a second listener in front of the same application shows the clients'
 part of it, under the operator's certificate, to clients of the roster. It opens when the file
 SERVER/flower/open is there: when they are registered.
@@ -63,7 +63,7 @@ class _Refused(Exception):
 class FrontDoor:
     """The part for clients of Flower's application, for those who are approved.
 
-    Whoever he is shows before his request is read, so that strangers cost nothing.
+    A client proves who it is before its request is read, so that strangers cost nothing.
     """
 
     def __init__(self, application: Application, home: OperatorFolder) -> None:
@@ -104,7 +104,7 @@ class FrontDoor:
         await self._application(scope, received, sent)
 
     def _admitted(self, scope: Scope) -> Member:
-        """Who asks, if he may."""
+        """The member behind a request; refuse one from a client that is not on the roster."""
         if not scope.get("path", "").startswith(FOR_CLIENTS):
             raise _Refused(404, "")
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
@@ -122,7 +122,7 @@ class FrontDoor:
             or abs(age) > CLOCKS_DIFFER
             or not verify_signature(key, stamp, signature)
         ):
-            raise _Refused(401, "something that has not got the key it shows, or has another time")
+            raise _Refused(401, "something without the key it shows, or with another clock")
         member = self._members().get(_der(key))
         if member is None:
             raise _Refused(401, "a client that is not approved")

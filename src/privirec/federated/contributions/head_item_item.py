@@ -33,8 +33,8 @@ class HeadItemItem(Contribution):
 
     name: ClassVar[str] = "head-item-item"
     gives_away: ClassVar[str] = (
-        "of every history the part among the most popular items, much as the whole item-item "
-        "matrix gives away the whole of it"
+        "how many people touched any two of the most popular items, weighted by how few of these "
+        "they touched; not proven safe"
     )
     is_item_item: ClassVar[bool] = True
     n_items: int
@@ -50,11 +50,11 @@ class HeadItemItem(Contribution):
 
     @property
     def shape(self) -> SumShape:
-        return self._inside.shape
+        return self.inside.shape
 
     @property
     def encoding(self) -> FixedPoint:
-        return self._inside.encoding
+        return self.inside.encoding
 
     @cached_property
     def items(self) -> Integers:
@@ -62,7 +62,7 @@ class HeadItemItem(Contribution):
         return most_popular(self.item_degrees, self.head)
 
     @cached_property
-    def _inside(self) -> ItemItem:
+    def inside(self) -> ItemItem:
         """The same sum over a catalogue of the head alone."""
         largest = int(self.item_degrees.max(initial=0))
         return ItemItem(len(self.items), largest, self.alpha, self.width)
@@ -77,15 +77,15 @@ class HeadItemItem(Contribution):
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
     ) -> Iterator[Integers]:
-        return self._inside.blocks(self._on_head(histories), randomness)
+        return self.inside.blocks(self._on_head(histories), randomness)
 
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
     ) -> sp.csr_array:
-        return self._inside.total(self._on_head(histories), randomness)
+        return self.inside.total(self._on_head(histories), randomness)
 
     def collect(self, blocks: Iterable[Integers]) -> sp.csr_array:
-        return self._inside.collect(blocks)
+        return self.inside.collect(blocks)
 
     def block_lengths(self) -> Iterator[int]:
-        return self._inside.block_lengths()
+        return self.inside.block_lengths()

@@ -90,6 +90,8 @@ class Program(ABC, Generic[Settings]):
     """Published settings, by name; see `preset`."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Further settings that a table of costs compares."""
+    only_for_models_with: ClassVar[frozenset[str]] = frozenset()
+    """Settings that change what a model gets: a model that does not name them is not computed."""
     low_rank: ClassVar[bool] = False
     """Whether the rank is that of the item-item matrix itself, of which a model's low-pass filter
     takes the leading vectors, and not that of the low-pass filter alone."""

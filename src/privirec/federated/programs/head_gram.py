@@ -9,7 +9,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 
-from privirec.errors import UsageError
 from privirec.federated.contributions import HeadItemItem, ItemDegrees
 from privirec.federated.programs.base import Broadcast, Planned, Program, Steps
 from privirec.federated.programs.power import FILTER_ENTRY, item_degrees_told
@@ -17,13 +16,15 @@ from privirec.federated.programs.privirec import ItemItemSettings, normalized
 from privirec.filters.components import Components
 from privirec.filters.operators import SparseOperator
 
+DEFAULT_HEAD = 1000
+
 
 class HeadGramSettings(ItemItemSettings):
     """How the head's item-item matrix is computed with the clients."""
 
     method: Literal["head-gram"] = "head-gram"
-    head: int = Field(ge=1)
-    """m: how many of the most popular items."""
+    head: int = Field(DEFAULT_HEAD, ge=1)
+    """m: how many of the most popular items, at most all."""
 
 
 class HeadGram(Program[HeadGramSettings]):
@@ -32,20 +33,14 @@ class HeadGram(Program[HeadGramSettings]):
     name: ClassVar[str] = "head-gram"
     title: ClassVar[str] = "Head Gram"
     gives_away: ClassVar[str] = (
-        "the exact item-item matrix of the most popular items gives away what of every history "
-        "lies among them, to the server and to every client"
+        "the exact item-item matrix of the most popular items is not proven safe; it is made of "
+        "what of every history lies among them"
     )
     settings_type = HeadGramSettings
 
-    def check(self) -> None:
-        if self.settings.head > self.n_items:
-            raise UsageError(
-                f"a head of {self.settings.head} does not fit a catalogue of {self.n_items} items"
-            )
-
     def plan(self, item_item_entries: int | None = None) -> list[Planned]:
         settings = self.settings
-        head = settings.head
+        head = min(settings.head, self.n_items)
         return [
             ItemDegrees.planned(self.n_items, self.n_users),
             item_degrees_told(self.n_items),

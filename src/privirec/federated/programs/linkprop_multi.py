@@ -47,6 +47,7 @@ class LinkPropMulti(Program[LinkPropMultiSettings]):
         "exact item-item matrices give every history away, to the server and to every client"
     )
     settings_type = LinkPropMultiSettings
+    only_for_models_with: ClassVar[frozenset[str]] = frozenset({"updates"})
 
     def plan(self, item_item_entries: int | None = None) -> list[Planned]:
         settings, normalisation = self.settings, self.settings.normalisation

@@ -23,6 +23,8 @@ class Found:
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
     """History u is `indices[indptr[u]:indptr[u + 1]]`: item numbers, ascending."""
+    visible_items: NDArray[np.bool_] | None = None
+    """Items that the release contains, where it leaves some out: histories are found on these."""
     rows: Mapping[int, NDArray[np.int32]] = field(default_factory=dict)
     """Item -> items of its row of the item-item matrix, ascending: who shares a user with it."""
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -20,7 +20,9 @@ from privirec.runtime.network.messages import FROM_CLIENT, FROM_SERVER, Message
 from privirec.secagg.errors import BadSignature
 from privirec.secagg.keys import SIGNATURE_BYTES, Identity, verify
 
-FRAME = Frame(b"PRE", 2)
+MOST_PARTS = 1 << 12
+FRAME = Frame(b"PRE", 2, largest_header=1 << 17)
+"""With room for the sizes of so many parts. Headers are read before it is known who sent them."""
 EVERYBODY = (1 << 32) - 1
 LARGEST = (1 << 31) - (1 << 20)
 """Bytes of a message; carriers take less than 2 GiB."""
@@ -67,6 +69,8 @@ def peek(message: bytes, direction: Direction) -> Envelope:
     try:
         header, position = FRAME.read(message)
         sizes, client, run = header["parts"], header["client"], header["run"]
+        if type(sizes) is not list or len(sizes) > MOST_PARTS:
+            raise Malformed("of too many parts")
         if not all(type(size) is int and size >= 0 for size in sizes):
             raise Malformed("with impossible parts")
         if sum(sizes) != len(message) - SIGNATURE_BYTES - position:

@@ -95,7 +95,8 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
         terms, policy = self._terms, self.policy
         if not levels.is_smooth(terms.neighbours):
             raise WeakParameters(f"the integers of sum {number} are too coarse for its noise")
-        largest = sum_range(terms.shapes[number - 1], terms.statement)
+        shape = terms.shapes[number - 1]
+        largest = sum_range(shape, terms.statement)
         share = levels.own * sqrt(terms.statement.clients) / largest
         if share < policy.own_noise:
             raise WeakParameters(
@@ -108,6 +109,13 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
                 f"in sum {number}, where this client asks for {policy.pair_noise:.3g}"
             )
         self.wire_shape(number)  # refuse what fits into no ring
+        # The least values above bound a rule; this is the rule that both sides know.
+        asked = self.exchange.rule.levels(shape, terms.statement)
+        if levels.own < asked.own or levels.pair < asked.pair:
+            raise WeakParameters(
+                f"noise of {levels.own:.3g} and {levels.pair:.3g} between two clients in sum "
+                f"{number}, where the rule gives {asked.own:.3g} and {asked.pair:.3g}"
+            )
 
     def answer(self, message: Message, raw: bytes) -> bytes | None:
         if not isinstance(message, Neighbours):

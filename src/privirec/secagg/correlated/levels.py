@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from math import isqrt, sqrt
 
 from privirec.secagg.errors import ParametersInfeasible, RingTooNarrow
@@ -100,6 +101,7 @@ class NoiseRule:
         return NoiseLevels(own - own_bits, own_bits, pair - own + own_bits)
 
 
+@lru_cache(maxsize=64)
 def graph_degree(statement: Statement) -> int:
     """Neighbours of a client: the fewest for which every cohort that is allowed hangs together
     without its corrupt and dropped clients; all others where that is no fewer."""

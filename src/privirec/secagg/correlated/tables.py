@@ -44,9 +44,9 @@ class GaussianTable:
 
     def digest(self) -> str:
         """SHA-256 over all cells: the 32-bit word and the 128 bits, big-endian."""
-        words, fine = self.cells.astype(">u4"), self.fine.astype(">u8")
-        joined = (one.tobytes() + other.tobytes() for one, other in zip(words, fine, strict=True))
-        return hashlib.sha256(b"".join(joined)).hexdigest()
+        words = self.cells.astype(">u4").view(np.uint8).reshape(-1, 4)
+        fine = self.fine.astype(">u8").view(np.uint8).reshape(-1, 16)
+        return hashlib.sha256(np.hstack([words, fine]).tobytes()).hexdigest()
 
 
 @lru_cache(maxsize=16)

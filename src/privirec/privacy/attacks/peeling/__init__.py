@@ -14,7 +14,7 @@ release never yields a wrong history; what stays ambiguous stays in the matrix.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privirec.errors import UsageError
-from privirec.federated.contributions import ItemItem
+from privirec.federated.contributions import HeadItemItem, ItemItem
 from privirec.federated.noise import NO_NOISE
 from privirec.filters.normalize import Normalisation
 from privirec.filters.operators import SparseOperator
@@ -58,29 +58,47 @@ class Peeling(Attack):
         degrees, held = release.item_degrees, _matrix_in(release)
         if degrees is None or held is None:
             raise UsageError(f"{self.name} needs {self.needs}")
-        ask, matrix = held
+        ask, matrix, items = held
+        shown = degrees if items is None else degrees[items]
         if np.issubdtype(matrix.dtype, np.integer):
-            longest = longest_history(matrix) + _empty_rows(degrees, matrix)
-            peeled = peel(degrees, matrix, weights_of(ask, longest), progress=progress)
+            longest = longest_history(matrix) + _empty_rows(shown, matrix)
+            peeled = peel(shown, matrix, weights_of(ask, longest), progress=progress)
         else:
             filters = release.filters
             by = None if filters is None else filters.components.normalisation
-            peeled = from_normalized(degrees, matrix, ask, by, progress=progress)
+            peeled = from_normalized(shown, matrix, ask, by, progress=progress)
         facts = {
             "ring_bits": ask.width,
             "fraction_bits": ask.encoding.fraction_bits,
             "released_entries": int(np.count_nonzero(matrix.data)),
             "interactions_left": peeled.interactions_left,
         }
-        return Found(peeled.indptr, peeled.indices, facts=facts)
+        if items is None:
+            return Found(peeled.indptr, peeled.indices, facts=facts)
+        visible = np.zeros(len(degrees), np.bool_)
+        visible[items] = True
+        found = items[peeled.indices].astype(np.int32)
+        return Found(peeled.indptr, found, visible_items=visible, facts=facts)
 
 
-def _matrix_in(release: Release) -> tuple[ItemItem, sp.csr_array] | None:
-    """The item-item matrix, if it was summed without noise, and what was asked for it: P' from the
-    sums of a run, P~ from an artifact whose manifest tells the scale."""
-    for one in release.sums_of(ItemItem):
-        if isinstance(one.ask, ItemItem) and one.noise == NO_NOISE:
-            return one.ask, one.total
+class _Held(NamedTuple):
+    """An item-item matrix, what was asked for it, and of which items it is (None: of all)."""
+
+    ask: ItemItem
+    matrix: sp.csr_array
+    items: NDArray[np.int64] | None = None
+
+
+def _matrix_in(release: Release) -> _Held | None:
+    """The item-item matrix, if it was summed without noise: P' from the sums of a run, P~ from an
+    artifact whose manifest tells the scale."""
+    for one in release.sums_of(ItemItem, HeadItemItem):
+        if one.noise != NO_NOISE:
+            continue
+        if isinstance(one.ask, HeadItemItem):
+            return _Held(one.ask.inside, one.total, one.ask.items)
+        if isinstance(one.ask, ItemItem):
+            return _Held(one.ask, one.total)
     filters = release.filters
     if filters is None or filters.noise(ItemItem) != NO_NOISE:
         return None
@@ -92,7 +110,7 @@ def _matrix_in(release: Release) -> tuple[ItemItem, sp.csr_array] | None:
     ask = ItemItem(components.n_items, largest, alpha, int(entry["ring_bits"]))
     if ask.encoding.fraction_bits != entry["fraction_bits"]:
         return None
-    return ask, components.item_item.matrix
+    return _Held(ask, components.item_item.matrix)
 
 
 @dataclass(frozen=True)

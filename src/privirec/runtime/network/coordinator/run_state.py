@@ -218,7 +218,7 @@ class ServerRun:
                 self._apply_opened(event)
             case Stopped():
                 self.reason = event.reason
-                self.close()
+                self.close()  # uploads that will not be completed any more
                 self._enter(Stage.STOPPED)
             case HandedOut():
                 self._enter(Stage.DONE)
@@ -248,15 +248,10 @@ class ServerRun:
             computing.advance()
             self._enter_step()
             return
-        number, clients = computing.step.sum_number, computing.session.survivors
+        number = computing.step.sum_number
         computing.open()
-        self._event(
-            Opened(
-                sum_number=number,
-                clients=clients or tuple(sorted(self.in_sum or ())),
-                traffic=dict(self.traffic),
-            )
-        )
+        clients = computing.session.survivors
+        self._event(Opened(sum_number=number, clients=clients, traffic=dict(self.traffic)))
 
     def _apply_opened(self, event: Opened) -> None:
         self.traffic = event.traffic

@@ -75,16 +75,27 @@ class Memory:
         return [frozenset(json.loads(clients)) for (clients,) in found]
 
     def note_answer(self, state: ClientRun) -> None:
-        """The answer may leave now."""
-        write_whole(self._folder / "last-answer", f"{state.run} {state.answers}\n".encode())
+        """Every answer that this state knows of may leave now."""
+        if self._noted() != (state.run, state.answers):
+            note = f"{state.run} {state.answers}\n".encode()
+            write_whole(self._folder / "last-answer", note)
 
     def is_restored(self, state: ClientRun) -> bool:
-        """Whether more answers have left than this state knows of: it would answer twice."""
+        """Whether more answers have left than this state knows of: it would answer twice.
+
+        The note names a run before the first answer of that run leaves. So a state with answers
+        beside a note of another run, or beside none, is an older one too.
+        """
+        run, answers = self._noted()
+        return answers > state.answers if run == state.run else state.answers > 0
+
+    def _noted(self) -> tuple[str, int]:
+        """Run and number of the last answer that may have left; nothing if that cannot be read."""
         try:
             run, answers = (self._folder / "last-answer").read_text(encoding="ascii").split()
-        except FileNotFoundError:
-            return False
-        return run == state.run and int(answers) > state.answers
+            return run, int(answers)
+        except (FileNotFoundError, ValueError):
+            return "", 0
 
 
 def _write(database: sqlite3.Connection, state: ClientRun) -> None:

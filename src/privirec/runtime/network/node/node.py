@@ -117,27 +117,28 @@ class Node:
                 raise BadEnvelope(f"a message for client {asked.client}")
         except BadEnvelope as error:
             return self._drop("", Code.BAD_MESSAGE, str(error))
-        with alone(self._runs):
-            try:
-                return self._answer(asked, message)
-            except Refusal as error:
-                if error.final:
-                    return self._leave(asked.run, error.code, str(error))
-                return self._drop(asked.run, error.code, str(error))
-            except ProtocolError as error:
-                refuse = self._leave if error.fatal else self._drop
-                return refuse(asked.run, Code.PROTOCOL, str(error))
-            except PolicyRefusal as error:
-                return self._leave(asked.run, Code.POLICY, str(error))
-            except (OSError, DataError) as error:
-                # Nothing has left and nothing has changed. What is wrong stays here, and what a
-                # data error says may be part of a history.
-                what = "see: privirec client --check" if isinstance(error, DataError) else error
-                log.error("cannot answer (%s): %s", type(error).__name__, what)
-                reason = f"client {self.client} has a problem of its own; its log says which"
-                return self._refused(asked.run, Code.OWN_PROBLEM, reason, final=False)
-            except PrivirecError as error:
-                return self._leave(asked.run, Code.BAD_ASK, str(error))
+        try:
+            with alone(self._runs):
+                return self._answer_alone(asked, message)
+        except OSError as error:  # not even the lock could be written
+            return self._own_problem(asked.run, error)
+
+    def _answer_alone(self, asked: Envelope, message: bytes) -> bytes:
+        try:
+            return self._answer(asked, message)
+        except Refusal as error:
+            if error.final:
+                return self._leave(asked.run, error.code, str(error))
+            return self._drop(asked.run, error.code, str(error))
+        except ProtocolError as error:
+            refuse = self._leave if error.fatal else self._drop
+            return refuse(asked.run, Code.PROTOCOL, str(error))
+        except PolicyRefusal as error:
+            return self._leave(asked.run, Code.POLICY, str(error))
+        except (OSError, DataError) as error:
+            return self._own_problem(asked.run, error)
+        except PrivirecError as error:
+            return self._leave(asked.run, Code.BAD_ASK, str(error))
 
     def _answer(self, asked: Envelope, message: bytes) -> bytes:
         said = asked.message
@@ -181,7 +182,7 @@ class Node:
                 _clear(other)
         private_folder(self._folder_of(run))
         self._memory.begin(state)
-        return self._here(state)
+        return self._here(self._load(run))
 
     def _check_common(self, told: Hello) -> None:
         if not same_version(told.version):
@@ -343,6 +344,8 @@ class Node:
         if state.part is Part.TAKING and self._memory.is_restored(state):
             log.error("run %s: an older state was restored, so this client leaves", run[:8])
             state = self._close(state, Part.LEFT, "its state was restored from before an answer")
+        elif state.part is Part.TAKING:
+            self._memory.note_answer(state)  # a crash may have come before it was noted
         return state
 
     def _close(self, state: ClientRun, part: Part, why: str) -> ClientRun:
@@ -364,6 +367,14 @@ class Node:
     def _drop(self, run: str, code: Code, reason: str) -> bytes:
         log.warning("dropped: %s", reason)
         return self._refused(run, code, reason, final=False)
+
+    def _own_problem(self, run: str, error: Exception) -> bytes:
+        """Nothing has left and nothing has changed. What is wrong stays here, and what a data error
+        says may be part of a history."""
+        what = "see: privirec client --check" if isinstance(error, DataError) else error
+        log.error("cannot answer (%s): %s", type(error).__name__, what)
+        reason = f"client {self.client} has a problem of its own; its log says which"
+        return self._refused(run, Code.OWN_PROBLEM, reason, final=False)
 
     def _refused(self, run: str, code: Code, reason: str, *, final: bool) -> bytes:
         return self._seal(run, Refused(code=code, reason=reason, final=final))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from privirec.durable import sync
+from privirec.runtime.network.envelope import MOST_PARTS
 
 _LENGTH = struct.Struct(">I")
 
@@ -34,15 +35,15 @@ class UploadFile:
         return size
 
     def read(self, first: int, room: int) -> tuple[tuple[bytes, ...], int]:
-        """Blocks from `first` on, at least one and then as many as have room, and how many there
-        are in all."""
+        """Blocks from `first` on, at least one and then as many as have room in a message, and how
+        many there are in all."""
         count = 0
         parts: list[bytes] = []
         full = False
         with self.path.open("rb") as file:
             while prefix := file.read(_LENGTH.size):
                 (size,) = _LENGTH.unpack(prefix)
-                full = full or (bool(parts) and size > room)
+                full = full or (bool(parts) and size > room) or len(parts) == MOST_PARTS
                 if count >= first and not full:
                     parts.append(file.read(size))
                     room -= size

@@ -1,0 +1,34 @@
+"""`privirec protocols` measures every registered protocol, and says what each promises."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from privirec.cli.main import app
+from privirec.secagg import protocol, protocol_names
+
+
+def test_every_protocol_is_measured(tmp_path: Path) -> None:
+    out = tmp_path / "rows.json"
+    asked = ["protocols", "--clients", "12", "--entries", "300", "--json", str(out)]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    rows = {row["protocol"]: row for row in map(json.loads, out.read_text().splitlines())}
+    assert list(rows) == list(protocol_names())
+    for name, row in rows.items():
+        assert row["payload_bytes"] == 1200
+        assert row["bytes_up_per_client"] >= 1200 or not protocol(name).is_exact
+        assert row["exchanges"].split(", ") == list(protocol(name).schedule.names)
+        assert (row["largest_error"] == 0) or not protocol(name).is_exact
+        assert sum(up for up, _ in row["bytes_by_step"].values()) == row["bytes_up_per_client"]
+        assert f"{name}: {protocol(name).guarantee.value}" in done.output
+
+
+def test_numbers_that_a_protocol_refuses_are_said_in_a_line(tmp_path: Path) -> None:
+    asked = ["protocols", "--clients", "3", "--entries", "8", "--corrupt-share", "0.5"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    assert "refuses these numbers" in done.output

@@ -1,0 +1,111 @@
+"""A registered client says what it likes: the server neither ends nor opens anything else."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from privirec.runtime.network import envelope
+from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.network.envelope import MOST_PARTS, BadEnvelope, Envelope
+from privirec.runtime.network.messages import Answer, Blocks, Goodbye, Here, Message, Received
+from privirec.runtime.network.node.upload import UploadFile
+from privirec.secagg import protocol
+from privirec.version import __version__
+
+from .chaos import TERMS, Federation, check_same
+from .test_node import Talk
+
+LIAR = 5
+LARGE = (1 << 40) - 1
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return Federation(tmp_path)
+
+
+def say(talk: Talk, message: Message, *parts: bytes, run: str = "") -> None:
+    sealed = Envelope(run or talk.server.run, LIAR, message, parts)
+    talk.server.receive(LIAR, sealed.seal(talk.federation.identities[LIAR], "to-server"))
+
+
+def lies(talk: Talk, step: int) -> None:
+    """Whatever does not belong here, none of it a block of an upload that is asked for."""
+    for place in (0, step, step + 1, max(0, step - 1), LARGE):
+        say(talk, Answer(step=place), b"")
+        say(talk, Answer(step=place), bytes(1000))
+        say(talk, Answer(step=place))
+        say(talk, Answer(step=place), b"one", b"two")
+        say(talk, Blocks(step=place, first=LARGE, total=9), bytes(100))
+        say(talk, Blocks(step=place, first=0, total=LARGE))
+    say(talk, Received(offset=LARGE, installed=True))
+    say(talk, Goodbye())
+    say(talk, Answer(step=step), b"", run="0" * 32)
+
+
+def test_what_does_not_belong_here_changes_nothing(federation: Federation) -> None:
+    now = [0.0]
+    steps = protocol(TERMS.aggregator).schedule.steps(3)
+    talk = Talk(federation, clock=lambda: now[0])
+    talk.until("advertise")
+    for _ in range(60):
+        now[0] += 1.5  # who has sent what is dropped is asked again after a moment
+        if talk.server.stage is Stage.COMPUTED:
+            break
+        talk.server.connected(set(federation.roster))
+        status = talk.server.status()
+        names = [(one.name, one.sum_number) for one in steps]
+        at = (status["step"], status["sum_number"])
+        lies(talk, names.index(at) if at in names else 0)
+        talk.step()
+    components = talk.server.components
+    assert components is not None
+    assert talk.server.cohort == tuple(range(6))
+    check_same(components, federation.simulated(frozenset(range(6)), TERMS.settings))
+
+
+def test_nonsense_in_the_place_of_a_vector_drops_the_client_that_sent_it(
+    federation: Federation,
+) -> None:
+    talk = Talk(federation)
+    talk.until("input", 1)
+    say(talk, Blocks(step=2, first=0, total=1), bytes(50))
+    talk.until(Stage.COMPUTED)
+    components = talk.server.components
+    assert components is not None
+    assert talk.server.cohort == tuple(range(5))
+    check_same(components, federation.simulated(frozenset(range(5)), TERMS.settings))
+
+
+@pytest.mark.parametrize("users", [0, (1 << 32) - 1])
+def test_a_client_that_counts_its_users_wrongly_ends_at_most_the_run(
+    federation: Federation, users: int
+) -> None:
+    talk = Talk(federation)
+    talk.step(skip={LIAR})
+    say(talk, Here(users=users, version=__version__))
+    for _ in range(30):
+        talk.step()
+        if talk.server.stage in (Stage.COMPUTED, Stage.STOPPED):
+            break
+    talk.server.close()
+    again = federation.server()
+    assert again.stage in (Stage.SUMMING, Stage.COMPUTED, Stage.STOPPED)
+
+
+def test_headers_of_strangers_are_short(tmp_path: Path) -> None:
+    """A header is read before it is known who sent it: it must not take much to read."""
+    for parts in (MOST_PARTS + 1, 5_000_000):
+        text = b'{"client":0,"fields":{},"kind":"goodbye","parts":[' + b"0," * (parts - 1)
+        text += b'0],"run":""}'
+        message = b"PRE\x02" + struct.pack(">I", len(text)) + text + bytes(64)
+        with pytest.raises(BadEnvelope):
+            envelope.peek(message, "to-server")
+    upload = UploadFile(tmp_path / "upload-1")
+    upload.write(b"x" for _ in range(MOST_PARTS + 10))
+    parts_of_one, total = upload.read(0, 1 << 20)
+    assert (len(parts_of_one), total) == (MOST_PARTS, MOST_PARTS + 10)
+    assert len(upload.read(MOST_PARTS, 1 << 20)[0]) == 10

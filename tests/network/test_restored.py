@@ -1,0 +1,167 @@
+"""A client whose files are older than its answers, or gone, does not answer a step twice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from privirec.runtime.network.envelope import Envelope
+from privirec.runtime.network.messages import (
+    Abort,
+    Answer,
+    ArtifactPiece,
+    Blocks,
+    Refused,
+    SendBlocks,
+)
+from privirec.runtime.network.node import memory
+from privirec.runtime.network.refusals import Code
+
+from .chaos import Federation, Killed
+from .test_node import STEPS, Talk, refused, said_in
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return Federation(tmp_path)
+
+
+def database(federation: Federation) -> Path:
+    return federation.folder / "client-0/runs/memory.db"
+
+
+@pytest.mark.parametrize(("step", "number"), STEPS)
+def test_an_answer_that_left_after_a_crash_counts(
+    federation: Federation, step: str, number: int
+) -> None:
+    """Committed, killed before it was noted that the answer leaves, asked again: it leaves, and
+    the state from before it is an older one."""
+    talk = Talk(federation)
+    talk.until(step, number)
+    backup = shutil.copy(database(federation), federation.folder / "backup.db")
+    message = talk.message_for(0)
+    with mock.patch.object(memory, "write_whole", side_effect=Killed), pytest.raises(Killed):
+        federation.node(0).answer(message)
+    assert isinstance(said_in(federation.node(0).answer(message)), Answer | Blocks)
+    shutil.copy(backup, database(federation))
+    reply = federation.node(0).answer(message)
+    refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+
+
+def test_an_upload_that_left_after_a_crash_counts(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("input", 1)
+    backup = shutil.copy(database(federation), federation.folder / "backup.db")
+    message = talk.message_for(0)
+    with mock.patch.object(memory, "write_whole", side_effect=Killed), pytest.raises(Killed):
+        federation.node(0).answer(message)
+    assert isinstance(said_in(talk.forged(0, SendBlocks(step=2, first=0))), Blocks)
+    shutil.copy(backup, database(federation))
+    reply = federation.node(0).answer(message)
+    refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+
+
+@pytest.mark.parametrize("step", ["share", "input", "unmask"])
+def test_a_state_of_the_run_before_is_not_answered_from(federation: Federation, step: str) -> None:
+    """A backup of an earlier run, restored in the middle of the next one."""
+    first = Talk(federation)
+    first.until(step)
+    backup = shutil.copy(database(federation), federation.folder / "backup.db")
+    message = first.message_for(0)
+    assert isinstance(said_in(federation.node(0).answer(message)), Answer | Blocks)
+    second = Talk(federation, name="second")
+    second.until("share")
+    shutil.copy(backup, database(federation))
+    reply = federation.node(0).answer(message)
+    refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+
+
+def test_without_the_note_of_its_last_answer_a_client_leaves(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("unmask", 1)
+    database(federation).with_name("last-answer").unlink()
+    again = federation.node(0).answer(talk.message_for(0))
+    refused(again, "restored from before an answer", Code.HAS_LEFT, final=False)
+
+
+def test_a_damaged_note_of_the_last_answer_is_none(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("unmask", 1)
+    for damage in (b"", b"one two three", b"run \xff", b"run many"):
+        database(federation).with_name("last-answer").write_bytes(damage)
+        reply = federation.node(0).answer(talk.message_for(0))
+        refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+
+
+def test_a_run_whose_memory_is_gone_is_not_begun_again(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("unmask", 1)
+    database(federation).unlink()
+    reply = talk.forged(0, talk.hello())
+    refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+    again = federation.node(0).answer(talk.message_for(0))
+    refused(again, "restored from before an answer", Code.HAS_LEFT, final=False)
+
+
+# --- after the end of a part ----------------------------------------------------------------------
+
+
+def test_a_client_that_has_left_is_not_here_again(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("share")
+    talk.forged(0, Abort(reason="enough"))
+    reply = talk.forged(0, talk.hello())
+    refused(reply, "has left this run", Code.HAS_LEFT, final=False)
+
+
+@pytest.mark.parametrize("run", ["", "../../elsewhere", "0" * 31, "0" * 31 + "G", "0" * 33])
+def test_a_run_has_a_proper_number(federation: Federation, run: str) -> None:
+    hello = Envelope(run, 0, Talk(federation).hello()).seal(federation.operator, "to-client")
+    reply = federation.node(0).answer(hello)
+    refused(reply, "without a proper number", Code.BAD_MESSAGE, final=False)
+    assert not [path for path in (federation.folder / "client-0/runs").iterdir() if path.is_dir()]
+
+
+def test_an_artifact_counts_as_traffic(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("share")
+    piece = ArtifactPiece(files=(("model.safetensors", 10**12),), offset=0)
+    reply = talk.forged(0, piece, b"x")
+    refused(reply, "an artifact of", Code.BAD_ARTIFACT, final=False)
+    piece = ArtifactPiece(files=(("model.safetensors", 10**10),), offset=0)
+    reply = talk.forged(0, piece, b"x")
+    refused(reply, "bytes down", Code.POLICY, final=True)
+
+
+@pytest.mark.parametrize(
+    ("files", "offset", "content"),
+    [
+        ((("../../model", 5),), 0, b"12345"),
+        ((("manifest.json", 5), ("manifest.json", 5)), 0, b"12345"),
+        ((("manifest.json", 5),), 3, b"12"),
+        ((("manifest.json", 5),), 0, b"123456"),
+    ],
+)
+def test_a_piece_that_does_not_fit_is_refused(
+    federation: Federation, files: tuple[tuple[str, int], ...], offset: int, content: bytes
+) -> None:
+    talk = Talk(federation)
+    talk.until("share")
+    reply = talk.forged(0, ArtifactPiece(files=files, offset=offset), content)
+    said = said_in(reply)
+    assert isinstance(said, Refused)
+    assert said.code is Code.BAD_ARTIFACT
+    assert not said.final
+    assert not list(federation.folder.rglob("artifact"))
+
+
+def test_a_piece_has_one_content(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("share")
+    piece = ArtifactPiece(files=(("manifest.json", 5),), offset=0)
+    for parts in ((), (b"1", b"2")):
+        reply = talk.forged(0, piece, *parts)
+        refused(reply, "without its content", Code.BAD_ARTIFACT, final=False)

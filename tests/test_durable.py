@@ -1,0 +1,46 @@
+"""What is damaged on the disk is told as such, whatever the damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from privirec.durable import Database, Journal
+from privirec.errors import FederationError
+
+
+@pytest.mark.parametrize("tail", [b"\x00" * 5, b"\x7f" * 12, b"\x00" * 16, b"\x00" * 4096])
+def test_a_tail_that_was_never_written_is_cut_off(tmp_path: Path, tail: bytes) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.add({"what": 1}, b"content")
+    with journal.path.open("ab") as file:
+        file.write(tail)
+    again = Journal(journal.path)
+    assert list(again.records()) == [({"what": 1}, b"content")]
+    again.add({"what": 2})
+    assert [what for what, _ in Journal(journal.path).records()] == [{"what": 1}, {"what": 2}]
+
+
+def test_damage_is_not_taken_for_the_end(tmp_path: Path) -> None:
+    """A flipped bit anywhere must not make later events, or the last one, disappear."""
+    journal = Journal(tmp_path / "journal")
+    for number in range(3):
+        journal.add({"number": number}, bytes([number]) * 20)
+    whole = journal.path.read_bytes()
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        journal.path.write_bytes(damaged)
+        with pytest.raises(FederationError, match="this run cannot go on"):
+            list(Journal(journal.path).records())
+    journal.path.write_bytes(whole + b"\xff" * 300)
+    with pytest.raises(FederationError, match="damaged"):
+        list(Journal(journal.path).records())
+
+
+def test_a_file_that_is_no_database_is_an_os_error(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    path.write_bytes(b"x" * 5000)
+    with pytest.raises(OSError, match="not a database"):
+        Database(path, "CREATE TABLE t (a)")
