@@ -218,7 +218,9 @@ def table(cells: list[Cell]) -> str:
         "| MB down |",
         "|---:|---:|---|---:|---:|---:|---:|---:|",
     ]
-    for cell in sorted(cells, key=lambda cell: (cell.entries, cell.clients)):
+    names = protocol_names()
+    cells = sorted(cells, key=lambda one: (one.entries, one.clients, names.index(one.protocol)))
+    for cell in cells:
         about = "~" if cell.sampled else ""
         if cell.refused:
             numbers = f"refused: {cell.refused} | | | | "
