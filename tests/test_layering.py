@@ -26,7 +26,7 @@ ALLOWED = {
     "models": {"filters", "data", "errors", "durable"},
     "device": {"models", "filters", "data", "errors", "durable"},
     "evaluation": {"filters", "data", "errors", "threads"},
-    "federated": {"filters", "data", "errors"},
+    "federated": {"filters", "data", "errors", "codec"},
     "secagg": {"errors"},
     "privacy": {"federated", "secagg", "filters", "data", "errors"},
     "runtime": {

@@ -1,6 +1,6 @@
 """Asks as bytes: what a server sends so that a client can compute a contribution.
 
-    "PRW" and the version byte | header length (u32) | header (JSON) | arrays
+    frame "PRW" with the name, the plain fields and the shapes of the arrays | arrays
 
 The header names a contribution of the registry, its plain fields and, in order, its arrays. Arrays
 follow without gaps, little-endian, in the narrowest integers that hold them. There is one encoding
@@ -9,24 +9,21 @@ of each ask; anything else is refused, and nothing in a message can name code.
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from dataclasses import fields
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.codec import Frame, Malformed
 from privirec.errors import FederationError
 from privirec.federated.contributions import REGISTRY, Contribution, check_registered
 
-VERSION = 1
-MAX_HEADER = 1 << 16
+FRAME = Frame(b"PRW", 1, largest_header=1 << 16)
 MAX_BYTES = 1 << 31
 """A carrier's message holds less than this."""
 
-_MAGIC = b"PRW" + bytes([VERSION])
 _NARROW: dict[str, Any] = {"i1": np.int8, "i2": np.int16, "i4": np.int32, "i8": np.int64}
 # Declared type of a field -> dtype in memory and number of dimensions.
 _ARRAYS: dict[str, tuple[type[np.signedinteger[Any]], int]] = {
@@ -49,30 +46,21 @@ def encode(ask: Contribution) -> bytes:
             chunks.append(value.astype(f"<{kind}").tobytes())
         else:
             plain[field.name] = value.hex() if field.type == "bytes" else value
-    header = json.dumps(
-        {"ask": ask.name, "fields": plain, "arrays": arrays},
-        separators=(",", ":"),
-        sort_keys=True,
-        allow_nan=False,
-    ).encode()
-    return b"".join([_MAGIC, struct.pack(">I", len(header)), header, *chunks])
+    return b"".join([FRAME.head({"ask": ask.name, "fields": plain, "arrays": arrays}), *chunks])
 
 
 def decode(message: bytes, max_bytes: int = MAX_BYTES) -> Contribution:
     """The ask in a message. Raises FederationError for anything that `encode` does not write."""
     if len(message) > max_bytes:
         _refuse(f"{len(message)} bytes where {max_bytes} are the most")
-    if len(message) < 8 or message[:4] != _MAGIC:
-        _refuse("not an ask of this version")
-    (size,) = struct.unpack_from(">I", message, 4)
-    if size > MAX_HEADER or 8 + size > len(message):
-        _refuse("the header is too long or cut off")
     try:
-        header = json.loads(message[8 : 8 + size])
+        header, position = FRAME.read(message)
+    except Malformed as error:
+        _refuse(str(error))
+    try:
         name, plain, arrays = header["ask"], header["fields"], header["arrays"]
         kind = REGISTRY[name]
         values: dict[str, Any] = {}
-        position = 8 + size
         described = iter(arrays)
         for field in fields(kind):  # type: ignore[arg-type]
             if field.type in _ARRAYS:
