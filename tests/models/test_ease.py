@@ -18,7 +18,7 @@ from privirec.durable import file_sha256
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters import Components, Normalisation, SparseOperator, centralized, kernels
 from privirec.filters.normalize import most_popular
-from privirec.models import EASE, Recommender, artifact
+from privirec.models import EASE, Recommender, artifact, ease
 
 PLAIN = Normalisation(0.0, 0.0, 0.0)
 
@@ -31,7 +31,11 @@ def exact_weights(r: NDArray, regularisation: float) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("regularisation", [0.5, 20.0, 1000.0])
-def test_weights_are_the_formula(small: Dataset, regularisation: float) -> None:
+@pytest.mark.parametrize("at_once", [1, 7, 100, 299, 300, 2048])
+def test_weights_are_the_formula(
+    small: Dataset, regularisation: float, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ease, "ITEMS_AT_ONCE", at_once)
     r = small.train.matrix.toarray()
     expected = r @ exact_weights(r, regularisation)
     scores = EASE(regularisation=regularisation).fit(small.train).score(small.train.matrix)

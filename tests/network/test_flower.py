@@ -31,6 +31,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from privirec.carriers import child_processes
 from privirec.carriers.flower import allowed_programs, answering, launch
+from privirec.carriers.flower.launch import write_app
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import PrivirecKSettings, program_of
@@ -39,7 +40,6 @@ from privirec.privacy.policy import Policy
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.version import __version__
 from privirec.workflows.federate import FederateRequest, federate
 from privirec.workflows.run import Plan
 
@@ -314,7 +314,7 @@ def test_killed_programs_come_back(
         def watch(status: dict[str, Any]) -> None:
             for client in network.running_clients:
                 client.keep_up()
-            if len(killed) == len(plan) or status.get("round", 0) <= len(killed):
+            if len(killed) == len(plan) or status.get("sum_number", 0) <= len(killed):
                 return
             kind = plan[len(killed)]
             client = rng.choice(network.running_clients)
@@ -349,7 +349,7 @@ def test_killed_programs_come_back(
     model = Recommender.load(tmp_path / "federation/server/runs/one/model", mmap=False)
     check_same(model.components, expected)
     journal = (tmp_path / "federation/server/runs/one/journal").read_bytes()
-    assert journal.count(b'"what": "opened"') == 3
+    assert journal.count(b'"event":"opened"') == 3
     _check_nothing_leaked(tmp_path / "federation")
 
 
@@ -397,8 +397,7 @@ def _look_for_a_minute(client: launch.FlowerClient) -> None:
 
 def _bundle(folder: Path, mark: Path) -> Path:
     """An app with another client and another server."""
-    folder.mkdir(exist_ok=True)
-    text = launch._APP.format(version=__version__)
+    text = (write_app(folder) / "pyproject.toml").read_text()
     text = text.replace("privirec.carriers.flower.client_app:app", "evil:app")
     text = text.replace("privirec.carriers.flower.server_app:app", "evil:server")
     (folder / "pyproject.toml").write_text(text)

@@ -2,8 +2,7 @@
 
 B = I - P diag(1/P_jj) with P = (R^T R + lambda I)^-1, so its diagonal is zero; scores are x B. B is
 derived once, in the memory of one dense matrix of single precision: the Gram matrix is written into
-it, inverted in place through its Cholesky factor, and turned into B. The artifact holds B instead
-of the Gram matrix.
+it, inverted in place and turned into B. The artifact holds B instead of the Gram matrix.
 """
 
 from __future__ import annotations
@@ -22,6 +21,9 @@ from privirec.filters.components import Components
 from privirec.filters.normalize import Normalisation, most_popular
 from privirec.filters.operators import Float32, history_coordinates
 from privirec.models.base import Config, Derived, Recommender
+
+# Items that are swept out at once: enough for products of matrices to run at full speed.
+ITEMS_AT_ONCE = 2048
 
 
 class EASEConfig(Config):
@@ -55,7 +57,8 @@ class EASE(Recommender):
 
     def _derive(self, components: Components) -> Derived:
         items = most_popular(components.item_degrees, self.config.head)
-        weights = _inverse(components.item_item.among(items), self.config.regularisation)
+        weights = components.item_item.among(items)
+        _invert(weights, self.config.regularisation)
         kernels.weights_of_inverse(weights, weights.diagonal().copy())
         return {"weights": weights, "items": items}
 
@@ -77,13 +80,37 @@ class EASE(Recommender):
         return scores
 
 
-def _inverse(gram: Float32, regularisation: float) -> Float32:
-    """(gram + regularisation I)^-1 in the place of the Gram matrix; its lower triangle counts."""
-    gram.reshape(-1)[:: len(gram) + 1] += np.float32(regularisation)
-    # LAPACK counts by columns: what is the upper triangle there is the lower one here.
-    result, wrong = lapack.spotrf(gram.T, lower=0, clean=0, overwrite_a=1)
+def _invert(gram: Float32, regularisation: float) -> None:
+    """-(gram + regularisation I)^-1 in place, below and on the diagonal.
+
+    By sweeping out one block of items after the other, which is nothing but products of matrices:
+    OpenBLAS runs beyond its buffers when two threads factorise a matrix of forty thousand rows.
+    """
+    size = len(gram)
+    gram.reshape(-1)[:: size + 1] += np.float32(regularisation)
+    for first in range(0, size, ITEMS_AT_ONCE):
+        last = min(first + ITEMS_AT_ONCE, size)
+        swept = slice(first, last)
+        pivot = _inverse_of_block(gram[swept, swept], regularisation)
+        # The columns of the block, which stand below it and, as rows, to its left.
+        columns = np.zeros((size, last - first), np.float32)
+        columns[:first] = gram[swept, :first].T
+        columns[last:] = gram[last:, swept]
+        solved = columns @ pivot
+        for start in range(0, size, ITEMS_AT_ONCE):
+            stop = min(start + ITEMS_AT_ONCE, size)
+            gram[start:stop, :stop] -= solved[start:stop] @ columns[:stop].T
+        gram[swept, :first] = solved[:first].T
+        gram[last:, swept] = solved[last:]
+        gram[swept, swept] = -pivot
+
+
+def _inverse_of_block(block: Float32, regularisation: float) -> Float32:
+    """Of a symmetric block of which the lower triangle counts."""
+    # LAPACK counts by columns: what is the lower triangle here is the upper one there.
+    result, wrong = lapack.spotrf(block.T, lower=0, clean=1)
     if not wrong:
         result, wrong = lapack.spotri(result, lower=0, overwrite_c=1)
     if wrong or not np.isfinite(result.diagonal()).all():
         raise UsageError(f"a regularisation of {regularisation} is too little to invert the matrix")
-    return np.asarray(result.T)
+    return np.asarray(np.triu(result) + np.triu(result, 1).T, np.float32)
