@@ -22,7 +22,7 @@ from privirec.secagg.correlated.guarantee import (
     ring_crowd,
 )
 from privirec.secagg.correlated.levels import NoiseLevels, graph_degree
-from privirec.secagg.correlated.sampler import GaussianNoise, NoiseGenerator
+from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.secagg.graph import RingGraph
 from privirec.secagg.parameters import Statement
 from privirec.secagg.ring import VectorShape

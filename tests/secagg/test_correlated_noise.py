@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privirec.secagg.correlated.sampler import LARGEST_DEVIATION, GaussianNoise, NoiseGenerator
-from privirec.secagg.correlated.tables import (
+from privirec.dp.sampler import LARGEST_DEVIATION, GaussianNoise, NoiseGenerator
+from privirec.dp.tables import (
     FINE_BITS,
     LARGEST_TABLE_DEVIATION,
     SUPPORT,

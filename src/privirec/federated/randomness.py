@@ -23,11 +23,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
+from privirec.dp.sampler import NoiseGenerator
 from privirec.errors import FederationError, UsageError
 
 SEED_BYTES = 32
 
 _DOMAIN = b"privirec/client-stream/1\0"
+_NOISE_DOMAIN = b"privirec/client-noise/1\0"
 _INSECURE_DOMAIN = b"privirec/insecure-client-seed/1\0"
 _AES_BLOCK = 16
 _WORD = 8
@@ -46,6 +48,14 @@ class RandomStream:
     @cached_property
     def _key(self) -> bytes:
         return HKDF(SHA256(), SEED_BYTES, None, _DOMAIN + self._purpose).derive(self._seed)
+
+    @cached_property
+    def _noise_key(self) -> bytes:
+        return HKDF(SHA256(), SEED_BYTES, None, _NOISE_DOMAIN + self._purpose).derive(self._seed)
+
+    def add_noise(self, generator: NoiseGenerator, block: NDArray[np.int64], start: int) -> None:
+        """Add the noise of entries start ... start + len(block), from a key of its own."""
+        generator.add(block, start, [self._noise_key])
 
     def words(self, start: int, count: int) -> NDArray[np.uint64]:
         """Entries start ... start + count, uniform over all 64-bit integers."""
@@ -101,6 +111,9 @@ class _NoRandomness(RandomStream):
         return "NO_RANDOMNESS"
 
     def words(self, start: int, count: int) -> NoReturn:
+        raise FederationError("a contribution with noise was given no randomness")
+
+    def add_noise(self, generator: NoiseGenerator, block: NDArray[np.int64], start: int) -> None:
         raise FederationError("a contribution with noise was given no randomness")
 
     def __iter__(self) -> Iterator[ClientStream]:

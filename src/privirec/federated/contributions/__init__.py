@@ -18,6 +18,7 @@ from privirec.federated.contributions.head_item_item import HeadItemItem
 from privirec.federated.contributions.item_degrees import ItemDegrees
 from privirec.federated.contributions.item_item import ItemItem
 from privirec.federated.contributions.links import LinkDegrees, LinkItemItem, ScoreHistogram
+from privirec.federated.contributions.noisy import NoiseShare, NoisyHeadGram, NoisyPopularity
 from privirec.federated.contributions.power_step import PowerStep, SeededStep, start_signs
 from privirec.federated.contributions.user_start import UserStart
 from privirec.federated.randomness import RandomStream
@@ -27,6 +28,7 @@ REGISTRY: dict[str, type[Contribution]] = {
     for kind in (
         *(ItemDegrees, ItemItem, HeadItemItem, PowerStep, SeededStep, UserStart),
         *(ScoreHistogram, LinkDegrees, LinkItemItem),
+        *(NoisyPopularity, NoisyHeadGram),
     )
 }
 
@@ -63,6 +65,9 @@ __all__ = [
     "ItemItem",
     "LinkDegrees",
     "LinkItemItem",
+    "NoiseShare",
+    "NoisyHeadGram",
+    "NoisyPopularity",
     "PlannedSum",
     "PowerStep",
     "ScoreHistogram",

@@ -20,9 +20,10 @@ from privirec.federated.programs.linkprop_multi import LinkPropMulti, LinkPropMu
 from privirec.federated.programs.power import DEFAULT_RANK, DEFAULT_ROUNDS
 from privirec.federated.programs.privirec import Privirec, PrivirecSettings
 from privirec.federated.programs.privirec_k import PrivirecK, PrivirecKSettings
+from privirec.federated.programs.protected import Protected, ProtectedSettings
 
 PROGRAMS: dict[str, type[Program[Any]]] = {
-    kind.name: kind for kind in (Privirec, PrivirecK, HeadGram, LinkPropMulti)
+    kind.name: kind for kind in (Privirec, PrivirecK, HeadGram, LinkPropMulti, Protected)
 }
 DEFAULT_PROGRAM = PrivirecK.name
 
@@ -74,6 +75,8 @@ __all__ = [
     "PrivirecSettings",
     "Program",
     "ProgramSettings",
+    "Protected",
+    "ProtectedSettings",
     "Steps",
     "keep_to",
     "preset_names",

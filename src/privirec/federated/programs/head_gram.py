@@ -56,12 +56,12 @@ class HeadGram(Program[HeadGramSettings]):
         total = yield ask
         normalisation = self.settings.normalisation
         small = normalized(total, ask.encoding, degrees[ask.items], normalisation)
-        matrix = _among_all(small.astype(np.float32), ask.items, self.n_items)
+        matrix = among_all(small.astype(np.float32), ask.items, self.n_items)
         yield filters
         return Components(degrees, SparseOperator(matrix), normalisation=normalisation)
 
 
-def _among_all(matrix: sp.csr_array, items: NDArray[np.int64], n_items: int) -> sp.csr_array:
+def among_all(matrix: sp.csr_array, items: NDArray[np.int64], n_items: int) -> sp.csr_array:
     """The same entries as a matrix of the whole catalogue."""
     lengths = np.zeros(n_items, np.int64)
     lengths[items] = np.diff(matrix.indptr)

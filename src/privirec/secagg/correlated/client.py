@@ -20,7 +20,7 @@ from privirec.secagg.correlated.levels import (
     upload_shape,
 )
 from privirec.secagg.correlated.messages import Advertise, Neighbours, NoisyAnnounce
-from privirec.secagg.correlated.sampler import GaussianNoise, NoiseGenerator
+from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.secagg.correlated.shared import CorrelatedExchange, check_key, public_graph
 from privirec.secagg.correlated.state import CorrelatedState
 from privirec.secagg.errors import (

@@ -15,18 +15,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numba import njit
 from numpy.typing import NDArray
 
-from privirec.secagg.correlated.tables import (
+from privirec.dp.tables import (
     LARGEST_TABLE_DEVIATION,
     GaussianTable,
     gaussian_table,
 )
-from privirec.secagg.ring import Words
+
+Words = NDArray[Any]  # one-dimensional, of integers
 
 LEVEL_BITS = 7
 """Each level but the last is 2^7 times the one before; the last one may be less."""

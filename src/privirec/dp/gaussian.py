@@ -1,0 +1,80 @@
+"""What Gaussian noise buys: exact conversions between mu and (epsilon, delta).
+
+Noise of deviation s on something that one person changes by at most D (as a vector, in Euclidean
+length) is mu-GDP with mu = D / s: telling whether the person took part is no easier than telling a
+standard normal from one that is shifted by mu (Dong, Roth and Su 2022). Several such releases, each
+of which may depend on the ones before, are together as private as one with
+mu = sqrt(mu_1^2 + mu_2^2 + ...): nothing is lost in adding up. In terms of epsilon and delta
+
+    delta = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)
+
+for every epsilon >= 0, and that is the least delta (Balle and Wang 2018).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
+
+from privirec.errors import UsageError
+
+LARGEST_EPSILON = 200.0
+"""Beyond this a promise means nothing, and exponentials leave the range of doubles."""
+
+
+def composed(levels: Iterable[float]) -> float:
+    """mu of all releases together."""
+    return math.sqrt(math.fsum(mu * mu for mu in levels))
+
+
+def delta_of(epsilon: float, mu: float) -> float:
+    """The least delta with which a mu-GDP release is (epsilon, delta)-private."""
+    if mu <= 0:
+        return 0.0
+    first = ndtr(mu / 2 - epsilon / mu)
+    second = math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
+    return float(max(0.0, first - second))
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """The least epsilon with which a mu-GDP release is (epsilon, delta)-private."""
+    _check_delta(delta)
+    if delta_of(0.0, mu) <= delta:
+        return 0.0
+    if delta_of(LARGEST_EPSILON, mu) > delta:
+        return math.inf
+    found = brentq(lambda epsilon: _log(delta_of(epsilon, mu)) - _log(delta), 0, LARGEST_EPSILON)
+    return _safe(found, lambda epsilon: delta_of(epsilon, mu) <= delta)
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """The most noise-free level at which a release is still (epsilon, delta)-private."""
+    _check_delta(delta)
+    if not 0 < epsilon <= LARGEST_EPSILON:
+        raise UsageError(f"epsilon = {epsilon}: a number above 0, and at most {LARGEST_EPSILON:g}")
+    upper = 1.0
+    while delta_of(epsilon, upper) <= delta:
+        upper *= 2
+    found = brentq(lambda mu: _log(delta_of(epsilon, mu)) - _log(delta), 1e-9, upper)
+    return -_safe(-found, lambda mu: delta_of(epsilon, -mu) <= delta)
+
+
+def _safe(value: float, holds: object) -> float:
+    """The nearest number above `value` for which the promise holds: roots end on either side."""
+    step = 1e-12
+    while not holds(value):  # type: ignore[operator]
+        value += step * max(1.0, abs(value))
+        step *= 2
+    return value
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else -1e3
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise UsageError(f"delta = {delta}: a number between 0 and 1")

@@ -1,0 +1,254 @@
+"""Sums with differential privacy: what one person adds has length one, and every client adds noise.
+
+A person's vector has Euclidean length at most one whatever the history, so there is nothing to clip
+and no bound to choose. Entries are rounded towards zero, which makes a vector shorter and never
+longer: in units of 2^-fraction_bits one person changes a sum by at most 2^fraction_bits, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from math import isqrt
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from privirec.dp.sampler import GaussianNoise, NoiseGenerator
+from privirec.errors import FederationError
+from privirec.federated.contributions.base import (
+    ClientContext,
+    Contribution,
+    Histories,
+    Integers,
+    PlannedSum,
+    SumShape,
+)
+from privirec.federated.contributions.item_item import ItemItem
+from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.noise import AddedNoise, Noise
+from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
+
+TAIL_BITS = 64
+"""A sum leaves its ring with probability at most 2^-64, all entries together."""
+
+
+@dataclass(frozen=True)
+class NoiseShare:
+    """What each client adds to every entry: a discrete Gaussian, in units of the sum."""
+
+    deviation: int
+    clients: int
+    """Most clients that add it: what the ring must hold."""
+    contributors: int
+    """Fewest that add it and keep it to themselves: what protects."""
+    fraction_bits: int
+
+    @property
+    def protecting_deviation(self) -> float:
+        """Of the noise in the sum that nobody can take off, in units."""
+        return self.deviation * math.sqrt(self.contributors)
+
+    @property
+    def opened_deviation(self) -> float:
+        """Of all noise in the sum when everybody has added theirs, in the sum's own values."""
+        return math.ldexp(self.deviation * math.sqrt(self.clients), -self.fraction_bits)
+
+    def added(self, entries: int) -> AddedNoise:
+        """As a ledger and an encoding know it. A discrete Gaussian has lighter tails than a
+        Gaussian of its deviation: P[|x| > r s] <= 2 exp(-r^2 / 2)."""
+        reach = math.sqrt(2 * (math.log(2 * entries) + TAIL_BITS * math.log(2)))
+        return AddedNoise(
+            "discrete Gaussian",
+            math.ldexp(self.protecting_deviation, -self.fraction_bits),
+            "contributions of length one",
+            reach * self.opened_deviation,
+            2.0**-TAIL_BITS,
+        )
+
+
+@dataclass(frozen=True)
+class NormedSum(Contribution):
+    """A sum of vectors of length at most one, with noise."""
+
+    n_items: int
+    n_users: int
+    deviation: int
+    clients: int
+    contributors: int
+    fraction_bits: int
+
+    @cached_property
+    def share(self) -> NoiseShare:
+        return NoiseShare(self.deviation, self.clients, self.contributors, self.fraction_bits)
+
+    @property
+    @abstractmethod
+    def _length(self) -> int: ...
+
+    @abstractmethod
+    def exact_blocks(self, histories: Histories) -> Iterator[Integers]:
+        """The sum over these users without noise."""
+
+    @property
+    def shape(self) -> SumShape:
+        return SumShape(self._length, self.encoding.width, True, self._broadcast_bytes)
+
+    @property
+    def _broadcast_bytes(self) -> int:
+        return 0
+
+    @property
+    def noise(self) -> Noise:
+        return self.share.added(self._length)
+
+    @cached_property
+    def encoding(self) -> FixedPoint:
+        """The narrowest ring: an entry is a sum of at most n_users numbers between 0 and 1."""
+        units = FixedPoint.counting(
+            self.n_users << self.fraction_bits, self._in_units(self.noise)
+        )
+        return FixedPoint(units.width, self.fraction_bits, signed=True)
+
+    def _in_units(self, noise: Noise) -> Noise:
+        assert isinstance(noise, AddedNoise)
+        unit = 2.0**self.fraction_bits
+        return AddedNoise(
+            noise.distribution, noise.scale * unit, "", noise.largest * unit, noise.tail
+        )
+
+    @property
+    def _generator(self) -> NoiseGenerator:
+        return NoiseGenerator(GaussianNoise(self.deviation))
+
+    def blocks(
+        self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
+    ) -> Iterator[Integers]:
+        generator, start = self._generator, 0
+        for block in self.exact_blocks(histories):
+            randomness.add_noise(generator, block, start)
+            start += len(block)
+            yield block
+
+    def total(
+        self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
+    ) -> Any:
+        clients = list(randomness)
+        generator, start, summed = self._generator, 0, []
+        for block in self.exact_blocks(histories):
+            for client in clients:
+                client.stream.add_noise(generator, block, start)
+            start += len(block)
+            summed.append(block)
+        return self.collect(summed)
+
+
+@dataclass(frozen=True)
+class NoisyPopularity(NormedSum):
+    """sum_u r_u / |r_u| with noise: how popular each item is, a person's items sharing one vote."""
+
+    name: ClassVar[str] = "noisy-popularity"
+    gives_away: ClassVar[str] = "about how popular each item is; protected by noise"
+
+    @classmethod
+    def planned(cls, n_items: int, n_users: int, share: NoiseShare) -> PlannedSum:
+        fixed = {"n_items": n_items, "n_users": n_users, **asdict(share)}
+        return PlannedSum(cls, cls(**fixed).shape, fixed)
+
+    @property
+    def _length(self) -> int:
+        return self.n_items
+
+    def check(self, context: ClientContext) -> None:
+        """All of it is planned."""
+
+    def exact_blocks(self, histories: Histories) -> Iterator[Integers]:
+        unit = 4**self.fraction_bits
+        weights = _by_degree(histories.degrees, lambda degree: isqrt(unit // degree))
+        matrix = histories.matrix
+        total = np.zeros(self.n_items, np.int64)
+        np.add.at(total, matrix.indices, np.repeat(weights, histories.degrees))
+        start = 0
+        for length in self.block_lengths():
+            yield total[start : start + length].copy()
+            start += length
+
+
+@dataclass(frozen=True)
+class NoisyHeadGram(NormedSum):
+    """sum_u x_u^T x_u / |x_u|^2 with noise, x_u the history on the head; its upper triangle with
+    what is off the diagonal times sqrt(2), so that the triangle is as long as the matrix."""
+
+    name: ClassVar[str] = "noisy-head-gram"
+    gives_away: ClassVar[str] = (
+        "about how often any two of the most popular items were touched by the same people; "
+        "protected by noise"
+    )
+    is_item_item: ClassVar[bool] = True
+    items: Integers
+    """The head, ascending. It may be any: whichever it is, the noise protects."""
+
+    @classmethod
+    def planned(cls, n_items: int, n_users: int, share: NoiseShare, head: int) -> PlannedSum:
+        fixed = {"n_items": n_items, "n_users": n_users, **asdict(share)}
+        return PlannedSum(cls, cls(**fixed, items=np.arange(head)).shape, fixed)
+
+    @property
+    def _length(self) -> int:
+        head = len(self.items)
+        return head * (head + 1) // 2
+
+    @property
+    def _broadcast_bytes(self) -> int:
+        return 4 * len(self.items)
+
+    def check(self, context: ClientContext) -> None:
+        items = self.items
+        if len(items) and not (0 <= items[0] and items[-1] < self.n_items):
+            raise FederationError("a head of items that are not in the catalogue")
+        if (np.diff(items) <= 0).any():
+            raise FederationError("a head that is not in ascending order, or names an item twice")
+
+    @cached_property
+    def _triangle(self) -> ItemItem:
+        """Which entry of the triangle stands where."""
+        return ItemItem(len(self.items), 1)
+
+    def block_lengths(self) -> Iterator[int]:
+        return self._triangle.block_lengths()
+
+    def exact_blocks(self, histories: Histories) -> Iterator[Integers]:
+        head = Histories(sp.csr_array(histories.matrix[:, self.items]), histories.first_user)
+        bits = self.fraction_bits
+        off = _by_degree(head.degrees, lambda degree: isqrt(2 * 4**bits // degree**2))
+        on = _by_degree(head.degrees, lambda degree: (1 << bits) // degree)
+        surplus = np.zeros(len(self.items), np.int64)
+        np.add.at(surplus, head.matrix.indices, np.repeat(off - on, head.degrees))
+        row = 0
+        for block in self._triangle.weighted_blocks(head, off):
+            place = 0
+            while place < len(block):
+                block[place] -= surplus[row]
+                place += len(self.items) - row
+                row += 1
+            yield block
+
+
+def _by_degree(degrees: Integers, weight: Callable[[int], int]) -> Integers:
+    """A whole number for each user that depends on how many items it has, exact; 0 for none."""
+    known, where = np.unique(degrees, return_inverse=True)
+    return np.array([weight(degree) if degree else 0 for degree in known.tolist()], np.int64)[where]
+
+
+def gram_of(triangle: Integers, head: int, fraction_bits: int) -> np.ndarray[Any, Any]:
+    """The symmetric matrix from the summed triangle."""
+    gram = np.zeros((head, head))
+    rows, columns = np.triu_indices(head)
+    gram[rows, columns] = np.ldexp(triangle.astype(np.float64), -fraction_bits) / math.sqrt(2)
+    gram += np.triu(gram, 1).T
+    gram[np.diag_indices(head)] *= math.sqrt(2)
+    return gram
