@@ -1,0 +1,92 @@
+"""Levels of noise against published values, and noise of whole numbers against the Gaussian."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privirec.dp.discrete import (
+    LEAST_TOTAL_DEVIATION,
+    distance,
+    epsilon_with,
+    gaussian_deviation,
+)
+from privirec.dp.gaussian import composed, delta_of, epsilon_of, mu_of
+from privirec.errors import UsageError
+
+levels = st.floats(0.05, 6)
+deltas = st.floats(-9, -3).map(lambda power: 10**power)
+
+
+@pytest.mark.parametrize(
+    ("mu", "delta", "epsilon"),
+    [
+        (1.0, 1e-6, 4.8866),
+        (1.5315, 1e-6, 8.0),
+        # Balle and Wang 2018: deviation 3.730632 for epsilon 1, delta 1e-5, length 1.
+        (1 / 3.730632, 1e-5, 1.0),
+    ],
+)
+def test_published_values(mu: float, delta: float, epsilon: float) -> None:
+    assert epsilon_of(mu, delta) == pytest.approx(epsilon, rel=2e-3)
+
+
+@given(levels, deltas)
+def test_there_and_back(mu: float, delta: float) -> None:
+    epsilon = epsilon_of(mu, delta)
+    assert delta_of(epsilon, mu) <= delta
+    if 0 < epsilon < 100:
+        assert delta_of(epsilon * 0.999, mu) > delta
+        assert mu_of(epsilon, delta) == pytest.approx(mu, rel=1e-6)
+        assert epsilon_of(mu_of(epsilon, delta), delta) <= epsilon * (1 + 1e-9)
+
+
+@given(st.lists(levels, min_size=1, max_size=5), deltas)
+def test_more_releases_are_never_more_private(parts: list[float], delta: float) -> None:
+    together = composed(parts)
+    assert together >= max(parts)
+    assert epsilon_of(together, delta) >= max(epsilon_of(mu, delta) for mu in parts) - 1e-9
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, 1e9])
+def test_a_promise_that_is_none(bad: float) -> None:
+    with pytest.raises(UsageError, match="epsilon"):
+        mu_of(bad, 1e-6)
+    with pytest.raises(UsageError, match="delta"):
+        mu_of(1.0, bad)
+
+
+@pytest.mark.parametrize("deviation", [4, 8, 16, 32])
+def test_whole_numbers_are_as_near_as_stated(deviation: int) -> None:
+    """The divergence of the discrete from the rounded Gaussian, by quadrature in long doubles."""
+    real = np.longdouble
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    spread = nodes.astype(real) / 2
+    x = np.arange(-12 * deviation, 12 * deviation + 1).astype(real)
+    smaller = real(deviation) ** 2 - real(1) / 12
+    # log of (probability of rounding to x) / (density at x), over a unit interval.
+    exponent = -np.outer(spread, x) / smaller - (spread**2 / (2 * smaller))[:, None]
+    rounded = np.log1p((weights.astype(real) / 2) @ np.expm1(exponent))
+    ratio = rounded - x**2 / 2 * (1 / smaller - 1 / real(deviation) ** 2)
+    chance = np.exp(-(x**2) / (2 * real(deviation) ** 2))
+    chance /= chance.sum()
+    ratio -= (chance * ratio).sum()
+    divergence = float((chance * ratio**2).sum() / 2)
+    assert divergence * 691_200 * deviation**8 == pytest.approx(1, rel=1e-3)
+    total_variation = float((chance * np.abs(np.expm1(ratio))).sum() / 2)
+    assert total_variation < 2 / (1175 * deviation**4)
+    assert math.sqrt(divergence / 2) < 2 / (1175 * deviation**4)
+
+
+def test_what_discreteness_costs() -> None:
+    mu, delta = mu_of(8, 0.99e-6), 1e-6
+    assert distance(1000, 500_500) < 3e-12
+    assert 0 < epsilon_with(mu, delta, distance(1000, 500_500)) <= 8
+    assert epsilon_with(mu, delta, 1e-6) == math.inf
+    assert gaussian_deviation(64) < 64
+    with pytest.raises(UsageError, match="too coarse"):
+        distance(LEAST_TOTAL_DEVIATION - 1, 1)
