@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from privirec.dp.sampler import GaussianNoise, NoiseGenerator
+from privirec.dp.tables import gaussian_probabilities, gaussian_table
 from privirec.secagg import keys
 from privirec.secagg.correlated.levels import NoiseRule, graph_degree, noisy_shape, upload_shape
 from privirec.secagg.correlated.messages import Advertise, Neighbours, NoisyAnnounce, decode
-from privirec.dp.sampler import GaussianNoise, NoiseGenerator
-from privirec.dp.tables import gaussian_probabilities, gaussian_table
 from privirec.secagg.keys import Identity
 from privirec.secagg.messages import Announce, Message, encode
 from privirec.secagg.parameters import Statement

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import norm
 
+from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.secagg.correlated.guarantee import (
     composed,
     crowds,
@@ -22,7 +23,6 @@ from privirec.secagg.correlated.guarantee import (
     ring_crowd,
 )
 from privirec.secagg.correlated.levels import NoiseLevels, graph_degree
-from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.secagg.graph import RingGraph
 from privirec.secagg.parameters import Statement
 from privirec.secagg.ring import VectorShape

@@ -109,9 +109,7 @@ class NormedSum(Contribution):
     @cached_property
     def encoding(self) -> FixedPoint:
         """The narrowest ring: an entry is a sum of at most n_users numbers between 0 and 1."""
-        units = FixedPoint.counting(
-            self.n_users << self.fraction_bits, self._in_units(self.noise)
-        )
+        units = FixedPoint.counting(self.n_users << self.fraction_bits, self._in_units(self.noise))
         return FixedPoint(units.width, self.fraction_bits, signed=True)
 
     def _in_units(self, noise: Noise) -> Noise:
@@ -208,7 +206,7 @@ class NoisyHeadGram(NormedSum):
 
     def check(self, context: ClientContext) -> None:
         items = self.items
-        if len(items) and not (0 <= items[0] and items[-1] < self.n_items):
+        if len(items) and not (items[0] >= 0 and items[-1] < self.n_items):
             raise FederationError("a head of items that are not in the catalogue")
         if (np.diff(items) <= 0).any():
             raise FederationError("a head that is not in ascending order, or names an item twice")

@@ -18,7 +18,6 @@ from privirec.dp.discrete import (
     gaussian_deviation,
 )
 from privirec.dp.gaussian import composed, mu_of
-from privirec.errors import UsageError
 from privirec.federated.contributions import NoiseShare, NoisyHeadGram, NoisyPopularity
 from privirec.federated.contributions.noisy import gram_of
 from privirec.federated.programs.base import Broadcast, Planned, Program, ProgramSettings, Steps
@@ -40,7 +39,7 @@ class ProtectedSettings(ProgramSettings):
     """How private, over how many items."""
 
     method: Literal["protected"] = "protected"
-    epsilon: float = Field(DEFAULT_EPSILON, gt=0, le=200)
+    epsilon: float = Field(DEFAULT_EPSILON, gt=0, le=50)
     """What is promised to every person: how much taking part can change what anybody sees."""
     delta: float = Field(DEFAULT_DELTA, gt=0, lt=1)
     """The chance with which the promise may fail."""
@@ -75,8 +74,11 @@ class Calibration:
         # What the discreteness of noise costs comes out of delta; a hundredth is more than enough.
         mu = mu_of(settings.epsilon, 0.99 * settings.delta)
         parts = (settings.popularity_share, 1 - settings.popularity_share)
-        shares = [_share(mu * math.sqrt(part), settings) for part in parts]
         lengths = (n_items, head * (head + 1) // 2)
+        shares = [
+            _share(mu * math.sqrt(part), length, settings)
+            for part, length in zip(parts, lengths, strict=True)
+        ]
         levels = [
             2.0**share.fraction_bits / gaussian_deviation(share.protecting_deviation)
             for share in shares
@@ -86,22 +88,20 @@ class Calibration:
             for share, length in zip(shares, lengths, strict=True)
         )
         epsilon = epsilon_with(composed(levels), settings.delta, gap)
-        if epsilon > settings.epsilon:
-            raise UsageError(
-                f"epsilon {settings.epsilon:g} at delta {settings.delta:g} cannot be kept with "
-                "noise in whole numbers"
-            )
         return cls(shares[0], shares[1], epsilon)
 
 
-def _share(mu: float, settings: ProtectedSettings) -> NoiseShare:
-    """A client's noise for a sum of vectors of length one that is to be mu-private."""
+def _share(mu: float, entries: int, settings: ProtectedSettings) -> NoiseShare:
+    """A client's noise for a sum of vectors of length one that is to be mu-private: in units so
+    small that whole numbers of them cost next to nothing."""
+    affordable = 0.005 * settings.delta / (1 + math.exp(settings.epsilon))
     bits = LEAST_FRACTION_BITS
     while True:
         needed = (2.0**bits / mu) ** 2 + 1 / 12
         deviation = math.ceil(math.sqrt(needed / settings.contributors))
-        if deviation >= FINE_ENOUGH:
-            return NoiseShare(deviation, settings.clients, settings.contributors, bits)
+        share = NoiseShare(deviation, settings.clients, settings.contributors, bits)
+        if deviation >= FINE_ENOUGH and distance(share.protecting_deviation, entries) <= affordable:
+            return share
         bits += 1
 
 

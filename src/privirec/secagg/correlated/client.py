@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.secagg import keys
 from privirec.secagg.client_base import BaseClient
 from privirec.secagg.correlated.levels import (
@@ -20,7 +21,6 @@ from privirec.secagg.correlated.levels import (
     upload_shape,
 )
 from privirec.secagg.correlated.messages import Advertise, Neighbours, NoisyAnnounce
-from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.secagg.correlated.shared import CorrelatedExchange, check_key, public_graph
 from privirec.secagg.correlated.state import CorrelatedState
 from privirec.secagg.errors import (
