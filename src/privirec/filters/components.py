@@ -61,6 +61,8 @@ class Components:
     item_item: ItemOperator
     basis: Float32 | None = None
     normalisation: Normalisation = SYMMETRIC
+    noise_edge: float = 0.0
+    """Largest eigenvalue, in size, of the noise in the item-item matrix; 0: there is none."""
 
     @property
     def n_items(self) -> int:

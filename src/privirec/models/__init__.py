@@ -6,10 +6,12 @@ from privirec.models.ease import EASE, EASEConfig
 from privirec.models.gf_cf import GFCF, GFCFConfig
 from privirec.models.link_prop import LinkProp, LinkPropConfig
 from privirec.models.link_prop_multi import LinkPropMulti, LinkPropMultiConfig
+from privirec.models.noisy_ease import NoisyEASE, NoisyEASEConfig
 from privirec.models.turbo_cf import TurboCF, TurboCFConfig
 
 MODELS: dict[str, type[Recommender]] = {
-    model.name: model for model in (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, LinkProp, LinkPropMulti)
+    model.name: model
+    for model in (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, NoisyEASE, LinkProp, LinkPropMulti)
 }
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "LinkPropConfig",
     "LinkPropMulti",
     "LinkPropMultiConfig",
+    "NoisyEASE",
+    "NoisyEASEConfig",
     "Recommender",
     "TurboCF",
     "TurboCFConfig",

@@ -55,10 +55,14 @@ class EASE(Recommender):
     keeps_item_item = False
     config: EASEConfig
 
+    def ridge_of(self, components: Components) -> float:
+        """What is added to the diagonal of the Gram matrix."""
+        return self.config.regularisation
+
     def _derive(self, components: Components) -> Derived:
         items = most_popular(components.item_degrees, self.config.head)
         weights = components.item_item.among(items)
-        _invert(weights, self.config.regularisation)
+        _invert(weights, self.ridge_of(components))
         kernels.weights_of_inverse(weights, weights.diagonal().copy())
         return {"weights": weights, "items": items}
 

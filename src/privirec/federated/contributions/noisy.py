@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import isqrt
 from typing import Any, ClassVar
@@ -109,15 +109,16 @@ class NormedSum(Contribution):
     @cached_property
     def encoding(self) -> FixedPoint:
         """The narrowest ring: an entry is a sum of at most n_users numbers between 0 and 1."""
-        units = FixedPoint.counting(self.n_users << self.fraction_bits, self._in_units(self.noise))
+        noise = self.share.added(self._length)
+        in_units = replace(
+            noise, scale=self.share.protecting_deviation, largest=noise.largest * self._unit
+        )
+        units = FixedPoint.counting(self.n_users << self.fraction_bits, in_units)
         return FixedPoint(units.width, self.fraction_bits, signed=True)
 
-    def _in_units(self, noise: Noise) -> Noise:
-        assert isinstance(noise, AddedNoise)
-        unit = 2.0**self.fraction_bits
-        return AddedNoise(
-            noise.distribution, noise.scale * unit, "", noise.largest * unit, noise.tail
-        )
+    @property
+    def _unit(self) -> int:
+        return 1 << self.fraction_bits
 
     @property
     def _generator(self) -> NoiseGenerator:

@@ -142,5 +142,9 @@ class Protected(Program[ProtectedSettings]):
         matrix = among_all(sp.csr_array(gram), items, self.n_items)
         yield filters
         return Components(
-            popularity, SparseOperator(matrix), normalisation=Normalisation(0.5, 0.0, 0.0)
+            popularity,
+            SparseOperator(matrix),
+            normalisation=Normalisation(user=1.0, left=0.0, right=0.0),
+            # Of a symmetric random matrix: 2 sqrt(m) times the deviation of its entries.
+            noise_edge=math.sqrt(2 * self.head) * share.opened_deviation,
         )
