@@ -16,8 +16,8 @@ from privirec.report.rows import check_writable, print_table, say, warn, write_j
 from privirec.runtime.terms import (
     CORRUPT_SHARE,
     DEFAULT_AGGREGATOR,
-    DEFAULT_MODEL,
     DROPPED_SHARE,
+    Assumptions,
 )
 from privirec.workflows.federate import FederateRequest, federate
 from privirec.workflows.run import PUBLISHED, Plan, gives_away, server_sees
@@ -39,12 +39,14 @@ COLUMNS = [
 def command(
     dataset: options.Dataset,
     clients: Annotated[int, typer.Option(min=2, help="How many clients (silos).")] = 5,
-    model: options.Model = DEFAULT_MODEL,
+    model: options.Model = None,
     method: options.Program = DEFAULT_PROGRAM,
     preset: options.Preset = PUBLISHED,
     rank: options.Rank = None,
     rounds: options.Rounds = None,
     head: options.Head = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     drop_share: options.DropShare = DROPPED_SHARE,
@@ -82,6 +84,8 @@ def command(
             head=head,
             seed=seed,
             threads=threads,
+            assumptions=Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share),
+            federated=options.given(epsilon=epsilon, delta=delta),
         ),
         clients,
         aggregator,
@@ -97,7 +101,7 @@ def command(
     with live.federation() as watch:
         row = federate(data, request, save, watch)
     write_json_lines(json_file, [row])
-    title = f"{data.name}: {model} by {method} over {clients} clients, seed {seed}"
+    title = f"{data.name}: {row['model']} by {method} over {clients} clients, seed {seed}"
     print_table(title, COLUMNS, [row])
     say(f"Model {row['model_sha256'][:16]}" + (f", saved in {save}" if save else ""))
     if check:

@@ -11,6 +11,7 @@ import typer
 from pydantic import BaseModel
 
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS
+from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON
 from privirec.models import MODELS
 from privirec.secagg import protocol_names
 from privirec.workflows.run import presets
@@ -65,13 +66,21 @@ def one_of(names: Iterable[str], **more: Any) -> Any:
     return typer.Option(click_type=click.Choice(list(names)), **more)
 
 
+def given(**choices: Any) -> dict[str, Any]:
+    """What somebody has chosen, without what was left open."""
+    return {name: value for name, value in choices.items() if value is not None}
+
+
 def choices_of(settings: type[BaseModel], field: str) -> list[str]:
     """What a field of a program's settings can be."""
     return list(get_args(settings.model_fields[field].annotation))
 
 
 # Of runs on a network.
-Model = Annotated[str, one_of(MODELS, help="Which recommender.")]
+Model = Annotated[
+    str | None,
+    one_of(MODELS, help="Which recommender (default: what the method is made for, or gf-cf)."),
+]
 Program = Annotated[str, one_of(PROGRAMS, help="What the clients compute together.")]
 Preset = Annotated[str, one_of(presets(), help="See: privirec run --help.")]
 Rank = Annotated[int | None, typer.Option(min=1, help="k: columns of the power method.")]
@@ -81,7 +90,23 @@ Rounds = Annotated[
 ]
 Head = Annotated[
     int | None,
-    typer.Option(min=1, help="ease: weights for so many of the most popular items only."),
+    typer.Option(min=1, help="ease, protected: only so many of the most popular items."),
+]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        max=50,
+        help=f"protected: the promise to every person (default {DEFAULT_EPSILON:g}).",
+    ),
+]
+Delta = Annotated[
+    float | None,
+    typer.Option(
+        min=1e-15,
+        max=0.01,
+        help=f"protected: the chance that it fails (default {DEFAULT_DELTA:g}).",
+    ),
 ]
 Aggregator = Annotated[
     str, one_of(protocol_names(), help="How to sum; none: the server sees each contribution.")

@@ -16,7 +16,6 @@ from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.terms import (
     CORRUPT_SHARE,
-    DEFAULT_MODEL,
     DROPPED_SHARE_ON_ONE_MACHINE,
     Assumptions,
 )
@@ -48,7 +47,7 @@ COLUMNS = [
 
 def command(
     dataset: options.Dataset,
-    model: options.Model = DEFAULT_MODEL,
+    model: options.Model = None,
     method: Annotated[
         str, options.one_of(methods(), help="On one machine, or with the clients.")
     ] = CENTRALIZED,
@@ -75,6 +74,8 @@ def command(
         ),
     ] = None,
     head: options.Head = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     solver: Annotated[
         str,
         options.one_of(
@@ -114,7 +115,7 @@ def command(
         ),
     ] = "simulation",
     clients: Annotated[
-        int | None, typer.Option(min=1, help="in-process: so many silos instead.")
+        int | None, typer.Option(min=1, help="So many silos instead of a client a user.")
     ] = None,
     aggregator: Annotated[
         str, options.one_of(protocol_names(), help="in-process: how to sum.")
@@ -139,16 +140,20 @@ def command(
       privirec run --dataset gowalla --model gf-cf
 
       privirec run --dataset gowalla --model gf-cf --method privirec-k --rank 512 --save model
+
+      privirec run --dataset gowalla --method protected --epsilon 8 --delta 1e-6
     """
     check_writable(json_file, folder=save)
     if save is not None:
         check_replaceable(save)
-    choices = {
-        "start": start,
-        "eigenvalues": eigenvalues,
-        "low_pass_from": low_pass_from,
-        "ring_bits": ring_bits,
-    }
+    choices = options.given(
+        start=start,
+        eigenvalues=eigenvalues,
+        low_pass_from=low_pass_from,
+        ring_bits=ring_bits,
+        epsilon=epsilon,
+        delta=delta,
+    )
     plan = Plan(
         model=model,
         method=method,
@@ -167,7 +172,7 @@ def command(
         ),
         seed=seed,
         threads=threads,
-        federated={key: value for key, value in choices.items() if value is not None},
+        federated=choices,
     )
     data = load_dataset(dataset, data_dir)
     with shown_progress() as phases:

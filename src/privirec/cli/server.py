@@ -23,9 +23,9 @@ from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.terms import (
     CORRUPT_SHARE,
     DEFAULT_AGGREGATOR,
-    DEFAULT_MODEL,
     DROPPED_SHARE,
     SMALLEST_COHORT,
+    Assumptions,
     RunTerms,
 )
 from privirec.workflows.run import Plan, gives_away, server_sees
@@ -72,11 +72,13 @@ def up(
 def run(
     folder: Folder,
     name: Annotated[str, typer.Argument(help="Name of the run; the same name goes on with it.")],
-    model: options.Model = DEFAULT_MODEL,
+    model: options.Model = None,
     method: options.Program = DEFAULT_PROGRAM,
     rank: options.Rank = None,
     rounds: options.Rounds = None,
     head: options.Head = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     drop_share: options.DropShare = DROPPED_SHARE,
@@ -108,18 +110,20 @@ def run(
         head=head,
         seed=seed,
         threads=threads,
+        assumptions=Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share),
+        federated=options.given(epsilon=epsilon, delta=delta),
     )
     n_items = len(home.catalogue.item_ids)
     recommender = plan.recommender("", n_items)
     file = RunFile(
         terms=RunTerms(
-            settings=plan.settings(recommender, n_items),
+            settings=plan.settings(recommender, n_items, len(home.members.roster())),
             aggregator=aggregator,
             corrupt_share=corrupt_share,
             dropped_share=drop_share,
             smallest_cohort=smallest_cohort,
         ),
-        model=model,
+        model=plan.model_name,
         config=recommender.config.model_dump(),
         threads=threads,
         deadlines=Deadlines(

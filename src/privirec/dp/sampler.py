@@ -43,13 +43,16 @@ _ZEROS = memoryview(bytes(_WORD_BYTES * _PIECE + _AES_BLOCK))
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Discrete Gaussian noise of a whole number of units of deviation."""
+    """Discrete Gaussian noise of a whole number of units of deviation, or the sum of several."""
 
     deviation: int
+    draws: int = 1
+    """As if so many were drawn and added up: their sum is a discrete Gaussian too, but for an
+    error that `dp.discrete` bounds."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.deviation <= LARGEST_DEVIATION:
-            raise ValueError(f"no noise of deviation {self.deviation}")
+        if self.deviation < 1 or not 1 <= self.deviation**2 * self.draws <= LARGEST_DEVIATION**2:
+            raise ValueError(f"no noise of deviation {self.deviation}, {self.draws} times")
 
     @cached_property
     def shifts(self) -> tuple[int, ...]:
@@ -63,7 +66,7 @@ class GaussianNoise:
         return (*lower, last)
 
     def _variance(self, shifts: tuple[int, ...]) -> Fraction:
-        return Fraction(self.deviation**2, sum(4**shift for shift in shifts))
+        return Fraction(self.deviation**2 * self.draws, sum(4**shift for shift in shifts))
 
     @property
     def table(self) -> GaussianTable:

@@ -99,6 +99,8 @@ class ClientStream:
     first_user: int
     n_users: int
     stream: RandomStream
+    clients: int = 1
+    """How many clients it stands for: the noise of all of them, drawn at once."""
 
 
 class _NoRandomness(RandomStream):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,11 +25,15 @@ class NoisyEASEConfig(EASEConfig):
     """What is added beside it, in units of the noise's largest eigenvalue."""
     damping: float = Field(0.2, ge=0, le=1)
     """Popular items of a history count less, by their popularity to this power."""
-    head: int | None = Field(1000, ge=1)
+    head: int = Field(1000, ge=1)
 
     @property
     def normalisation(self) -> Normalisation:
         return Normalisation(user=1.0, left=0.0, right=0.0)
+
+    @property
+    def needs(self) -> dict[str, Any]:
+        return {"head": self.head}
 
 
 class NoisyEASE(EASE):

@@ -51,6 +51,11 @@ class Assumptions(BaseModel):
     security_bits: int = 40
     correctness_bits: int = 30
 
+    def contributors(self, clients: int) -> int:
+        """Fewest of so many clients whose noise is in a sum and that keep it to themselves."""
+        stated = self.statement(clients, 1)
+        return max(1, clients - stated.dropped - stated.corrupt)
+
     def statement(self, clients: int, sums: int) -> Statement:
         """What secure aggregation must withstand with a roster of so many."""
         return Statement.of(

@@ -89,7 +89,8 @@ def _federate(
 
     plan, train = request.plan, dataset.train
     recommender = plan.recommender(dataset.name, train.n_items)
-    program = program_of(plan.settings(recommender, train.n_items), train.n_users, train.n_items)
+    settings = plan.settings(recommender, train.n_items, request.clients)
+    program = program_of(settings, train.n_users, train.n_items)
     terms = RunTerms(
         settings=program.settings,
         aggregator=request.aggregator,
@@ -100,7 +101,7 @@ def _federate(
     policy = _policy(terms, train.n_users, train.n_items, request)
     file = RunFile(
         terms=terms,
-        model=plan.model,
+        model=plan.model_name,
         config=recommender.config.model_dump(),
         threads=plan.threads,
         manifest={"gives_away": gives_away(plan.method, dataset.name), "dataset": dataset.name},
@@ -119,11 +120,11 @@ def _federate(
     ended = time.perf_counter()
     model = Recommender.load(artifact, mmap=False)
     with threading.limit(plan.threads) as threads:
-        metrics = evaluate(model, dataset, progress=phases(f"{plan.model}: ranking"))
+        metrics = evaluate(model, dataset, progress=phases(f"{plan.model_name}: ranking"))
     expected = Ledger.planned(program.plan())
     row: dict[str, Any] = {
         "dataset": dataset.name,
-        "model": plan.model,
+        "model": plan.model_name,
         "method": plan.method,
         "preset": plan.preset,
         "runtime": "flower",

@@ -31,7 +31,7 @@ from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.terms import DEFAULT_MODEL, Assumptions
+from privirec.runtime.terms import DEFAULT_MODEL, DROPPED_SHARE_ON_ONE_MACHINE, Assumptions
 from privirec.secagg import Guarantee, protocol, protocol_names
 from privirec.version import __version__
 
@@ -83,7 +83,8 @@ def gives_away(method: str, dataset: str | None = None) -> str | None:
 class Plan:
     """What to run. Settings left None come from the preset."""
 
-    model: str = DEFAULT_MODEL
+    model: str | None = None
+    """None: the one that the method is made for, or the usual one."""
     method: str = CENTRALIZED
     preset: str = PUBLISHED
     rank: int | None = None
@@ -108,10 +109,22 @@ class Plan:
         """What the clients compute together, if there are any."""
         return None if self.method == CENTRALIZED else program_class(self.method)
 
+    @property
+    def model_name(self) -> str:
+        made_for = self.program.usual_model if self.program else None
+        return self.model or made_for or DEFAULT_MODEL
+
+    @property
+    def noisy(self) -> bool:
+        """Whether clients add noise of their own, so that it matters how many they are."""
+        return (
+            self.program is not None and "contributors" in self.program.settings_type.model_fields
+        )
+
     def check(self) -> None:
         """Refuse what would do nothing: nobody should believe that it did."""
         choices = (
-            ("model", self.model, list(MODELS)),
+            ("model", self.model_name, list(MODELS)),
             ("method", self.method, methods()),
             ("preset", self.preset, presets()),
             ("runtime", self.runtime, RUNTIMES),
@@ -141,7 +154,7 @@ class Plan:
         if self.solver != "converged":
             raise UsageError(f"a solver is chosen for {CENTRALIZED}; with clients --rounds counts")
         if self.runtime == "simulation" and (
-            self.clients or self.drop_share or self.aggregator != "none"
+            (self.clients and not self.noisy) or self.drop_share or self.aggregator != "none"
         ):
             raise UsageError("clients, drop-outs and aggregators need --runtime in-process")
         if self.drop_share and self.aggregator == "none":
@@ -155,23 +168,25 @@ class Plan:
         diagram).
         """
         self.check()
-        kind = MODELS[self.model]
+        kind = MODELS[self.model_name]
         config = kind.published.get(dataset, kind.config_type())
         if self.head is not None:
             if "head" not in kind.config_type.model_fields:
-                raise UsageError(f"{self.model} does not know a head of popular items")
+                raise UsageError(f"{self.model_name} does not know a head of popular items")
             config = config.model_copy(update={"head": self.head})
         usual = config.low_pass_rank
         low_rank = self.program is not None and self.program.low_rank
         if not usual:
             if self.rank is not None and not low_rank:
-                raise UsageError(f"{self.model} has no low-pass filter whose rank could be set")
+                raise UsageError(
+                    f"{self.model_name} has no low-pass filter whose rank could be set"
+                )
             return kind(config)
         rank = min(usual, n_items) if self.rank is None else self.rank
         return kind(config.model_copy(update={"rank": min(usual, rank) if low_rank else rank}))
 
-    def settings(self, recommender: Recommender, n_items: int) -> ProgramSettings:
-        """How the components of this model are computed with the clients."""
+    def settings(self, recommender: Recommender, n_items: int, n_clients: int) -> ProgramSettings:
+        """How the components of this model are computed with so many clients."""
         program = self.program
         if program is None:
             raise UsageError(f"the method {self.method} asks no clients")
@@ -180,12 +195,15 @@ class Plan:
         if program.low_rank:
             rank = self.rank or rank or min(DEFAULT_RANK, n_items)
         if not computes(program, config):
-            raise UsageError(f"{self.method} does not compute what {self.model} needs")
+            raise UsageError(f"{self.method} does not compute what {self.model_name} needs")
         offered = {**config.needs, "rank": rank, "seed": self.seed}
-        if "head" in program.settings_type.model_fields:
+        if "head" in program.settings_type.model_fields and "head" not in config.needs:
             if self.head is None:
                 raise UsageError(f"{self.method} needs a head: how many of the most popular items")
             offered["head"] = self.head
+        if self.noisy:
+            assumed = self.assumptions or Assumptions(dropped_share=DROPPED_SHARE_ON_ONE_MACHINE)
+            offered |= {"clients": n_clients, "contributors": assumed.contributors(n_clients)}
         given = dict(self.federated)
         if self.rounds is not None:
             given["rounds"] = self.rounds
@@ -222,13 +240,13 @@ class Result:
 def _fit_centrally(
     recommender: Recommender, train: Interactions, plan: Plan, phases: Phases
 ) -> None:
-    report = phases(f"{plan.model}: singular vectors")
+    report = phases(f"{plan.model_name}: singular vectors")
     if plan.solver == "converged":
         recommender.fit(train, seed=plan.seed, progress=report)
         return
     rank = recommender.config.low_pass_rank
     if not rank:
-        raise UsageError(f"{plan.model} has no singular vectors to solve for")
+        raise UsageError(f"{plan.model_name} has no singular vectors to solve for")
     components = randomized(
         train,
         rank=rank,
@@ -290,11 +308,11 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         _fit_centrally(recommender, train, plan, phases)
         computed = _centrally_computed(plan, recommender)
     else:
-        program = program_of(
-            plan.settings(recommender, train.n_items), train.n_users, train.n_items
-        )
+        n_clients = plan.clients or train.n_users
+        settings = plan.settings(recommender, train.n_items, n_clients)
+        program = program_of(settings, train.n_users, train.n_items)
         computed = program.describe()
-        simulation = Simulation(train, seed=plan.seed)
+        simulation = Simulation(train, n_clients, plan.seed, noise_at_once=True)
         runtime = _runtime(plan, program, train, simulation)
         components, ledger = execute(
             program.steps(), runtime, lambda name: phases(f"{plan.method}: sum of {name}")(0, 1)
@@ -307,11 +325,11 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
             components = simulation.with_factors(program, components)
         recommender.use(components, train.item_ids)
     fitted, fitted_cpu = time.perf_counter(), time.process_time()
-    metrics = evaluate(recommender, dataset, progress=phases(f"{plan.model}: ranking"))
+    metrics = evaluate(recommender, dataset, progress=phases(f"{plan.model_name}: ranking"))
     done, done_cpu = time.perf_counter(), time.process_time()
     row: dict[str, Any] = {
         "dataset": dataset.name,
-        "model": plan.model,
+        "model": plan.model_name,
         "method": plan.method,
         "preset": plan.preset,
         "runtime": plan.runtime if ledger else "none",

@@ -120,14 +120,13 @@ class NormedSum(Contribution):
     def _unit(self) -> int:
         return 1 << self.fraction_bits
 
-    @property
-    def _generator(self) -> NoiseGenerator:
-        return NoiseGenerator(GaussianNoise(self.deviation))
+    def _generator(self, clients: int = 1) -> NoiseGenerator:
+        return NoiseGenerator(GaussianNoise(self.deviation, clients))
 
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
     ) -> Iterator[Integers]:
-        generator, start = self._generator, 0
+        generator, start = self._generator(), 0
         for block in self.exact_blocks(histories):
             randomness.add_noise(generator, block, start)
             start += len(block)
@@ -136,11 +135,11 @@ class NormedSum(Contribution):
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
     ) -> Any:
-        clients = list(randomness)
-        generator, start, summed = self._generator, 0, []
+        clients = [(client.stream, self._generator(client.clients)) for client in randomness]
+        start, summed = 0, []
         for block in self.exact_blocks(histories):
-            for client in clients:
-                client.stream.add_noise(generator, block, start)
+            for stream, generator in clients:
+                stream.add_noise(generator, block, start)
             start += len(block)
             summed.append(block)
         return self.collect(summed)

@@ -92,6 +92,8 @@ class Program(ABC, Generic[Settings]):
     """Further settings that a table of costs compares."""
     only_for_models_with: ClassVar[frozenset[str]] = frozenset()
     """Settings that change what a model gets: a model that does not name them is not computed."""
+    usual_model: ClassVar[str | None] = None
+    """Name of the model that its components are made for, if it is one."""
     low_rank: ClassVar[bool] = False
     """Whether the rank is that of the item-item matrix itself, of which a model's low-pass filter
     takes the leading vectors, and not that of the low-pass filter alone."""

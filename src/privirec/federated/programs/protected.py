@@ -114,6 +114,7 @@ class Protected(Program[ProtectedSettings]):
         "little about anybody: noise hides whether a person took part, as far as epsilon says"
     )
     settings_type = ProtectedSettings
+    usual_model: ClassVar[str | None] = "noisy-ease"
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -122,6 +123,11 @@ class Protected(Program[ProtectedSettings]):
     @property
     def head(self) -> int:
         return min(self.settings.head, self.n_items)
+
+    def describe(self) -> dict[str, Any]:
+        settings = self.settings
+        promised = {"epsilon": self.calibration.epsilon, "delta": settings.delta}
+        return super().describe() | {"head": self.head} | promised
 
     def plan(self, item_item_entries: int | None = None) -> list[Planned]:
         noise = self.calibration

@@ -60,3 +60,10 @@ def streams_of(
     for client, (start, stop) in enumerate(dealt(n_users, n_clients)):
         stream = ClientRandomness.insecure(seed, client).stream(number, name)
         yield ClientStream(start, stop - start, stream)
+
+
+def summed_stream(n_users: int, n_clients: int, seed: int, number: int, name: str) -> ClientStream:
+    """The noise of so many clients in one draw: of the same distribution as what `streams_of` adds
+    up, and as quick however many they are."""
+    stream = ClientRandomness.insecure(seed, n_clients).stream(number, name)
+    return ClientStream(0, n_users, stream, n_clients)

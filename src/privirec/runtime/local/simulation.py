@@ -12,24 +12,40 @@ from privirec.federated.contributions import Contribution, Histories
 from privirec.federated.programs import Program
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.local.client import streams_of
+from privirec.runtime.local.client import streams_of, summed_stream
 
 
 class Simulation:
     """Sums over the whole matrix, with the noise of the clients that the users are dealt to."""
 
-    def __init__(self, train: Interactions, n_clients: int | None = None, seed: int = 0) -> None:
-        """`n_clients` and `seed` as in `clients_of`; they matter for sums with noise only."""
+    def __init__(
+        self,
+        train: Interactions,
+        n_clients: int | None = None,
+        seed: int = 0,
+        *,
+        noise_at_once: bool = False,
+    ) -> None:
+        """`n_clients` and `seed` as in `clients_of`; they matter for sums with noise only.
+
+        `noise_at_once`: draw the sum of all clients' noise, instead of each client's. It has the
+        same distribution, and not the same bits.
+        """
         self._histories = Histories(train.matrix)
         self._n_clients = n_clients
         self._seed = seed
+        self._noise_at_once = noise_at_once
         self._asked = 0
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         ledger.add_sum(ask)  # first, as it refuses a ring that is too narrow
         self._asked += 1
-        cohort = self._histories.n_users, self._n_clients, self._seed
-        return ask.total(self._histories, streams_of(*cohort, self._asked, ask.name))
+        n_users = self._histories.n_users
+        sum_of_run = self._seed, self._asked, ask.name
+        if self._noise_at_once:
+            together = summed_stream(n_users, self._n_clients or n_users, *sum_of_run)
+            return ask.total(self._histories, [together])
+        return ask.total(self._histories, streams_of(n_users, self._n_clients, *sum_of_run))
 
     def with_factors(self, program: Program[Any], components: Components) -> Components:
         """The same components, quicker to apply where the program knows how."""
