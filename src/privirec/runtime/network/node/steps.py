@@ -218,6 +218,7 @@ class StepAnswerer:
             corrupt_share=mine.corrupt_share,
             max_dropped_share=mine.largest_dropped_share,
             security_bits=mine.security_bits,
+            server=mine.server,
             proven_sums=True,  # by the encodings of `federated`, which are computed here again
             agreement=agreed,
         )
