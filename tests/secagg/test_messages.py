@@ -165,5 +165,7 @@ def test_announcements_that_cannot_be(place: int, size: int, values: tuple[int, 
     assert decode(bytes(raw)) == good
     for value in values:
         raw[place : place + size] = value.to_bytes(size, "big")
-        with pytest.raises(MalformedMessage, match=r"kind of server|share of clients|rounds|entries"):
+        with pytest.raises(
+            MalformedMessage, match=r"kind of server|share of clients|rounds|entries"
+        ):
             decode(bytes(raw))

@@ -93,7 +93,8 @@ class StepAnswerer:
         self._note_participants(state, plan, session)
         cohort: frozenset[int] = frozenset()
         if step.phase is Phase.RECOVERY:
-            cohort = self._check_summed(state, step, session, more[0])
+            summed = self._check_summed(state, step, session, more[0])
+            cohort = summed if step.opens_sum else cohort
         if reply is None:
             raise FederationError("the protocol has nothing to answer")
         state.session = session.dump()
