@@ -8,6 +8,7 @@ a client that leaves out either kind must be caught by the same tests.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -27,13 +28,23 @@ ENTRY = 1
 """Of every client's vector: what is left in the clear would be this, again and again."""
 
 
+@dataclass
+class Upload:
+    """What a client sent, and the secrets behind its masks."""
+
+    sent: np.ndarray
+    session: BellClient
+    seed: bytes
+    private: bytes
+
+
 class Seen:
     """Runs in which all secrets are known to the test: what a client sent, and what hides it."""
 
     def __init__(self, server: ServerModel) -> None:
         self.runs = [self._run(number, server) for number in range(RUNS)]
 
-    def _run(self, number: int, server: ServerModel) -> dict[int, tuple[np.ndarray, BellClient]]:
+    def _run(self, number: int, server: ServerModel) -> list[Upload]:
         sent: dict[int, np.ndarray] = {}
 
         def observe(_direction: str, client: int, message: bytes) -> None:
@@ -49,18 +60,15 @@ class Seen:
             random_bytes=InsecureSeededBytes(f"masks {number}"),
             observe=observe,
         )
-        # Secrets are wiped when a sum is answered: keep them from before.
-        self_secrets = []
+        found = []
         for one in federation.clients:
             assert isinstance(one, BellClient)
-            self_secrets.append((one.state.seeds.reveal(), one.state.mask_privates.reveal()))
+            # Secrets are wiped when a sum is answered: keep them from before.
+            secrets = (one.state.seeds.reveal(), one.state.mask_privates.reveal())
+            found.append(Upload(np.empty(0), one, *secrets))
         federation.sum(lambda _client: [np.full(LENGTH, ENTRY)])
-        found = {}
-        for client, session in enumerate(federation.clients):
-            assert isinstance(session, BellClient)
-            seed, private = self_secrets[client]
-            session.known = (seed, private)  # type: ignore[attr-defined]
-            found[client] = (sent[client], session)
+        for client, upload in enumerate(found):
+            upload.sent = sent[client]
         return found
 
     def without_self_masks(self) -> np.ndarray:
@@ -72,28 +80,28 @@ class Seen:
         """What is left for somebody who knows all mask keys."""
         return self._left(self._take_common_masks)
 
-    def _left(self, take: Callable[[np.ndarray, BellClient], None]) -> np.ndarray:
+    def _left(self, take: Callable[[np.ndarray, Upload], None]) -> np.ndarray:
         rows = []
         for run in self.runs:
-            for sent, session in run.values():
-                left = sent.copy()
-                take(left, session)
+            for upload in run:
+                left = upload.sent.copy()
+                take(left, upload)
                 rows.append(SHAPE.ring.reduce(left))
         return np.stack(rows).reshape(RUNS, CLIENTS, LENGTH)
 
     @staticmethod
-    def _take_self_mask(left: np.ndarray, session: BellClient) -> None:
-        MaskGenerator().subtract(left, 0, [session.known[0]])  # type: ignore[attr-defined]
+    def _take_self_mask(left: np.ndarray, upload: Upload) -> None:
+        MaskGenerator().subtract(left, 0, [upload.seed])
 
     @staticmethod
-    def _take_common_masks(left: np.ndarray, session: BellClient) -> None:
+    def _take_common_masks(left: np.ndarray, upload: Upload) -> None:
+        session = upload.session
         state, run = session.state, session.announcement.terms.run
         publics = [
             state.peer_mask_keys[KEY_BYTES * place : KEY_BYTES * (place + 1)]
             for place in range(len(state.peers))
         ]
-        private = session.known[1]  # type: ignore[attr-defined]
-        for peer, agreed in zip(state.peers, keys.agree(private, publics), strict=True):
+        for peer, agreed in zip(state.peers, keys.agree(upload.private, publics), strict=True):
             seed = keys.mask_seed(agreed, run, 1, session.client, peer)
             generator = MaskGenerator()
             remove = generator.subtract if session.client < peer else generator.add
@@ -134,10 +142,10 @@ def test_the_own_mask_hides_a_vector_from_who_knows_all_mask_keys(server: Server
 
 def test_taking_both_away_leaves_the_vector() -> None:
     """The test knows the right secrets."""
-    for sent, session in Seen(ServerModel.SEMI_HONEST).runs[0].values():
-        left = sent.copy()
-        Seen._take_self_mask(left, session)
-        Seen._take_common_masks(left, session)
+    for upload in Seen(ServerModel.SEMI_HONEST).runs[0]:
+        left = upload.sent.copy()
+        Seen._take_self_mask(left, upload)
+        Seen._take_common_masks(left, upload)
         assert SHAPE.ring.reduce(left).tolist() == [ENTRY] * LENGTH
 
 
