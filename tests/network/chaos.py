@@ -44,7 +44,7 @@ PLANTED_ITEM = "planted-item-"
 PLANTED_USER = "planted-user-"
 TERMS = RunTerms(
     settings=PrivirecKSettings(rank=3, rounds=2),
-    dropped_share=0.34,
+    dropped_share=0.2,
     block_entries=16,
     part_bytes=120,
 )

@@ -48,7 +48,7 @@ def lies(talk: Talk, step: int) -> None:
 
 def test_what_does_not_belong_here_changes_nothing(federation: Federation) -> None:
     now = [0.0]
-    steps = protocol(TERMS.aggregator).schedule.steps(3)
+    steps = protocol(TERMS.aggregator).schedule_for(TERMS.statement(6, 3)).steps(3)
     talk = Talk(federation, clock=lambda: now[0])
     talk.until("advertise")
     for _ in range(60):

@@ -14,15 +14,23 @@ from hypothesis import strategies as st
 
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy, PolicyRefusal, Terms, allowing
+from privirec.secagg import ServerModel
 
 TERMS = Terms(
-    10, ("item-degrees", "seeded-step", "power-step"), 1000, 2000, 0.05, 40, "secagg+", 0.1
+    *(10, ("item-degrees", "seeded-step", "power-step"), 1000, 2000, 0.05, 40, "secagg+", 0.1),
+    server=ServerModel.ACTIVE,
 )
 EVERYBODY = frozenset(range(10))
 
 
 def test_the_default_accepts_what_gives_least_away() -> None:
     Policy().check_run(TERMS)
+
+
+def test_a_server_may_be_trusted_by_who_says_so_or_has_no_use_for_the_difference() -> None:
+    trusting = replace(TERMS, server=ServerModel.SEMI_HONEST)
+    Policy(server=ServerModel.SEMI_HONEST).check_run(trusting)
+    Policy(aggregators=("lightsecagg",)).check_run(replace(trusting, aggregator="lightsecagg"))
 
 
 @pytest.mark.parametrize(
@@ -37,6 +45,7 @@ def test_the_default_accepts_what_gives_least_away() -> None:
         ({"opened_share": 0.51}, "largest_opened_share = 0.5"),
         ({"corrupt_share": 0.01}, "corrupt_share = 0.05"),
         ({"security_bits": 30}, "security_bits = 40"),
+        ({"server": ServerModel.SEMI_HONEST}, 'server = "active"'),
         ({"aggregator": "none"}, r'aggregators = \["secagg\+", "secagg"\]'),
     ],
 )

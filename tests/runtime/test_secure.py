@@ -23,7 +23,7 @@ from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.terms import Assumptions
-from privirec.secagg import protocol
+from privirec.secagg import ServerModel, protocol
 from privirec.secagg.errors import (
     BelowThreshold,
     CohortChanged,
@@ -87,7 +87,10 @@ def secure_run(
     train = histories(rng, int(rng.integers(8, 13)), int(rng.integers(5, 9)))
     sums = program_of(settings, train.n_users, train.n_items).sums()
     aggregator = ("secagg", "secagg+", "lightsecagg")[seed % 3]
-    schedule = protocol(aggregator).schedule
+    model = tuple(ServerModel)[seed % 2]
+    trust = Assumptions(corrupt_share=0.1, dropped_share=0.25, server=model)
+    statement = trust.statement(train.n_users, len(sums))
+    schedule = protocol(aggregator).schedule_for(statement)
     dropouts = random_dropouts(rng, train.n_users, len(sums), schedule)
     runtime = None
     try:
@@ -95,7 +98,7 @@ def secure_run(
             clients_of(train),
             sums,
             aggregator,
-            assumptions=Assumptions(corrupt_share=0.1, dropped_share=0.25),
+            assumptions=trust,
             dropouts=dropouts,
         )
         found, _ = execute(program_of(settings, train.n_users, train.n_items).steps(), runtime)

@@ -28,6 +28,7 @@ from privirec.runtime.terms import (
     SMALLEST_COHORT,
     RunTerms,
 )
+from privirec.secagg import ServerModel
 from privirec.workflows.run import Plan, gives_away, server_sees
 
 app = typer.Typer(
@@ -79,6 +80,7 @@ def run(
     head: options.Head = None,
     aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
+    server_model: options.ServerModelName = ServerModel.ACTIVE,
     drop_share: options.DropShare = DROPPED_SHARE,
     smallest_cohort: Annotated[
         int, typer.Option(min=2, help="Fewest clients in a sum.")
@@ -116,6 +118,7 @@ def run(
             settings=plan.settings(recommender, n_items),
             aggregator=aggregator,
             corrupt_share=corrupt_share,
+            server=server_model,
             dropped_share=drop_share,
             smallest_cohort=smallest_cohort,
         ),

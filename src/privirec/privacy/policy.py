@@ -18,7 +18,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.errors import FederationError, UsageError
-from privirec.secagg.protocol import protocol_names
+from privirec.secagg.parameters import ServerModel
+from privirec.secagg.protocol import protocol, protocol_names
 
 
 def _known_protocol(name: str) -> str:
@@ -54,6 +55,8 @@ class Terms:
     aggregator: str
     opened_share: float
     """Numbers that the sums open, the item-item matrix itself aside, per number in that matrix."""
+    server: ServerModel = ServerModel.SEMI_HONEST
+    """What the masks withstand."""
 
 
 class Policy(BaseModel):
@@ -84,6 +87,9 @@ class Policy(BaseModel):
     """Share of clients that may drop out, at most: the larger it is, the fewer shares open a
     secret."""
     security_bits: int = Field(40, ge=20)
+    server: ServerModel = ServerModel.ACTIVE
+    """What the server is taken for: "active", one that may tell each client what it likes, or
+    "semi-honest", one that keeps to the protocol. It makes a difference to secagg+ and secagg."""
 
     @classmethod
     def load(cls, path: Path) -> Policy:
@@ -137,6 +143,8 @@ class Policy(BaseModel):
             _refuse(
                 f"{terms.security_bits} bits of security", f"security_bits = {self.security_bits}"
             )
+        if protocol(terms.aggregator).active_schedule and not terms.server.at_least(self.server):
+            _refuse(f"masks that withstand a {terms.server} server", f'server = "{self.server}"')
 
     def check_cohort(self, now: frozenset[int], before: Sequence[frozenset[int]]) -> None:
         """Refuse a cohort that is too small, or from which, with those of earlier runs, the sum
@@ -201,7 +209,7 @@ def allowing(computations: Collection[str], **changes: Any) -> Policy:
 def _toml(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(f'"{name}"' for name in value) + "]"
-    return str(value)
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _refuse(asked: str, setting: str) -> None:

@@ -20,7 +20,7 @@ from privirec.federated.programs import (
     settings_of,
 )
 from privirec.privacy.policy import Aggregator
-from privirec.secagg import Statement, VectorShape
+from privirec.secagg import ServerModel, Statement, VectorShape
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 
 DEFAULT_MODEL = "gf-cf"
@@ -30,6 +30,8 @@ DROPPED_SHARE = 0.2
 SMALLEST_COHORT = 3
 DROPPED_SHARE_ON_ONE_MACHINE = 0.05
 """Clients in one process drop out only where a run is told that they do."""
+SERVER_ON_ONE_MACHINE = ServerModel.SEMI_HONEST
+"""One process that plays all parts has nobody to lie to; sums and drop-outs are the same."""
 
 
 def _settings(given: Any) -> Any:
@@ -50,6 +52,8 @@ class Assumptions(BaseModel):
     """Clients that may drop out before the first sum is opened."""
     security_bits: int = 40
     correctness_bits: int = 30
+    server: ServerModel = ServerModel.ACTIVE
+    """What secagg+ and secagg take the server for."""
 
     def statement(self, clients: int, sums: int) -> Statement:
         """What secure aggregation must withstand with a roster of so many."""
@@ -60,6 +64,7 @@ class Assumptions(BaseModel):
             security_bits=self.security_bits,
             correctness_bits=self.correctness_bits,
             rounds=sums,
+            server=self.server,
         )
 
 
@@ -93,6 +98,7 @@ def run_defaults() -> dict[str, str | int | float]:
         "corrupt-share": CORRUPT_SHARE,
         "dropped-share": DROPPED_SHARE,
         "smallest-cohort": SMALLEST_COHORT,
+        "server-model": ServerModel.ACTIVE.value,
     }
 
 

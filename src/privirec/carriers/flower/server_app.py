@@ -23,6 +23,7 @@ from privirec.runtime.network.coordinator.clients import Address
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.runs import RunFile, RunFolder
 from privirec.runtime.terms import RunTerms, run_defaults
+from privirec.secagg import ServerModel
 
 app = ServerApp()
 log = logging.getLogger("privirec.server")
@@ -97,6 +98,7 @@ def run_file(given: Mapping[str, Any]) -> RunFile:
             corrupt_share=float(chosen["corrupt-share"]),
             dropped_share=float(chosen["dropped-share"]),
             smallest_cohort=int(chosen["smallest-cohort"]),
+            server=ServerModel(str(chosen["server-model"])),
         ),
         model=model,
         config={"rank": chosen["rank"]} if takes_rank else {},

@@ -72,7 +72,8 @@ class RunPlan(BaseModel):
 
     def steps(self) -> tuple[Step, ...]:
         """Every exchange of the run, in order."""
-        return protocol(self.terms.aggregator).schedule.steps(len(self.sums()))
+        statement = self.statement()
+        return protocol(self.terms.aggregator).schedule_for(statement).steps(statement.rounds)
 
     def for_policy(self) -> Terms:
         """What a client's policy looks at."""
@@ -87,6 +88,7 @@ class RunPlan(BaseModel):
             self.terms.security_bits,
             self.terms.aggregator,
             program.opened_share(),
+            self.terms.server,
         )
 
 

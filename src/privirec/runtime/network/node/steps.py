@@ -93,7 +93,8 @@ class StepAnswerer:
         self._note_participants(state, plan, session)
         cohort: frozenset[int] = frozenset()
         if step.phase is Phase.RECOVERY:
-            cohort = self._check_summed(state, step, session, more[0])
+            summed = self._check_summed(state, step, session, more[0])
+            cohort = summed if step.opens_sum else cohort
         if reply is None:
             raise FederationError("the protocol has nothing to answer")
         state.session = session.dump()
@@ -218,6 +219,7 @@ class StepAnswerer:
             corrupt_share=mine.corrupt_share,
             max_dropped_share=mine.largest_dropped_share,
             security_bits=mine.security_bits,
+            server=mine.server,
             proven_sums=True,  # by the encodings of `federated`, which are computed here again
             agreement=agreed,
         )
