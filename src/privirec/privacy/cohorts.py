@@ -1,0 +1,152 @@
+"""Which clients may be in a sum: enough people, and never a few of them apart, over all runs.
+
+Every client pledges, signed and for one run, how many people it stands for, what it asks of a sum,
+and two sets of clients of the roster:
+
+* *known*: with whom it has been in a sum, as it was told before it helped to open that sum;
+* *past*: the same, and everybody with whom it may have been in one: a client whose vector has left
+  does not know who is in the sum until it is told, and may never be.
+
+Pledges reach every client, so all honest clients judge a proposed sum over W by the same facts:
+
+1. *Growth only.* W holds all of the past of everybody in it. So of the sums that were ever opened,
+   any two that share an honest client are nested, and the others are disjoint: the sets of honest
+   clients are a laminar family.
+2. *Enough that is new.* A client that knows of no sum, and that nobody claims to have been in a sum
+   with, is new. One that more clients claim than may be corrupt has been in a sum. One that only a
+   few claim is unsure: it may have been, or they lie. If anybody in W is new or unsure, the new
+   ones must be `smallest_change` people, without the most populous clients that may be corrupt.
+
+Why that is enough. The *atom* of a set of the family is what it has beside the sets inside it. In
+a laminar family every set is a union of atoms, so whatever sums are added and subtracted, whole
+atoms come out, and it is enough that each has `smallest_change` honest people in it or none. Let
+W be opened, and t an honest client of its atom, in no sum before. If t is new or unsure in W, then
+rule 2 was asked for W, and the honest ones among the new are all in the atom: had one been in an
+opened sum, somebody honest would have helped to open that, would be in W by rule 1 (both are in
+each other's past), and would claim it. If t counts as known, somebody honest has agreed to a sum
+over some C with t in it, which was never opened. Then the same holds for C in place of W, back to
+a sum where t was new or unsure; the honest new ones there sent their vectors and have t in their
+past ever since, so none of them has been in a sum without t: they are all in the atom with t.
+
+This leans on three things. Everybody in a sum was told the same participants and the same sum: that
+is the protocol's part (`secagg`). A sum is not opened without one honest client. And people are
+those that were pledged: a client that stands for others may invent them, as the corrupt may.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from privirec.privacy.refusal import Rule, refuse
+
+WHAT_TO_DO = (
+    "run with the same clients as before, or with more people; only sums with noise lift this"
+)
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What a client asks of every sum that it is in; part of its pledge."""
+
+    smallest_cohort: int
+    """Fewest clients with people."""
+    fewest_other_people: int
+    """Fewest people beside its own, without the most populous clients that may be corrupt."""
+    smallest_change: int
+    """Fewest people that sums of all runs, added and subtracted, may be about. At 1 this client
+    asks for nothing."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a client has pledged, its sets as clients of the roster."""
+
+    people: int
+    demands: Demands
+    known: frozenset[int] = frozenset()
+    past: frozenset[int] = frozenset()
+
+
+def check_sum(cohort: frozenset[int], members: Mapping[int, Member], corrupt: int) -> None:
+    """Refuse a sum over these clients. `corrupt`: how many of them may work for the server."""
+    inside = {client: members[client] for client in cohort}
+    check_people(inside, corrupt)
+    check_growth(cohort, {member.past for member in inside.values()})
+    check_new(inside, corrupt)
+
+
+def check_growth(cohort: Collection[int], pasts: Iterable[frozenset[int]]) -> None:
+    """Refuse a sum without somebody who is in one of these pasts: rule 1."""
+    for past in pasts:
+        if missing := past.difference(cohort):
+            refuse(
+                Rule.COHORT,
+                f"a sum without {len(missing)} clients that were, or may have been, in an earlier "
+                f"sum with others of it: their difference would show what only a few sent; "
+                f"{WHAT_TO_DO}",
+            )
+
+
+def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
+    """Refuse a sum in which too few people are new: rule 2."""
+    new, unsure = newcomers(inside, corrupt)
+    least = max((inside[client].demands.smallest_change for client in new | unsure), default=1)
+    people = people_left([inside[client].people for client in new], corrupt)
+    if least > 1 and people < least:
+        refuse(
+            Rule.COHORT,
+            f"a sum that is new for {len(new | unsure)} of its clients, with {people} people "
+            "without those that may be corrupt, whose sum could be had by subtracting earlier "
+            f"ones; smallest_change = {least} asks for more people; {WHAT_TO_DO}",
+        )
+
+
+def check_people(inside: Mapping[int, Member], corrupt: int) -> None:
+    """Refuse a sum over too few people for one of the clients in it."""
+    peopled = sum(member.people > 0 for member in inside.values())
+    asked = max((member.demands.smallest_cohort for member in inside.values()), default=0)
+    if peopled < asked:
+        refuse(
+            Rule.PEOPLE,
+            f"a sum over {peopled} clients with people; smallest_cohort = {asked} asks for more",
+        )
+    largest = sorted((member.people for member in inside.values()), reverse=True)
+    total, top = sum(largest), sum(largest[:corrupt])
+    next_one = largest[corrupt] if corrupt < len(largest) else 0
+    for member in inside.values():
+        # The largest of the *others*: for one of the largest, the next takes its place.
+        is_top = corrupt > 0 and member.people >= largest[min(corrupt, len(largest)) - 1]
+        others = total - top - (next_one if is_top else member.people)
+        if others < member.demands.fewest_other_people:
+            refuse(
+                Rule.PEOPLE,
+                f"a sum over {others} people beside a client's own and without those of "
+                f"{corrupt} clients that may be corrupt; fewest_other_people = "
+                f"{member.demands.fewest_other_people} asks for more",
+            )
+
+
+def newcomers(inside: Mapping[int, Member], corrupt: int) -> tuple[frozenset[int], frozenset[int]]:
+    """The clients that are new in a sum, and those of whom that is unsure."""
+    claims: Counter[int] = Counter()
+    for known, times in Counter(member.known for member in inside.values()).items():
+        for client in known:
+            claims[client] += times
+    unknowing = [client for client, member in inside.items() if not member.known]
+    new = frozenset(client for client in unknowing if not claims[client])
+    return new, frozenset(client for client in unknowing if 0 < claims[client] <= corrupt)
+
+
+def people_left(people: list[int], corrupt: int) -> int:
+    """People of so many clients without the most populous ones that may be corrupt."""
+    return sum(sorted(people, reverse=True)[corrupt:])
+
+
+def is_forgotten(client: int, members: Mapping[int, Member], corrupt: int) -> bool:
+    """Whether this client knows of no sum, and more others say it was in one than may lie."""
+    if members[client].past:
+        return False
+    claims = sum(client in member.known for member in members.values())
+    return claims > corrupt
