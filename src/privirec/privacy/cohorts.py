@@ -13,20 +13,24 @@ Pledges reach every client, so all honest clients judge a proposed sum over W by
    any two that share an honest client are nested, and the others are disjoint: the sets of honest
    clients are a laminar family.
 2. *Enough that is new.* A client that knows of no sum, and that nobody claims to have been in a sum
-   with, is new. One that more clients claim than may be corrupt has been in a sum. One that only a
-   few claim is unsure: it may have been, or they lie. If anybody in W is new or unsure, the new
-   ones must be `smallest_change` people, without the most populous clients that may be corrupt.
+   with, is new. One that more clients claim than may be corrupt has been in one. One that only a
+   few claim is unsure: perhaps it has, perhaps they lie. Whichever of the sets that they claim are
+   true, those who are then in none of them must be nobody, or `smallest_change` people without the
+   most populous clients that may be corrupt.
 
 Why that is enough. The *atom* of a set of the family is what it has beside the sets inside it. In
 a laminar family every set is a union of atoms, so whatever sums are added and subtracted, whole
-atoms come out, and it is enough that each has `smallest_change` honest people in it or none. Let
-W be opened, and t an honest client of its atom, in no sum before. If t is new or unsure in W, then
-rule 2 was asked for W, and the honest ones among the new are all in the atom: had one been in an
-opened sum, somebody honest would have helped to open that, would be in W by rule 1 (both are in
-each other's past), and would claim it. If t counts as known, somebody honest has agreed to a sum
-over some C with t in it, which was never opened. Then the same holds for C in place of W, back to
-a sum where t was new or unsure; the honest new ones there sent their vectors and have t in their
-past ever since, so none of them has been in a sum without t: they are all in the atom with t.
+atoms come out, and it is enough that each has `smallest_change` honest people in it or none.
+
+Say that a sum is *agreed* if somebody honest has helped to open it; an opened one is. Let W be
+opened, and t an honest client of its atom, in no opened sum before. If t was in no agreed sum
+before, it is new or unsure in W, and rule 2 held for the claims that are true: with t there are
+enough honest people in W who were in no agreed sum before (had one been in one, whoever agreed is
+in W by rule 1, as each is in the other's past, and claims it). They are all in the atom. If t was
+in an agreed sum C before, which then was not opened, the same holds for C in place of W, back to
+one in which t was for the first time. The honest people who were new there with t sent their
+vectors, and have t in their past ever since: none of them has been in an opened sum without t, so
+they are all in the atom with t.
 
 This leans on three things. Everybody in a sum was told the same participants and the same sum: that
 is the protocol's part (`secagg`). A sum is not opened without one honest client. And people are
@@ -38,12 +42,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 from privirec.privacy.refusal import Rule, refuse
 
 WHAT_TO_DO = (
     "run with the same clients as before, or with more people; only sums with noise lift this"
 )
+MOST_CLAIMS = 6
+"""Different sets that a few clients claim; each is taken to be true, and to be a lie."""
 
 
 @dataclass(frozen=True)
@@ -90,17 +97,25 @@ def check_growth(cohort: Collection[int], pasts: Iterable[frozenset[int]]) -> No
 
 
 def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
-    """Refuse a sum in which too few people are new: rule 2."""
+    """Refuse a sum in which too few people are new, whoever of the clients lies: rule 2."""
     new, unsure = newcomers(inside, corrupt)
     least = max((inside[client].demands.smallest_change for client in new | unsure), default=1)
-    people = people_left([inside[client].people for client in new], corrupt)
-    if least > 1 and people < least:
-        refuse(
-            Rule.COHORT,
-            f"a sum that is new for {len(new | unsure)} of its clients, with {people} people "
-            "without those that may be corrupt, whose sum could be had by subtracting earlier "
-            f"ones; smallest_change = {least} asks for more people; {WHAT_TO_DO}",
-        )
+    if least == 1:
+        return
+    claimed = {member.known for member in inside.values() if not unsure.isdisjoint(member.known)}
+    if len(claimed) > MOST_CLAIMS:
+        refuse(Rule.COHORT, f"a sum whose clients disagree about earlier ones; {WHAT_TO_DO}")
+    for count in range(len(claimed) + 1):
+        for true in combinations(claimed, count):
+            apart = new | unsure.difference(*true)
+            people = people_left([inside[client].people for client in apart], corrupt)
+            if apart and people < least:
+                refuse(
+                    Rule.COHORT,
+                    f"a sum that is the first for {len(apart)} of its clients, of {people} people "
+                    "without those that may be corrupt: their sum could be had by subtracting "
+                    f"earlier ones; smallest_change = {least} asks for more people; {WHAT_TO_DO}",
+                )
 
 
 def check_people(inside: Mapping[int, Member], corrupt: int) -> None:
