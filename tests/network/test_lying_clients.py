@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from privirec.privacy.cohorts import Demands
 from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Stage
 from privirec.runtime.network.envelope import MOST_PARTS, BadEnvelope, Envelope
 from privirec.runtime.network.messages import Answer, Blocks, Goodbye, Here, Message, Received
 from privirec.runtime.network.node.upload import UploadFile
+from privirec.runtime.network.pledges import Pledge
 from privirec.secagg import protocol
 from privirec.version import __version__
 
@@ -86,7 +88,12 @@ def test_a_client_that_counts_its_users_wrongly_ends_at_most_the_run(
 ) -> None:
     talk = Talk(federation)
     talk.step(skip={LIAR})
-    say(talk, Here(users=users, version=__version__))
+    pledge = Pledge(users, Demands(3, 4, 4)).signed(
+        talk.server.run, LIAR, federation.identities[LIAR], federation.roster
+    )
+    here = Here(users=users, asks=(3, 4, 4), signature=pledge.signature.hex(), version=__version__)
+    say(talk, here, b"", b"")
+    assert talk.server.clients[LIAR].users == users
     for _ in range(30):
         talk.step()
         if talk.server.stage in (Stage.COMPUTED, Stage.STOPPED):

@@ -75,6 +75,12 @@ class Member:
     known: frozenset[int] = frozenset()
     past: frozenset[int] = frozenset()
 
+    @property
+    def hiding(self) -> int:
+        """People who hide others over several runs: whoever asks for nothing may be in sums without
+        those others later."""
+        return self.people if self.demands.smallest_change > 1 else 0
+
 
 def check_sum(cohort: frozenset[int], members: Mapping[int, Member], corrupt: int) -> None:
     """Refuse a sum over these clients. `corrupt`: how many of them may work for the server."""
@@ -108,7 +114,7 @@ def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
     for count in range(len(claimed) + 1):
         for true in combinations(claimed, count):
             apart = new | unsure.difference(*true)
-            people = people_left([inside[client].people for client in apart], corrupt)
+            people = people_left([inside[client].hiding for client in apart], corrupt)
             if apart and people < least:
                 refuse(
                     Rule.COHORT,
