@@ -74,7 +74,7 @@ class PowerStep(BroadcastBlock):
         unit = float(np.ldexp(0.5, -self.block_bits))
         error = unit * float(np.sqrt(self.item_degrees.sum(dtype=np.float64)))
         allowed = ORTHONORMAL + 4 * error + error**2
-        expected = np.diag((np.diagonal(gram) > 0.5).astype(np.float64))
+        expected = np.diag(self.block.any(axis=0).astype(np.float64))
         if not (np.abs(gram - expected) <= allowed).all():
             raise FederationError("a block whose columns are not orthonormal")
 
