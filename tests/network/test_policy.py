@@ -80,11 +80,11 @@ def test_what_earlier_runs_opened_counts() -> None:
 @pytest.mark.parametrize(
     ("aim", "setting"),
     [
-        (Aim(1000, 16, 0.2, 0.9), ""),
-        (Aim(1000, 16, 0.21, 0.3), "largest_item_share = 0.2"),
-        (Aim(1000, 16, 0.1, 0.91), "largest_item_leverage = 0.9"),
+        (Aim(1000, 16, 0.25, 0.95), ""),
+        (Aim(1000, 16, 0.26, 0.3), "largest_item_share = 0.25"),
+        (Aim(1000, 16, 0.1, 0.96), "largest_item_leverage = 0.95"),
         (Aim(100, 4, 0.4, 0.4), ""),  # forty over a hundred
-        (Aim(100, 4, 0.41, 0.41), "largest_item_share = 0.2"),
+        (Aim(100, 4, 0.41, 0.41), "largest_item_share = 0.25"),
         (Aim(100, 64, 0.2, 1.0), ""),  # nearly as many columns as items
         (Aim(40, 4, 1.0, 1.0), ""),
         (Aim(0, 4, 0.0, 0.0), ""),

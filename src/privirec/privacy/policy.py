@@ -79,9 +79,9 @@ class Policy(BaseModel):
     largest_opened_share: float = Field(0.5, gt=0)
     """Most numbers that the sums of *all* runs may open, as a share of the numbers in the item-item
     matrix of the items in use: at 1 the matrix can be solved for, and gives every history away."""
-    largest_item_share: float = Field(0.2, gt=0, le=1)
+    largest_item_share: float = Field(0.25, gt=0, le=1)
     """Most of a column of a block that may lie on one item; see `check_aim`."""
-    largest_item_leverage: float = Field(0.9, gt=0, le=1)
+    largest_item_leverage: float = Field(0.95, gt=0, le=1)
     """Most of all columns of a block together that may lie on one item; see `check_aim`."""
     most_sums: int = Field(16, ge=1)
     """Most secure sums in one run."""
