@@ -105,7 +105,10 @@ def check_growth(cohort: Collection[int], pasts: Iterable[frozenset[int]]) -> No
 def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
     """Refuse a sum in which too few people are new, whoever of the clients lies: rule 2."""
     new, unsure = newcomers(inside, corrupt)
-    least = max((inside[client].demands.smallest_change for client in new | unsure), default=1)
+    if not new | unsure:
+        return
+    strictest = max(new | unsure, key=lambda client: inside[client].demands.smallest_change)
+    least = inside[strictest].demands.smallest_change
     if least == 1:
         return
     claimed = {member.known for member in inside.values() if not unsure.isdisjoint(member.known)}
@@ -120,32 +123,34 @@ def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
                     Rule.COHORT,
                     f"a sum that is the first for {len(apart)} of its clients, of {people} people "
                     "without those that may be corrupt: their sum could be had by subtracting "
-                    f"earlier ones; smallest_change = {least} asks for more people; {WHAT_TO_DO}",
+                    f"earlier ones; client {strictest} asks for smallest_change = {least}; "
+                    f"{WHAT_TO_DO}",
                 )
 
 
 def check_people(inside: Mapping[int, Member], corrupt: int) -> None:
     """Refuse a sum over too few people for one of the clients in it."""
     peopled = sum(member.people > 0 for member in inside.values())
-    asked = max((member.demands.smallest_cohort for member in inside.values()), default=0)
-    if peopled < asked:
-        refuse(
-            Rule.PEOPLE,
-            f"a sum over {peopled} clients with people; smallest_cohort = {asked} asks for more",
-        )
     largest = sorted((member.people for member in inside.values()), reverse=True)
     total, top = sum(largest), sum(largest[:corrupt])
     next_one = largest[corrupt] if corrupt < len(largest) else 0
-    for member in inside.values():
+    for client, member in inside.items():
+        asks = member.demands
+        if peopled < asks.smallest_cohort:
+            refuse(
+                Rule.PEOPLE,
+                f"a sum over {peopled} clients with people; client {client} asks for "
+                f"smallest_cohort = {asks.smallest_cohort}",
+            )
         # The largest of the *others*: for one of the largest, the next takes its place.
         is_top = corrupt > 0 and member.people >= largest[min(corrupt, len(largest)) - 1]
         others = total - top - (next_one if is_top else member.people)
-        if others < member.demands.fewest_other_people:
+        if others < asks.fewest_other_people:
             refuse(
                 Rule.PEOPLE,
-                f"a sum over {others} people beside a client's own and without those of "
-                f"{corrupt} clients that may be corrupt; fewest_other_people = "
-                f"{member.demands.fewest_other_people} asks for more",
+                f"a sum over {others} people beside those of client {client} and of {corrupt} "
+                f"clients that may be corrupt; client {client} asks for fewest_other_people = "
+                f"{asks.fewest_other_people}",
             )
 
 

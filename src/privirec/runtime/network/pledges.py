@@ -141,12 +141,17 @@ class Pledges(BaseModel):
             ]
         except ProtocolError:
             raise BadPledge("a pledged set of clients that does not fit the roster") from None
+        pairs = {(one.known, one.past) for one in self.clients.values()}
+        both = {
+            pair: tuple(self._looked_up(sets, place, frozenset[int]()) for place in pair)
+            for pair in pairs
+        }
+        fitting = {pair for pair, (known, past) in both.items() if known <= past}
         found = {}
         for client, one in self.clients.items():
-            known, past = (
-                self._looked_up(sets, place, frozenset[int]()) for place in (one.known, one.past)
-            )
-            if not known <= past or (past and client not in past):
+            pair = (one.known, one.past)
+            known, past = both[pair]
+            if pair not in fitting or (past and client not in past):
                 raise BadPledge(f"client {client} pledges a past that it was not in")
             found[client] = Member(one.users, Demands(*one.asks), known, past)
         return found
