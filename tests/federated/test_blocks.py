@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -72,6 +74,18 @@ def test_other_blocks_are_refused(change: object, small: Dataset) -> None:
     step(basis, histories).check(context(histories))
     with pytest.raises(FederationError, match="not orthonormal"):
         step(change(basis), histories).check(context(histories))  # type: ignore[operator]
+
+
+def test_units_so_coarse_that_anything_would_pass_are_refused(small: Dataset) -> None:
+    """What rounding may do to a block follows from its units, which the server names."""
+    histories = Histories(small.train.matrix)
+    basis, _ = orthonormalize(np.random.default_rng(1).standard_normal((histories.n_items, 4)))
+    fine = step(basis, histories)
+    coarse = replace(fine, block=fine.block >> 24, block_bits=fine.block_bits - 24)
+    with pytest.raises(FederationError, match="coarser units"):
+        coarse.check(context(histories))
+    nothing = replace(fine, block=np.zeros_like(fine.block))
+    nothing.check(context(histories))
 
 
 def test_honest_blocks_aim_at_nothing(small: Dataset) -> None:

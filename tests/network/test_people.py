@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 
 from privirec.device import Store
+from privirec.errors import FederationError
 from privirec.privacy import cohorts
 from privirec.privacy.cohorts import Demands
 from privirec.privacy.policy import Policy, allowing
 from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.messages import Exchange, Refused
+from privirec.runtime.network.messages import Blocks, Exchange, Refused
 from privirec.runtime.network.node import Node
 from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
 from privirec.runtime.network.refusals import Code
 from privirec.secagg.keys import Identity
 
 from .chaos import EXACT, Federation, small_policy
-from .silos import Silos, refusals, run
+from .silos import Silos, refusals, run, sums_opened
 from .test_node import Talk, refused, said_in
 
 ITEMS = 24
@@ -193,6 +194,48 @@ def test_who_is_alone_leaves_and_the_others_go_on(tmp_path: Path) -> None:
     assert talk.server.stage is Stage.COMPUTED
     assert talk.server.cohort == (0, 1, 2, 3)
     assert "smallest_change" in talk.server.clients[4].gone
+
+
+def left_out(silos: Silos) -> Any:
+    """A run in which client 4 sends its vector, hears nothing more, and is not in the sum."""
+    clock = [0.0]
+    talk = Talk(silos, name="first", clock=lambda: clock[0])
+    with sums_opened() as seen:
+        talk.until("input", 1)
+        talk.step(skip={4})
+        assert isinstance(said_in(silos.node(4).answer(talk.last[4])), Blocks)
+        for _ in range(300):
+            clock[0] += 4
+            talk.step(skip={4})
+            if talk.server.stage is Stage.COMPUTED:
+                return seen[0][1]
+    raise AssertionError(talk.server.status())
+
+
+def test_a_client_that_was_left_out_and_never_heard_of_it_is_not_added_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that client 4 knows is who might have been in the sum: that the others were, and were
+    without it, is in their pledges."""
+    parts = histories(4, 4, 4, 4, 1)
+    with monkeypatch.context() as off:
+        off.setattr(cohorts, "check_new", lambda *_: None)
+        silos = Silos(tmp_path / "off", parts, policy(), dropped_share=0.2)
+        first = left_out(silos)
+        second, _ = run(silos, "second")
+        assert np.array_equal(second[0][1] - first, parts[4][0])
+
+    silos = Silos(tmp_path / "on", parts, policy(), dropped_share=0.2)
+    left_out(silos)
+    talk = Talk(silos, name="second")
+    talk.until("advertise")
+    refused(silos.node(4).answer(talk.message_for(4)), "first for 1", Code.COHORT, final=True)
+
+
+def test_two_clients_cannot_have_one_lasting_name(tmp_path: Path) -> None:
+    silos = Silos(tmp_path, histories(4, 4, 4), policy())
+    with pytest.raises(FederationError, match="one lasting name"):
+        silos.node(0, lineages={1: "the same", 2: "the same"})
 
 
 # --- pledges --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from privirec.federated.contributions.base import (
     SumShape,
 )
 from privirec.federated.contributions.outer import (
+    BROADCAST_BITS,
     BROADCAST_ENTRY,
     BroadcastBlock,
     OuterProducts,
@@ -70,6 +71,8 @@ class PowerStep(BroadcastBlock):
         """X must have orthonormal columns, or columns of zeros, as the server's QR leaves them.
         What they aim at is for a policy to judge (`aim`)."""
         super().check(context)
+        if 0 < self._top < 1 << (BROADCAST_BITS - 1):
+            raise FederationError("a block in coarser units than it need be")
         gram, _, _ = self._squares
         unit = float(np.ldexp(0.5, -self.block_bits))
         error = unit * float(np.sqrt(self.item_degrees.sum(dtype=np.float64)))
@@ -77,6 +80,11 @@ class PowerStep(BroadcastBlock):
         expected = np.diag(self.block.any(axis=0).astype(np.float64))
         if not (np.abs(gram - expected) <= allowed).all():
             raise FederationError("a block whose columns are not orthonormal")
+
+    @cached_property
+    def _top(self) -> int:
+        """The largest entry, whatever its sign."""
+        return int(max(self.block.max(initial=0), -int(self.block.min(initial=0))))
 
     @property
     def aim(self) -> Aim:
@@ -100,8 +108,7 @@ class PowerStep(BroadcastBlock):
     @cached_property
     def encoding(self) -> FixedPoint:
         largest = self.largest_degree
-        top = int(max(self.block.max(initial=0), -int(self.block.min(initial=0))))
-        by_mean = largest * float(np.ldexp(float(top), -self.block_bits))
+        by_mean = largest * float(np.ldexp(float(self._top), -self.block_bits))
         bound = min(by_mean, self.bound_by_norm(self.item_degrees))
         return FixedPoint.for_sum(self.width, bound, largest, signed=self.shape.signed)
 

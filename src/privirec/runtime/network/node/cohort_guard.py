@@ -43,7 +43,8 @@ class CohortGuard:
         self._roster = roster
         self._policy = policy
         self._memory = memory
-        self._names = {number: key.hex() for number, key in roster.items()} | dict(lineages or {})
+        lasting = lineages or {}
+        self._names = {number: lasting.get(number, key.hex()) for number, key in roster.items()}
         if len(set(self._names.values())) != len(self._names):
             raise FederationError("two clients of the roster with one lasting name")
 
