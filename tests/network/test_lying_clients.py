@@ -108,7 +108,7 @@ def test_headers_of_strangers_are_short(tmp_path: Path) -> None:
     for parts in (MOST_PARTS + 1, 5_000_000):
         text = b'{"client":0,"fields":{},"kind":"goodbye","parts":[' + b"0," * (parts - 1)
         text += b'0],"run":""}'
-        message = b"PRE\x02" + struct.pack(">I", len(text)) + text + bytes(64)
+        message = b"PRE\x03" + struct.pack(">I", len(text)) + text + bytes(64)
         with pytest.raises(BadEnvelope):
             envelope.peek(message, "to-server")
     upload = UploadFile(tmp_path / "upload-1")

@@ -130,7 +130,7 @@ def test_a_message_for_another_client_is_dropped(federation: Federation) -> None
 
 
 def test_noise_is_dropped(federation: Federation) -> None:
-    for noise in (b"", b"PRE", os.urandom(500), b"PRE\x02" + bytes(100)):
+    for noise in (b"", b"PRE", os.urandom(500), b"PRE\x03" + bytes(100)):
         assert isinstance(said_in(federation.node(0).answer(noise)), Refused)
 
 
@@ -157,7 +157,7 @@ def test_another_version_is_refused(federation: Federation) -> None:
     message = bytearray(Envelope("0" * 32, 0, talk.hello()).seal(federation.operator, "to-client"))
     message[3] += 1
     reply_bytes = federation.node(0).answer(bytes(message))
-    refused(reply_bytes, "of version 3", Code.BAD_MESSAGE, final=False)
+    refused(reply_bytes, "of version 4", Code.BAD_MESSAGE, final=False)
 
 
 def test_another_roster_is_refused(federation: Federation) -> None:

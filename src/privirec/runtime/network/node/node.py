@@ -108,6 +108,10 @@ class Node:
     def __repr__(self) -> str:
         return f"<client {self.client}, secrets and histories <redacted>>"
 
+    def opened_share(self) -> float:
+        """The share of the item-item matrix that sums of all its runs may have opened."""
+        return self._memory.opened_share()
+
     def close(self) -> None:
         """Let go of files; everything is in the folder."""
         self._memory.close()
