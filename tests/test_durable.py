@@ -44,3 +44,11 @@ def test_a_file_that_is_no_database_is_an_os_error(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 5000)
     with pytest.raises(OSError, match="not a database"):
         Database(path, "CREATE TABLE t (a)")
+
+
+def test_a_database_of_another_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    Database(tmp_path / "t.db", "CREATE TABLE t (a)", 2).close()
+    Database(tmp_path / "t.db", "CREATE TABLE t (a)", 2).close()
+    with pytest.raises(FederationError, match=r"another version; throw it away") as error:
+        Database(tmp_path / "t.db", "CREATE TABLE t (a)", 3, otherwise="throw it away")
+    assert "\n" not in str(error.value)

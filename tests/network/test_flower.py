@@ -43,7 +43,7 @@ from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.workflows.federate import FederateRequest, federate
 from privirec.workflows.run import Plan
 
-from .chaos import check_same
+from .chaos import check_same, small_policy
 
 have_flower = importlib.util.find_spec("flwr") is not None
 needs_flower = pytest.mark.skipif(
@@ -307,7 +307,7 @@ def test_killed_programs_come_back(
     mark = tmp_path / "code of the bundle was run"
     monkeypatch.setattr(launch, "write_app", lambda folder: _bundle(folder, mark))
     with LocalNetwork(tmp_path / "federation") as network:
-        network.prepare(train, 3, Policy())
+        network.prepare(train, 3, small_policy())
         network.start()
         assert network.server is not None
 

@@ -64,6 +64,19 @@ def wait_for(said: str, log: Path, process: subprocess.Popen[bytes], count: int 
     raise AssertionError(f"{said!r} is not in: {log.read_text()}")
 
 
+def agree(policy: Path) -> None:
+    """What a client of a small federation writes into its policy.toml."""
+    text = policy.read_text()
+    for before, after in (
+        ("computations = []", 'computations = ["item-degrees", "seeded-step", "power-step"]'),
+        ("fewest_other_people = 10", "fewest_other_people = 6"),
+        ("largest_opened_share = 0.5", "largest_opened_share = 5.0"),
+    ):
+        assert before in text
+        text = text.replace(before, after)
+    policy.write_text(text)
+
+
 def enrolled(folder: Path, address: str) -> list[Path]:
     """Folders of an operator (with a certificate for localhost and nothing else) and clients."""
     server = folder / "server"
@@ -74,6 +87,7 @@ def enrolled(folder: Path, address: str) -> list[Path]:
     rng = np.random.default_rng(5)
     for client in clients:
         privirec("keys", "new", client, "--name", client.name, cwd=folder)
+        agree(client / "policy.toml")
         lines = [
             f"planted-user-{client.name}-{user},{ITEMS[item]}\n"
             for user in range(6)
@@ -91,7 +105,9 @@ def enrolled(folder: Path, address: str) -> list[Path]:
         shutil.copy(server / "tls/ca.crt", client)
         join = ("keys", "join", client, "--roster", "server/roster.json", "--server", address)
         privirec(*join, "--operator", operator, cwd=folder)
-        assert "6 users" in privirec("client", client, "--check", cwd=folder)
+        said = privirec("client", client, "--check", cwd=folder)
+        assert "6 users" in said
+        assert "Opened by sums so far: 0.000 of the item-item matrix" in said
     return clients
 
 

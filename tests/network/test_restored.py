@@ -101,9 +101,9 @@ def test_a_run_whose_memory_is_gone_is_not_begun_again(federation: Federation) -
     talk.until("unmask", 1)
     database(federation).unlink()
     reply = talk.forged(0, talk.hello())
-    refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+    refused(reply, "answered more than it remembers", Code.STATE_RESTORED, final=False)
     again = federation.node(0).answer(talk.message_for(0))
-    refused(again, "restored from before an answer", Code.HAS_LEFT, final=False)
+    refused(again, "does not know run", Code.UNKNOWN_RUN, final=False)
 
 
 # --- after the end of a part ----------------------------------------------------------------------

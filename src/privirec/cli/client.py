@@ -12,6 +12,7 @@ import typer
 from privirec.data.catalogue import read_catalogue
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
+from privirec.privacy.policy import Policy
 from privirec.report.rows import say, warn
 from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.runtime.network.logs import log_to
@@ -41,6 +42,13 @@ def command(
         say(f"Client {node.client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
         if unknown:
             warn(f"Left out: {unknown:,} interactions with items that catalogue.txt does not have.")
+        allowed = Policy.load(folder / "policy.toml")
+        if not allowed.computations:
+            warn("policy.toml names no computations: this client takes part in no exact run.")
+        say(
+            f"Opened by sums so far: {node.opened_share():.3f} of the item-item matrix; "
+            f"its policy allows {allowed.largest_opened_share}"
+        )
         return
     if ":" not in address:
         raise UsageError("no server is known: privirec keys join --server HOST:PORT")

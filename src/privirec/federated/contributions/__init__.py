@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions.base import (
+    Aim,
     ClientContext,
     Contribution,
     Histories,
     Integers,
+    Opened,
     PlannedSum,
     SumShape,
 )
@@ -54,6 +56,7 @@ def answer(ask: Contribution, histories: Histories, randomness: RandomStream) ->
 
 __all__ = [
     "REGISTRY",
+    "Aim",
     "ClientContext",
     "Contribution",
     "HeadItemItem",
@@ -63,6 +66,7 @@ __all__ = [
     "ItemItem",
     "LinkDegrees",
     "LinkItemItem",
+    "Opened",
     "PlannedSum",
     "PowerStep",
     "ScoreHistogram",

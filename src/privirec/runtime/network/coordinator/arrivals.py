@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from privirec.privacy.cohorts import Demands
 from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator.clients import (
     Address,
@@ -15,6 +16,7 @@ from privirec.runtime.network.coordinator.clients import (
 from privirec.runtime.network.coordinator.run_state import ServerRun, Stage
 from privirec.runtime.network.envelope import BadEnvelope, Envelope
 from privirec.runtime.network.messages import Answer, Blocks, Here, Received, Refused
+from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
 from privirec.secagg import Phase, ProtocolError
 from privirec.secagg.keys import Roster
 
@@ -75,7 +77,7 @@ class Arrivals:
             self._take_refusal(address, reply.run, number, said)
             return
         if isinstance(said, Here):
-            self._take_here(address, number, said)
+            self._take_here(address, number, said, reply.parts)
             return
         if client.address is None and self._state.stage is not Stage.GATHERING:
             self._directory.bind(client, address)  # signed for this run: it is there
@@ -96,17 +98,34 @@ class Arrivals:
                 self._state.take_answer(number, bytes(reply.parts[0]))
                 client.state = ClientState.ANSWERED
 
-    def _take_here(self, address: Address, number: int, said: Here) -> None:
+    def _take_here(
+        self, address: Address, number: int, said: Here, parts: tuple[bytes | memoryview, ...]
+    ) -> None:
         client = self._directory.clients[number]
+        pledge = self._pledge(number, said, parts)
         if client.address is not None and client.address != address:
             raise TurnAway(f"client {number} is here already: two machines with one identity")
         if self._state.stage is Stage.GATHERING:
             if client.address is None:
                 log.info("client %d is here with %d users", number, said.users)
-            client.users, client.state = said.users, ClientState.HERE
+            client.users, client.pledge, client.state = said.users, pledge, ClientState.HERE
         elif self._state.computation and number not in self._state.plan.users:
             raise TurnAway(f"client {number} comes too late for this run")
         self._directory.bind(client, address)
+
+    def _pledge(self, number: int, said: Here, parts: tuple[bytes | memoryview, ...]) -> Pledge:
+        """Checked here too: one bad pledge in a plan, and every client refuses it."""
+        if len(parts) != 2:
+            raise BadEnvelope(f"a pledge of client {number} without its sets")
+        known, past = (bytes(part) for part in parts)
+        signature = bytes.fromhex(said.signature)
+        pledge = Pledge(said.users, Demands(*said.asks), known, past, signature)
+        try:
+            pledge.check(self._state.number, number, self._roster)
+            Pledges.of({number: pledge}).members(self._roster)
+        except BadPledge as error:
+            raise BadEnvelope(str(error)) from None
+        return pledge
 
     def _take_refusal(self, address: Address, run: str, number: int, said: Refused) -> None:
         client = self._directory.clients[number]

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from privirec.runtime.network.pledges import Pledge
 from privirec.secagg import Phase
 
 Address = Hashable
@@ -84,6 +85,7 @@ class RemoteClient:
     state: ClientState = ClientState.NOT_HERE
     address: Address | None = None
     users: int = 0
+    pledge: Pledge | None = None
     bytes_up: int = 0
     bytes_down: int = 0
     last_refusal: str = ""

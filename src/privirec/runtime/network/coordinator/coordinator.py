@@ -38,6 +38,7 @@ from privirec.runtime.network.coordinator.run_state import ServerRun, Stage
 from privirec.runtime.network.coordinator.status import StatusFile, status_of
 from privirec.runtime.network.envelope import BadEnvelope
 from privirec.runtime.network.messages import Abort, SendBlocks, TurnedAway
+from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.run_plan import RunPlan
 from privirec.runtime.terms import RunTerms
 from privirec.secagg import Phase, ProtocolError
@@ -286,6 +287,7 @@ class Coordinator:
             return
         if len(here) < roster:
             log.warning("%d clients of the roster are not here", roster - len(here))
+        pledged = {n: client.pledge for n, client in self.clients.items() if client.pledge}
         plan = RunPlan(
             run=self.run,
             version=__version__,
@@ -294,7 +296,7 @@ class Coordinator:
             catalogue=self._catalogue.fingerprint,
             roster=self._roster.digest.hex(),
             clients=len(self._roster),
-            users={number: self.clients[number].users for number in sorted(here)},
+            pledges=Pledges.of({number: pledged[number] for number in sorted(here)}),
         )
         self._state.start(plan)
 

@@ -1,7 +1,8 @@
 """What a client must remember between two messages, in one SQLite file.
 
-    FOLDER/memory.db      the run it takes part in, the runs that are over, cohorts of earlier sums
-    FOLDER/last-answer    number of the last answer that left, to notice a file from a backup
+    FOLDER/memory.db      the run it takes part in, the runs that are over, and for life: with whom
+                          it was in sums, and how many numbers those sums have opened
+    FOLDER/last-answer    the last answer that left, to notice a file that is older or gone
 
 One order for everything: what an answer will be is in the file before the answer leaves.
 """
@@ -10,20 +11,48 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 
 from privirec.durable import Database, private_folder, write_whole
+from privirec.federated.contributions import Opened
 from privirec.runtime.network.node.run_state import SECRETS, ClientRun
 
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE runs (
     run TEXT PRIMARY KEY, state TEXT, session BLOB, noise_seed BLOB, reply BLOB
 ) WITHOUT ROWID;
-CREATE TABLE cohorts (clients TEXT PRIMARY KEY, run TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE cohorts (
+    members TEXT, told INTEGER, run TEXT NOT NULL, PRIMARY KEY (members, told)
+) WITHOUT ROWID;
+CREATE TABLE opened (
+    run TEXT, sum INTEGER, numbers INTEGER NOT NULL, unknowns INTEGER NOT NULL,
+    PRIMARY KEY (run, sum)
+) WITHOUT ROWID;
+CREATE TABLE life (answers INTEGER NOT NULL);
+INSERT INTO life VALUES (0);
 """
+_OTHER_VERSION = (
+    "an earlier one did not count what its sums opened, so nobody can say what is left. Make a new "
+    "client (privirec keys new), or, if no sum was ever opened, remove this file and last-answer"
+)
 
 # So that common backup tools leave the folder out: a state from before an answer is no use.
 _CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Secrets of a run: do not back up.\n"
+
+
+@dataclass(frozen=True)
+class ForLife:
+    """What an answer adds to what a client remembers for its life."""
+
+    cohort: frozenset[str] = frozenset()
+    """Lasting names of the clients over which a sum may be open once this answer has left."""
+    is_told: bool = False
+    """Whether those are the clients in the sum, and not only all that may be in it."""
+    sum_number: int = 0
+    opened: Opened | None = None
+    """What the sum of this number opens."""
 
 
 class Memory:
@@ -33,10 +62,12 @@ class Memory:
         self._folder = private_folder(folder)
         if not (folder / "CACHEDIR.TAG").exists():
             write_whole(folder / "CACHEDIR.TAG", _CACHE_TAG)
-        self._database = Database(folder / "memory.db", _SCHEMA)
+        self._database = Database(folder / "memory.db", _SCHEMA, _VERSION, otherwise=_OTHER_VERSION)
 
     def close(self) -> None:
         self._database.close()
+
+    # --- runs -------------------------------------------------------------------------------------
 
     def knows(self, run: str) -> bool:
         """Whether this run was ever begun."""
@@ -59,26 +90,49 @@ class Memory:
             database.execute(f"UPDATE runs SET {nothing} WHERE run != ?", (state.run,))  # noqa: S608
             _write(database, state)
 
-    def save(self, state: ClientRun, *, new_cohort: frozenset[int] = frozenset()) -> None:
-        """The state, and in the same transaction a cohort over which a sum may be open now."""
+    def save(self, state: ClientRun) -> None:
         with self._database.transaction() as database:
             _write(database, state)
-            if new_cohort:
+
+    def commit(self, state: ClientRun, for_life: ForLife) -> None:
+        """The state after an answer, and in the same transaction what that answer is for life."""
+        with self._database.transaction() as database:
+            _write(database, state)
+            database.execute("UPDATE life SET answers = answers + 1")
+            if for_life.cohort:
+                if for_life.is_told:
+                    database.execute("DELETE FROM cohorts WHERE run = ? AND NOT told", (state.run,))
                 database.execute(
-                    "INSERT OR IGNORE INTO cohorts VALUES (?, ?)",
-                    (json.dumps(sorted(new_cohort)), state.run),
+                    "INSERT OR IGNORE INTO cohorts VALUES (?, ?, ?)",
+                    (json.dumps(sorted(for_life.cohort)), for_life.is_told, state.run),
+                )
+            if for_life.opened is not None:
+                opened = for_life.opened
+                database.execute(
+                    "INSERT INTO opened VALUES (?, ?, ?, ?)",
+                    (state.run, for_life.sum_number, opened.numbers, opened.unknowns),
                 )
 
-    def cohorts(self) -> list[frozenset[int]]:
-        """Every set of clients over which a sum may have been opened, each once."""
-        found = self._database.read("SELECT clients FROM cohorts ORDER BY clients")
-        return [frozenset(json.loads(clients)) for (clients,) in found]
+    # --- for life ---------------------------------------------------------------------------------
+
+    def cohorts(self, *, told: bool) -> list[frozenset[str]]:
+        """Every set of clients, by lasting name, with whom this one was in a sum and was told so;
+        or, not told, may have been in one."""
+        query = "SELECT members FROM cohorts WHERE told = ? ORDER BY members"
+        return [frozenset(json.loads(found)) for (found,) in self._database.read(query, (told,))]
+
+    def opened_share(self) -> float:
+        """The share of the item-item matrix that all sums together may have opened."""
+        found = self._database.read("SELECT numbers, unknowns FROM opened")
+        return sum(Opened(*row).share for row in found)
+
+    # --- a file from before, or none --------------------------------------------------------------
 
     def note_answer(self, state: ClientRun) -> None:
         """Every answer that this state knows of may leave now."""
-        if self._noted() != (state.run, state.answers):
-            note = f"{state.run} {state.answers}\n".encode()
-            write_whole(self._folder / "last-answer", note)
+        note = (state.run, state.answers, self._answers_in_life())
+        if self._noted() != note:
+            write_whole(self._folder / "last-answer", " ".join(map(str, note)).encode() + b"\n")
 
     def is_restored(self, state: ClientRun) -> bool:
         """Whether more answers have left than this state knows of: it would answer twice.
@@ -86,16 +140,26 @@ class Memory:
         The note names a run before the first answer of that run leaves. So a state with answers
         beside a note of another run, or beside none, is an older one too.
         """
-        run, answers = self._noted()
+        run, answers, _ = self._noted()
         return answers > state.answers if run == state.run else state.answers > 0
 
-    def _noted(self) -> tuple[str, int]:
-        """Run and number of the last answer that may have left; nothing if that cannot be read."""
+    def is_older(self) -> bool:
+        """Whether answers have left that this file does not know of: what it remembers for life is
+        not all."""
+        return self._noted()[2] > self._answers_in_life()
+
+    def _answers_in_life(self) -> int:
+        return int(self._database.read("SELECT answers FROM life")[0][0])
+
+    def _noted(self) -> tuple[str, int, int]:
+        """Run and number of the last answer that may have left, and its number in the life of this
+        client; nothing if that cannot be read."""
         try:
-            run, answers = (self._folder / "last-answer").read_text(encoding="ascii").split()
-            return run, int(answers)
+            words = (self._folder / "last-answer").read_text(encoding="ascii").split()
+            run, answers, *life = words
+            return run, int(answers), int(life[0] if life else answers)
         except (FileNotFoundError, ValueError):
-            return "", 0
+            return "", 0, 0
 
 
 def _write(database: sqlite3.Connection, state: ClientRun) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,7 +29,8 @@ from privirec.device.installed import Installed
 from privirec.durable import alone, private_folder
 from privirec.errors import DataError, FederationError, PrivirecError
 from privirec.federated.randomness import SEED_BYTES
-from privirec.privacy.policy import Policy, PolicyRefusal
+from privirec.privacy.policy import Policy
+from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime.network import envelope
 from privirec.runtime.network.envelope import BadEnvelope, Envelope
 from privirec.runtime.network.histories import HistorySource
@@ -40,24 +42,24 @@ from privirec.runtime.network.messages import (
     Exchange,
     Goodbye,
     Hello,
-    Here,
     Message,
     Received,
     Refused,
     SendBlocks,
     TurnedAway,
 )
+from privirec.runtime.network.node.cohort_guard import CohortGuard
+from privirec.runtime.network.node.greeting import check_common
 from privirec.runtime.network.node.inbox import Inbox, total_bytes
 from privirec.runtime.network.node.memory import Memory
 from privirec.runtime.network.node.run_state import ClientRun, Part
 from privirec.runtime.network.node.steps import StepAnswerer
 from privirec.runtime.network.node.upload import UploadFile
 from privirec.runtime.network.refusals import Code, Refusal
-from privirec.runtime.network.run_plan import is_run_number, same_version
+from privirec.runtime.network.run_plan import is_run_number
 from privirec.secagg import ProtocolError
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.randomness import RandomBytes
-from privirec.version import __version__
 
 log = logging.getLogger("privirec.client")
 
@@ -76,9 +78,11 @@ class Node:
         histories: HistorySource,
         policy: Policy | None = None,
         *,
+        lineages: Mapping[int, str] | None = None,
         random_bytes: RandomBytes = os.urandom,
     ) -> None:
-        """`operator`: the public key that signs all that this client listens to."""
+        """`operator`: the public key that signs all that this client listens to. `lineages`: see
+        `CohortGuard`."""
         if roster.get(client) != identity.public:
             raise FederationError(
                 f"client {client} with key {identity.public.hex()[:16]} is not in its own roster: "
@@ -95,12 +99,18 @@ class Node:
         self._policy = policy or Policy()
         self._random = random_bytes
         self._memory = memory = Memory(self._runs)
+        self._guard = CohortGuard(client, identity, roster, self._policy, memory, lineages)
         self._answerer = StepAnswerer(
-            client, identity, roster, catalogue, self._policy, memory.cohorts, random_bytes
+            *(client, identity, roster, catalogue, self._policy),
+            *(self._guard, memory.opened_share, random_bytes),
         )
 
     def __repr__(self) -> str:
         return f"<client {self.client}, secrets and histories <redacted>>"
+
+    def opened_share(self) -> float:
+        """The share of the item-item matrix that sums of all its runs may have opened."""
+        return self._memory.opened_share()
 
     def close(self) -> None:
         """Let go of files; everything is in the folder."""
@@ -134,7 +144,7 @@ class Node:
             refuse = self._leave if error.fatal else self._drop
             return refuse(asked.run, Code.PROTOCOL, str(error))
         except PolicyRefusal as error:
-            return self._leave(asked.run, Code.POLICY, str(error))
+            return self._leave(asked.run, Code(error.rule), str(error))
         except (OSError, DataError) as error:
             return self._own_problem(asked.run, error)
         except PrivirecError as error:
@@ -173,10 +183,11 @@ class Node:
         if self._memory.knows(run):
             # Later in the run, after a restart of the server: who and how many, nothing new.
             return self._here(self._load(run, replayed=True))
-        self._check_common(told)
+        check_common(told, self.client, self._catalogue, self._roster)
         found = self._source.begin(run, self._catalogue)
         state = ClientRun(run, found.n_users, digest_of(found), noise_seed=self._random(SEED_BYTES))
         state.bytes_down = len(message)
+        self._guard.begin(state)
         for other in self._runs.iterdir():
             if other.is_dir():
                 _clear(other)
@@ -184,33 +195,12 @@ class Node:
         self._memory.begin(state)
         return self._here(self._load(run))
 
-    def _check_common(self, told: Hello) -> None:
-        if not same_version(told.version):
-            raise Refusal(
-                Code.OTHER_VERSION,
-                f"the server runs version {told.version}, client {self.client} version "
-                f"{__version__}: install the same",
-            )
-        if told.catalogue != self._catalogue.fingerprint:
-            raise Refusal(
-                Code.OTHER_CATALOGUE,
-                f"client {self.client} has another catalogue "
-                f"({len(self._catalogue)} items, {self._catalogue.fingerprint[:16]}) than the "
-                f"server ({told.items} items, {told.catalogue[:16]})",
-            )
-        if told.roster != self._roster.digest.hex():
-            raise Refusal(
-                Code.OTHER_ROSTER,
-                f"client {self.client} has another roster ({self._roster.digest.hex()[:16]}) than "
-                f"the server ({told.roster[:16]}): fetch the operator's",
-            )
-
     def _here(self, state: ClientRun) -> bytes:
         if state.part is not Part.TAKING:
             raise Refusal(
                 Code.HAS_LEFT, f"client {self.client} has left this run: {state.why_left}"
             )
-        return self._seal(state.run, Here(users=state.users, version=__version__))
+        return self._seal(state.run, *self._guard.here(state))
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -246,7 +236,7 @@ class Node:
         self._policy.check_traffic(state.bytes_up, state.bytes_down)
         state.step, state.answered, state.bound = asked.step, digest, ""
         state.answers += 1
-        self._memory.save(state, new_cohort=found.cohort)
+        self._memory.commit(state, found.for_life)
         self._memory.note_answer(state)
         self._forget_uploads(state.run, before=found.oldest_needed_upload)
         return state.reply or self._blocks(state, asked.step, 0)
