@@ -39,7 +39,9 @@ from privirec.models import Recommender
 from privirec.privacy.policy import Policy
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.network.enrolment.cards import Card
 from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.secagg.keys import Identity
 from privirec.workflows.federate import FederateRequest, federate
 from privirec.workflows.run import Plan
 
@@ -125,9 +127,7 @@ def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     members = home.members
     keys = [ec.generate_private_key(ec.SECP384R1()) for _ in range(3)]
     for number, key in enumerate(keys[:2]):
-        members = members.approve(f"shop {number}", f"{number:064x}")
-        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-        (home.folder / f"nodes/{number}.pub").write_bytes(public)
+        members = members.approve(_card(number, key))
     home.save(members.revoke(1))
     asked: list[str] = []
 
@@ -189,9 +189,7 @@ def test_a_request_that_grows_is_cut_off(tmp_path: Path) -> None:
     events: list[str] = []
     key = ec.generate_private_key(ec.SECP384R1())
     home = OperatorFolder.create(tmp_path / "server")
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    (home.folder / "nodes/0.pub").write_bytes(public)
-    home.save(home.members.approve("shop", "0" * 64))
+    home.save(home.members.approve(_card(0, key)))
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         while not events or events[-1] != "http.disconnect":
@@ -204,6 +202,11 @@ def test_a_request_that_grows_is_cut_off(tmp_path: Path) -> None:
     scope = {"type": "http", "path": "/v1/fleet/pull-messages", "headers": raw}
     asyncio.run(link.FrontDoor(application, home)(scope, receive, mock.AsyncMock()))
     assert events == ["http.request"] * 2 + ["http.disconnect"]
+
+
+def _card(number: int, node: ec.EllipticCurvePrivateKey) -> Card:
+    public = node.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    return Card.make(f"shop {number}", Identity(number.to_bytes(32, "big")), public)
 
 
 def _signed(key: ec.EllipticCurvePrivateKey, late: float = 0) -> dict[str, str]:

@@ -26,6 +26,7 @@ from privirec.durable import private_folder, write_whole
 from privirec.errors import FederationError, UsageError
 from privirec.runtime.network.enrolment.certificates import check_certificate, make_certificates
 from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.enrolment.roster import Member
 from privirec.runtime.terms import run_defaults
 from privirec.version import __version__
 
@@ -131,8 +132,9 @@ def start_superlink(
     ]
     link = running.start("superlink", command, link_env, home.folder / "superlink.log")
     wait_for_port("127.0.0.1", inside, link)
-    for client in home.members.roster():
-        register(home.folder / f"nodes/{client}.pub", env)
+    for member in home.members.members:
+        if not member.revoked:
+            register(member, home.folder / "flower", env)
     write_whole(home.folder / OPEN)
     wait_for_port("127.0.0.1" if host == "0.0.0.0" else host, port, link)  # noqa: S104
     return link
@@ -181,8 +183,10 @@ def flwr(arguments: Sequence[str], env: Mapping[str, str], *, timeout: float = 1
     return done.stdout
 
 
-def register(key: Path, env: Mapping[str, str]) -> None:
+def register(member: Member, flower_home: Path, env: Mapping[str, str]) -> None:
     """Let a node in: only registered keys can connect. One that is in already stays."""
+    key = flower_home / "node.pub"
+    write_whole(key, member.node.encode() + b"\n", durable=False)
     try:
         flwr(["supernode", "register", str(key), CONNECTION], env)
     except FederationError as error:

@@ -22,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import uvicorn
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -33,7 +34,6 @@ from flwr.supercore.primitives.asymmetric import verify_signature
 
 from privirec.carriers.flower import allowed_programs
 from privirec.carriers.flower.launch import OPEN, SAYS
-from privirec.errors import PrivirecError
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.enrolment.roster import Member
 from privirec.runtime.network.messages import one_line
@@ -155,8 +155,8 @@ def node_keys(home: OperatorFolder) -> dict[bytes, Member]:
     found = {}
     for member in home.members.members:
         try:
-            key = load_ssh_public_key((home.folder / f"nodes/{member.client}.pub").read_bytes())
-        except (OSError, ValueError, PrivirecError):
+            key = load_ssh_public_key(member.node.encode())
+        except (ValueError, UnsupportedAlgorithm):
             continue
         if isinstance(key, EllipticCurvePublicKey):
             found[_der(key)] = member
