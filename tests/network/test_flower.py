@@ -34,8 +34,8 @@ from privirec.carriers.flower import allowed_programs, answering, launch
 from privirec.carriers.flower.launch import write_app
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
-from privirec.federated.programs import PrivirecKSettings, program_of
-from privirec.models import Recommender
+from privirec.federated.programs import PrivirecKSettings, PrivirecSettings, program_of
+from privirec.models import MODELS, Recommender
 from privirec.privacy.policy import Policy
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
@@ -81,6 +81,27 @@ def test_flwr_run_takes_the_repository_as_well(tmp_path: Path) -> None:
     other["tool"]["flwr"]["app"].pop("fab-include")  # no code in the bundle
     assert one["tool"]["flwr"] == other["tool"]["flwr"]
     assert one["project"]["version"] == other["project"]["version"]
+
+
+@needs_flower
+def test_a_run_of_plain_flwr_is_what_its_model_needs() -> None:
+    """Or is refused before anybody computes, not at the end."""
+    from privirec.carriers.flower.server_app import run_file
+
+    usual = run_file({})
+    assert usual.terms.settings.model_dump() | {"rank": 256, "rounds": 5, "seed": 0} == (
+        usual.terms.settings.model_dump()
+    )
+    ease = run_file({"model": "ease", "method": "privirec"})
+    assert ease.terms.settings.model_dump()["alpha"] == MODELS["ease"].config_type().needs["alpha"]
+    assert ease.terms.settings.model_dump()["alpha"] != PrivirecSettings().alpha
+    for wrong, said in (
+        ({"model": "ease"}, "does not compute what ease needs"),
+        ({"model": "elsa"}, "no model 'elsa'"),
+        ({"method": "guess"}, "guess"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            run_file(wrong)
 
 
 def test_programs_end_with_all_that_they_started(tmp_path: Path) -> None:

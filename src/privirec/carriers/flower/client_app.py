@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import closing
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -24,7 +25,8 @@ def answer(message: Message, context: Context) -> Message:
     home = Path(str(context.node_config.get("home") or os.environ.get("PRIVIREC_CLIENT", "")))
     try:
         log_to(home / "client.log")
-        reply = ClientFolder(home).node().answer(unpack(message))
+        with closing(ClientFolder(home).node()) as node:
+            reply = node.answer(unpack(message))
     except Exception as error:
         # Flower tells the server what an exception says, which may be a path or worse.
         if isinstance(error, PrivirecError | OSError):

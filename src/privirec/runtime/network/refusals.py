@@ -32,9 +32,37 @@ class Code(StrEnum):
     PROTOCOL = "protocol"
     """The aggregation protocol refuses; the words say why."""
     HISTORIES_CHANGED = "histories-changed"
-    STATE_RESTORED = "state-restored"
+    """In the client's log only: the server hears `HAS_LEFT`."""
     OWN_PROBLEM = "own-problem"
     """A disk or a file of the client's own; its log says which."""
+
+
+_ABOUT_THE_QUESTION = {
+    *(Code.BAD_MESSAGE, Code.UNKNOWN_RUN, Code.REPLAYED_RUN, Code.OTHER_VERSION),
+    *(Code.OTHER_CATALOGUE, Code.OTHER_ROSTER, Code.TOO_EARLY, Code.ANSWERED_BEFORE),
+    *(Code.NO_UPLOAD, Code.BAD_PLAN, Code.POLICY, Code.PROTOCOL),
+}
+"""Whose words say what was asked and what the policy says; never what a client has."""
+
+_OTHERWISE = {
+    Code.BAD_ASK: "does not answer what was asked",
+    Code.BAD_ARTIFACT: "refuses the artifact",
+    Code.OWN_PROBLEM: "has a problem of its own",
+}
+
+
+def for_the_server(client: int, code: Code, reason: str) -> tuple[Code, str]:
+    """What the server hears of a refusal; the rest is in the client's log.
+
+    That somebody changed, forgot or restored something is nobody's business: such a client has left
+    the run, and that is all. Words that may be about histories, files or what is on the disk are
+    replaced by a sentence that says the same for everybody.
+    """
+    if code in _ABOUT_THE_QUESTION:
+        return code, reason
+    if code in _OTHERWISE:
+        return code, f"client {client} {_OTHERWISE[code]}; its log says why"
+    return Code.HAS_LEFT, f"client {client} has left this run"
 
 
 class Refusal(FederationError):
