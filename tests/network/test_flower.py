@@ -267,6 +267,43 @@ def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
 
 
 @needs_flower
+@pytest.mark.parametrize(
+    ("side", "parts"),
+    [
+        (
+            "client",
+            ("Error", "install_from_fab", "get_load_client_app_fn", "install_app_dependencies"),
+        ),
+        ("server", ("run_", "install_app_dependencies")),
+    ],
+)
+def test_a_release_that_no_longer_calls_our_parts_is_not_started(
+    side: str, parts: tuple[str, ...]
+) -> None:
+    """A bundle that would leave a mark, and that asks for a dependency, goes through Flower's own
+    function with installing switched on."""
+    program = Path(__file__).with_name("flower_releases.py")
+    done = subprocess.run(
+        [sys.executable, str(program), side], capture_output=True, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == "as it is: goes on", done
+    assert sorted(lines[1:]) == sorted(f"{part}: refused" for part in parts)
+    assert "without the guard: the bundle's code ran: True" in done.stderr
+
+
+@needs_flower
+def test_only_the_flower_that_was_tried_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    extra = ours["project"]["optional-dependencies"]["flower"]
+    assert f"flwr=={launch.FLOWER}" in extra
+    launch.check_flower()
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "1.41.1")
+    with pytest.raises(UsageError, match=r"Flower 1\.41\.1 is installed, and 1\.41\.0"):
+        launch.check_flower()
+
+
+@needs_flower
 def test_flower_finds_no_programs_but_ours(tmp_path: Path) -> None:
     env = launch.environment(tmp_path / "flower")
     ours, _ = answering.hand_over(tmp_path / "a folder" / "bin", env)

@@ -15,6 +15,9 @@ from privirec.errors import FederationError, PrivirecError
 from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.runtime.network.logs import log_to
 
+OWN_PROBLEM = "a problem of its own; its log says which"
+"""All that a server hears of an error on a client."""
+
 app = ClientApp()
 log = logging.getLogger("privirec.client")
 
@@ -33,5 +36,5 @@ def answer(message: Message, context: Context) -> Message:
             log.error("cannot answer: %s", error)
         else:
             log.exception("cannot answer")
-        raise FederationError("a problem of its own; its client.log says which") from None
+        raise FederationError(OWN_PROBLEM) from None
     return Message(pack(reply), reply_to=message)

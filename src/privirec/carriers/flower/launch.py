@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -30,6 +31,8 @@ from privirec.runtime.network.enrolment.roster import Member
 from privirec.runtime.terms import run_defaults
 from privirec.version import __version__
 
+FLOWER = "1.41.0"
+"""We reach inside it, so this one and no other."""
 CONNECTION = "privirec"
 """Name of the server in Flower's configuration."""
 
@@ -67,9 +70,14 @@ clientapp = "privirec.carriers.flower.client_app:app"
 
 
 def check_flower() -> None:
-    """Refuse, in one line, where Flower is not installed."""
+    """Refuse, in one line, where Flower is not installed, or is one that nobody tried."""
     if importlib.util.find_spec("flwr") is None:
         raise UsageError("a network needs Flower: pip install 'privirec[flower]'")
+    if (found := importlib.metadata.version("flwr")) != FLOWER:
+        raise UsageError(
+            f"Flower {found} is installed, and {FLOWER} is the one that was tried: pip install "
+            "'privirec[flower]'"
+        )
 
 
 def write_app(folder: Path) -> Path:
@@ -94,6 +102,7 @@ def environment(flower_home: Path, **more: str) -> dict[str, str]:
     return inherited | {
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_HOME": str(flower_home.resolve()),
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),

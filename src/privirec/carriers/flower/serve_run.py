@@ -9,7 +9,7 @@ import importlib
 import sys
 from typing import Any
 
-from privirec.carriers.flower import allowed_programs
+from privirec.carriers.flower import allowed_programs, rehearsal
 
 
 def only_our_own() -> None:
@@ -21,7 +21,9 @@ def only_our_own() -> None:
         return context
 
     allowed_programs.replace(
-        importlib.import_module("flwr.superlink.runtime.run_serverapp"), run_=run
+        importlib.import_module("flwr.superlink.runtime.run_serverapp"),
+        install_app_dependencies=lambda *_, **__: None,
+        run_=run,
     )
 
 
@@ -29,6 +31,7 @@ def main() -> None:
     from flwr.superlink.cli import flwr_serverapp  # noqa: PLC0415 - needs Flower
 
     only_our_own()
+    rehearsal.check(rehearsal.server)
     sys.argv[0] = "flwr-serverapp"
     flwr_serverapp()
 
