@@ -139,10 +139,12 @@ def test_a_program_that_stops_is_named(tmp_path: Path) -> None:
 
 
 @needs_flower
-def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_door_for_clients(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever reaches the port must not start runs, register nodes or pose as the server; and who
     is not approved is not listened to."""
-    from privirec.carriers.flower.link import FrontDoor
+    from privirec.carriers.flower import link
 
     home = OperatorFolder.create(tmp_path / "server")
     members = home.members
@@ -151,6 +153,8 @@ def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         members = members.approve(_card(number, key))
     home.save(members.revoke(1))
     asked: list[str] = []
+    heard: list[dict[str, Any]] = []
+    answers: list[list[dict[str, Any]]] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         asked.append(scope["path"])
@@ -158,16 +162,18 @@ def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             pass
         await send({"type": "http.response.start", "status": 200 if len(asked) < 4 else 409})
 
-    door = FrontDoor(application, home)
+    monkeypatch.setattr(link, "REFUSED_AFTER", 0)
+    door = link.FrontDoor(application, home)
 
     def status(path: str, headers: dict[str, str], body: bytes = b"", kind: str = "http") -> Any:
-        said: list[int] = []
+        said: list[Any] = []
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": body}
 
         async def send(message: Any) -> None:
             said.extend([message["status"]] if "status" in message else [])
+            heard.append({name: value for name, value in message.items() if name != "type"})
 
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
         scope = {"type": kind, "path": path, "headers": raw, "client": ("192.0.2.7", 1)}
@@ -177,9 +183,25 @@ def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     pull, connect = "/v1/fleet/pull-messages", "/v1/fleet/activate-node"
     good = _signed(keys[0])
     assert status(pull, good) == 200
-    assert status("/v1/fleet/push-object", good | {"content-length": str(1 << 22)}) == 200
-    for path in ("/v1/control/start-run", "/v1/runtime/pull-messages", "/docs", "", "/v1/fleet"):
+    assert status("/v1/fleet/get-run", good | {"content-length": str(1 << 12)}) == 200
+    for path in (
+        *("/v1/control/start-run", "/v1/runtime/pull-messages", "/docs", "", "/v1/fleet"),
+        *("/v1/fleet/register-node", "/v1/fleet/unregister-node", "/v1/fleet/../control/x"),
+    ):
         assert status(path, good) == 404
+    assert status(pull, good | {"content-type": "application/json"}) == 415
+    assert status(pull, good | {"content-encoding": "gzip"}) == 415
+    # Whoever was never approved, was revoked, or only shows a member's key, hears the same.
+    for bad in (
+        _signed(keys[2]),
+        _signed(keys[1]),
+        _shown(keys[0], keys[2]),
+        _shown(keys[2], keys[0]),
+    ):
+        heard.clear()
+        assert status(connect, bad) == 401
+        answers.append(list(heard))
+    assert answers.count(answers[0]) == 4
     assert status(pull, good, kind="websocket") is None
     assert status(pull, good | {"content-length": str(1 << 22)}) == 413
     for bad in (
@@ -193,7 +215,7 @@ def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         _signed(keys[2]),
     ):
         assert status(connect, bad) == 401
-    assert asked == [pull, "/v1/fleet/push-object"]
+    assert asked == [pull, "/v1/fleet/get-run"]
     assert status(connect, good) == 200
     assert status(connect, good) == 409
     told = capsys.readouterr().out
@@ -221,13 +243,20 @@ def test_a_request_that_grows_is_cut_off(tmp_path: Path) -> None:
 
     raw = [(name.encode(), value.encode()) for name, value in _signed(key).items()]
     scope = {"type": "http", "path": "/v1/fleet/pull-messages", "headers": raw}
-    asyncio.run(link.FrontDoor(application, home)(scope, receive, mock.AsyncMock()))
-    assert events == ["http.request"] * 2 + ["http.disconnect"]
+    send = mock.AsyncMock()
+    asyncio.run(link.FrontDoor(application, home)(scope, receive, send))
+    assert send.call_args_list[0].args[0]["status"] == 413
+    assert not events  # nobody has heard of it
 
 
 def _card(number: int, node: ec.EllipticCurvePrivateKey) -> Card:
     public = node.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     return Card.make(f"shop {number}", Identity(number.to_bytes(32, "big")), public)
+
+
+def _shown(key: ec.EllipticCurvePrivateKey, other: ec.EllipticCurvePrivateKey) -> dict[str, str]:
+    """A key that somebody shows who has another one."""
+    return _signed(other) | {"flwr-public-key": _signed(key)["flwr-public-key"]}
 
 
 def _signed(key: ec.EllipticCurvePrivateKey, late: float = 0) -> dict[str, str]:

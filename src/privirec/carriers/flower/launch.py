@@ -36,6 +36,8 @@ FLOWER = "1.41.0"
 CONNECTION = "privirec"
 """Name of the server in Flower's configuration."""
 
+LARGEST_REPLY = 1 << 29
+"""Bytes that the server keeps of one reply of a client, unless told otherwise."""
 OPEN = "flower/open"
 """In the server's folder when clients may come."""
 SAYS = "privirec: "
@@ -114,7 +116,12 @@ def environment(flower_home: Path, **more: str) -> dict[str, str]:
 
 
 def start_superlink(
-    running: Processes, home: OperatorFolder, host: str, port: int, env: Mapping[str, str]
+    running: Processes,
+    home: OperatorFolder,
+    host: str,
+    port: int,
+    env: Mapping[str, str],
+    largest_reply: int = LARGEST_REPLY,
 ) -> Running:
     """The server's programs, up and with every client of the roster let in; see `link`."""
     for name in ("server.crt", "server.key"):
@@ -132,6 +139,7 @@ def start_superlink(
     (home.folder / OPEN).unlink(missing_ok=True)
     command = [
         *module("privirec.carriers.flower.link", str(home.folder), host, str(port)),
+        str(largest_reply),
         *("--host", "127.0.0.1", "--port", str(inside)),
         *("--ssl-ca-certfile", str(tls / "ca.crt")),
         *("--ssl-certfile", str(tls / "server.crt")),

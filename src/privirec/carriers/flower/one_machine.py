@@ -70,7 +70,7 @@ class LocalNetwork:
             client.join(client.offered(home.folder / "roster.json"))
             client.write(client.settings.model_copy(update={"histories": "history.txt"}))
 
-    def start(self) -> None:
+    def start(self, largest_reply: int = launch.LARGEST_REPLY) -> None:
         """The SuperLink and the SuperNodes."""
         home = self._home
         port = child_processes.free_port()
@@ -78,7 +78,9 @@ class LocalNetwork:
         self.env = launch.environment(
             home.folder / "flower", PRIVIREC_SERVER=str(home.folder.resolve())
         )
-        self.link = launch.start_superlink(self.processes, home, "127.0.0.1", port, self.env)
+        self.link = launch.start_superlink(
+            self.processes, home, "127.0.0.1", port, self.env, largest_reply
+        )
         for path in self.clients:
             self.start_client(path)
 
