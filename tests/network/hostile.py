@@ -167,8 +167,9 @@ class Hostile:
         body.message_object_trees.append(ObjectTree(object_id=said.message_id))
         return self.post("push-messages", body.SerializeToString())[0]
 
-    def store_junk(self, question: Any, size: int) -> int:
-        """A reply of so many bytes that mean nothing; how many of them were taken."""
+    def store_junk(self, question: Any, size: int, *, malformed: bool = False) -> int:
+        """A reply of so many bytes that mean nothing; how many of them were taken. One that is
+        malformed is no message at all, although it says so."""
         from flwr.app import Message
         from flwr.app.message import remove_content_from_message
         from flwr.common.serde import message_from_proto, message_to_proto
@@ -183,18 +184,19 @@ class Hostile:
         from privirec.carriers.flower.packing import pack
 
         reply = Message(pack(os.urandom(size)), reply_to=message_from_proto(question))
-        reply.metadata.__dict__["_message_id"] = reply.object_id
+        root: Any = reply.content if malformed else reply
+        reply.metadata.__dict__["_message_id"] = root.object_id
         node = Node(node_id=self.node)
         request = PushMessagesRequest(
             node=node,
             messages_list=[message_to_proto(remove_content_from_message(reply))],
-            message_object_trees=[get_object_tree(reply)],
+            message_object_trees=[get_object_tree(root)],
         )
         status, content = self.post("push-messages", request.SerializeToString())
         if status != 200:
             return 0
         session, taken = PushMessagesResponse.FromString(content).session_id, 0
-        for name, part in get_all_nested_objects(reply).items():
+        for name, part in get_all_nested_objects(root).items():
             whole = part.deflate()
             one = PushObjectRequest(
                 node=node,

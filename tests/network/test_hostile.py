@@ -90,8 +90,8 @@ def test_a_hostile_client_does_not_keep_the_others_out(tmp_path: Path) -> None:
 
 
 def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
-    """One of four clients of the roster replies with junk, as much as it may, and sends messages to
-    the others in the server's name."""
+    """One of four clients of the roster replies with what is no message, and with as much junk as
+    it may, never finished, and sends messages to the others in the server's name."""
     from privirec.carriers.flower.one_machine import LocalNetwork
     from privirec.federated.programs import PrivirecKSettings
     from privirec.runtime.network.coordinator import Deadlines
@@ -101,7 +101,7 @@ def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
     from .hostile import Hostile
 
     terms = RunTerms(settings=PrivirecKSettings(rank=2, rounds=2), dropped_share=0.3)
-    file = RunFile(terms=terms, config={"rank": 2}, deadlines=Deadlines(hello=10))
+    file = RunFile(terms=terms, config={"rank": 2}, deadlines=Deadlines(hello=10, silence=20))
     largest = 8 * MEGABYTE
     with LocalNetwork(tmp_path / "federation") as network:
         network.prepare(_planted(), 4, Policy(largest_opened_share=2))
@@ -113,6 +113,7 @@ def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
         bad = Hostile(folder, (host, int(port)))
         bad.activate()
         taken: list[int] = []
+        malformed: list[int] = []
         injected: list[int] = []
         over = threading.Event()
 
@@ -120,7 +121,10 @@ def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
             while not over.wait(0.5):
                 for question in bad.pull():
                     injected.append(bad.inject(question, to=bad.node + 1))
-                    taken.append(bad.store_junk(question, 3 * largest))
+                    if malformed:
+                        taken.append(bad.store_junk(question, 3 * largest))
+                    else:
+                        malformed.append(bad.store_junk(question, 99, malformed=True))
 
         harming = threading.Thread(target=harm)
         harming.start()
@@ -142,6 +146,7 @@ def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
         assert result["reason"] == "", result
         states = {int(number): one["state"] for number, one in result["status"]["clients"].items()}
         assert [states[number] for number in range(3)] == ["installed"] * 3
+        assert malformed[0] > 99  # all of it was taken, and changed nothing
         assert taken, bad.heard
         assert all(0 < size <= largest for size in taken), bad.heard
         assert set(injected) == {403}

@@ -239,8 +239,8 @@ class FrontDoor:
         kind = headers.get(b"content-type", PROTOBUF).split(b";")[0].strip()
         if kind != PROTOBUF or b"content-encoding" in headers:
             raise _TooMuch(415, member, "a request of another kind")
-        if size > LARGEST.get(scope["path"], LARGEST_OF_OTHERS):
-            raise _TooMuch(413, member, f"a request of {size} bytes")
+        if size > (most := LARGEST.get(scope["path"], LARGEST_OF_OTHERS)):
+            raise _TooMuch(413, member, f"a request of more than {most} bytes")
         return member
 
     def _members(self) -> dict[bytes, Member]:
