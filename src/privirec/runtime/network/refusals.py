@@ -33,6 +33,7 @@ class Code(StrEnum):
     """The aggregation protocol refuses; the words say why."""
     HISTORIES_CHANGED = "histories-changed"
     """In the client's log only: the server hears `HAS_LEFT`."""
+    STATE_RESTORED = "state-restored"
     OWN_PROBLEM = "own-problem"
     """A disk or a file of the client's own; its log says which."""
 
@@ -44,25 +45,24 @@ _ABOUT_THE_QUESTION = {
 }
 """Whose words say what was asked and what the policy says; never what a client has."""
 
-_OTHERWISE = {
-    Code.BAD_ASK: "does not answer what was asked",
-    Code.BAD_ARTIFACT: "refuses the artifact",
-    Code.OWN_PROBLEM: "has a problem of its own",
-}
+_OF_ITS_OWN = {Code.HAS_LEFT, Code.HISTORIES_CHANGED}
+"""That somebody changed or forgot something is nobody's business: such a client has left the run,
+and that is all."""
 
 
 def for_the_server(client: int, code: Code, reason: str) -> tuple[Code, str]:
     """What the server hears of a refusal; the rest is in the client's log.
 
-    That somebody changed, forgot or restored something is nobody's business: such a client has left
-    the run, and that is all. Words that may be about histories, files or what is on the disk are
-    replaced by a sentence that says the same for everybody.
+    Words that may be about histories, files or what is on the disk, and those of every code that
+    nobody has thought about, are replaced by a sentence that is the same for everybody.
     """
     if code in _ABOUT_THE_QUESTION:
         return code, reason
-    if code in _OTHERWISE:
-        return code, f"client {client} {_OTHERWISE[code]}; its log says why"
-    return Code.HAS_LEFT, f"client {client} has left this run"
+    if code in _OF_ITS_OWN:
+        return Code.HAS_LEFT, f"client {client} has left this run"
+    if code is Code.OWN_PROBLEM:
+        return code, f"client {client} has a problem of its own; its log says which"
+    return code, f"client {client} refuses ({code.value}); its log says why"
 
 
 class Refusal(FederationError):
