@@ -8,6 +8,7 @@ import hashlib
 import os
 import sqlite3
 import struct
+import weakref
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -140,6 +141,7 @@ class Database:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         self.path = path
         self._connection = sqlite3.connect(path, isolation_level=None)
+        weakref.finalize(self, self._connection.close)  # whoever forgets to close it
         # Deleted secrets are overwritten; the journal of a transaction is gone when it ends.
         for setting in ("journal_mode = DELETE", "synchronous = FULL", "secure_delete = ON"):
             self.read(f"PRAGMA {setting}")

@@ -40,7 +40,8 @@ def test_the_line_in_the_refusal_is_what_allows_it(tmp_path: Path) -> None:
 def test_a_server_may_be_trusted_by_who_says_so_or_has_no_use_for_the_difference() -> None:
     trusting = replace(TERMS, server=ServerModel.SEMI_HONEST)
     allowing(SUMS, server=ServerModel.SEMI_HONEST).check_run(trusting)
-    allowing(SUMS, aggregators=("lightsecagg",)).check_run(replace(trusting, aggregator="lightsecagg"))
+    light = allowing(SUMS, aggregators=("lightsecagg",))
+    light.check_run(replace(trusting, aggregator="lightsecagg"))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,8 @@ def command(
 ) -> None:
     """Stay connected and answer what the policy allows, until interrupted."""
     home = ClientFolder(folder)
-    node = home.node()
+    with closing(home.node()) as node:
+        client = node.client
     address = server or home.settings.server
     if not (folder / "ca.crt").is_file():
         raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
@@ -39,7 +41,7 @@ def command(
         warn("No server is known yet: privirec keys join --server HOST:PORT")
     if check:
         found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))
-        say(f"Client {node.client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
+        say(f"Client {client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
         if unknown:
             warn(f"Left out: {unknown:,} interactions with items that catalogue.txt does not have.")
         allowed = Policy.load(folder / "policy.toml")
@@ -52,7 +54,7 @@ def command(
         return
     if ":" not in address:
         raise UsageError("no server is known: privirec keys join --server HOST:PORT")
-    _stay(folder, node.client, address)
+    _stay(folder, client, address)
 
 
 def _stay(folder: Path, client: int, address: str) -> None:

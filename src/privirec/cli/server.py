@@ -43,6 +43,9 @@ def up(
     folder: Folder,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port for clients.")] = 9443,
+    largest_reply: Annotated[
+        int, typer.Option(min=1, help="Megabytes that one reply of a client may have.")
+    ] = launch.LARGEST_REPLY >> 20,
 ) -> None:
     """Stay up for approved clients until interrupted; others cannot connect.
 
@@ -54,7 +57,7 @@ def up(
     launch.write_app(folder / "app")
     env = _environment(home)
     with alone(folder / "flower", wait=False), child_processes.Processes() as running:
-        link = launch.start_superlink(running, home, host, port, env)
+        link = launch.start_superlink(running, home, host, port, env, largest_reply << 20)
         say(f"Up on {host}:{port} for {len(roster)} clients; log in {link.log}")
         say(f"Start runs with: privirec server run {folder} NAME")
         with link.log.open(encoding="utf-8", errors="replace") as log:

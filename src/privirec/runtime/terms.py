@@ -16,9 +16,11 @@ from privirec.federated.programs import (
     DEFAULT_PROGRAM,
     DEFAULT_RANK,
     DEFAULT_ROUNDS,
+    Program,
     ProgramSettings,
     settings_of,
 )
+from privirec.models.base import Config
 from privirec.privacy.policy import Aggregator
 from privirec.secagg import ServerModel, Statement, VectorShape
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
@@ -83,6 +85,12 @@ class RunTerms(Assumptions):
     def least_clients(self, roster: int) -> int:
         """Fewest that can begin a run: those who do not come count as dropped out."""
         return max(self.smallest_cohort, roster - self.statement(roster, 1).dropped)
+
+
+def computes(program: type[Program[Any]], config: Config) -> bool:
+    """Whether a program has all settings that a model needs, and none that would change it."""
+    settings = program.settings_type.model_fields.keys()
+    return config.needs.keys() <= settings and program.only_for_models_with <= config.needs.keys()
 
 
 def run_defaults() -> dict[str, str | int | float]:

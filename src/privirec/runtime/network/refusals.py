@@ -42,10 +42,38 @@ class Code(StrEnum):
     PROTOCOL = "protocol"
     """The aggregation protocol refuses; the words say why."""
     HISTORIES_CHANGED = "histories-changed"
+    """In the client's log only: the server hears `HAS_LEFT`."""
     STATE_RESTORED = "state-restored"
     """What this client remembers is older than what it has answered, or gone."""
     OWN_PROBLEM = "own-problem"
     """A disk or a file of the client's own; its log says which."""
+
+
+_ABOUT_THE_QUESTION = {
+    *(Code.BAD_MESSAGE, Code.UNKNOWN_RUN, Code.REPLAYED_RUN, Code.OTHER_VERSION),
+    *(Code.OTHER_CATALOGUE, Code.OTHER_ROSTER, Code.TOO_EARLY, Code.ANSWERED_BEFORE),
+    *(Code.NO_UPLOAD, Code.BAD_PLAN, Code.POLICY, Code.PROTOCOL),
+}
+"""Whose words say what was asked and what the policy says; never what a client has."""
+
+_OF_ITS_OWN = {Code.HAS_LEFT, Code.HISTORIES_CHANGED}
+"""That somebody changed or forgot something is nobody's business: such a client has left the run,
+and that is all."""
+
+
+def for_the_server(client: int, code: Code, reason: str) -> tuple[Code, str]:
+    """What the server hears of a refusal; the rest is in the client's log.
+
+    Words that may be about histories, files or what is on the disk, and those of every code that
+    nobody has thought about, are replaced by a sentence that is the same for everybody.
+    """
+    if code in _ABOUT_THE_QUESTION:
+        return code, reason
+    if code in _OF_ITS_OWN:
+        return Code.HAS_LEFT, f"client {client} has left this run"
+    if code is Code.OWN_PROBLEM:
+        return code, f"client {client} has a problem of its own; its log says which"
+    return code, f"client {client} refuses ({code.value}); its log says why"
 
 
 class Refusal(FederationError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 
 from privirec.privacy.cohorts import Demands
@@ -17,8 +18,9 @@ from privirec.runtime.network.coordinator.run_state import ServerRun, Stage
 from privirec.runtime.network.envelope import BadEnvelope, Envelope
 from privirec.runtime.network.messages import Answer, Blocks, Here, Received, Refused
 from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
+from privirec.runtime.network.refusals import Code
 from privirec.secagg import Phase, ProtocolError
-from privirec.secagg.keys import Roster
+from privirec.secagg.keys import Identity, Roster
 
 log = logging.getLogger("privirec.server")
 
@@ -41,6 +43,8 @@ class Arrivals:
         self._directory = directory
         self._state = state
         self._roster = roster
+        self._nobody = Identity.generate(os.urandom).public
+        """A key that nobody has, in the place of those who are not in the roster."""
 
     def take(self, address: Address, message: bytes, waiting_for: Waiting) -> None:
         """Take a reply. Raises TurnAway, BadEnvelope or ProtocolError for what does not belong
@@ -55,17 +59,15 @@ class Arrivals:
         self._take(address, reply, waiting_for)
 
     def _check_sender(self, reply: Envelope, message: bytes) -> None:
-        public = self._roster.get(reply.client)
-        if public is None:
-            raise _NotOnRoster(f"client {reply.client} is not in the roster")
+        """Whoever is not in the roster hears the same, after the same work, as whoever signs with
+        another key: nobody learns in this way who is in it."""
         try:
-            envelope.check(message, public, "to-server")
+            envelope.check(message, self._roster.get(reply.client, self._nobody), "to-server")
         except BadEnvelope:
             raise _NotOnRoster(
-                f"a message in the name of client {reply.client} is not signed by the key in "
-                "the roster"
+                f"a message in the name of client {reply.client}, signed by nobody in the roster"
             ) from None
-        if reply.run != self._state.number and not isinstance(reply.message, Refused):
+        if reply.run != self._state.number and not _could_not_read(reply):
             raise BadEnvelope(
                 f"client {reply.client} sent a message of another run: a replay, or a late one"
             )
@@ -74,7 +76,7 @@ class Arrivals:
         number, said = reply.client, reply.message
         client = self._directory.clients[number]
         if isinstance(said, Refused):
-            self._take_refusal(address, reply.run, number, said)
+            self._take_refusal(address, number, said)
             return
         if isinstance(said, Here):
             self._take_here(address, number, said, reply.parts)
@@ -127,13 +129,13 @@ class Arrivals:
             raise BadEnvelope(str(error)) from None
         return pledge
 
-    def _take_refusal(self, address: Address, run: str, number: int, said: Refused) -> None:
+    def _take_refusal(self, address: Address, number: int, said: Refused) -> None:
         client = self._directory.clients[number]
         if said.reason != client.last_refusal:
             log.warning("client %d: %s", number, said.reason)
             client.last_refusal = said.reason
         known = client.address == address
-        if known and run == self._state.number and said.final:
+        if known and said.final:
             client.gone, client.state = client.gone or said.reason, ClientState.REFUSED
         elif known or client.address is None:
             client.state = client.state if known else ClientState.REFUSES
@@ -145,21 +147,35 @@ class Arrivals:
         client = self._directory.clients[number]
         if said.first != client.received:
             return
+        if not parts:
+            # Asking again at once would go round in circles until the deadline.
+            self._leaves(client, number, "an upload without blocks")
+            return
         for part in parts:
             try:
                 self._state.take_block(number, bytes(part))
             except ProtocolError as error:
                 # A message that was signed by the client itself and is no block of its upload.
-                log.warning("client %d leaves: %s", number, error)
-                client.gone, client.state = str(error), ClientState.REFUSED
+                self._leaves(client, number, str(error))
                 return
             client.received += 1
         sending = number in waiting_for()
         client.state = ClientState.SENDING if sending else ClientState.ANSWERED
         client.ask_at_once()
 
+    def _leaves(self, client: RemoteClient, number: int, why: str) -> None:
+        log.warning("client %d leaves: %s", number, why)
+        client.gone, client.state = why, ClientState.REFUSED
+
     def _take_receipt(self, client: RemoteClient, said: Received) -> None:
         if said.offset > client.received:
             client.received = said.offset
             client.ask_at_once()
             client.state = ClientState.INSTALLED if said.installed else ClientState.RECEIVING
+
+
+def _could_not_read(reply: Envelope) -> bool:
+    """A client that cannot read a message does not know which run it was of."""
+    said = reply.message
+    unread = isinstance(said, Refused) and said.code is Code.BAD_MESSAGE and not said.final
+    return unread and not reply.run

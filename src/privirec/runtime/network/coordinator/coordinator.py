@@ -150,7 +150,8 @@ class Coordinator:
         except TurnAway as error:
             self._turn_away(address, str(error))
         except (BadEnvelope, ProtocolError) as error:
-            log.warning("dropped from %s: %s", address, error)
+            if self._directory.may_complain(address):
+                log.warning("dropped from %s: %s", address, error)
             self.failed(address)
 
     def tick(self) -> None:
@@ -244,7 +245,8 @@ class Coordinator:
         return self._messages[number]
 
     def _turn_away(self, address: Address, reason: str) -> None:
-        log.warning("turned away %s: %s", address, reason)
+        if self._directory.may_complain(address):
+            log.warning("turned away %s: %s", address, reason)
         self._directory.leave_alone(address)
         self._notices.append((address, self._post.seal(TurnedAway(reason=reason))))
 

@@ -55,7 +55,7 @@ from privirec.runtime.network.node.memory import Memory
 from privirec.runtime.network.node.run_state import ClientRun, Part
 from privirec.runtime.network.node.steps import StepAnswerer
 from privirec.runtime.network.node.upload import UploadFile
-from privirec.runtime.network.refusals import Code, Refusal
+from privirec.runtime.network.refusals import Code, Refusal, for_the_server
 from privirec.runtime.network.run_plan import is_run_number
 from privirec.secagg import ProtocolError
 from privirec.secagg.keys import Identity, Roster
@@ -81,8 +81,8 @@ class Node:
         lineages: Mapping[int, str] | None = None,
         random_bytes: RandomBytes = os.urandom,
     ) -> None:
-        """`operator`: the public key that signs all that this client listens to. `lineages`: see
-        `CohortGuard`."""
+        """`operator`: the public key with which the operator's server signs all that this client
+        listens to, as the roster names it. `lineages`: see `CohortGuard`."""
         if roster.get(client) != identity.public:
             raise FederationError(
                 f"client {client} with key {identity.public.hex()[:16]} is not in its own roster: "
@@ -165,9 +165,7 @@ class Node:
         if isinstance(said, ArtifactPiece):
             return self._take_piece(state, said, asked.parts)
         if state.part is not Part.TAKING:
-            raise Refusal(
-                Code.HAS_LEFT, f"client {self.client} has left this run: {state.why_left}"
-            )
+            raise Refusal(Code.HAS_LEFT, f"has left this run: {state.why_left}")
         if isinstance(said, SendBlocks):
             return self._blocks(state, said.step, said.first)
         if isinstance(said, Exchange):
@@ -184,7 +182,7 @@ class Node:
             # Later in the run, after a restart of the server: who and how many, nothing new.
             return self._here(self._load(run, replayed=True))
         check_common(told, self.client, self._catalogue, self._roster)
-        found = self._source.begin(run, self._catalogue)
+        found = self._begin(run)
         state = ClientRun(run, found.n_users, digest_of(found), noise_seed=self._random(SEED_BYTES))
         state.bytes_down = len(message)
         self._guard.begin(state)
@@ -197,9 +195,7 @@ class Node:
 
     def _here(self, state: ClientRun) -> bytes:
         if state.part is not Part.TAKING:
-            raise Refusal(
-                Code.HAS_LEFT, f"client {self.client} has left this run: {state.why_left}"
-            )
+            raise Refusal(Code.HAS_LEFT, f"has left this run: {state.why_left}")
         return self._seal(state.run, *self._guard.here(state))
 
     # --- steps ------------------------------------------------------------------------------------
@@ -262,13 +258,19 @@ class Node:
         parts, total = upload.read(first, state.plan.terms.part_bytes)
         return self._seal(state.run, Blocks(step=step, first=first, total=total), *parts)
 
+    def _begin(self, run: str) -> Interactions:
+        try:
+            return self._source.begin(run, self._catalogue)
+        except FederationError as error:
+            raise Refusal(Code.HISTORIES_CHANGED, str(error), final=True) from None
+
     def _histories(self, state: ClientRun) -> Interactions:
-        found = self._source.begin(state.run, self._catalogue)
+        found = self._begin(state.run)
         if digest_of(found) != state.histories:
             raise Refusal(
                 Code.HISTORIES_CHANGED,
-                f"the histories of client {self.client} changed since the run began: answering "
-                "with both would show the difference, so it leaves and takes part in the next",
+                "the histories changed since the run began: answering with both would show the "
+                "difference, so this client leaves and takes part in the next",
                 final=True,
             )
         return found
@@ -301,9 +303,7 @@ class Node:
             raise
         except PrivirecError as error:
             inbox.clear()
-            log.error("the artifact was refused: %s", error)
-            reason = f"client {self.client} refuses the artifact; its log says why"
-            raise Refusal(Code.BAD_ARTIFACT, reason) from None
+            raise Refusal(Code.BAD_ARTIFACT, f"the artifact was refused: {error}") from None
         log.info("run %s: its model is installed", state.run[:8])
         state = self._close(state, Part.FINISHED, "the run is over")
         inbox.clear()
@@ -363,10 +363,10 @@ class Node:
         says may be part of a history."""
         what = "see: privirec client --check" if isinstance(error, DataError) else error
         log.error("cannot answer (%s): %s", type(error).__name__, what)
-        reason = f"client {self.client} has a problem of its own; its log says which"
-        return self._refused(run, Code.OWN_PROBLEM, reason, final=False)
+        return self._refused(run, Code.OWN_PROBLEM, "", final=False)
 
     def _refused(self, run: str, code: Code, reason: str, *, final: bool) -> bytes:
+        code, reason = for_the_server(self.client, code, reason)
         return self._seal(run, Refused(code=code, reason=reason, final=final))
 
     def _seal(self, run: str, message: Message, *parts: bytes) -> bytes:
