@@ -3,7 +3,10 @@
     FOLDER/memory.db      the run it takes part in, the runs that are over, cohorts of earlier sums
     FOLDER/last-answer    number of the last answer that left, to notice a file from a backup
 
-One order for everything: what an answer will be is in the file before the answer leaves.
+One order for everything: what an answer will be is in the file before the answer leaves. The two
+files know each other: the note counts answers, and the file keeps when the note was written, as the
+file system has it (no program sets that time back). So each notices if the other, or both, come from
+a backup; only a snapshot of the whole disk keeps everything as it was.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ CREATE TABLE runs (
     run TEXT PRIMARY KEY, state TEXT, session BLOB, noise_seed BLOB, reply BLOB
 ) WITHOUT ROWID;
 CREATE TABLE cohorts (clients TEXT PRIMARY KEY, run TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE noted (place INTEGER PRIMARY KEY, run TEXT, answers INTEGER, changed INTEGER);
 """
 
 # So that common backup tools leave the folder out: a state from before an answer is no use.
@@ -76,26 +80,55 @@ class Memory:
 
     def note_answer(self, state: ClientRun) -> None:
         """Every answer that this state knows of may leave now."""
-        if self._noted() != (state.run, state.answers):
-            note = f"{state.run} {state.answers}\n".encode()
-            write_whole(self._folder / "last-answer", note)
+        if self._known_note()[:2] == (state.run, state.answers):
+            return
+        note = self._folder / "last-answer"
+        write_whole(note, f"{state.run} {state.answers}\n".encode())
+        with self._database.transaction() as database:
+            row = (state.run, state.answers, changed_at(note))
+            database.execute("INSERT OR REPLACE INTO noted VALUES (0, ?, ?, ?)", row)
 
     def is_restored(self, state: ClientRun) -> bool:
-        """Whether more answers have left than this state knows of: it would answer twice.
+        """Whether more answers may have left than this state knows of: it would answer twice.
 
-        The note names a run before the first answer of that run leaves. So a state with answers
-        beside a note of another run, or beside none, is an older one too.
+        Two moments at which a crash leaves note and database apart are none of that: after an
+        answer was committed and before it is noted, and after it is noted and before the database
+        knows when. Nothing has left in either.
         """
-        run, answers = self._noted()
-        return answers > state.answers if run == state.run else state.answers > 0
+        run, answers, changed = self._note()
+        known_run, known_answers, known_changed = self._known_note()
+        if (run, answers) != (known_run, known_answers):
+            return (run, answers) != (state.run, state.answers)
+        if (run == state.run and answers > state.answers) or (run != state.run and state.answers):
+            return True
+        return not _same_time(changed, known_changed)
 
-    def _noted(self) -> tuple[str, int]:
-        """Run and number of the last answer that may have left; nothing if that cannot be read."""
+    def _note(self) -> tuple[str, int, int]:
+        """Run and number of the last answer that may have left, and when that was written; nothing
+        if it cannot be read."""
+        note = self._folder / "last-answer"
         try:
-            run, answers = (self._folder / "last-answer").read_text(encoding="ascii").split()
-            return run, int(answers)
+            run, answers = note.read_text(encoding="ascii").split()
+            return run, int(answers), changed_at(note)
         except (FileNotFoundError, ValueError):
-            return "", 0
+            return "", 0, 0
+
+    def _known_note(self) -> tuple[str, int, int]:
+        """The same as the database has it."""
+        for row in self._database.read("SELECT run, answers, changed FROM noted"):
+            return row[0], row[1], row[2]
+        return "", 0, 0
+
+
+def changed_at(path: Path) -> int:
+    """When the file system last changed this file, whatever its content or its dates say."""
+    return path.stat().st_ctime_ns
+
+
+def _same_time(found: int, known: int) -> bool:
+    """Some file systems keep whole seconds only, once the file is out of the cache."""
+    second = 1_000_000_000
+    return found == known or (found % second == 0 and found // second == known // second)
 
 
 def _write(database: sqlite3.Connection, state: ClientRun) -> None:
