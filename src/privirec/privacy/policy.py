@@ -84,6 +84,10 @@ class Policy(BaseModel):
     """Share of clients that may drop out, at most: the larger it is, the fewer shares open a
     secret."""
     security_bits: int = Field(40, ge=20)
+    days_between_changes: int = Field(7, ge=0, le=366)
+    """Exact sums show what changed between two runs. So all runs of a calendar period of so many
+    days use one history: additions wait for the next one, and after forgetting the client sits out
+    until then. 0: no calendar."""
 
     @classmethod
     def load(cls, path: Path) -> Policy:

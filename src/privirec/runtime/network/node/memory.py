@@ -4,9 +4,9 @@
     FOLDER/last-answer    number of the last answer that left, to notice a file from a backup
 
 One order for everything: what an answer will be is in the file before the answer leaves. The two
-files know each other: the note counts answers, and the file keeps when the note was written, as the
-file system has it (no program sets that time back). So each notices if the other, or both, come from
-a backup; only a snapshot of the whole disk keeps everything as it was.
+files know each other: the note counts answers, and the database keeps when the note was written, as
+the file system has it (no program sets that time back). So a client notices if one of them, or
+both, come from a backup; only a snapshot of the whole disk keeps everything as it was.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -26,7 +28,7 @@ from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
 from privirec.device.installed import Installed
 from privirec.durable import alone, private_folder
-from privirec.errors import DataError, FederationError, PrivirecError
+from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
 from privirec.federated.randomness import SEED_BYTES
 from privirec.privacy.policy import Policy, PolicyRefusal
 from privirec.runtime.network import envelope
@@ -47,6 +49,7 @@ from privirec.runtime.network.messages import (
     SendBlocks,
     TurnedAway,
 )
+from privirec.runtime.network.node import calendar
 from privirec.runtime.network.node.inbox import Inbox, total_bytes
 from privirec.runtime.network.node.memory import Memory
 from privirec.runtime.network.node.run_state import ClientRun, Part
@@ -77,6 +80,7 @@ class Node:
         policy: Policy | None = None,
         *,
         random_bytes: RandomBytes = os.urandom,
+        clock: Callable[[], datetime] = calendar.now,
     ) -> None:
         """`operator`: the public key that signs all that this client listens to."""
         if roster.get(client) != identity.public:
@@ -95,6 +99,7 @@ class Node:
         self._policy = policy or Policy()
         self._random = random_bytes
         self._memory = memory = Memory(self._runs)
+        self._calendar = calendar.Calendar(self._runs, self._policy.days_between_changes, clock)
         self._answerer = StepAnswerer(
             client, identity, roster, catalogue, self._policy, memory.cohorts, random_bytes
         )
@@ -135,6 +140,9 @@ class Node:
             return refuse(asked.run, Code.PROTOCOL, str(error))
         except PolicyRefusal as error:
             return self._leave(asked.run, Code.POLICY, str(error))
+        except SitsOut as error:
+            log.warning("run %s: %s", asked.run[:8], error)  # the server hears nothing of it
+            return self._leave(asked.run, Code.HAS_LEFT, f"client {self.client} has left this run")
         except (OSError, DataError) as error:
             return self._own_problem(asked.run, error)
         except PrivirecError as error:
@@ -158,6 +166,7 @@ class Node:
             raise Refusal(
                 Code.HAS_LEFT, f"client {self.client} has left this run: {state.why_left}"
             )
+        self._source.check(asked.run)
         if isinstance(said, SendBlocks):
             return self._blocks(state, said.step, said.first)
         if isinstance(said, Exchange):
@@ -174,12 +183,14 @@ class Node:
             # Later in the run, after a restart of the server: who and how many, nothing new.
             return self._here(self._load(run, replayed=True))
         self._check_common(told)
-        found = self._source.begin(run, self._catalogue)
-        state = ClientRun(run, found.n_users, digest_of(found), noise_seed=self._random(SEED_BYTES))
-        state.bytes_down = len(message)
+        since = self._calendar.period()
+        found = self._source.begin(run, self._catalogue, since)
+        state = ClientRun(run, found.n_users, found.fingerprint(), str(since or ""))
+        state.noise_seed, state.bytes_down = self._random(SEED_BYTES), len(message)
+        self._calendar.check(self._catalogue.fingerprint, state.histories)
         for other in self._runs.iterdir():
             if other.is_dir():
-                _clear(other)
+                Inbox(other).clear()  # what is left of an earlier run
         private_folder(self._folder_of(run))
         self._memory.begin(state)
         return self._here(self._load(run))
@@ -243,6 +254,7 @@ class Node:
         else:
             state.reply = b""
             state.bytes_up += found.upload_bytes
+            self._note_use(state)
         self._policy.check_traffic(state.bytes_up, state.bytes_down)
         state.step, state.answered, state.bound = asked.step, digest, ""
         state.answers += 1
@@ -250,6 +262,13 @@ class Node:
         self._memory.note_answer(state)
         self._forget_uploads(state.run, before=found.oldest_needed_upload)
         return state.reply or self._blocks(state, asked.step, 0)
+
+    def _note_use(self, state: ClientRun) -> None:
+        """Before the first vector of a run leaves: from then on a change would show."""
+        if not state.sent:
+            self._source.sent(state.run)
+            self._calendar.note(state.period, self._catalogue.fingerprint, state.histories)
+            state.sent = True
 
     def _check_next(self, state: ClientRun, step: int, digest: str) -> None:
         """Only the next step, and of that only the message it is bound to."""
@@ -261,11 +280,8 @@ class Node:
             raise Refusal(Code.TOO_EARLY, f"step {step} comes too early, after step {state.step}")
 
     def _blocks(self, state: ClientRun, step: int, first: int) -> bytes:
-        """Blocks of an upload, as many as go into one message.
-
-        Sending them a second time tells nobody anything: they are the same bytes. One that the
-        state does not know of is not sent.
-        """
+        """Blocks of an upload, as many as go into one message: the same bytes however often they
+        are asked for. An upload that the state does not know of is not sent."""
         upload = self._upload(state.run, step)
         if not 0 <= step <= state.step or not upload.path.exists():
             raise Refusal(Code.NO_UPLOAD, "no such upload")
@@ -274,7 +290,7 @@ class Node:
 
     def _histories(self, state: ClientRun) -> Interactions:
         found = self._source.begin(state.run, self._catalogue)
-        if digest_of(found) != state.histories:
+        if found.fingerprint() != state.histories:
             raise Refusal(
                 Code.HISTORIES_CHANGED,
                 f"the histories of client {self.client} changed since the run began: answering "
@@ -381,12 +397,3 @@ class Node:
 
     def _seal(self, run: str, message: Message, *parts: bytes) -> bytes:
         return Envelope(run, self.client, message, parts).seal(self._identity, "to-server")
-
-
-def digest_of(histories: Interactions) -> str:
-    return histories.fingerprint()
-
-
-def _clear(folder: Path) -> None:
-    """What is left of an earlier run."""
-    Inbox(folder).clear()

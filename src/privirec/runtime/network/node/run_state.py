@@ -25,6 +25,10 @@ class ClientRun:
     users: int
     histories: str
     """Digest of the histories with which it began."""
+    period: str = ""
+    """Calendar period in which it began; empty where there is no calendar."""
+    sent: bool = False
+    """Whether something made of the histories may have left."""
     part: Part = Part.TAKING
     why_left: str = ""
     answers: int = 0
