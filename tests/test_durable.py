@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,15 @@ def test_a_file_that_is_no_database_is_an_os_error(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 5000)
     with pytest.raises(OSError, match="not a database"):
         Database(path, "CREATE TABLE t (a)")
+
+
+def test_a_transaction_is_whole_or_not_there(tmp_path: Path) -> None:
+    database = Database(tmp_path / "memory.db", "CREATE TABLE t (a)")
+    with database.transaction() as inside:
+        inside.execute("INSERT INTO t VALUES (1)")
+    with suppress(KeyError), database.transaction() as inside:
+        inside.execute("INSERT INTO t VALUES (2)")
+        raise KeyError
+    with database.transaction() as inside:
+        inside.execute("INSERT INTO t VALUES (3)")
+    assert database.read("SELECT a FROM t ORDER BY a") == [(1,), (3,)]

@@ -73,6 +73,16 @@ def add_one(federation: InTime, client: int) -> int:
     return new
 
 
+def lines_of(federation: InTime, client: int) -> list[str]:
+    rows = federation.rows(client)
+    places = zip(*rows.matrix.nonzero(), strict=True)
+    return [f"{rows.user_ids[user]},{rows.item_ids[item]}" for user, item in places]
+
+
+def write_file(path: Path, lines: list[str]) -> None:
+    path.write_text("\n".join(["user,item", *lines]) + "\n")
+
+
 def one(place: int) -> np.ndarray:
     return np.eye(17, dtype=np.int64)[place]
 
@@ -136,10 +146,8 @@ def test_a_run_that_took_nothing_holds_nothing_back(federation: InTime) -> None:
 
 def test_a_file_that_changed_sits_out_too(federation: InTime, tmp_path: Path) -> None:
     histories = tmp_path / "shop.csv"
-    rows = federation.rows(0)
-    places = zip(*rows.matrix.nonzero(), strict=True)
-    lines = [f"{rows.user_ids[u]},{rows.item_ids[i]}" for u, i in places]
-    histories.write_text("\n".join(["user,item", *lines]) + "\n")
+    lines = lines_of(federation, 0)
+    write_file(histories, lines)
     real = InTime.node
 
     def node(self: InTime, client: int, **changes: Any) -> Node:
@@ -150,11 +158,31 @@ def test_a_file_that_changed_sits_out_too(federation: InTime, tmp_path: Path) ->
         patch.setattr(InTime, "node", node)
         before = federation.degrees("first")
         np.testing.assert_array_equal(federation.degrees("second"), before)
-        histories.write_text("\n".join(["user,item", *lines[:-1]]) + "\n")
+        write_file(histories, lines[:-1])
         talk = Talk(federation, name="third")
         refused(talk.forged(0, talk.hello()), "has left", Code.HAS_LEFT, final=True)
         federation.later = NEXT_PERIOD
         assert (before - federation.degrees("fourth")).sum() == 1
+
+
+def test_a_file_that_changes_within_a_run_ends_the_clients_part(
+    federation: InTime, tmp_path: Path
+) -> None:
+    histories = tmp_path / "shop.csv"
+    write_file(histories, lines_of(federation, 0))
+    source = FromFile(histories)
+    talk = Talk(federation)
+    talk.server.connected({0})
+    talk.until("input", 1)
+    state = remembered(federation, 0).load(talk.server.run)
+    assert state is not None
+    assert source.begin("run", federation.catalogue).fingerprint() == state.histories
+    write_file(histories, lines_of(federation, 0)[:-1])
+    reply = federation.node(0, histories=source).answer(talk.message_for(0))
+    said = said_in(reply)
+    assert isinstance(said, Refused)
+    assert said.final
+    assert not list(federation.folder.glob("client-0/runs/*/upload-*"))
 
 
 # --- in the middle of a run -----------------------------------------------------------------------
