@@ -41,7 +41,11 @@ SECONDS = 180
 GOOD = ("killed", "equivalent")
 
 # Slow to import and not ours.
-WARM = ("numba", "scipy.sparse", "scipy.linalg", "pydantic", "cryptography", "hypothesis", "pytest")
+WARM = (
+    *("numba", "scipy.sparse", "scipy.linalg", "scipy.stats", "safetensors.numpy", "sqlite3"),
+    *("pydantic.main", "cryptography.x509", "cryptography.hazmat.primitives.ciphers.aead"),
+    *("typer.testing", "rich.console", "unittest.mock", "hypothesis", "pytest"),
+)
 # Exit codes of pytest.
 _ALL_PASSED, _SOME_FAILED, _NOT_COLLECTED, _NO_SUCH_TEST, _NO_TESTS = 0, 1, 2, 4, 5
 
