@@ -28,7 +28,7 @@ unit: $(READY)
 	$(BIN)/python -m pytest --numprocesses=auto -m "not heavy and not fullscale"
 
 heavy: $(READY)
-	$(BIN)/python -m pytest --numprocesses=auto -m "heavy or fullscale"
+	$(BIN)/python -m pytest --numprocesses=3 --maxschedchunk=1 --durations=10 -m "heavy or fullscale"
 
 # Breaks the code in one place after the other; a test must notice each time. See tests/mutants/.
 mutants: $(READY)
