@@ -252,7 +252,9 @@ def test_the_bits_of_the_policy_are_those_of_the_protocol(federation: Federation
 def test_answers_count_as_traffic(federation: Federation) -> None:
     talk = Talk(federation)
     talk.until("share")
-    tight = federation.policy.model_copy(update={"most_bytes_up": 300})
+    state = remembered(federation, 0).load(talk.server.run)
+    assert state is not None
+    tight = federation.policy.model_copy(update={"most_bytes_up": state.bytes_up + 1})
     reply = federation.node(0, policy=tight).answer(talk.message_for(0))
     refused(reply, "bytes up", Code.POLICY, final=True)
 

@@ -11,8 +11,10 @@ from scipy.stats import chisquare
 from privirec.secagg import ClientPolicy, LocalFederation, VectorShape, keys
 from privirec.secagg.bell2020.client import BellClient
 from privirec.secagg.bell2020.messages import Neighbours, decode
-from privirec.secagg.errors import WeakParameters
+from privirec.secagg.errors import Stranger, WeakParameters
 from privirec.secagg.graph import graph_seed
+from privirec.secagg.lightsecagg.messages import Open, Survivors
+from privirec.secagg.lightsecagg.shared import survivors_statement
 from privirec.secagg.messages import Masked, encode
 from privirec.secagg.parameters import (
     Parameters,
@@ -22,9 +24,11 @@ from privirec.secagg.parameters import (
     is_steadfast,
     sparse_parameters,
 )
+from privirec.secagg.participants import write_participants
 from privirec.secagg.prg import MaskGenerator
 from privirec.secagg.testing import InsecureSeededBytes
 
+from . import test_lightsecagg_attacks as light
 from .test_attacks import Run, start
 
 # --- masks ----------------------------------------------------------------------------------------
@@ -147,3 +151,26 @@ def test_every_run_and_every_cohort_has_a_graph_of_its_own() -> None:
         for participants in (b"\7", b"\3")
     }
     assert len(seeds) == 4
+
+
+# --- LightSecAgg ----------------------------------------------------------------------------------
+
+
+def test_a_signature_of_somebody_who_is_not_in_the_sum_does_not_count() -> None:
+    """Client 7 is said to be gone, and signs that it is."""
+    run = light.start().go_to("confirm")
+    survivors = write_participants(range(7), run.roster)
+    told_it = light.told(run, Survivors)
+    assert run.clients[light.VICTIM].receive(encode(replace(told_it, survivors=survivors)))
+    statement = survivors_statement(light.digest_of(run), b"\xff", survivors)
+    signers = (0, 1, 2, 4, 7)
+    opening = Open(
+        told_it.run,
+        1,
+        light.VICTIM,
+        write_participants(signers, run.roster),
+        tuple(run.identities[client].sign(statement) for client in signers),
+        0,
+        b"",
+    )
+    light.refuses(run.clients[light.VICTIM], opening, Stranger)
