@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint unit heavy chaos bench fuzz clean
+.PHONY: setup demo test lint unit heavy mutants chaos bench fuzz clean
 
 setup: $(READY)
 
@@ -29,6 +29,10 @@ unit: $(READY)
 
 heavy: $(READY)
 	$(BIN)/python -m pytest --numprocesses=3 --maxschedchunk=1 --durations=10 -m "heavy or fullscale"
+
+# Breaks the code in one place after the other; a test must notice each time. See tests/mutants/.
+mutants: $(READY)
+	$(BIN)/python tests/mutants/run.py
 
 # A hundred seeded runs under every kind of trouble, then real processes that are killed.
 chaos: $(READY)

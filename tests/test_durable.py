@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,15 @@ def test_a_database_of_another_version_is_refused_in_one_line(tmp_path: Path) ->
     with pytest.raises(FederationError, match=r"another version; throw it away") as error:
         Database(tmp_path / "t.db", "CREATE TABLE t (a)", 3, otherwise="throw it away")
     assert "\n" not in str(error.value)
+
+
+def test_a_transaction_is_whole_or_not_there(tmp_path: Path) -> None:
+    database = Database(tmp_path / "memory.db", "CREATE TABLE t (a)")
+    with database.transaction() as inside:
+        inside.execute("INSERT INTO t VALUES (1)")
+    with suppress(KeyError), database.transaction() as inside:
+        inside.execute("INSERT INTO t VALUES (2)")
+        raise KeyError
+    with database.transaction() as inside:
+        inside.execute("INSERT INTO t VALUES (3)")
+    assert database.read("SELECT a FROM t ORDER BY a") == [(1,), (3,)]

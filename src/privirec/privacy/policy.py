@@ -99,6 +99,10 @@ class Policy(BaseModel):
     server: ServerModel = ServerModel.ACTIVE
     """What the server is taken for: "active", one that may tell each client what it likes, or
     "semi-honest", one that keeps to the protocol. It makes a difference to secagg+ and secagg."""
+    days_between_changes: int = Field(7, ge=0, le=366)
+    """Exact sums show what changed between two runs. So all runs of a calendar period of so many
+    days use one history: additions wait for the next one, and after forgetting the client sits out
+    until then. 0: no calendar."""
 
     @classmethod
     def load(cls, path: Path) -> Policy:

@@ -277,6 +277,7 @@ class ClientFolder:
             read_catalogue(self.folder / "catalogue.txt"),
             self.histories(),
             Policy.load(self.folder / "policy.toml"),
+            lineages=found.lineages(),
         )
 
 

@@ -4,7 +4,10 @@
                           it was in sums, and how many numbers those sums have opened
     FOLDER/last-answer    the last answer that left, to notice a file that is older or gone
 
-One order for everything: what an answer will be is in the file before the answer leaves.
+One order for everything: what an answer will be is in the file before the answer leaves. The two
+files know each other: the note counts answers, and the database keeps when the note was written, as
+the file system has it (no program sets that time back). So a client notices if one of them, or
+both, come from a backup; only a snapshot of the whole disk keeps everything as it was.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ CREATE TABLE opened (
 ) WITHOUT ROWID;
 CREATE TABLE life (answers INTEGER NOT NULL);
 INSERT INTO life VALUES (0);
+CREATE TABLE noted (place INTEGER PRIMARY KEY, run TEXT, answers INTEGER, changed INTEGER);
 """
 _OTHER_VERSION = (
     "an earlier one did not count what its sums opened, so nobody can say what is left. Make a new "
@@ -130,36 +134,69 @@ class Memory:
 
     def note_answer(self, state: ClientRun) -> None:
         """Every answer that this state knows of may leave now."""
-        note = (state.run, state.answers, self._answers_in_life())
-        if self._noted() != note:
-            write_whole(self._folder / "last-answer", " ".join(map(str, note)).encode() + b"\n")
+        if self._known_note()[:2] == (state.run, state.answers):
+            return
+        note = self._folder / "last-answer"
+        words = (state.run, state.answers, self._answers_in_life())
+        write_whole(note, " ".join(map(str, words)).encode() + b"\n")
+        with self._database.transaction() as database:
+            row = (state.run, state.answers, changed_at(note))
+            database.execute("INSERT OR REPLACE INTO noted VALUES (0, ?, ?, ?)", row)
 
     def is_restored(self, state: ClientRun) -> bool:
-        """Whether more answers have left than this state knows of: it would answer twice.
+        """Whether more answers may have left than this state knows of: it would answer twice.
 
-        The note names a run before the first answer of that run leaves. So a state with answers
-        beside a note of another run, or beside none, is an older one too.
+        Two moments at which a crash leaves note and database apart are none of that: after an
+        answer was committed and before it is noted, and after it is noted and before the database
+        knows when. Nothing has left in either.
         """
-        run, answers, _ = self._noted()
-        return answers > state.answers if run == state.run else state.answers > 0
+        run, answers, _, changed = self._note()
+        known_run, known_answers, known_changed = self._known_note()
+        if (run, answers) != (known_run, known_answers):
+            return (run, answers) != (state.run, state.answers)
+        if (run == state.run and answers > state.answers) or (run != state.run and state.answers):
+            return True
+        return not _same_time(changed, known_changed)
 
     def is_older(self) -> bool:
         """Whether answers have left that this file does not know of: what it remembers for life is
         not all."""
-        return self._noted()[2] > self._answers_in_life()
+        run, answers, life, changed = self._note()
+        if life > self._answers_in_life():
+            return True
+        known_run, known_answers, known_changed = self._known_note()
+        both = (run, answers) == (known_run, known_answers)
+        return both and not _same_time(changed, known_changed)
 
     def _answers_in_life(self) -> int:
         return int(self._database.read("SELECT answers FROM life")[0][0])
 
-    def _noted(self) -> tuple[str, int, int]:
-        """Run and number of the last answer that may have left, and its number in the life of this
-        client; nothing if that cannot be read."""
+    def _note(self) -> tuple[str, int, int, int]:
+        """Run and number of the last answer that may have left, its number in the life of this
+        client, and when that was written; nothing if it cannot be read."""
+        note = self._folder / "last-answer"
         try:
-            words = (self._folder / "last-answer").read_text(encoding="ascii").split()
-            run, answers, *life = words
-            return run, int(answers), int(life[0] if life else answers)
+            run, answers, life = note.read_text(encoding="ascii").split()
+            return run, int(answers), int(life), changed_at(note)
         except (FileNotFoundError, ValueError):
-            return "", 0, 0
+            return "", 0, 0, 0
+
+    def _known_note(self) -> tuple[str, int, int]:
+        """Run and number as the database has them, and when it saw them written."""
+        for row in self._database.read("SELECT run, answers, changed FROM noted"):
+            return row[0], row[1], row[2]
+        return "", 0, 0
+
+
+def changed_at(path: Path) -> int:
+    """When the file system last changed this file, whatever its content or its dates say."""
+    return path.stat().st_ctime_ns
+
+
+def _same_time(found: int, known: int) -> bool:
+    """Some file systems keep whole seconds only, once the file is out of the cache."""
+    second = 1_000_000_000
+    return found == known or (found % second == 0 and found // second == known // second)
 
 
 def _write(database: sqlite3.Connection, state: ClientRun) -> None:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -27,7 +28,7 @@ from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
 from privirec.device.installed import Installed
 from privirec.durable import alone, private_folder
-from privirec.errors import DataError, FederationError, PrivirecError
+from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
 from privirec.federated.randomness import SEED_BYTES
 from privirec.privacy.policy import Policy
 from privirec.privacy.refusal import PolicyRefusal
@@ -48,6 +49,7 @@ from privirec.runtime.network.messages import (
     SendBlocks,
     TurnedAway,
 )
+from privirec.runtime.network.node import calendar
 from privirec.runtime.network.node.cohort_guard import CohortGuard
 from privirec.runtime.network.node.greeting import check_common
 from privirec.runtime.network.node.inbox import Inbox, total_bytes
@@ -80,6 +82,7 @@ class Node:
         *,
         lineages: Mapping[int, str] | None = None,
         random_bytes: RandomBytes = os.urandom,
+        clock: Callable[[], datetime] = calendar.now,
     ) -> None:
         """`operator`: the public key with which the operator's server signs all that this client
         listens to, as the roster names it. `lineages`: see `CohortGuard`."""
@@ -100,6 +103,7 @@ class Node:
         self._random = random_bytes
         self._memory = memory = Memory(self._runs)
         self._guard = CohortGuard(client, identity, roster, self._policy, memory, lineages)
+        self._calendar = calendar.Calendar(self._runs, self._policy.days_between_changes, clock)
         self._answerer = StepAnswerer(
             *(client, identity, roster, catalogue, self._policy),
             *(self._guard, memory.opened_share, random_bytes),
@@ -145,6 +149,8 @@ class Node:
             return refuse(asked.run, Code.PROTOCOL, str(error))
         except PolicyRefusal as error:
             return self._leave(asked.run, Code(error.rule), str(error))
+        except SitsOut as error:
+            return self._leave(asked.run, Code.HISTORIES_CHANGED, str(error))
         except (OSError, DataError) as error:
             return self._own_problem(asked.run, error)
         except PrivirecError as error:
@@ -166,6 +172,7 @@ class Node:
             return self._take_piece(state, said, asked.parts)
         if state.part is not Part.TAKING:
             raise Refusal(Code.HAS_LEFT, f"has left this run: {state.why_left}")
+        self._source.check(asked.run)
         if isinstance(said, SendBlocks):
             return self._blocks(state, said.step, said.first)
         if isinstance(said, Exchange):
@@ -182,13 +189,15 @@ class Node:
             # Later in the run, after a restart of the server: who and how many, nothing new.
             return self._here(self._load(run, replayed=True))
         check_common(told, self.client, self._catalogue, self._roster)
-        found = self._begin(run)
-        state = ClientRun(run, found.n_users, digest_of(found), noise_seed=self._random(SEED_BYTES))
-        state.bytes_down = len(message)
+        since = self._calendar.period()
+        found = self._begin(run, since)
+        state = ClientRun(run, found.n_users, found.fingerprint(), period=str(since or ""))
+        state.noise_seed, state.bytes_down = self._random(SEED_BYTES), len(message)
+        self._calendar.check(self._catalogue.fingerprint, state.histories)
         self._guard.begin(state)
         for other in self._runs.iterdir():
             if other.is_dir():
-                _clear(other)
+                Inbox(other).clear()  # what is left of an earlier run
         private_folder(self._folder_of(run))
         self._memory.begin(state)
         return self._here(self._load(run))
@@ -229,6 +238,7 @@ class Node:
         else:
             state.reply = b""
             state.bytes_up += found.upload_bytes
+            self._note_use(state)
         self._policy.check_traffic(state.bytes_up, state.bytes_down)
         state.step, state.answered, state.bound = asked.step, digest, ""
         state.answers += 1
@@ -236,6 +246,13 @@ class Node:
         self._memory.note_answer(state)
         self._forget_uploads(state.run, before=found.oldest_needed_upload)
         return state.reply or self._blocks(state, asked.step, 0)
+
+    def _note_use(self, state: ClientRun) -> None:
+        """Before the first vector of a run leaves: from then on a change would show."""
+        if not state.sent:
+            self._source.sent(state.run)
+            self._calendar.note(state.period, self._catalogue.fingerprint, state.histories)
+            state.sent = True
 
     def _check_next(self, state: ClientRun, step: int, digest: str) -> None:
         """Only the next step, and of that only the message it is bound to."""
@@ -247,26 +264,23 @@ class Node:
             raise Refusal(Code.TOO_EARLY, f"step {step} comes too early, after step {state.step}")
 
     def _blocks(self, state: ClientRun, step: int, first: int) -> bytes:
-        """Blocks of an upload, as many as go into one message.
-
-        Sending them a second time tells nobody anything: they are the same bytes. One that the
-        state does not know of is not sent.
-        """
+        """Blocks of an upload, as many as go into one message: the same bytes however often they
+        are asked for. An upload that the state does not know of is not sent."""
         upload = self._upload(state.run, step)
         if not 0 <= step <= state.step or not upload.path.exists():
             raise Refusal(Code.NO_UPLOAD, "no such upload")
         parts, total = upload.read(first, state.plan.terms.part_bytes)
         return self._seal(state.run, Blocks(step=step, first=first, total=total), *parts)
 
-    def _begin(self, run: str) -> Interactions:
+    def _begin(self, run: str, since: datetime | None = None) -> Interactions:
         try:
-            return self._source.begin(run, self._catalogue)
+            return self._source.begin(run, self._catalogue, since)
         except FederationError as error:
             raise Refusal(Code.HISTORIES_CHANGED, str(error), final=True) from None
 
     def _histories(self, state: ClientRun) -> Interactions:
         found = self._begin(state.run)
-        if digest_of(found) != state.histories:
+        if found.fingerprint() != state.histories:
             raise Refusal(
                 Code.HISTORIES_CHANGED,
                 "the histories changed since the run began: answering with both would show the "
@@ -371,12 +385,3 @@ class Node:
 
     def _seal(self, run: str, message: Message, *parts: bytes) -> bytes:
         return Envelope(run, self.client, message, parts).seal(self._identity, "to-server")
-
-
-def digest_of(histories: Interactions) -> str:
-    return histories.fingerprint()
-
-
-def _clear(folder: Path) -> None:
-    """What is left of an earlier run."""
-    Inbox(folder).clear()
