@@ -181,6 +181,16 @@ def test_three_hundred_clients_withstand_an_active_server() -> None:
         assert not attacked.opened_seeds() & attacked.opened_keys()
 
 
+def test_too_many_of_one_neighbourhood_called_dropped_are_refused_by_it() -> None:
+    """18 of 180 clients may drop out, but not 9 of the 18 neighbours of one."""
+    server = LyingServer(SMALL)
+    server.gather()
+    near = server.neighbours(11)
+    view = frozenset(range(180)) - set(near[:9])
+    server.tell({11: view})
+    assert server.loot.refusals == {"BelowThreshold": 1}
+
+
 def test_two_halves_of_the_ring_with_a_list_each_open_nothing(active: LyingServer) -> None:
     server = active.fork()
     ring = server.ring()
