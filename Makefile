@@ -28,7 +28,7 @@ unit: $(READY)
 	$(BIN)/python -m pytest --numprocesses=auto -m "not heavy and not fullscale"
 
 heavy: $(READY)
-	$(BIN)/python -m pytest --numprocesses=auto -m "heavy or fullscale"
+	$(BIN)/python -m pytest --numprocesses=3 --maxschedchunk=1 --durations=10 -m "heavy or fullscale"
 
 # A hundred seeded runs under every kind of trouble, then real processes that are killed.
 chaos: $(READY)
