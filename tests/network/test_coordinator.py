@@ -16,6 +16,7 @@ from privirec.runtime.network.coordinator import Stage, arrivals
 from privirec.runtime.network.coordinator.clients import MOST_COMPLAINTS, ClientState
 from privirec.runtime.network.envelope import Envelope
 from privirec.runtime.network.messages import Blocks, Exchange, Here, Refused, TurnedAway
+from privirec.runtime.network.node.memory import Memory
 from privirec.runtime.network.refusals import Code
 from privirec.secagg import Phase
 from privirec.secagg.keys import Identity
@@ -200,6 +201,24 @@ def test_whoever_is_missing_later_ends_the_run(tmp_path: Path, aggregator: Aggre
     assert resumed.stage is Stage.STOPPED
     with pytest.raises(FederationError, match="would show"):
         resumed.raise_if_stopped()
+
+
+def test_whoever_leaves_before_it_confirms_ends_the_run_and_binds_nobody(tmp_path: Path) -> None:
+    """Nothing was opened, so the next run may be without it."""
+    federation = Federation(tmp_path)
+    clock = [0.0]
+    talk = Talk(federation, clock=lambda: clock[0])
+    talk.until("confirm", 1)
+    for _ in range(300):
+        if talk.server.finished:
+            break
+        clock[0] += 4
+        talk.step(skip={3})
+    with pytest.raises(FederationError, match="1 of 6 clients have not confirmed") as stopped:
+        talk.server.raise_if_stopped()
+    assert stopped.value.exit_code == 3
+    assert not (federation.folder / "server/sums/1").exists()
+    assert not Memory(federation.folder / "client-0/runs").cohorts()
 
 
 def test_the_run_after_a_stopped_one_needs_the_same_clients(federation: Federation) -> None:

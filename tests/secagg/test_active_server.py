@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from privirec.secagg import ClientPolicy, ServerModel, Statement, parameters
 from privirec.secagg.bell2020 import BellClient, client
-from privirec.secagg.bell2020.messages import Confirmed, Neighbours, decode
+from privirec.secagg.bell2020.messages import Confirmed, Neighbours, Unmask, decode
 from privirec.secagg.errors import KeysNotInGraph, Unconfirmed, WeakParameters
 from privirec.secagg.key_tree import KeyTree
 from privirec.secagg.messages import encode
@@ -22,6 +23,7 @@ from privirec.secagg.parameters import Parameters, least_honest, sparse_paramete
 from privirec.secagg.testing.lying_server import LyingServer, Setting
 
 from .test_attacks import start
+from .test_vectors import ACTIVE_BAD, ACTIVE_RUN, session, step
 
 SEMI_HONEST, ACTIVE = ServerModel.SEMI_HONEST, ServerModel.ACTIVE
 SMALL = Setting(180, (0.0, 0.1), correctness_bits=10)
@@ -181,6 +183,16 @@ def test_three_hundred_clients_withstand_an_active_server() -> None:
         assert not attacked.opened_seeds() & attacked.opened_keys()
 
 
+def test_too_many_of_one_neighbourhood_called_dropped_are_refused_by_it() -> None:
+    """18 of 180 clients may drop out, but not 9 of the 18 neighbours of one."""
+    server = LyingServer(SMALL)
+    server.gather()
+    near = server.neighbours(11)
+    view = frozenset(range(180)) - set(near[:9])
+    server.tell({11: view})
+    assert server.loot.refusals == {"BelowThreshold": 1}
+
+
 def test_two_halves_of_the_ring_with_a_list_each_open_nothing(active: LyingServer) -> None:
     server = active.fork()
     ring = server.ring()
@@ -239,6 +251,24 @@ def test_all_neighbours_in_the_sum_have_to_confirm_it_and_not_only_a_threshold(
     else:
         assert arc in server.groups()
         assert has_sum(server, arc)
+
+
+FORGED = [case for case in ACTIVE_BAD["cases"] if case["error"] in ("BadSignature", "Unconfirmed")]
+
+
+@pytest.mark.parametrize("case", FORGED, ids=lambda case: case["name"])
+def test_signatures_that_will_not_do_would_open_shares_if_nobody_looked(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replayed, of strangers, of too few: test_vectors.py has them refused by name."""
+    monkeypatch.setattr(BellClient, "check_confirmed", lambda *_: None)
+    recorded = next(one for one in ACTIVE_RUN["clients"] if one["client"] == ACTIVE_BAD["client"])
+    deceived = session(recorded, case["policy"], ACTIVE_RUN)
+    for expected in recorded["steps"][: case["after"]]:
+        step(deceived, expected)
+    answer = decode(deceived.receive(bytes.fromhex(case["message"])) or b"")
+    assert isinstance(answer, Unmask)
+    assert answer.seed_shares
 
 
 # --- the graph ------------------------------------------------------------------------------------

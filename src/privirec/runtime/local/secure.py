@@ -34,7 +34,7 @@ class DropOuts:
     at_set_up: Mapping[str, Collection[int]] = field(default_factory=dict)
     """Stage "advertise" or "share" -> clients."""
     at_sums: Mapping[int, Mapping[str, Collection[int]]] = field(default_factory=dict)
-    """Number of the sum, from 1 -> stage "input" or "unmask" -> clients."""
+    """Number of the sum, from 1 -> a stage such as "input" or "unmask" -> clients."""
 
     @classmethod
     def of_share(cls, share: float, n_clients: int, seed: int) -> DropOuts:
