@@ -183,6 +183,18 @@ def test_sums_over_a_b_and_v_over_a_and_over_b_isolate_v(tmp_path: Path, order: 
     assert any("the same clients as before, or with more people" in s for s in refusals(last))
 
 
+@pytest.mark.parametrize("strict_before", [True, False])
+def test_a_laxer_policy_does_not_undo_what_was_pledged(tmp_path: Path, strict_before: bool) -> None:
+    """Clients that ask for nothing from now on, and a roster without one they were in sums with."""
+    lax = policy(smallest_change=1)
+    silos = Silos(tmp_path, histories(4, 4, 4, 4), policy() if strict_before else lax)
+    run(silos, "first")
+    silos.policy = lax
+    silos.use_roster(range(3))
+    talk = Talk(silos, name="second")
+    assert codes(silos, talk) == ({Code.COHORT} if strict_before else set())
+
+
 def test_who_is_alone_leaves_and_the_others_go_on(tmp_path: Path) -> None:
     """A newcomer with one person waits until more come; nobody else has to."""
     parts = histories(4, 4, 4, 4, 1)

@@ -32,6 +32,10 @@ one in which t was for the first time. The honest people who were new there with
 vectors, and have t in their past ever since: none of them has been in an opened sum without t, so
 they are all in the atom with t.
 
+A client may ask for nothing (`smallest_change` of 1). Then it pledges no more past than itself, so
+that it is not new, and those whom it was bound to by an earlier pledge: they count on it. Nobody
+counts on it from now on (`hiding`), and nothing is promised to it.
+
 This leans on three things. Everybody in a sum was told the same participants and the same sum: that
 is the protocol's part (`secagg`). A sum is not opened without one honest client. And people are
 those that were pledged: a client that stands for others may invent them, as the corrupt may.
@@ -63,7 +67,7 @@ class Demands:
     """Fewest people beside its own, without the most populous clients that may be corrupt."""
     smallest_change: int
     """Fewest people that sums of all runs, added and subtracted, may be about. At 1 this client
-    asks for nothing."""
+    asks for nothing from now on."""
 
 
 @dataclass(frozen=True)

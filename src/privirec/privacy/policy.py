@@ -74,7 +74,7 @@ class Policy(BaseModel):
     without the most populous of them that may be corrupt (`corrupt_share` of the roster)."""
     smallest_change: int = Field(10, ge=1)
     """Fewest people that the sums of all runs, however they are added and subtracted, may be about
-    (`privacy.cohorts` says why that holds). At 1 this client asks for nothing."""
+    (`privacy.cohorts` says why that holds). At 1 this client asks for nothing from now on."""
     computations: tuple[str, ...] = ()
     """Which contributions this client computes: none that is exact unless it is named here."""
     aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")

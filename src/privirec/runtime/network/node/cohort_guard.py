@@ -48,6 +48,11 @@ class CohortGuard:
         if len(set(self._names.values())) != len(self._names):
             raise FederationError("two clients of the roster with one lasting name")
 
+    @property
+    def binds(self) -> bool:
+        """Whether this client pledges to be in later sums only with all that it is with now."""
+        return self._policy.smallest_change > 1
+
     def names(self, clients: Iterable[int]) -> frozenset[str]:
         return frozenset(self._names[client] for client in clients)
 
@@ -61,12 +66,12 @@ class CohortGuard:
                 f"client {self._client} has answered more than it remembers: its memory was "
                 "restored from a backup or lost, and with it what earlier sums have opened",
             )
-        known = _union(self._memory.cohorts(told=True))
-        past = known | _union(self._memory.cohorts(told=False))
-        if self._policy.smallest_change == 1 and past:
-            # It asks for nothing, and is not new to anybody.
-            state.known = state.past = (self._client,)
-            return
+        memory, lax = self._memory, not self.binds
+        known, maybe = (_union(memory.cohorts(told=told, binding=lax)) for told in (True, False))
+        past = known | maybe
+        if lax and (memory.cohorts(told=True) or memory.cohorts(told=False)):
+            # It asks for nothing and is new to nobody; to whom it was bound it stays bound.
+            known, past = known | self.names([self._client]), past | self.names([self._client])
         numbers = {name: number for number, name in self._names.items()}
         if gone := past - numbers.keys():
             raise Refusal(

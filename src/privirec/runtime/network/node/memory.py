@@ -27,7 +27,8 @@ CREATE TABLE runs (
     run TEXT PRIMARY KEY, state TEXT, session BLOB, noise_seed BLOB, reply BLOB
 ) WITHOUT ROWID;
 CREATE TABLE cohorts (
-    members TEXT, told INTEGER, run TEXT NOT NULL, PRIMARY KEY (members, told)
+    members TEXT, told INTEGER, binds INTEGER, run TEXT NOT NULL,
+    PRIMARY KEY (members, told, binds)
 ) WITHOUT ROWID;
 CREATE TABLE opened (
     run TEXT, sum INTEGER, numbers INTEGER NOT NULL, unknowns INTEGER NOT NULL,
@@ -54,6 +55,8 @@ class ForLife:
     """Lasting names of the clients over which a sum may be open once this answer has left."""
     is_told: bool = False
     """Whether those are the clients in the sum, and not only all that may be in it."""
+    binds: bool = True
+    """Whether this client has pledged to be in later sums only with all of them."""
     sum_number: int = 0
     opened: Opened | None = None
     """What the sum of this number opens."""
@@ -107,8 +110,11 @@ class Memory:
                 if for_life.is_told:
                     database.execute("DELETE FROM cohorts WHERE run = ? AND NOT told", (state.run,))
                 database.execute(
-                    "INSERT OR IGNORE INTO cohorts VALUES (?, ?, ?)",
-                    (json.dumps(sorted(for_life.cohort)), for_life.is_told, state.run),
+                    "INSERT OR IGNORE INTO cohorts VALUES (?, ?, ?, ?)",
+                    (
+                        json.dumps(sorted(for_life.cohort)),
+                        *(for_life.is_told, for_life.binds, state.run),
+                    ),
                 )
             if for_life.opened is not None:
                 opened = for_life.opened
@@ -119,11 +125,12 @@ class Memory:
 
     # --- for life ---------------------------------------------------------------------------------
 
-    def cohorts(self, *, told: bool) -> list[frozenset[str]]:
+    def cohorts(self, *, told: bool, binding: bool = False) -> list[frozenset[str]]:
         """Every set of clients, by lasting name, with whom this one was in a sum and was told so;
-        or, not told, may have been in one."""
-        query = "SELECT members FROM cohorts WHERE told = ? ORDER BY members"
-        return [frozenset(json.loads(found)) for (found,) in self._database.read(query, (told,))]
+        or, not told, may have been in one. `binding`: only those to whom it is bound."""
+        query = "SELECT members FROM cohorts WHERE told = ? AND binds >= ? ORDER BY members"
+        found = self._database.read(query, (told, binding))
+        return [frozenset(json.loads(members)) for (members,) in found]
 
     def opened_share(self) -> float:
         """The share of the item-item matrix that all sums together may have opened."""

@@ -105,7 +105,7 @@ class StepAnswerer:
         if step.phase is Phase.RECOVERY:
             cohort = self._check_summed(state, plan, step, session, more[0])
             if step.opens_sum:
-                for_life = ForLife(self._guard.names(cohort), is_told=True)
+                for_life = ForLife(self._guard.names(cohort), True, self._guard.binds)
         if reply is None:
             raise FederationError("the protocol has nothing to answer")
         state.session = session.dump()
@@ -190,7 +190,7 @@ class StepAnswerer:
         # From now on this client may be in a sum. Where nothing is recovered, nobody tells it more.
         is_told = step.opens_sum or bool(state.cohort)
         names = self._guard.names(state.cohort or state.participants)
-        for_life = ForLife(names, is_told, step.sum_number, opened)
+        for_life = ForLife(names, is_told, self._guard.binds, step.sum_number, opened)
         return StepAnswer(None, size, for_life, oldest_needed_upload=number)
 
     def _check_opened(self, plan: RunPlan, step: Step, ask: Contribution) -> Opened:
