@@ -14,13 +14,13 @@ from privirec.errors import FederationError
 
 SIDES = {
     "client": (
-        "flwr.supernode.runtime.run_clientapp",
+        "flwr.supernode.runtime",
         "run_clientapp",
         answering,
         rehearsal.client,
     ),
     "server": (
-        "flwr.superlink.runtime.run_serverapp",
+        "flwr.superlink.runtime",
         "run_serverapp",
         serve_run,
         rehearsal.server,

@@ -144,7 +144,7 @@ def test_the_door_for_clients(
 ) -> None:
     """Whoever reaches the port must not start runs, register nodes or pose as the server; and who
     is not approved is not listened to."""
-    from privirec.carriers.flower import link
+    from privirec.carriers.flower import front_door
 
     home = OperatorFolder.create(tmp_path / "server")
     members = home.members
@@ -162,8 +162,8 @@ def test_the_door_for_clients(
             pass
         await send({"type": "http.response.start", "status": 200 if len(asked) < 4 else 409})
 
-    monkeypatch.setattr(link, "REFUSED_AFTER", 0)
-    door = link.FrontDoor(application, home)
+    monkeypatch.setattr(front_door, "REFUSED_AFTER", 0)
+    door = front_door.FrontDoor(application, home)
 
     def status(path: str, headers: dict[str, str], body: bytes = b"", kind: str = "http") -> Any:
         said: list[Any] = []
@@ -227,7 +227,7 @@ def test_the_door_for_clients(
 
 @needs_flower
 def test_a_request_that_grows_is_cut_off(tmp_path: Path) -> None:
-    from privirec.carriers.flower import link
+    from privirec.carriers.flower import front_door
 
     events: list[str] = []
     key = ec.generate_private_key(ec.SECP384R1())
@@ -244,7 +244,7 @@ def test_a_request_that_grows_is_cut_off(tmp_path: Path) -> None:
     raw = [(name.encode(), value.encode()) for name, value in _signed(key).items()]
     scope = {"type": "http", "path": "/v1/fleet/pull-messages", "headers": raw}
     send = mock.AsyncMock()
-    asyncio.run(link.FrontDoor(application, home)(scope, receive, send))
+    asyncio.run(front_door.FrontDoor(application, home)(scope, receive, send))
     assert send.call_args_list[0].args[0]["status"] == 413
     assert not events  # nobody has heard of it
 

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_WITHIN = 10.0
 """Seconds for the head of a request, and for the TLS handshake before it."""
-UNPROVEN = 256
+UNPROVEN = 1024
 """Connections that have not shown who they are."""
 PROVEN = 32
 """Connections of one client."""
