@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from privirec.durable import Database, Journal
+from privirec.durable import Database, Journal, alone
 from privirec.errors import FederationError
 
 
@@ -65,3 +65,26 @@ def test_a_transaction_is_whole_or_not_there(tmp_path: Path) -> None:
     with database.transaction() as inside:
         inside.execute("INSERT INTO t VALUES (3)")
     assert database.read("SELECT a FROM t ORDER BY a") == [(1,), (3,)]
+
+
+def test_what_was_cut_off_does_not_come_back_behind_a_shorter_record(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.add({"what": 1})
+    journal.add({"what": "long"}, bytes(range(256)) * 4)
+    whole = journal.path.read_bytes()
+    journal.path.write_bytes(whole[:-10])  # killed in the middle of it
+    again = Journal(journal.path)
+    assert [what for what, _ in again.records()] == [{"what": 1}]
+    again.add({"what": 2})
+    assert [what for what, _ in Journal(journal.path).records()] == [{"what": 1}, {"what": 2}]
+
+
+def test_one_at_a_time_in_a_folder(tmp_path: Path) -> None:
+    with (
+        alone(tmp_path),
+        pytest.raises(FederationError, match="another process is at work"),
+        alone(tmp_path, wait=False),
+    ):
+        raise AssertionError("two at once")
+    with alone(tmp_path, wait=False):
+        pass

@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SRC = ROOT / "src"
 LIST = HERE / "mutants.toml"
-SECONDS = 180
+SECONDS = 240
 """For the tests of one mutant."""
 GOOD = ("killed", "equivalent")
 

@@ -524,7 +524,9 @@ class _Unlucky(Talk):
         return self.federation.node(CLIENT).answer(message)
 
 
-@pytest.mark.parametrize("fault", [Fault.KILL, Fault.FULL], ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(Fault.KILL, marks=pytest.mark.heavy), Fault.FULL], ids=["KILL", "FULL"]
+)
 def test_an_honest_run_ends_right_whatever_write_fails(folder: Path, fault: Fault) -> None:
     """At every write once, in one run: it ends with the simulation's numbers and a model."""
     federation = Federation(folder)

@@ -148,6 +148,17 @@ def test_a_file_that_is_not_the_models_is_named_as_such(federation: Federation) 
         assert said.code is Code.BAD_ARTIFACT
 
 
+def test_the_pieces_of_an_artifact_leave_no_hole(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("share")
+    files = (("manifest.json", 10),)
+    reply = talk.forged(0, ArtifactPiece(files=files, offset=3), b"12")
+    refused(reply, "", Code.BAD_ARTIFACT, final=False)
+    for offset in (0, 2):
+        reply = talk.forged(0, ArtifactPiece(files=files, offset=offset), b"12")
+        assert said_in(reply) == Received(offset=offset + 2, installed=False)
+
+
 # --- plans, participants, lists -------------------------------------------------------------------
 
 
@@ -181,6 +192,22 @@ def test_the_clients_of_a_later_sum_are_those_of_the_first(
     listed = write_participants({0, 1, 2, 3, 4}, federation.roster)
     lie = talk.forged(0, told.message, bytes(told.parts[0]), listed)
     refused(lie, "other clients are in sum 2 than in the first", Code.BAD_ASK, final=True)
+
+
+def test_participants_are_judged_by_the_policy_before_shares_leave(
+    federation: Federation,
+) -> None:
+    """All six were in the run before; now one of them never comes."""
+    Talk(federation).until(Stage.COMPUTED)
+    now = [0.0]
+    talk = Talk(federation, name="second", clock=lambda: now[0])
+    for _ in range(200):
+        if talk.server.status()["step"] == "share":
+            break
+        now[0] += 5
+        talk.step(skip={5})
+    reply = federation.node(0).answer(talk.message_for(0))
+    refused(reply, "smallest_change", Code.POLICY, final=True)
 
 
 def test_the_first_sum_is_judged_by_the_policy(federation: Federation) -> None:
@@ -330,14 +357,18 @@ def test_the_server_takes_nothing_under_another_key_run_or_address(federation: F
     message = talk.message_for(0)
     reply = federation.node(0).answer(message)
     honest = envelope.peek(reply, "to-server")
-    waiting = talk.server.waiting_for() if hasattr(talk.server, "waiting_for") else None
+    waiting = talk.server.waiting_for()
     forged = honest.seal(federation.identities[1], "to-server")
     elsewhere = replace(honest, run="0" * 32).seal(federation.identities[0], "to-server")
+    assert isinstance(honest.message, Answer)
+    later = replace(honest, message=Answer(step=honest.message.step + 1))
+    another_step = later.seal(federation.identities[0], "to-server")
     state = talk.server.clients[0].state
-    for address, bad in ((0, forged), (0, elsewhere), (1, reply), ("stranger", reply)):
+    bad_ones = ((0, forged), (0, elsewhere), (1, reply), ("stranger", reply), (0, another_step))
+    for address, bad in bad_ones:
         talk.server.receive(address, bad)
         assert talk.server.clients[0].state is state
-    assert waiting is None or talk.server.waiting_for() == waiting
+    assert talk.server.waiting_for() == waiting
     talk.server.receive(0, reply)
     assert talk.server.clients[0].state is not state
 

@@ -161,8 +161,6 @@ class Memory:
         known_run, known_answers, known_changed = self._known_note()
         if (run, answers) != (known_run, known_answers):
             return (run, answers) != (state.run, state.answers)
-        if (run == state.run and answers > state.answers) or (run != state.run and state.answers):
-            return True
         return not _same_time(changed, known_changed)
 
     def is_older(self) -> bool:
