@@ -83,9 +83,10 @@ def test_refusals_of_other_runs_are_not_taken(
     assert (talk.server.clients[0].state is ClientState.REFUSES) == taken
 
 
-def test_an_upload_without_blocks_ends_a_clients_part(federation: Federation) -> None:
-    """The server would ask again at once, and get nothing at once, until the deadline."""
-    talk = Talk(federation)
+def test_an_upload_without_blocks_is_not_asked_for_again_at_once(federation: Federation) -> None:
+    """The server would go round in circles until the deadline."""
+    clock = [0.0]
+    talk = Talk(federation, clock=lambda: clock[0])
     talk.until("input", 1)
     talk.server.connected(set(federation.roster))
     list(talk.server.outgoing())
@@ -93,8 +94,9 @@ def test_an_upload_without_blocks_ends_a_clients_part(federation: Federation) ->
     assert isinstance(step, Exchange)
     empty = Envelope(talk.server.run, 0, Blocks(step=step.step, first=0, total=0))
     talk.server.receive(0, empty.seal(federation.identities[0], "to-server"))
-    assert talk.server.clients[0].gone == "an upload without blocks"
     assert not [to for to, _ in talk.server.outgoing() if to == 0]
+    clock[0] += talk.server.deadlines.retry + 0.1
+    assert [to for to, _ in talk.server.outgoing() if to == 0]
 
 
 def test_junk_does_not_fill_the_log(

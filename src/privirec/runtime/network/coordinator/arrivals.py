@@ -147,25 +147,22 @@ class Arrivals:
         client = self._directory.clients[number]
         if said.first != client.received:
             return
-        if not parts:
+        if not parts and client.address is not None:
             # Asking again at once would go round in circles until the deadline.
-            self._leaves(client, number, "an upload without blocks")
+            self._directory.failed(client.address)
             return
         for part in parts:
             try:
                 self._state.take_block(number, bytes(part))
             except ProtocolError as error:
                 # A message that was signed by the client itself and is no block of its upload.
-                self._leaves(client, number, str(error))
+                log.warning("client %d leaves: %s", number, error)
+                client.gone, client.state = str(error), ClientState.REFUSED
                 return
             client.received += 1
         sending = number in waiting_for()
         client.state = ClientState.SENDING if sending else ClientState.ANSWERED
         client.ask_at_once()
-
-    def _leaves(self, client: RemoteClient, number: int, why: str) -> None:
-        log.warning("client %d leaves: %s", number, why)
-        client.gone, client.state = why, ClientState.REFUSED
 
     def _take_receipt(self, client: RemoteClient, said: Received) -> None:
         if said.offset > client.received:
