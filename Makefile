@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 demo: $(READY)
 	$(BIN)/privirec demo
 
-test: lint unit heavy
+test: lint unit heavy mutants
 
 lint: $(READY)
 	$(BIN)/ruff check .
