@@ -220,7 +220,7 @@ def test_whoever_leaves_before_it_confirms_ends_the_run_and_binds_nobody(tmp_pat
         talk.server.raise_if_stopped()
     assert stopped.value.exit_code == 3
     assert not (federation.folder / "server/sums/1").exists()
-    assert not Memory(federation.folder / "client-0/runs").cohorts()
+    assert not Memory(federation.folder / "client-0/runs").cohorts(told=True)
 
 
 def test_the_run_after_a_stopped_one_needs_the_same_clients(federation: Federation) -> None:

@@ -369,6 +369,7 @@ def test_a_memory_from_before_an_answer_begins_no_run(federation: Federation) ->
 
 def test_a_forgotten_store_is_no_way_around(federation: Federation) -> None:
     """Who a client was with is not in its store of histories."""
+    federation.policy = federation.policy.model_copy(update={"days_between_changes": 0})
     run(federation, "first")
     with Store(federation.folder / "client-0/history.db") as store:
         for user in store.users():

@@ -60,7 +60,7 @@ def test_only_words_about_the_question_are_passed_on(code: Code) -> None:
     about_the_question = {
         *("bad-message", "unknown-run", "replayed-run", "other-version", "other-catalogue"),
         *("other-roster", "too-early", "answered-before", "no-upload", "bad-plan", "policy"),
-        "protocol",
+        *("protocol", "bad-pledge", "too-few-people", "cohort", "opened-too-much", "aimed-block"),
     }
     sent, words = for_the_server(7, code, "/home/ada/history.db: item 4711 was forgotten")
     assert ("4711" in words) == (code.value in about_the_question)

@@ -52,9 +52,11 @@ class Code(StrEnum):
 _ABOUT_THE_QUESTION = {
     *(Code.BAD_MESSAGE, Code.UNKNOWN_RUN, Code.REPLAYED_RUN, Code.OTHER_VERSION),
     *(Code.OTHER_CATALOGUE, Code.OTHER_ROSTER, Code.TOO_EARLY, Code.ANSWERED_BEFORE),
-    *(Code.NO_UPLOAD, Code.BAD_PLAN, Code.POLICY, Code.PROTOCOL),
+    *(Code.NO_UPLOAD, Code.BAD_PLAN, Code.BAD_PLEDGE, Code.POLICY, Code.PROTOCOL),
+    *(Code.TOO_FEW_PEOPLE, Code.COHORT, Code.OPENED_TOO_MUCH, Code.AIMED_BLOCK),
 }
-"""Whose words say what was asked and what the policy says; never what a client has."""
+"""Whose words say what was asked, what the plan shows and what the policy says; never what is in a
+client's histories."""
 
 _OF_ITS_OWN = {Code.HAS_LEFT, Code.HISTORIES_CHANGED}
 """That somebody changed or forgot something is nobody's business: such a client has left the run,
