@@ -32,7 +32,9 @@ from privirec.runtime.network.messages import (
     Refused,
     SendBlocks,
 )
+from privirec.runtime.network.node.cohort_guard import CohortGuard
 from privirec.runtime.network.node.upload import UploadFile
+from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.refusals import Code
 from privirec.secagg.bell2020.client import BellClient
 from privirec.secagg.keys import Identity
@@ -167,8 +169,9 @@ def test_participants_outside_the_plan_end_the_clients_part(federation: Federati
     talk = Talk(federation)
     talk.until("advertise")
     announcement = bytes(envelope.peek(talk.message_for(0), "to-client").parts[0])
-    users = dict.fromkeys(range(5), 4)
-    reply = talk.forged(0, Exchange(step=0), announcement, plan_with(talk, users=users))
+    told = talk.server.plan.pledges
+    five = Pledges.of({client: told.pledge(client) for client in range(5)})
+    reply = talk.forged(0, Exchange(step=0), announcement, plan_with(talk, pledges=five))
     assert isinstance(said_in(reply), Answer)
     talk.server.receive(0, seal_again(federation, reply))
     talk.until("share")
@@ -194,10 +197,11 @@ def test_the_clients_of_a_later_sum_are_those_of_the_first(
     refused(lie, "other clients are in sum 2 than in the first", Code.BAD_ASK, final=True)
 
 
-def test_participants_are_judged_by_the_policy_before_shares_leave(
-    federation: Federation,
+def test_participants_are_judged_before_shares_leave(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All six were in the run before; now one of them never comes."""
+    """All six were in the run before; now one of them never comes, and the plan passes."""
+    monkeypatch.setattr(CohortGuard, "check_plan", lambda *_: None)
     Talk(federation).until(Stage.COMPUTED)
     now = [0.0]
     talk = Talk(federation, name="second", clock=lambda: now[0])
@@ -207,7 +211,7 @@ def test_participants_are_judged_by_the_policy_before_shares_leave(
         now[0] += 5
         talk.step(skip={5})
     reply = federation.node(0).answer(talk.message_for(0))
-    refused(reply, "smallest_change", Code.POLICY, final=True)
+    refused(reply, "without 1 clients", Code.COHORT, final=True)
 
 
 def test_the_first_sum_is_judged_by_the_policy(federation: Federation) -> None:
@@ -222,7 +226,7 @@ def test_the_first_sum_is_judged_by_the_policy(federation: Federation) -> None:
         now[0] += 5
         talk.step(skip={5})
     reply = federation.node(0).answer(talk.message_for(0))
-    refused(reply, "smallest_change", Code.POLICY, final=True)
+    refused(reply, "without 1 clients", Code.COHORT, final=True)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +249,7 @@ def test_an_exchange_has_the_parts_that_belong_to_it(
     ("policy", "step"),
     [
         ({"smallest_cohort": 7}, "advertise"),
-        ({"corrupt_share": 0.2}, "share"),
+        ({"corrupt_share": 0.34}, "share"),
         ({"largest_dropped_share": 0.1}, "advertise"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
@@ -255,7 +259,8 @@ def test_what_the_policy_asks_for_is_asked_of_the_protocol(
 ) -> None:
     """With the policy's own look at the plan out of the way."""
     monkeypatch.setattr(Policy, "check_run", lambda *_: None)
-    monkeypatch.setattr(Policy, "check_cohort", lambda *_: None)
+    monkeypatch.setattr(CohortGuard, "check_plan", lambda *_: None)
+    monkeypatch.setattr(CohortGuard, "check_sum", lambda *_: None)
     strict = federation.policy.model_copy(update=policy)
     talk = Talk(federation)
     for name in ("advertise", "share"):
@@ -384,7 +389,7 @@ def test_who_comes_late_is_not_in_the_run(federation: Federation) -> None:
             break
     assert talk.server.stage is Stage.SUMMING
     assert 5 not in talk.server.plan.users
-    here = Here(users=4, version=__version__)
+    here = Here(users=4, asks=(3, 0, 1), signature="0" * 128, version=__version__)
     talk.server.connected(set(federation.roster))
     sealed = Envelope(talk.server.run, 5, here).seal(federation.identities[5], "to-server")
     talk.server.receive(5, sealed)
