@@ -401,7 +401,7 @@ def test_no_write_leads_to_a_second_vector(
     assert answered > count // 2  # somebody was answered: the checks above had something to check
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "number"), PLACES)
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
 def test_no_write_of_any_step_leads_to_a_second_vector(
@@ -526,7 +526,7 @@ class _Unlucky(Talk):
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param(Fault.KILL, marks=pytest.mark.heavy), Fault.FULL], ids=["KILL", "FULL"]
+    "fault", [pytest.param(Fault.KILL, marks=pytest.mark.long), Fault.FULL], ids=["KILL", "FULL"]
 )
 def test_an_honest_run_ends_right_whatever_write_fails(folder: Path, fault: Fault) -> None:
     """At every write once, in one run: it ends with the simulation's numbers and a model."""

@@ -371,7 +371,7 @@ def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path
     assert not _leftovers(tmp_path)
 
 
-@heavy
+@pytest.mark.long
 @needs_flower
 @pytest.mark.parametrize("seed", range(REAL_RUNS))
 def test_killed_programs_come_back(

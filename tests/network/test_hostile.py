@@ -17,7 +17,7 @@ from privirec.privacy.policy import Policy
 from .test_flower import _planted
 
 pytestmark = [
-    pytest.mark.heavy,
+    pytest.mark.long,
     pytest.mark.skipif(
         importlib.util.find_spec("flwr") is None,
         reason="needs Flower: pip install 'privirec[flower]'",

@@ -130,7 +130,7 @@ def test_every_program_under_secure_aggregation(name: str) -> None:
         check(seed, name)
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_a_thousand_runs_with_drop_outs_anywhere() -> None:
     names = list(PROGRAMS)
     ends = [check(seed, names[seed % len(names)]) for seed in range(1000)]

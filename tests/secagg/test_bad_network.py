@@ -93,7 +93,7 @@ def test_twenty_runs_without_masks() -> None:
     assert lies > 3
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_a_thousand_runs() -> None:
     endings, refusals, lies = run_many(range(1000, 2000))
     assert sum(endings.values()) == 1000
@@ -105,7 +105,7 @@ def test_a_thousand_runs() -> None:
     print(f"a thousand runs over a bad network, {lies} lies told: {dict(endings)}")
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_a_thousand_runs_of_lightsecagg() -> None:
     endings, refusals, lies = run_many(range(3000, 4000), "lightsecagg")
     assert sum(endings.values()) == 1000

@@ -182,7 +182,7 @@ def test_forty_runs_with_lying_servers() -> None:
     assert refusals["BadSignature"] > 10
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.parametrize("start", range(0, 1000, 250))
 def test_a_thousand_runs_with_lying_servers(start: int) -> None:
     honest, lying, refusals = lying_runs(range(start, start + 250))
