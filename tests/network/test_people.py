@@ -367,6 +367,16 @@ def test_a_memory_from_before_an_answer_begins_no_run(federation: Federation) ->
     second.until(Stage.COMPUTED)
 
 
+def test_a_memory_without_the_note_of_its_last_answer_begins_no_run(
+    federation: Federation,
+) -> None:
+    run(federation, "first")
+    (federation.folder / "client-0/runs/last-answer").unlink()
+    second = Talk(federation, name="second")
+    reply = second.forged(0, second.hello())
+    refused(reply, "restored from a backup or lost", Code.STATE_RESTORED, final=False)
+
+
 def test_a_forgotten_store_is_no_way_around(federation: Federation) -> None:
     """Who a client was with is not in its store of histories."""
     federation.policy = federation.policy.model_copy(update={"days_between_changes": 0})

@@ -549,7 +549,7 @@ def bad_weather(seed: int) -> Scenario:
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(40), pytest.param(range(1000, 2000), marks=pytest.mark.heavy)]
+    "seeds", [range(40), pytest.param(range(1000, 2000), marks=pytest.mark.long)]
 )
 def test_runs_over_a_bad_network(seeds: range) -> None:
     """Each checks every promise: sums within the stated error, no lie believed."""

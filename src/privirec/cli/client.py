@@ -33,7 +33,7 @@ def command(
     """Stay connected and answer what the policy allows, until interrupted."""
     home = ClientFolder(folder)
     with closing(home.node()) as node:
-        client = node.client
+        client, opened = node.client, node.opened_share()
     address = server or home.settings.server
     if not (folder / "ca.crt").is_file():
         raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
@@ -48,7 +48,7 @@ def command(
         if not allowed.computations:
             warn("policy.toml names no computations: this client takes part in no exact run.")
         say(
-            f"Opened by sums so far: {node.opened_share():.3f} of the item-item matrix; "
+            f"Opened by sums so far: {opened:.3f} of the item-item matrix; "
             f"its policy allows {allowed.largest_opened_share}"
         )
         return

@@ -170,6 +170,8 @@ class Memory:
         if life > self._answers_in_life():
             return True
         known_run, known_answers, known_changed = self._known_note()
+        if known_run and not run:
+            return True  # the note is written first: no crash leaves the database alone with it
         both = (run, answers) == (known_run, known_answers)
         return both and not _same_time(changed, known_changed)
 
