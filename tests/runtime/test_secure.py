@@ -158,7 +158,7 @@ def test_silos_and_users_give_the_same_bits() -> None:
             np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_a_thousand_clients_one_in_twenty_drops_before_the_first_sum() -> None:
     train = load_dataset("synthetic:1000x400").train
     settings = PrivirecKSettings(rank=8, rounds=3)
