@@ -205,8 +205,8 @@ def test_whoever_is_missing_later_ends_the_run(tmp_path: Path, aggregator: Aggre
         resumed.raise_if_stopped()
 
 
-def test_whoever_leaves_before_it_confirms_ends_the_run_and_binds_nobody(tmp_path: Path) -> None:
-    """Nothing was opened, so the next run may be without it."""
+def test_whoever_leaves_before_it_confirms_ends_the_run(tmp_path: Path) -> None:
+    """Nothing was opened; but a client that has sent its vector cannot know that."""
     federation = Federation(tmp_path)
     clock = [0.0]
     talk = Talk(federation, clock=lambda: clock[0])
@@ -220,7 +220,9 @@ def test_whoever_leaves_before_it_confirms_ends_the_run_and_binds_nobody(tmp_pat
         talk.server.raise_if_stopped()
     assert stopped.value.exit_code == 3
     assert not (federation.folder / "server/sums/1").exists()
-    assert not Memory(federation.folder / "client-0/runs").cohorts(told=True)
+    memory = Memory(federation.folder / "client-0/runs")
+    assert not memory.cohorts(told=True)
+    assert [len(cohort) for cohort in memory.cohorts(told=False)] == [6]
 
 
 def test_the_run_after_a_stopped_one_needs_the_same_clients(federation: Federation) -> None:

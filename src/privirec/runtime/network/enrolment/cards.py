@@ -6,6 +6,7 @@ signed by the old key, and everybody who reads the roster checks it again.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -46,8 +47,9 @@ class _Signed(BaseModel):
             raise UsageError(f"{path}: not signed by the keys in it") from None
         return found
 
+    @abstractmethod
     def check(self) -> None:
-        raise NotImplementedError
+        """Raise BadSignature unless the keys in it signed it."""
 
     def as_file(self) -> bytes:
         return self.model_dump_json(indent=2).encode() + b"\n"
