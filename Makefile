@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint unit heavy chaos bench fuzz clean
+.PHONY: setup demo test lint unit heavy long mutants chaos bench fuzz clean
 
 setup: $(READY)
 
@@ -25,10 +25,18 @@ lint: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/python -m pytest --numprocesses=auto -m "not heavy and not fullscale"
+	$(BIN)/python -m pytest --numprocesses=auto -m "not heavy and not fullscale and not long"
 
 heavy: $(READY)
-	$(BIN)/python -m pytest --numprocesses=3 --maxschedchunk=1 --durations=10 -m "heavy or fullscale"
+	$(BIN)/python -m pytest --numprocesses=auto --maxschedchunk=1 --durations=10 -m "(heavy or fullscale) and not long"
+
+# What make test has no time for: a thousand seeds of everything, every write that can fail, every guard.
+long: $(READY) mutants
+	$(BIN)/python -m pytest --numprocesses=auto --maxschedchunk=1 --durations=10 -m long
+
+# Breaks the code in one place after the other; a test must notice each time. See tests/mutants/.
+mutants: $(READY)
+	$(BIN)/python tests/mutants/run.py
 
 # A hundred seeded runs under every kind of trouble, then real processes that are killed.
 chaos: $(READY)

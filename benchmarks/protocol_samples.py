@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from privirec.secagg import (
     ClientSession,
     Identity,
     Roster,
+    ServerModel,
     ServerSession,
     ServerSettings,
     Statement,
@@ -63,6 +64,12 @@ class Sample:
     """Of the server's, those after the last answer, while everybody waits for the sum."""
     bytes_up: int = 0
     bytes_down: int = 0
+    stages: dict[str, Sample] = field(default_factory=dict)
+    """What had been spent when a stage was over."""
+
+    def over(self, stage: str) -> None:
+        """A stage is over: remember what was spent up to here."""
+        self.stages[stage] = replace(self, stages={})
 
     def client(self, action: Callable[[], Any]) -> Any:
         """Time what the client does."""
@@ -110,18 +117,21 @@ class Crowd:
     name: str
     clients: int
     entries: int
+    model: ServerModel = ServerModel.SEMI_HONEST
+    sums: int = 1
+    """That are set up; one of them is done."""
     server: ServerSession = field(init=False)
     client: ClientSession = field(init=False)
 
     def __post_init__(self) -> None:
         self.identities = [Identity.generate(os.urandom) for _ in range(self.clients)]
         self.roster = Roster({place: one.public for place, one in enumerate(self.identities)})
-        self.statement = Statement.of(self.clients, *SHARES)
+        self.statement = Statement.of(self.clients, *SHARES, rounds=self.sums, server=self.model)
         self.settings = ServerSettings()
         self.shape = shape_of(self.entries)
         found = protocol(self.name)
         self.server = found.server(
-            self.roster, self.statement, [self.shape], self.settings, os.urandom
+            self.roster, self.statement, [self.shape] * self.sums, self.settings, os.urandom
         )
         session: Any = self.server
         self.announcement = Announcement.read(self.server.announcement, type(session.terms))
@@ -178,13 +188,23 @@ def shape_of(entries: int) -> VectorShape:
     return VectorShape(entries, SHAPE_BITS, 2**SHAPE_BITS - 1, bounds_sum=True)
 
 
-def sample_bell(name: str, clients: int, entries: int) -> Sample:
-    """Bell et al. and Bonawitz et al.: `name` says which graph."""
-    crowd, sample = Crowd(name, clients, entries), Sample()
+def sample_bell(
+    name: str,
+    clients: int,
+    entries: int,
+    model: ServerModel = ServerModel.SEMI_HONEST,
+    sums: int = 1,
+) -> Sample:
+    """Bell et al. and Bonawitz et al.: `name` says which graph.
+
+    Stages are "set-up", "input" and "unmask".
+    """
+    crowd, sample = Crowd(name, clients, entries, model, sums), Sample()
     masks = [os.urandom(32) for _ in range(clients)]
 
     def advertisement(client: int) -> bytes:
         sealing, mask = keys.public_key(crowd.sealing[client]), keys.public_key(masks[client])
+        mask *= sums
         signature = crowd.signed(client, sealing, mask)
         return encode(bell.Advertise(crowd.run, client, sealing, mask, signature))
 
@@ -203,21 +223,41 @@ def sample_bell(name: str, clients: int, entries: int) -> Sample:
     message = sample.each(lambda _one: encode(delivered), clients)
     sample.down(message)
     sample.client(lambda: crowd.client.receive(message))
+    sample.over("set-up")
 
     uploads = Uploads(1, crowd.shape, crowd.settings)
     crowd.upload(sample, uploads)
+    sample.over("input")
 
     complete = len(peers) == clients - 1
     gone = crowd.dropped if complete else len(peers) * crowd.dropped // clients
-    survivors = bell.Survivors(
-        crowd.run, 1, OURS, crowd.survivors, tuple(peers[gone:]), tuple(peers[:gone])
-    )
-    asked = sample.each(lambda _one: encode(survivors), crowd.survivors)
-    sample.down(asked)
-    (unmask,) = sample.up([sample.client(lambda: crowd.client.receive(asked))])
-    sample.each(lambda _one: bell.decode(unmask), crowd.survivors)
+    strangers = [one for one in range(1, clients) if one not in peers]
+    late = {*peers[:gone], *strangers[: crowd.dropped - gone]}
+    bitmap = write_participants(set(range(clients)) - late, crowd.roster)
+    survivors = encode(bell.Survivors(crowd.run, 1, OURS, bitmap))
+    sample.each(lambda one: addressed(survivors, one), crowd.survivors)
+    asked = sample.down(survivors)
+    (answer,) = sample.up([sample.client(lambda: crowd.client.receive(asked))])
+    if crowd.model is ServerModel.ACTIVE:
+        told = _confirmed(crowd, sample, answer, peers[gone:])
+        (answer,) = sample.up([sample.client(lambda: crowd.client.receive(told))])
+    sample.each(lambda _one: bell.decode(answer), crowd.survivors)
     _open_bell(crowd, sample, neighbours, gone, uploads)
+    sample.over("unmask")
     return sample
+
+
+def _confirmed(crowd: Crowd, sample: Sample, answer: bytes, staying: list[int]) -> bytes:
+    """The server checks what clients have signed, and passes it on to their neighbours."""
+    client: Any = crowd.client
+    signed = client._statement()  # a benchmark may look
+    ours = bell.decode(answer)
+    assert isinstance(ours, bell.Confirm)
+    public = crowd.roster[OURS]
+    sample.each(lambda _one: keys.verify(public, ours.signature, signed, OURS), crowd.survivors)
+    signatures = tuple(crowd.identities[peer].sign(signed) for peer in staying)
+    confirmed = bell.Confirmed(crowd.run, 1, OURS, signatures)
+    return sample.down(sample.each(lambda _one: encode(confirmed), crowd.survivors))
 
 
 def _delivered(crowd: Crowd, peers: list[int], ours: bell.Shares) -> bell.Deliver:
@@ -228,8 +268,7 @@ def _delivered(crowd: Crowd, peers: list[int], ours: bell.Shares) -> bell.Delive
         (agreed,) = keys.agree(crowd.sealing[peer], [public])
         key = keys.sealing_key(agreed, crowd.run, peer, OURS)
         context = keys.shares_context(crowd.announcement.digest, peer, OURS)
-        plain = _shares(2)
-        sealed = keys.seal(key, ours.nonce, plain[0] + plain[1], context)
+        sealed = keys.seal(key, ours.nonce, b"".join(_shares(2 * crowd.sums)), context)
         shares.append(bell.SealedShares(peer, ours.nonce, sealed))
     return bell.Deliver(crowd.run, OURS, tuple(shares))
 

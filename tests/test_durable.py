@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from privirec.durable import Database, Journal
+from privirec.durable import Database, Journal, alone
 from privirec.errors import FederationError
 
 
@@ -44,3 +45,46 @@ def test_a_file_that_is_no_database_is_an_os_error(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 5000)
     with pytest.raises(OSError, match="not a database"):
         Database(path, "CREATE TABLE t (a)")
+
+
+def test_a_database_of_another_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    Database(tmp_path / "t.db", "CREATE TABLE t (a)", 2).close()
+    Database(tmp_path / "t.db", "CREATE TABLE t (a)", 2).close()
+    with pytest.raises(FederationError, match=r"another version; throw it away") as error:
+        Database(tmp_path / "t.db", "CREATE TABLE t (a)", 3, otherwise="throw it away")
+    assert "\n" not in str(error.value)
+
+
+def test_a_transaction_is_whole_or_not_there(tmp_path: Path) -> None:
+    database = Database(tmp_path / "memory.db", "CREATE TABLE t (a)")
+    with database.transaction() as inside:
+        inside.execute("INSERT INTO t VALUES (1)")
+    with suppress(KeyError), database.transaction() as inside:
+        inside.execute("INSERT INTO t VALUES (2)")
+        raise KeyError
+    with database.transaction() as inside:
+        inside.execute("INSERT INTO t VALUES (3)")
+    assert database.read("SELECT a FROM t ORDER BY a") == [(1,), (3,)]
+
+
+def test_what_was_cut_off_does_not_come_back_behind_a_shorter_record(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.add({"what": 1})
+    journal.add({"what": "long"}, bytes(range(256)) * 4)
+    whole = journal.path.read_bytes()
+    journal.path.write_bytes(whole[:-10])  # killed in the middle of it
+    again = Journal(journal.path)
+    assert [what for what, _ in again.records()] == [{"what": 1}]
+    again.add({"what": 2})
+    assert [what for what, _ in Journal(journal.path).records()] == [{"what": 1}, {"what": 2}]
+
+
+def test_one_at_a_time_in_a_folder(tmp_path: Path) -> None:
+    with (
+        alone(tmp_path),
+        pytest.raises(FederationError, match="another process is at work"),
+        alone(tmp_path, wait=False),
+    ):
+        raise AssertionError("two at once")
+    with alone(tmp_path, wait=False):
+        pass

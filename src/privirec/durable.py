@@ -8,6 +8,7 @@ import hashlib
 import os
 import sqlite3
 import struct
+import weakref
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -134,19 +135,25 @@ class Journal:
 class Database:
     """A SQLite file that only its owner may read; a transaction is on the disk when it ends."""
 
-    def __init__(self, path: Path, schema: str) -> None:
-        """`schema` creates the tables of a new file."""
+    def __init__(self, path: Path, schema: str, version: int = 1, *, otherwise: str = "") -> None:
+        """`schema` creates the tables of a new file. One of another version is refused;
+        `otherwise` says what to do about it."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         self.path = path
         self._connection = sqlite3.connect(path, isolation_level=None)
+        weakref.finalize(self, self._connection.close)  # whoever forgets to close it
         # Deleted secrets are overwritten; the journal of a transaction is gone when it ends.
         for setting in ("journal_mode = DELETE", "synchronous = FULL", "secure_delete = ON"):
             self.read(f"PRAGMA {setting}")
-        if not self.read("PRAGMA user_version")[0][0]:
+        found = self.read("PRAGMA user_version")[0][0]
+        if not found:
             with self.transaction() as database:
                 for statement in filter(str.strip, schema.split(";")):
                     database.execute(statement)
-                database.execute("PRAGMA user_version = 1")
+                database.execute(f"PRAGMA user_version = {version:d}")
+        elif found != version:
+            self.close()
+            raise FederationError(f"{path}: written by another version; {otherwise}")
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query."""

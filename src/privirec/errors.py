@@ -29,3 +29,7 @@ class FederationError(PrivirecError):
     """A federation that could not finish safely."""
 
     exit_code = 3
+
+
+class SitsOut(FederationError):
+    """A client takes no part, for a reason of its own that is nobody else's business."""

@@ -6,18 +6,21 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from privirec.cli.main import app
+from privirec.data import Interactions
 from privirec.errors import FederationError
 from privirec.federated.programs import PrivirecKSettings
-from privirec.privacy.policy import Aggregator, PolicyRefusal
+from privirec.privacy.policy import Aggregator
+from privirec.privacy.refusal import PolicyRefusal
+from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.run_plan import RunPlan
 from privirec.runtime.terms import RunTerms
 from privirec.version import __version__
-from privirec.workflows.federate import FederateRequest, _policy
-from privirec.workflows.run import Plan
+from privirec.workflows.federate import _policy
 
 SETTINGS = PrivirecKSettings(rank=3, rounds=2)
 WARNING = "the server sees every client's contribution in the clear"
@@ -58,8 +61,8 @@ def test_the_clients_of_federate_agree_to_this_aggregator_and_no_other(
     aggregator: Aggregator,
 ) -> None:
     terms = RunTerms(settings=SETTINGS, aggregator=aggregator)
-    policy = _policy(terms, 12, 9, FederateRequest(Plan(method="privirec-k"), 3, aggregator))
-    users = {0: 4, 1: 4, 2: 4}
+    train = Interactions.from_matrix(np.eye(12, 9, dtype=np.float32))
+    policy = _policy(terms, train, 3)
     for other in ("secagg+", "secagg", "none"):
         asked = RunPlan(
             run="0" * 32,
@@ -69,7 +72,7 @@ def test_the_clients_of_federate_agree_to_this_aggregator_and_no_other(
             catalogue="",
             roster="",
             clients=3,
-            users=users,
+            pledges=Pledges.unsigned({0: 4, 1: 4, 2: 4}),
         ).for_policy()
         if other == aggregator:
             policy.check_run(asked)

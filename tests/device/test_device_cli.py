@@ -147,6 +147,30 @@ def test_forgetting_says_when_it_takes_effect(mine: Path) -> None:
     assert b"item-" not in mine.read_bytes()
 
 
+def test_forgetting_says_what_it_shows_and_what_cannot_be_stopped(mine: Path) -> None:
+    """Only where something has left that was made of the history."""
+    store = ("--store", mine)
+    catalogue = Catalogue([f"item-{number:04d}" for number in range(20)])
+    with Store(mine) as opened:
+        items = opened.items("me")
+        opened.begin_run("r1", catalogue)
+    out = run("store", "forget", items[0], *store)
+    assert "Run r1: nothing has left, and this client leaves it." in out
+    assert "difference" not in out
+    with Store(mine) as opened:
+        opened.begin_run("r2", catalogue)
+        opened.note_sent("r2")
+    out = run("store", "forget", items[1], *store)
+    assert "Run r2: your vector has left, so that run may still be opened" in out
+    assert "can read in their difference what was forgotten" in out
+    assert "days_between_changes" in out
+    with Store(mine) as opened:
+        opened.finish_run("r2")
+    out = run("store", "forget", items[2], *store)
+    assert "has left" not in out
+    assert "can read in their difference what was forgotten" in out
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -112,7 +112,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     kill_often(tmp_path, times=10, seed=1)
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_killed_at_many_random_moments(tmp_path: Path) -> None:
     kill_often(tmp_path, times=50, seed=2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from privirec.data import Interactions, read_interactions, write_text
 from privirec.device import Catalogue, Store
 from privirec.device.titles import read_titles
-from privirec.errors import DataError, FederationError, PrivirecError, UsageError
+from privirec.errors import DataError, FederationError, PrivirecError, SitsOut, UsageError
 
 names = st.text(max_size=12)
 pairs = st.sets(st.tuples(names, names), max_size=20)
@@ -286,6 +287,69 @@ def test_numbers_of_runs_are_never_used_twice(path: Path) -> None:
         assert store.pending_forgets() == 1
 
 
+SINCE = datetime.now(UTC) - timedelta(hours=1)
+
+
+def test_runs_of_one_period_use_one_history(path: Path) -> None:
+    """Once something has left; what was added waits, and is used from the next period on."""
+    with Store(path, create=True) as store:
+        store.add([("ann", "a")])
+        store.begin_run("unsent", ALL, SINCE)
+        store.add([("ann", "b")])
+        first = store.begin_run("one", ALL, SINCE)[0]
+        assert first.matrix.toarray().tolist() == [[1, 1, 0, 0]]  # nothing had left
+        store.note_sent("one")
+        store.add([("ann", "c"), ("bob", "a")])
+        for run in ("two", "three"):
+            again = store.begin_run(run, ALL, SINCE)[0]
+            assert again.fingerprint() == first.fingerprint()
+            assert store.begin_run(run, ALL, SINCE)[0].fingerprint() == first.fingerprint()
+            assert store.summary().waiting == 2
+            store.note_sent(run)
+            store.finish_run(run)
+        later = store.begin_run("later", ALL, datetime.now(UTC) + timedelta(hours=1))[0]
+        assert later.matrix.toarray().tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]
+        assert store.summary().waiting == 0
+
+
+def test_after_forgetting_a_store_sits_out_the_period(path: Path) -> None:
+    with Store(path, create=True) as store:
+        store.add([("ann", "a"), ("ann", "b")])
+        store.begin_run("one", ALL, SINCE)
+        store.note_sent("one")
+        store.finish_run("one")
+        store.add([("ann", "c")])
+        store.forget_items("ann", ["c"])  # no run has used it: nothing to show
+        store.begin_run("two", ALL, SINCE)
+        store.forget_items("ann", ["a"])
+        with pytest.raises(SitsOut, match="since run two began"):
+            store.check_run("two")
+        with pytest.raises(SitsOut, match="forgotten that a run since"):
+            store.begin_run("three", ALL, SINCE)
+        assert [run.run for run in store.runs()] == ["one", "two"]
+        later = store.begin_run("later", ALL, datetime.now(UTC) + timedelta(hours=1))[0]
+        assert later.matrix.toarray().tolist() == [[0, 1, 0, 0]]
+
+
+def test_a_store_of_version_1_is_taken_over(path: Path) -> None:
+    """Whatever began there may have left."""
+    with Store(path, create=True) as store:
+        store.add([("ann", "a")])
+        store.begin_run("one", ALL)
+        store.add([("ann", "b")])
+    db = sqlite3.connect(path, isolation_level=None)
+    for column in ("snapshot", "sent"):
+        db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
+    db.execute("PRAGMA user_version = 1")
+    db.close()
+    with Store(path) as store:
+        assert [run.sent for run in store.runs()] == [True]
+        assert used(store, "one") == [[1, 0, 0, 0]]
+        found = store.begin_run("two", ALL, SINCE)[0]
+        assert found.matrix.toarray().tolist() == [[1, 0, 0, 0]]
+        store.check()
+
+
 # --- who may read it, and what is refused -------------------------------------------------------
 
 
@@ -363,9 +427,9 @@ def test_what_is_no_store(tmp_path: Path, name: str) -> None:
     else:
         Store(path, create=True).close()
         db = sqlite3.connect(path, isolation_level=None)
-        db.execute("PRAGMA user_version = 2")
+        db.execute("PRAGMA user_version = 3")
         db.close()
-        match = "a store of version 2"
+        match = "a store of version 3"
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(PrivirecError, match=match) as caught:
         Store(path)

@@ -151,14 +151,14 @@ def test_degrees_that_cannot_be_are_refused(holes: Interactions) -> None:
     degrees, own = holes.item_degrees, holes.rows(0, 10).item_degrees
     for kind in (PowerStep, UserStart):
         rows = 17 if kind is PowerStep else 30
-        kind.of(np.ones((rows, 2)), degrees, 32).check(client(holes))
-        kind.of(np.ones((rows, 2)), own, 32).check(client(holes))
+        kind.of(np.eye(rows, 2), degrees, 32).check(client(holes))
+        kind.of(np.eye(rows, 2), own, 32).check(client(holes))
         with pytest.raises(FederationError, match="this client has more"):
-            kind.of(np.ones((rows, 2)), np.maximum(own - 1, 0), 32).check(client(holes))
+            kind.of(np.eye(rows, 2), np.maximum(own - 1, 0), 32).check(client(holes))
         with pytest.raises(FederationError, match="more than there are users"):
-            kind.of(np.ones((rows, 2)), degrees + 30, 32).check(client(holes))
+            kind.of(np.eye(rows, 2), degrees + 30, 32).check(client(holes))
     with pytest.raises(FederationError, match="another number of users"):
-        UserStart.of(np.ones((31, 2)), degrees, 32).check(client(holes))
+        UserStart.of(np.eye(31, 2), degrees, 32).check(client(holes))
 
 
 def test_a_largest_degree_that_cannot_be_is_refused(holes: Interactions) -> None:
@@ -176,9 +176,9 @@ def test_public_inputs_are_pinned_for_a_run(holes: Interactions) -> None:
     SeededStep(degrees, bytes(32), 2).check(client(holes, pinned=pinned))
     assert list(pinned) == ["item degrees"]
     # Another process of the same client has the digests from where it kept them.
-    PowerStep.of(np.ones((17, 2)), degrees, 32).check(client(holes, pinned=dict(pinned)))
+    PowerStep.of(np.eye(17, 2), degrees, 32).check(client(holes, pinned=dict(pinned)))
     with pytest.raises(FederationError, match="other item degrees than in an earlier sum"):
-        PowerStep.of(np.ones((17, 2)), degrees + 1, 32).check(client(holes, pinned=dict(pinned)))
+        PowerStep.of(np.eye(17, 2), degrees + 1, 32).check(client(holes, pinned=dict(pinned)))
 
 
 # --- settings -------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ PLANTED_ITEM = "planted-item-"
 PLANTED_USER = "planted-user-"
 TERMS = RunTerms(
     settings=PrivirecKSettings(rank=3, rounds=2),
-    dropped_share=0.34,
+    dropped_share=0.2,
     block_entries=16,
     part_bytes=120,
 )
@@ -52,6 +52,22 @@ TERMS = RunTerms(
 DEADLINES = Deadlines(
     hello=30, setup=300, preparation=300, input=400, recovery=300, artifact=60, silence=8, retry=1
 )
+
+
+EXACT = ("item-degrees", "seeded-step", "power-step")
+"""What PriviRec-k sums."""
+
+
+def small_policy(**changes: Any) -> Policy:
+    """Of a client in a tiny federation, that says so: there are few people, and seventeen items are
+    so few that a small rank opens many of their numbers."""
+    tiny: dict[str, Any] = {
+        "computations": EXACT,
+        "fewest_other_people": 4,
+        "smallest_change": 4,
+        "largest_opened_share": 100,
+    }
+    return Policy(**(tiny | changes))
 
 
 class Killed(BaseException):
@@ -116,9 +132,8 @@ class Federation:
     ) -> None:
         self.folder = folder
         self.terms = TERMS.model_copy(update={"aggregator": aggregator})
-        # Seventeen items are few: a small rank opens many of their numbers.
         allowed = ("secagg+", "secagg") if aggregator == "secagg+" else (aggregator,)
-        self.policy = Policy(aggregators=allowed, largest_opened_share=2)
+        self.policy = small_policy(aggregators=allowed)
         rng = np.random.default_rng(seed)
         items, users = 17, 4 * clients
         self.catalogue = Catalogue(np.array([f"{PLANTED_ITEM}{i:03d}" for i in range(items)]))

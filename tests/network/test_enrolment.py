@@ -4,51 +4,77 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import ssl
 import threading
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from privirec.data.catalogue import read_catalogue, write_catalogue
 from privirec.device import Catalogue, Store
 from privirec.durable import Journal
 from privirec.errors import DataError, UsageError
+from privirec.runtime.network import envelope
+from privirec.runtime.network.enrolment import roster as roster_module
+from privirec.runtime.network.enrolment.cards import Card, Rotation
 from privirec.runtime.network.enrolment.certificates import make_certificates
+from privirec.runtime.network.enrolment.fingerprints import fingerprint, is_told
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.enrolment.identities import read_identity
-from privirec.runtime.network.enrolment.roster import RosterFile
+from privirec.runtime.network.enrolment.identities import make_identity, read_identity
+from privirec.runtime.network.enrolment.roster import RosterFile, Rotated
+from privirec.runtime.network.envelope import Envelope
 from privirec.runtime.network.histories import FromFile, FromStore
+from privirec.runtime.network.messages import TurnedAway
+from privirec.runtime.network.refusals import Code
 from privirec.secagg.keys import Identity
+
+Homes = tuple[OperatorFolder, list[ClientFolder]]
 
 
 @pytest.fixture
-def homes(tmp_path: Path) -> tuple[OperatorFolder, list[ClientFolder]]:
+def homes(tmp_path: Path) -> Homes:
     server = OperatorFolder.create(tmp_path / "server")
     clients = [ClientFolder.create(tmp_path / f"client-{n}") for n in range(3)]
     members = server.members
     for number, client in enumerate(clients):
-        members = members.approve(f"client {number}", client.card("")["key"])
+        members = members.approve(client.card(f"client {number}"))
     server.save(members)
     return server, clients
 
 
-def test_enrolment(homes: tuple[OperatorFolder, list[ClientFolder]]) -> None:
+def join(client: ClientFolder, home: OperatorFolder, server: str = "") -> int:
+    roster = home.folder / "roster.json"
+    return client.join(client.offered(roster, operator=home.operator), server=server)
+
+
+def stranger(folder: Path, name: str = "new") -> Card:
+    return ClientFolder.create(folder).card(name)
+
+
+def test_enrolment(homes: Homes) -> None:
     server, clients = homes
-    roster = server.folder / "roster.json"
-    operator = server.operator.public.hex()
     for number, client in enumerate(clients):
-        assert client.join(roster, operator=operator, server="example.org:9443") == number
+        assert join(client, server, server="example.org:9443") == number
         assert client.settings.server == "example.org:9443"
-        assert client.settings.operator == operator
+        assert client.settings.operator == server.operator
     assert dict(server.members.roster()) == {
         number: client.identity.public for number, client in enumerate(clients)
     }
 
 
-def test_secrets_are_for_their_owner_only(homes: tuple[OperatorFolder, list[ClientFolder]]) -> None:
+def test_secrets_are_for_their_owner_only(homes: Homes) -> None:
     server, clients = homes
-    for path in (server.folder / "operator.key", clients[0].folder / "node.key"):
+    clients[0].join(clients[0].offered(server.folder / "roster.json"))
+    clients[0].rotate()
+    for path in (
+        *(server.folder / name for name in ("operator.key", "run.key")),
+        *(clients[0].folder / name for name in ("node.key", "next/node.key", "next/identity.key")),
+    ):
         assert path.stat().st_mode & 0o077 == 0
     key = clients[0].folder / "identity.key"
     key.chmod(0o644)
@@ -56,51 +82,311 @@ def test_secrets_are_for_their_owner_only(homes: tuple[OperatorFolder, list[Clie
         read_identity(key)
 
 
-def test_revoked_duplicated_and_foreign_ones_are_refused(
-    homes: tuple[OperatorFolder, list[ClientFolder]], tmp_path: Path
-) -> None:
+def test_revoked_duplicated_and_foreign_ones_are_refused(homes: Homes, tmp_path: Path) -> None:
     server, clients = homes
-    roster, operator = server.folder / "roster.json", server.operator.public.hex()
-    key = clients[1].identity.public.hex()
+    card = clients[1].card("again")
     with pytest.raises(UsageError, match="in the roster already, as client 1"):
-        server.members.approve("again", key)
+        server.members.approve(card)
+    with pytest.raises(UsageError, match="has the name 'client 0' already"):
+        server.members.approve(stranger(tmp_path / "namesake", "client 0"))
     server.save(server.members.revoke(1))
     with pytest.raises(UsageError, match="is not approved there"):
-        clients[1].join(roster, operator=operator)
+        join(clients[1], server)
     with pytest.raises(UsageError, match="is revoked already"):
-        server.members.approve("again", key)
-    added = server.members.approve("new", "ab" * 32).members[-1]
+        server.members.approve(card)
+    with pytest.raises(UsageError, match="is revoked"):
+        server.members.revoke(1)
+    added = server.members.approve(stranger(tmp_path / "new")).members[-1]
     assert added.client == 3  # a number is given once
     other = OperatorFolder.create(tmp_path / "other")
-    clients[0].join(roster, operator=operator)
+    join(clients[0], server)
     with pytest.raises(UsageError, match=r"where .* is trusted"):
-        clients[0].join(other.folder / "roster.json")
+        clients[0].offered(other.folder / "roster.json")
+    with pytest.raises(UsageError, match="for another operator make another client"):
+        clients[0].offered(other.folder / "roster.json", operator=other.operator)
 
 
-def test_a_key_is_rotated(homes: tuple[OperatorFolder, list[ClientFolder]]) -> None:
-    server, clients = homes
-    old, new = clients[2].identity.public.hex(), Identity(bytes(32)).public.hex()
-    server.save(server.members.rotate(2, new))
-    assert server.members.roster()[2].hex() == new
-    for used in (new, clients[0].identity.public.hex()):
-        with pytest.raises(UsageError, match="has been in the roster"):
-            server.members.rotate(2, used)
-    with pytest.raises(UsageError, match="not approved"):
-        clients[2].join(server.folder / "roster.json", operator=server.operator.public.hex())
-    assert old != new
-
-
-def test_a_changed_roster_is_refused(homes: tuple[OperatorFolder, list[ClientFolder]]) -> None:
+def test_a_changed_roster_is_refused(homes: Homes) -> None:
     server, _ = homes
     path = server.folder / "roster.json"
     record = json.loads(path.read_bytes())
-    record["roster"]["members"][0]["key"] = "ab" * 32
+    record["changes"][1]["key"] = "ab" * 32
     path.write_text(json.dumps(record))
     with pytest.raises(UsageError, match="signature does not fit"):
         RosterFile.read(path)
-    path.write_text("[]")
-    with pytest.raises(UsageError, match="not a roster"):
+    for text, said in (("[]", "not a roster"), ('{"roster": {}}', "of an earlier version")):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=said):
+            RosterFile.read(path)
+
+
+# --- over time ------------------------------------------------------------------------------------
+
+
+def test_a_key_is_rotated_by_its_owner(homes: Homes) -> None:
+    """The old keys serve until a roster with the new ones is taken in; the client stays itself."""
+    server, clients = homes
+    client = clients[2]
+    join(client, server)
+    old, lineages = client.identity.public.hex(), server.members.lineages()
+    assert lineages[2] == old
+    for _ in range(2):
+        rotation = client.rotate()
+        assert rotation == client.rotate()  # asked again, the same new keys
+        join(client, server)
+        assert client.identity.public.hex() == rotation.old
+        server.save(server.members.rotate(rotation))
+        assert join(client, server) == 2
+        assert client.identity.public.hex() == rotation.card.key != rotation.old
+        assert client.card("x").node == rotation.card.node == server.members.member(2).node
+        assert server.members.lineages() == lineages == client.members.lineages()
+        with pytest.raises(UsageError, match="has another key than"):
+            server.members.rotate(rotation)
+    reused = Rotation.make(server.operator, 0, clients[0].identity, client.card("client 0"))
+    with pytest.raises(UsageError, match="in the roster already, as client 2"):
+        server.members.rotate(reused)
+
+
+def test_who_was_revoked_and_comes_back_is_somebody_new(homes: Homes, tmp_path: Path) -> None:
+    server, clients = homes
+    members = server.members.revoke(2)
+    again = members.approve(stranger(tmp_path / "again", "client 2"))
+    assert again.lineages()[3] != clients[2].identity.public.hex()
+    assert 2 not in again.lineages()
+    with pytest.raises(UsageError, match="is revoked"):
+        again.rotate(Rotation.make(server.operator, 2, clients[2].identity, stranger(tmp_path)))
+
+
+def invented_rotation(server: OperatorFolder, client: int, folder: Path) -> RosterFile:
+    """What an operator who cheats would sign: client 2 has another key now, says nobody else."""
+    mine = ClientFolder.create(folder)
+    old = server.members.member(client).key
+    rotation = Rotation.make(server.operator, client, mine.identity, mine.card("x"))
+    change = Rotated(
+        client=client,
+        key=rotation.card.key,
+        node=rotation.card.node,
+        signature=rotation.signature,
+    )
+    assert rotation.old != old
+    before = server.members
+    return RosterFile(operator=server.operator, changes=(*before.changes, change))
+
+
+def test_an_operator_cannot_rotate_a_client_to_an_invented_key(
+    homes: Homes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would keep the real client out and put the operator in its place, under its name."""
+    server, clients = homes
+    for client in clients:
+        join(client, server)
+    cheating = invented_rotation(server, 2, tmp_path / "invented")
+    path = tmp_path / "cheating.json"
+    with monkeypatch.context() as off:
+        off.setattr(roster_module, "check_rotation", lambda *_: None)
+        cheating.signed(read_identity(server.folder / "operator.key")).write(path)
+        clients[0].join(clients[0].offered(path))
+        assert clients[0].members.lineages()[2] == clients[2].identity.public.hex()
+        assert clients[0].members.roster()[2] != clients[2].identity.public
+    with pytest.raises(UsageError, match="key of client 2 is not signed by its old one") as refused:
+        clients[1].offered(path)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(UsageError, match="not signed by its old one"):
         RosterFile.read(path)
+
+
+def test_a_rotation_is_for_one_operator_one_client_and_one_key(
+    homes: Homes, tmp_path: Path
+) -> None:
+    server, clients = homes
+    join(clients[0], server)
+    good = clients[0].rotate()
+    other = OperatorFolder.create(tmp_path / "other")
+    elsewhere = other.members.approve(clients[0].card("client 0"))
+    with pytest.raises(UsageError, match="for operator"):
+        elsewhere.rotate(good)
+    path = tmp_path / "rotation.json"
+    for change in (
+        {"client": 1},
+        {"operator": other.operator},
+        {"old": clients[1].identity.public.hex()},
+        {"card": stranger(tmp_path / "thief")},
+        {"card": good.card.model_copy(update={"node": clients[1].card("x").node})},
+    ):
+        path.write_bytes(good.model_copy(update=change).as_file())
+        with pytest.raises(UsageError, match="not signed by the keys in it"):
+            Rotation.read(path)
+    path.write_bytes(good.as_file())
+    assert Rotation.read(path) == good
+
+
+def _older(server: OperatorFolder) -> RosterFile:
+    members = server.members
+    return RosterFile(operator=members.operator, changes=members.changes[:-1])
+
+
+def _forked(server: OperatorFolder) -> RosterFile:
+    return _older(server).revoke(1)
+
+
+def _dropped_history(server: OperatorFolder) -> RosterFile:
+    """The same clients with the same numbers and keys, as if the last one had always been so."""
+    members = server.members
+    renamed = members.changes[1].model_copy(update={"name": "renamed"})
+    return RosterFile(
+        operator=members.operator, changes=(members.changes[0], renamed, *members.changes[2:])
+    )
+
+
+def _longer_fork(server: OperatorFolder) -> RosterFile:
+    return _forked(server).revoke(0).name_server("ab" * 32)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (_older, "roster 4 is older than roster 5"),
+        (_forked, "has another past than roster 5"),
+        (_dropped_history, "has another past than roster 5"),
+        (_longer_fork, "roster 7 has another past"),
+    ],
+)
+def test_a_roster_that_does_not_continue_is_refused(
+    homes: Homes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[OperatorFolder], RosterFile],
+    said: str,
+) -> None:
+    """All of them signed by the operator, for a client that has seen the other."""
+    server, clients = homes
+    server.save(server.members.approve(stranger(tmp_path / "fourth")))
+    for client in clients:
+        join(client, server)
+    path = tmp_path / "offered.json"
+    make(server).signed(read_identity(server.folder / "operator.key")).write(path)
+    for home in (clients[2], server):
+        with pytest.raises(UsageError, match=said) as refused:
+            home.offered(path)
+        assert "\n" not in str(refused.value)
+    with monkeypatch.context() as off:
+        off.setattr(RosterFile, "check_continues", lambda *_: None)
+        clients[2].join(clients[2].offered(path))
+    assert clients[2].members.digests[-1] != server.members.digests[-1]
+
+
+@given(st.lists(st.sampled_from(["approve", "revoke", "rotate", "server"]), max_size=12))
+def test_rosters_over_time(kinds: list[str]) -> None:
+    """Every roster continues all before it and none after; names last; nobody gets another's."""
+    operator = Identity(bytes(32))
+    roster = RosterFile(operator=operator.public.hex())
+    seen, keys, born = [roster], dict[int, Identity](), dict[int, str]()
+    for step, kind in enumerate(kinds):
+        fresh = Identity(step.to_bytes(32, "big")[::-1])
+        card = Card.make(f"n{step}", fresh, "ecdsa-sha2-x y")
+        if kind == "server":
+            roster = roster.name_server(fresh.public.hex())
+        elif kind == "approve":
+            roster = roster.approve(card)
+            number = roster.members[-1].client
+            keys[number], born[number] = fresh, card.key
+        elif keys:
+            client = min(keys)
+            if kind == "revoke":
+                roster = roster.revoke(client)
+                del keys[client], born[client]
+            else:
+                rotation = Rotation.make(roster.operator, client, keys[client], card)
+                roster, keys[client] = roster.rotate(rotation), fresh
+        seen.append(roster)
+        again = RosterFile.model_validate_json(roster.model_dump_json())
+        assert again.members == roster.members
+        assert again.lineages() == born
+        assert {n: i.public for n, i in keys.items()} == dict(again.roster())
+        assert again.digests == roster.digests
+    for one in seen:
+        for other in seen:
+            if one.number >= other.number:
+                one.check_continues(other)
+                assert len(one.since(other)) == one.number - other.number
+            else:
+                with pytest.raises(UsageError, match="older"):
+                    one.check_continues(other)
+
+
+# --- cards ----------------------------------------------------------------------------------------
+
+
+def test_a_card_shows_that_its_sender_has_the_key(homes: Homes, tmp_path: Path) -> None:
+    card = homes[1][0].card("Shop in Lyon")
+    path = tmp_path / "card.json"
+    path.write_bytes(card.as_file())
+    assert Card.read(path) == card
+    other = stranger(tmp_path / "other")
+    for change in ({"key": other.key}, {"node": other.node}, {"name": "another"}):
+        path.write_bytes(card.model_copy(update=change).as_file())
+        with pytest.raises(UsageError, match="not signed by the keys in it"):
+            Card.read(path)
+    path.write_text("{}")
+    with pytest.raises(UsageError, match="not a card made by: privirec keys new"):
+        Card.read(path)
+    with pytest.raises(UsageError, match="no such file"):
+        Card.read(tmp_path / "nothing")
+    with pytest.raises(UsageError, match="name has 1 to 100"):
+        homes[1][0].card("")
+
+
+def test_fingerprints_can_be_read_out(homes: Homes) -> None:
+    key = homes[1][0].identity.public.hex()
+    told = fingerprint(key)
+    assert re.fullmatch(r"(\d{5} ){5}\d{5}", told)
+    for way in (told, told.replace(" ", ""), told.replace(" ", "-"), key, key.upper()):
+        assert is_told(key, way)
+    for other in (told[:-1], told[::-1], "", "0" * 30):
+        assert not is_told(key, other)
+    assert fingerprint(key) != fingerprint(homes[1][1].identity.public.hex())
+
+
+# --- the operator's key ---------------------------------------------------------------------------
+
+
+def test_a_server_works_without_the_operators_key(homes: Homes, tmp_path: Path) -> None:
+    server, clients = homes
+    safe = tmp_path / "safe.key"
+    (server.folder / "operator.key").rename(safe)
+    again = OperatorFolder.create(server.folder)
+    assert not (server.folder / "operator.key").exists()
+    assert again.server.public.hex() == again.members.server
+    assert again.server.public.hex() != again.operator
+    for client in clients:
+        join(client, server)
+    with pytest.raises(UsageError, match="--operator-key PATH"):
+        server.save(server.members.revoke(1))
+    foreign = OperatorFolder.create(tmp_path / "foreign").folder / "operator.key"
+    with pytest.raises(UsageError, match="this is the key of operator"):
+        server.save(server.members.revoke(1), foreign)
+    with pytest.raises(UsageError, match="this is the key of operator"):
+        server.save(server.members.revoke(1), server.folder / "run.key")
+    server.save(server.members.revoke(1), safe)
+    join(clients[0], server)
+    assert 1 not in clients[0].members.roster()
+
+
+def test_a_server_speaks_with_the_key_that_the_roster_names(homes: Homes, tmp_path: Path) -> None:
+    server, clients = homes
+    join(clients[0], server)
+    (clients[0].folder / "history.txt").write_text("0 7 5\n")
+    write_catalogue(clients[0].folder / "catalogue.txt", Catalogue([5, 7]))
+    clients[0].write(clients[0].settings.model_copy(update={"histories": "history.txt"}))
+    operator = read_identity(server.folder / "operator.key")
+    gone = Envelope("", 0, TurnedAway(reason="go"))
+    with closing(clients[0].node()) as node:
+        for identity, code in ((server.server, None), (operator, Code.BAD_MESSAGE)):
+            answer = envelope.peek(node.answer(gone.seal(identity, "to-client")), "to-server")
+            assert getattr(answer.message, "code", None) == code
+    make_identity(server.folder / "run.key")
+    with pytest.raises(UsageError, match="not the key that the roster names"):
+        _ = server.server
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b"])

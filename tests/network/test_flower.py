@@ -34,16 +34,18 @@ from privirec.carriers.flower import allowed_programs, answering, launch
 from privirec.carriers.flower.launch import write_app
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
-from privirec.federated.programs import PrivirecKSettings, program_of
-from privirec.models import Recommender
+from privirec.federated.programs import PrivirecKSettings, PrivirecSettings, program_of
+from privirec.models import MODELS, Recommender
 from privirec.privacy.policy import Policy
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.network.enrolment.cards import Card
 from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.secagg.keys import Identity
 from privirec.workflows.federate import FederateRequest, federate
 from privirec.workflows.run import Plan
 
-from .chaos import check_same
+from .chaos import check_same, small_policy
 
 have_flower = importlib.util.find_spec("flwr") is not None
 needs_flower = pytest.mark.skipif(
@@ -81,6 +83,27 @@ def test_flwr_run_takes_the_repository_as_well(tmp_path: Path) -> None:
     assert one["project"]["version"] == other["project"]["version"]
 
 
+@needs_flower
+def test_a_run_of_plain_flwr_is_what_its_model_needs() -> None:
+    """Or is refused before anybody computes, not at the end."""
+    from privirec.carriers.flower.server_app import run_file
+
+    usual = run_file({})
+    assert usual.terms.settings.model_dump() | {"rank": 256, "rounds": 5, "seed": 0} == (
+        usual.terms.settings.model_dump()
+    )
+    ease = run_file({"model": "ease", "method": "privirec"})
+    assert ease.terms.settings.model_dump()["alpha"] == MODELS["ease"].config_type().needs["alpha"]
+    assert ease.terms.settings.model_dump()["alpha"] != PrivirecSettings().alpha
+    for wrong, said in (
+        ({"model": "ease"}, "does not compute what ease needs"),
+        ({"model": "elsa"}, "no model 'elsa'"),
+        ({"method": "guess"}, "guess"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            run_file(wrong)
+
+
 def test_programs_end_with_all_that_they_started(tmp_path: Path) -> None:
     nested = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', "
     nested += "'import time; time.sleep(600)'], start_new_session=True); time.sleep(600)"
@@ -116,20 +139,22 @@ def test_a_program_that_stops_is_named(tmp_path: Path) -> None:
 
 
 @needs_flower
-def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_door_for_clients(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever reaches the port must not start runs, register nodes or pose as the server; and who
     is not approved is not listened to."""
-    from privirec.carriers.flower.link import FrontDoor
+    from privirec.carriers.flower import front_door
 
     home = OperatorFolder.create(tmp_path / "server")
     members = home.members
     keys = [ec.generate_private_key(ec.SECP384R1()) for _ in range(3)]
     for number, key in enumerate(keys[:2]):
-        members = members.approve(f"shop {number}", f"{number:064x}")
-        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-        (home.folder / f"nodes/{number}.pub").write_bytes(public)
+        members = members.approve(_card(number, key))
     home.save(members.revoke(1))
     asked: list[str] = []
+    heard: list[dict[str, Any]] = []
+    answers: list[list[dict[str, Any]]] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         asked.append(scope["path"])
@@ -137,16 +162,18 @@ def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             pass
         await send({"type": "http.response.start", "status": 200 if len(asked) < 4 else 409})
 
-    door = FrontDoor(application, home)
+    monkeypatch.setattr(front_door, "REFUSED_AFTER", 0)
+    door = front_door.FrontDoor(application, home)
 
     def status(path: str, headers: dict[str, str], body: bytes = b"", kind: str = "http") -> Any:
-        said: list[int] = []
+        said: list[Any] = []
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": body}
 
         async def send(message: Any) -> None:
             said.extend([message["status"]] if "status" in message else [])
+            heard.append({name: value for name, value in message.items() if name != "type"})
 
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
         scope = {"type": kind, "path": path, "headers": raw, "client": ("192.0.2.7", 1)}
@@ -156,9 +183,25 @@ def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     pull, connect = "/v1/fleet/pull-messages", "/v1/fleet/activate-node"
     good = _signed(keys[0])
     assert status(pull, good) == 200
-    assert status("/v1/fleet/push-object", good | {"content-length": str(1 << 22)}) == 200
-    for path in ("/v1/control/start-run", "/v1/runtime/pull-messages", "/docs", "", "/v1/fleet"):
+    assert status("/v1/fleet/get-run", good | {"content-length": str(1 << 12)}) == 200
+    for path in (
+        *("/v1/control/start-run", "/v1/runtime/pull-messages", "/docs", "", "/v1/fleet"),
+        *("/v1/fleet/register-node", "/v1/fleet/unregister-node", "/v1/fleet/../control/x"),
+    ):
         assert status(path, good) == 404
+    assert status(pull, good | {"content-type": "application/json"}) == 415
+    assert status(pull, good | {"content-encoding": "gzip"}) == 415
+    # Whoever was never approved, was revoked, or only shows a member's key, hears the same.
+    for bad in (
+        _signed(keys[2]),
+        _signed(keys[1]),
+        _shown(keys[0], keys[2]),
+        _shown(keys[2], keys[0]),
+    ):
+        heard.clear()
+        assert status(connect, bad) == 401
+        answers.append(list(heard))
+    assert answers.count(answers[0]) == 4
     assert status(pull, good, kind="websocket") is None
     assert status(pull, good | {"content-length": str(1 << 22)}) == 413
     for bad in (
@@ -172,7 +215,7 @@ def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         _signed(keys[2]),
     ):
         assert status(connect, bad) == 401
-    assert asked == [pull, "/v1/fleet/push-object"]
+    assert asked == [pull, "/v1/fleet/get-run"]
     assert status(connect, good) == 200
     assert status(connect, good) == 409
     told = capsys.readouterr().out
@@ -184,14 +227,12 @@ def test_the_door_for_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 @needs_flower
 def test_a_request_that_grows_is_cut_off(tmp_path: Path) -> None:
-    from privirec.carriers.flower import link
+    from privirec.carriers.flower import front_door
 
     events: list[str] = []
     key = ec.generate_private_key(ec.SECP384R1())
     home = OperatorFolder.create(tmp_path / "server")
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    (home.folder / "nodes/0.pub").write_bytes(public)
-    home.save(home.members.approve("shop", "0" * 64))
+    home.save(home.members.approve(_card(0, key)))
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         while not events or events[-1] != "http.disconnect":
@@ -202,8 +243,20 @@ def test_a_request_that_grows_is_cut_off(tmp_path: Path) -> None:
 
     raw = [(name.encode(), value.encode()) for name, value in _signed(key).items()]
     scope = {"type": "http", "path": "/v1/fleet/pull-messages", "headers": raw}
-    asyncio.run(link.FrontDoor(application, home)(scope, receive, mock.AsyncMock()))
-    assert events == ["http.request"] * 2 + ["http.disconnect"]
+    send = mock.AsyncMock()
+    asyncio.run(front_door.FrontDoor(application, home)(scope, receive, send))
+    assert send.call_args_list[0].args[0]["status"] == 413
+    assert not events  # nobody has heard of it
+
+
+def _card(number: int, node: ec.EllipticCurvePrivateKey) -> Card:
+    public = node.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    return Card.make(f"shop {number}", Identity(number.to_bytes(32, "big")), public)
+
+
+def _shown(key: ec.EllipticCurvePrivateKey, other: ec.EllipticCurvePrivateKey) -> dict[str, str]:
+    """A key that somebody shows who has another one."""
+    return _signed(other) | {"flwr-public-key": _signed(key)["flwr-public-key"]}
 
 
 def _signed(key: ec.EllipticCurvePrivateKey, late: float = 0) -> dict[str, str]:
@@ -240,6 +293,43 @@ def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
     )
     for text in (client, server):
         subprocess.run([sys.executable, "-c", text], check=True)
+
+
+@needs_flower
+@pytest.mark.parametrize(
+    ("side", "parts"),
+    [
+        (
+            "client",
+            ("Error", "install_from_fab", "get_load_client_app_fn", "install_app_dependencies"),
+        ),
+        ("server", ("run_", "install_app_dependencies")),
+    ],
+)
+def test_a_release_that_no_longer_calls_our_parts_is_not_started(
+    side: str, parts: tuple[str, ...]
+) -> None:
+    """A bundle that would leave a mark, and that asks for a dependency, goes through Flower's own
+    function with installing switched on."""
+    program = Path(__file__).with_name("flower_releases.py")
+    done = subprocess.run(
+        [sys.executable, str(program), side], capture_output=True, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == "as it is: goes on", done
+    assert sorted(lines[1:]) == sorted(f"{part}: refused" for part in parts)
+    assert "without the guard: the bundle's code ran: True" in done.stderr
+
+
+@needs_flower
+def test_only_the_flower_that_was_tried_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    extra = ours["project"]["optional-dependencies"]["flower"]
+    assert f"flwr=={launch.FLOWER}" in extra
+    launch.check_flower()
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "1.41.1")
+    with pytest.raises(UsageError, match=r"Flower 1\.41\.1 is installed, and 1\.41\.0"):
+        launch.check_flower()
 
 
 @needs_flower
@@ -281,7 +371,7 @@ def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path
     assert not _leftovers(tmp_path)
 
 
-@heavy
+@pytest.mark.long
 @needs_flower
 @pytest.mark.parametrize("seed", range(REAL_RUNS))
 def test_killed_programs_come_back(
@@ -307,7 +397,7 @@ def test_killed_programs_come_back(
     mark = tmp_path / "code of the bundle was run"
     monkeypatch.setattr(launch, "write_app", lambda folder: _bundle(folder, mark))
     with LocalNetwork(tmp_path / "federation") as network:
-        network.prepare(train, 3, Policy())
+        network.prepare(train, 3, small_policy())
         network.start()
         assert network.server is not None
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from privirec.privacy.cohorts import Demands
 from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Stage
 from privirec.runtime.network.envelope import MOST_PARTS, BadEnvelope, Envelope
 from privirec.runtime.network.messages import Answer, Blocks, Goodbye, Here, Message, Received
 from privirec.runtime.network.node.upload import UploadFile
+from privirec.runtime.network.pledges import Pledge
 from privirec.secagg import protocol
 from privirec.version import __version__
 
@@ -48,7 +50,7 @@ def lies(talk: Talk, step: int) -> None:
 
 def test_what_does_not_belong_here_changes_nothing(federation: Federation) -> None:
     now = [0.0]
-    steps = protocol(TERMS.aggregator).schedule.steps(3)
+    steps = protocol(TERMS.aggregator).schedule_for(TERMS.statement(6, 3)).steps(3)
     talk = Talk(federation, clock=lambda: now[0])
     talk.until("advertise")
     for _ in range(60):
@@ -86,7 +88,12 @@ def test_a_client_that_counts_its_users_wrongly_ends_at_most_the_run(
 ) -> None:
     talk = Talk(federation)
     talk.step(skip={LIAR})
-    say(talk, Here(users=users, version=__version__))
+    pledge = Pledge(users, Demands(3, 4, 4)).signed(
+        talk.server.run, LIAR, federation.identities[LIAR], federation.roster
+    )
+    here = Here(users=users, asks=(3, 4, 4), signature=pledge.signature.hex(), version=__version__)
+    say(talk, here, b"", b"")
+    assert talk.server.clients[LIAR].users == users
     for _ in range(30):
         talk.step()
         if talk.server.stage in (Stage.COMPUTED, Stage.STOPPED):
@@ -101,7 +108,7 @@ def test_headers_of_strangers_are_short(tmp_path: Path) -> None:
     for parts in (MOST_PARTS + 1, 5_000_000):
         text = b'{"client":0,"fields":{},"kind":"goodbye","parts":[' + b"0," * (parts - 1)
         text += b'0],"run":""}'
-        message = b"PRE\x02" + struct.pack(">I", len(text)) + text + bytes(64)
+        message = b"PRE\x03" + struct.pack(">I", len(text)) + text + bytes(64)
         with pytest.raises(BadEnvelope):
             envelope.peek(message, "to-server")
     upload = UploadFile(tmp_path / "upload-1")

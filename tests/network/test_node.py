@@ -6,10 +6,11 @@ import errno
 import logging
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import numpy as np
@@ -34,13 +35,14 @@ from privirec.runtime.network.messages import (
     SendBlocks,
 )
 from privirec.runtime.network.node.memory import Memory
+from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.refusals import Code
 from privirec.runtime.network.run_plan import RunPlan
 from privirec.secagg.keys import Identity
 from privirec.secagg.participants import write_participants
 from privirec.version import __version__
 
-from .chaos import PLANTED_ITEM, TERMS, Federation, Killed, killing
+from .chaos import PLANTED_ITEM, TERMS, Federation, Killed, killing, small_policy
 
 
 @pytest.fixture
@@ -100,10 +102,23 @@ class Talk:
         return Hello(**(told | changes))
 
 
+class _Remembered(logging.Handler):
+    """What clients wrote into their logs last: details of a refusal stay there."""
+
+    lines: ClassVar[deque[str]] = deque(maxlen=3)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+logging.getLogger("privirec.client").addHandler(_Remembered())
+
+
 def refused(reply: bytes | Envelope, said: str, code: Code, *, final: bool) -> None:
+    """Refused with this code, and somebody who reads the answer or the client's log hears why."""
     found = said_in(reply)
     assert isinstance(found, Refused), found
-    assert said in found.reason, found
+    assert any(said in words for words in (found.reason, *_Remembered.lines)), found
     assert "\n" not in found.reason
     assert (found.code, found.final) == (code, final)
 
@@ -129,7 +144,7 @@ def test_a_message_for_another_client_is_dropped(federation: Federation) -> None
 
 
 def test_noise_is_dropped(federation: Federation) -> None:
-    for noise in (b"", b"PRE", os.urandom(500), b"PRE\x02" + bytes(100)):
+    for noise in (b"", b"PRE", os.urandom(500), b"PRE\x03" + bytes(100)):
         assert isinstance(said_in(federation.node(0).answer(noise)), Refused)
 
 
@@ -156,7 +171,7 @@ def test_another_version_is_refused(federation: Federation) -> None:
     message = bytearray(Envelope("0" * 32, 0, talk.hello()).seal(federation.operator, "to-client"))
     message[3] += 1
     reply_bytes = federation.node(0).answer(bytes(message))
-    refused(reply_bytes, "of version 3", Code.BAD_MESSAGE, final=False)
+    refused(reply_bytes, "of version 4", Code.BAD_MESSAGE, final=False)
 
 
 def test_another_roster_is_refused(federation: Federation) -> None:
@@ -189,13 +204,13 @@ def plan_with(talk: Talk, **changes: Any) -> bytes:
     ("change", "said", "code"),
     [
         ({"run": "f" * 32}, "another run", Code.BAD_PLAN),
-        ({"users": {0: 99, 1: 4, 2: 4}}, "miscounts", Code.BAD_PLAN),
+        ({"pledges": Pledges.unsigned({0: 99, 1: 4, 2: 4})}, "miscounts", Code.BAD_PLAN),
         ({"n_items": 18}, "another catalogue", Code.BAD_PLAN),
         ({"roster": "00"}, "another roster", Code.BAD_PLAN),
         ({"clients": 7}, "another roster", Code.BAD_PLAN),
         ({"version": "7.0.0"}, "version 7.0.0", Code.BAD_PLAN),
-        ({"users": {0: 4, 77: 4, 2: 4}}, "another roster", Code.BAD_PLAN),
-        ({"users": {0: 4, 1: 4}}, "smallest_cohort", Code.POLICY),
+        ({"pledges": Pledges.unsigned({0: 4, 77: 4, 2: 4})}, "another roster", Code.BAD_PLAN),
+        ({"pledges": Pledges.unsigned({0: 4, 1: 4})}, "smallest_cohort", Code.TOO_FEW_PEOPLE),
         (
             {"terms": TERMS.model_copy(update={"corrupt_share": 0.0})},
             "corrupt_share",
@@ -256,12 +271,12 @@ def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: F
     announcement = bytes(envelope.peek(talk.message_for(0), "to-client").parts[0])
     text = plan_with(talk, terms=TERMS)
     sealed = Envelope(talk.server.run, 0, Exchange(step=0), (announcement, text))
-    strict = plain.node(0, policy=Policy(largest_opened_share=2))
+    strict = plain.node(0, policy=small_policy())
     reply = strict.answer(sealed.seal(plain.operator, "to-client"))
     refused(reply, "protocol 3 is not secagg+", Code.PROTOCOL, final=True)
     talk = Talk(plain, name="second")
     talk.until("input", 1)
-    reply = plain.node(0, policy=Policy(largest_opened_share=2)).answer(talk.message_for(0))
+    reply = plain.node(0, policy=small_policy()).answer(talk.message_for(0))
     refused(reply, "the aggregator none", Code.POLICY, final=True)
     assert not list(tmp_path.glob("**/upload*"))
 
@@ -284,14 +299,17 @@ def test_a_list_of_clients_that_does_not_fit_the_sum_ends_the_clients_part(
     listed = write_participants(clients, federation.roster)
     lie = talk.forged(0, told.message, bytes(told.parts[0]), listed)
     refused(lie, "does not fit", Code.PROTOCOL, final=True)
-    assert len(remembered(federation, 0).cohorts()) == number - 1
+    assert len(remembered(federation, 0).cohorts(told=True)) == number - 1
+    assert len(remembered(federation, 0).cohorts(told=False)) == 2 - number
 
 
 def test_every_cohort_is_remembered_once(federation: Federation) -> None:
     for name in ("server", "second"):
         talk = Talk(federation, name=name)
         talk.until(Stage.COMPUTED)
-    assert remembered(federation, 0).cohorts() == [frozenset(range(6))]
+    everybody = frozenset(key.hex() for key in federation.roster.values())
+    assert remembered(federation, 0).cohorts(told=True) == [everybody]
+    assert not remembered(federation, 0).cohorts(told=False)
 
 
 def remembered(federation: Federation, client: int) -> Memory:

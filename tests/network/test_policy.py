@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-import itertools
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from privirec.errors import UsageError
-from privirec.privacy.policy import Policy, PolicyRefusal, Terms, allowing
+from privirec.federated.contributions import Aim
+from privirec.privacy.policy import Policy, Terms, allowing
+from privirec.privacy.refusal import PolicyRefusal, Rule
+from privirec.secagg import ServerModel
 
-TERMS = Terms(
-    10, ("item-degrees", "seeded-step", "power-step"), 1000, 2000, 0.05, 40, "secagg+", 0.1
-)
-EVERYBODY = frozenset(range(10))
+SUMS = ("item-degrees", "seeded-step", "power-step")
+TERMS = Terms(10, SUMS, 1000, 2000, 0.05, 40, "secagg+", 0.1, ServerModel.ACTIVE)
+EXACT = allowing(SUMS)
 
 
-def test_the_default_accepts_what_gives_least_away() -> None:
-    Policy().check_run(TERMS)
+def test_no_exact_sum_is_allowed_by_default_and_the_refusal_names_the_line() -> None:
+    with pytest.raises(PolicyRefusal) as refused:
+        Policy().check_run(TERMS)
+    line = 'computations = ["item-degrees", "seeded-step", "power-step"]'
+    assert f"puts {line} into policy.toml" in str(refused.value)
+    assert refused.value.rule is Rule.POLICY
+    EXACT.check_run(TERMS)
+
+
+def test_the_line_in_the_refusal_is_what_allows_it(tmp_path: Path) -> None:
+    with pytest.raises(PolicyRefusal) as refused:
+        allowing(["item-item"]).check_run(TERMS)
+    line = str(refused.value).partition("puts ")[2].partition(" into policy.toml")[0]
+    (tmp_path / "policy.toml").write_text(line)
+    allowed = Policy.load(tmp_path / "policy.toml")
+    allowed.check_run(TERMS)
+    assert allowed.computations == ("item-item", *SUMS)
+
+
+def test_a_server_may_be_trusted_by_who_says_so_or_has_no_use_for_the_difference() -> None:
+    trusting = replace(TERMS, server=ServerModel.SEMI_HONEST)
+    allowing(SUMS, server=ServerModel.SEMI_HONEST).check_run(trusting)
+    light = allowing(SUMS, aggregators=("lightsecagg",))
+    light.check_run(replace(trusting, aggregator="lightsecagg"))
 
 
 @pytest.mark.parametrize(
@@ -37,17 +56,18 @@ def test_the_default_accepts_what_gives_least_away() -> None:
         ({"opened_share": 0.51}, "largest_opened_share = 0.5"),
         ({"corrupt_share": 0.01}, "corrupt_share = 0.05"),
         ({"security_bits": 30}, "security_bits = 40"),
+        ({"server": ServerModel.SEMI_HONEST}, 'server = "active"'),
         ({"aggregator": "none"}, r'aggregators = \["secagg\+", "secagg"\]'),
     ],
 )
 def test_each_limit_refuses_a_run(change: dict[str, object], said: str) -> None:
     with pytest.raises(PolicyRefusal, match=said) as refused:
-        Policy().check_run(replace(TERMS, **change))
+        EXACT.check_run(replace(TERMS, **change))
     assert "\n" not in str(refused.value)
 
 
 def test_limits_hold_before_every_answer_too() -> None:
-    policy = Policy(most_sums=2, most_bytes_up=100, most_bytes_down=100)
+    policy = allowing(SUMS, most_sums=2, most_bytes_up=100, most_bytes_down=100)
     policy.check_answer("power-step", "secagg+", 2, 100, 100)
     for bad in (
         ("item-item", "secagg+", 1, 1, 1),
@@ -59,50 +79,33 @@ def test_limits_hold_before_every_answer_too() -> None:
             policy.check_answer(*bad)
 
 
-@given(
-    st.lists(st.frozensets(st.integers(0, 9), min_size=4), min_size=2, max_size=5),
-    st.integers(1, 4),
+def test_what_earlier_runs_opened_counts() -> None:
+    EXACT.check_run(TERMS, 0.4)
+    with pytest.raises(PolicyRefusal, match=r"open 0\.51 times") as refused:
+        EXACT.check_run(TERMS, 0.41)
+    assert refused.value.rule is Rule.OPENED
+
+
+@pytest.mark.parametrize(
+    ("aim", "setting"),
+    [
+        (Aim(1000, 16, 0.25, 0.95), ""),
+        (Aim(1000, 16, 0.26, 0.3), "largest_item_share = 0.25"),
+        (Aim(1000, 16, 0.1, 0.96), "largest_item_leverage = 0.95"),
+        (Aim(100, 4, 0.4, 0.4), ""),  # forty over a hundred
+        (Aim(100, 4, 0.41, 0.41), "largest_item_share = 0.25"),
+        (Aim(100, 64, 0.2, 1.0), ""),  # nearly as many columns as items
+        (Aim(40, 4, 1.0, 1.0), ""),
+        (Aim(0, 4, 0.0, 0.0), ""),
+    ],
 )
-def test_no_combination_of_accepted_sums_is_about_a_few_clients(
-    cohorts: list[frozenset[int]], least: int
-) -> None:
-    policy = Policy(smallest_change=least)
-    accepted: list[frozenset[int]] = []
-    for now in cohorts:
-        with suppress(PolicyRefusal):
-            policy.check_cohort(now, accepted)
-            accepted.append(now)
-    rows = np.array([[client in one for client in range(10)] for one in accepted], float)
-    for size in range(1, least):
-        for few in itertools.combinations(range(10), size):
-            # A combination about nobody but these few exists if the rank is lower without them.
-            others = np.delete(rows, few, axis=1)
-            assert np.linalg.matrix_rank(others) == np.linalg.matrix_rank(rows), few
-
-
-def test_the_sequence_that_pairs_of_runs_do_not_show() -> None:
-    """Runs that are each three clients apart from the one before, and solve for client 1."""
-    policy, seen = Policy(), [EVERYBODY]
-    refused = 0
-    for few in ({1, 2, 3}, {1, 2, 4}, {1, 3, 4}, {2, 3, 4}):
-        try:
-            policy.check_cohort(EVERYBODY - few, seen)
-            seen.append(EVERYBODY - few)
-        except PolicyRefusal:
-            refused += 1
-    assert refused == 3
-
-
-def test_equal_cohorts_and_first_ones_are_fine() -> None:
-    policy = Policy()
-    policy.check_cohort(EVERYBODY, [])
-    policy.check_cohort(EVERYBODY, [EVERYBODY, EVERYBODY])
-    policy.check_cohort(EVERYBODY, [EVERYBODY - {1, 2, 3}])
-    Policy(smallest_change=20).check_cohort(EVERYBODY, [EVERYBODY])
-    with pytest.raises(PolicyRefusal, match="smallest_change"):
-        policy.check_cohort(EVERYBODY - {1}, [EVERYBODY])
-    with pytest.raises(PolicyRefusal, match="smallest_cohort"):
-        policy.check_cohort(frozenset({1, 2}), [])
+def test_a_block_may_lie_on_one_item_so_far(aim: Aim, setting: str) -> None:
+    if not setting:
+        Policy().check_aim(aim)
+        return
+    with pytest.raises(PolicyRefusal, match=setting) as refused:
+        Policy().check_aim(aim)
+    assert refused.value.rule is Rule.AIMED
 
 
 def test_files_of_earlier_versions_mean_what_they_meant(tmp_path: Path) -> None:

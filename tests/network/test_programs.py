@@ -32,7 +32,12 @@ COMMAND = [sys.executable, "-m", "privirec"]
 
 def privirec(*arguments: str | Path, cwd: Path, code: int = 0) -> str:
     done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -64,6 +69,19 @@ def wait_for(said: str, log: Path, process: subprocess.Popen[bytes], count: int 
     raise AssertionError(f"{said!r} is not in: {log.read_text()}")
 
 
+def agree(policy: Path) -> None:
+    """What a client of a small federation writes into its policy.toml."""
+    text = policy.read_text()
+    for before, after in (
+        ("computations = []", 'computations = ["item-degrees", "seeded-step", "power-step"]'),
+        ("fewest_other_people = 10", "fewest_other_people = 6"),
+        ("largest_opened_share = 0.5", "largest_opened_share = 5.0"),
+    ):
+        assert before in text
+        text = text.replace(before, after)
+    policy.write_text(text)
+
+
 def enrolled(folder: Path, address: str) -> list[Path]:
     """Folders of an operator (with a certificate for localhost and nothing else) and clients."""
     server = folder / "server"
@@ -72,8 +90,10 @@ def enrolled(folder: Path, address: str) -> list[Path]:
     privirec("keys", "certificates", "server", "--name", "localhost", cwd=folder)
     clients = [folder / name for name in ("lyon", "oslo", "porto", "stranger")]
     rng = np.random.default_rng(5)
+    introduced = []
     for client in clients:
-        privirec("keys", "new", client, "--name", client.name, cwd=folder)
+        introduced.append(privirec("keys", "new", client, "--name", client.name, cwd=folder))
+        agree(client / "policy.toml")
         lines = [
             f"planted-user-{client.name}-{user},{ITEMS[item]}\n"
             for user in range(6)
@@ -85,13 +105,23 @@ def enrolled(folder: Path, address: str) -> list[Path]:
             cwd=folder,
         )
     cards = [client / "card.json" for client in clients[:3]]
-    privirec("keys", "approve", "server", *cards, cwd=folder)
+    told = [
+        next(line for line in said.splitlines() if line.startswith("Fingerprint ")).split(" ", 1)[1]
+        for said in introduced[:3]
+    ]
+    compared = [part for one in told for part in ("--fingerprint", one)]
+    # The operator's key is not on the server.
+    (server / "operator.key").rename(folder / "operator.key")
+    elsewhere = ("--operator-key", "operator.key")
+    privirec("keys", "approve", "server", *cards, *compared, *elsewhere, cwd=folder)
     for client in clients[:3]:
         shutil.copy(server / "catalogue.txt", client)
         shutil.copy(server / "tls/ca.crt", client)
         join = ("keys", "join", client, "--roster", "server/roster.json", "--server", address)
-        privirec(*join, "--operator", operator, cwd=folder)
-        assert "6 users" in privirec("client", client, "--check", cwd=folder)
+        privirec(*join, "--operator", operator, "--yes", cwd=folder)
+        said = privirec("client", client, "--check", cwd=folder)
+        assert "6 users" in said
+        assert "Opened by sums so far: 0.000 of the item-item matrix" in said
     return clients
 
 
@@ -163,7 +193,7 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
         code=2,
     )
     assert "signed by operator" in said
-    for name in ("operator.key", "tls/server.key"):
+    for name in ("run.key", "tls/server.key"):
         assert (tmp_path / "server" / name).stat().st_mode & 0o077 == 0
     for name in (".", "identity.key", "node.key", "history.db"):
         assert (lyon / name).stat().st_mode & 0o077 == 0
@@ -171,7 +201,9 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
         shutil.copy(lyon / name, stranger)
     assert "not in its own roster" in privirec("client", stranger, cwd=tmp_path, code=3)
     server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port)
-    privirec("keys", "revoke", "server", "1", cwd=tmp_path)
+    revoke = ("keys", "revoke", "server", "1", "--operator-key", "operator.key")
+    assert "Nobody is here to ask" in privirec(*revoke, cwd=tmp_path, code=2)
+    privirec(*revoke, "--yes", cwd=tmp_path)
     shutil.copytree(lyon, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
     up = tmp_path / "up.log"
     logs = {name: tmp_path / f"{name}.log" for name in ("lyon", "copy", "oslo")}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from privirec.federated import wire
+from privirec.runtime.network import envelope
 from privirec.runtime.network.envelope import Envelope
 from privirec.runtime.network.messages import (
     Abort,
@@ -21,7 +25,7 @@ from privirec.runtime.network.node import memory
 from privirec.runtime.network.refusals import Code
 
 from .chaos import Federation, Killed
-from .test_node import STEPS, Talk, refused, said_in
+from .test_node import STEPS, Talk, asked, refused, said_in
 
 
 @pytest.fixture
@@ -101,9 +105,76 @@ def test_a_run_whose_memory_is_gone_is_not_begun_again(federation: Federation) -
     talk.until("unmask", 1)
     database(federation).unlink()
     reply = talk.forged(0, talk.hello())
-    refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+    refused(reply, "answered more than it remembers", Code.STATE_RESTORED, final=False)
     again = federation.node(0).answer(talk.message_for(0))
-    refused(again, "restored from before an answer", Code.HAS_LEFT, final=False)
+    refused(again, "does not know run", Code.UNKNOWN_RUN, final=False)
+
+
+def whole_folder(runs: Path, backup: Path) -> None:
+    shutil.rmtree(runs)
+    shutil.copytree(backup, runs)
+
+
+def two_files_in_place(runs: Path, backup: Path) -> None:
+    for name in ("memory.db", "last-answer"):
+        shutil.copy2(backup / name, runs / name)
+
+
+def two_files_as_new_ones(runs: Path, backup: Path) -> None:
+    for name in ("memory.db", "last-answer"):
+        (runs / name).unlink()
+        shutil.copy2(backup / name, runs / name)
+
+
+RESTORES = [whole_folder, two_files_in_place, two_files_as_new_ones]
+
+
+def answered_from_a_backup(
+    federation: Federation, restore: Callable[[Path, Path], None]
+) -> tuple[Envelope, Envelope]:
+    """Two answers to two asks for one vector, with everything set back in between."""
+    talk = Talk(federation)
+    talk.until("input", 3)
+    runs = database(federation).parent
+    backup = Path(shutil.copytree(runs, federation.folder / "backup"))
+    message = talk.message_for(0)
+    first = envelope.peek(federation.node(0).answer(message), "to-server")
+    assert isinstance(first.message, Blocks)
+    restore(runs, backup)
+    honest = wire.decode(bytes(envelope.peek(message, "to-client").parts[-1]))
+    return first, asked(talk, replace(honest, block=-honest.block))  # type: ignore
+
+
+@pytest.mark.parametrize("restore", RESTORES)
+def test_what_comes_from_a_backup_as_a_whole_is_not_answered_from(
+    federation: Federation, restore: Callable[[Path, Path], None]
+) -> None:
+    """The note of the last answer was written at another time than the database knows."""
+    _, second = answered_from_a_backup(federation, restore)
+    refused(second, "restored from before an answer", Code.HAS_LEFT, final=False)
+
+
+def test_a_snapshot_of_the_whole_disk_is_not_noticed(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left: where even the file system's own times are set back, a server that knows gets
+    two vectors under one mask."""
+    monkeypatch.setattr(memory, "changed_at", lambda path: path.stat().st_mtime_ns)
+    first, second = answered_from_a_backup(federation, whole_folder)
+    assert isinstance(second.message, Blocks)
+    assert [bytes(part) for part in first.parts] != [bytes(part) for part in second.parts]
+
+
+def test_a_file_system_with_whole_seconds_is_no_backup(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk(federation)
+    talk.until("unmask", 1)
+    second = 1_000_000_000
+    monkeypatch.setattr(
+        memory, "changed_at", lambda path: path.stat().st_ctime_ns // second * second
+    )
+    assert isinstance(said_in(federation.node(0).answer(talk.message_for(0))), Answer)
 
 
 # --- after the end of a part ----------------------------------------------------------------------

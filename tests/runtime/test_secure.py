@@ -23,7 +23,7 @@ from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.terms import Assumptions
-from privirec.secagg import protocol
+from privirec.secagg import ServerModel, protocol
 from privirec.secagg.errors import (
     BelowThreshold,
     CohortChanged,
@@ -87,7 +87,10 @@ def secure_run(
     train = histories(rng, int(rng.integers(8, 13)), int(rng.integers(5, 9)))
     sums = program_of(settings, train.n_users, train.n_items).sums()
     aggregator = ("secagg", "secagg+", "lightsecagg")[seed % 3]
-    schedule = protocol(aggregator).schedule
+    model = tuple(ServerModel)[seed % 2]
+    trust = Assumptions(corrupt_share=0.1, dropped_share=0.25, server=model)
+    statement = trust.statement(train.n_users, len(sums))
+    schedule = protocol(aggregator).schedule_for(statement)
     dropouts = random_dropouts(rng, train.n_users, len(sums), schedule)
     runtime = None
     try:
@@ -95,7 +98,7 @@ def secure_run(
             clients_of(train),
             sums,
             aggregator,
-            assumptions=Assumptions(corrupt_share=0.1, dropped_share=0.25),
+            assumptions=trust,
             dropouts=dropouts,
         )
         found, _ = execute(program_of(settings, train.n_users, train.n_items).steps(), runtime)
@@ -127,7 +130,7 @@ def test_every_program_under_secure_aggregation(name: str) -> None:
         check(seed, name)
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_a_thousand_runs_with_drop_outs_anywhere() -> None:
     names = list(PROGRAMS)
     ends = [check(seed, names[seed % len(names)]) for seed in range(1000)]
@@ -155,7 +158,7 @@ def test_silos_and_users_give_the_same_bits() -> None:
             np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_a_thousand_clients_one_in_twenty_drops_before_the_first_sum() -> None:
     train = load_dataset("synthetic:1000x400").train
     settings = PrivirecKSettings(rank=8, rounds=3)

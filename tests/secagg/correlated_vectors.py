@@ -189,8 +189,8 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     case("empty message", "TruncatedMessage", 0, b"")
     case("truncated announcement", "TruncatedMessage", 0, raw[0][:-1])
     case("bytes after the end", "OversizedMessage", 0, raw[0] + b"\0")
-    case("another version", "WrongVersion", 0, b"\2" + raw[0][1:])
-    case("unknown kind", "MalformedMessage", 0, b"\1\x63" + raw[0][2:])
+    case("another version", "WrongVersion", 0, b"\1" + raw[0][1:])
+    case("unknown kind", "MalformedMessage", 0, b"\2\x63" + raw[0][2:])
     case("neighbours before the announcement", "OutOfOrder", 0, raw[1])
     # Who takes part.
     case("announcement replayed", "ReplayedMessage", 1, raw[0])

@@ -13,7 +13,9 @@ from privirec.secagg import (
     ClientSession,
     Identity,
     Phase,
+    Protocol,
     Roster,
+    ServerModel,
     ServerSession,
     ServerSettings,
     Statement,
@@ -68,6 +70,7 @@ class RecordedClient:
 
 RECORDED = {
     "secagg+": RecordedClient("run.json"),
+    "active": RecordedClient("run-active.json"),
     "lightsecagg": RecordedClient("run-lightsecagg.json"),
     "correlated-noise": RecordedClient("run-correlated-noise.json"),
 }
@@ -75,20 +78,31 @@ STORED = RECORDED["secagg+"].stored
 MESSAGES = RECORDED["secagg+"].messages
 
 
+def steps_of(name: str) -> int:
+    """Steps of a run over one sum; "active" is secagg+ against an active server."""
+    scheme, statement = scheme_of(name)
+    return len(scheme.schedule_for(statement).names)
+
+
+def scheme_of(name: str) -> tuple[Protocol, Statement]:
+    model = ServerModel.ACTIVE if name == "active" else ServerModel.SEMI_HONEST
+    scheme = protocol("secagg+" if name == "active" else name)
+    return scheme, Statement.of(5, 0.2, 0.2, server=model)
+
+
 def server_at(stage: int, name: str = "secagg+") -> tuple[ServerSession, list[tuple[int, bytes]]]:
     """A server before advertisements, shares, input or answers, and the messages it waits for."""
     source = InsecureSeededBytes("fuzz server")
-    identities = [Identity.generate(source) for _ in range(4)]
+    identities = [Identity.generate(source) for _ in range(5)]
     roster = Roster({number: identity.public for number, identity in enumerate(identities)})
-    scheme = protocol(name)
-    statement = Statement.of(4, 0.25, 0.25)
+    scheme, statement = scheme_of(name)
     settings = ServerSettings(block_entries=8, spool=io.BytesIO)
     server = scheme.server(roster, statement, [_SHAPE], settings, source)
     clients = [
         scheme.client(number, identity, roster, ClientPolicy(), source)
         for number, identity in enumerate(identities)
     ]
-    for place in range(len(scheme.schedule.names)):
+    for place in range(steps_of(name)):
         replies = [(n, clients[n].receive(m)) for n, m in server.outgoing() if m]
         answers = [(number, reply) for number, reply in replies if reply is not None]
         if server.step and server.step.phase is Phase.INPUT:

@@ -156,8 +156,8 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     hopeless = replace(announce, statement=replace(announce.statement, corrupt_ppm=800_000))
     case("more corrupt than can be withstood", "ParametersInfeasible", 0, encode(hopeless))
     case("bytes after the end", "OversizedMessage", 0, raw[0] + b"\0")
-    case("another version", "WrongVersion", 0, b"\2" + raw[0][1:])
-    case("a message of another protocol", "MalformedMessage", 0, b"\1\3" + raw[0][2:])
+    case("another version", "WrongVersion", 0, b"\1" + raw[0][1:])
+    case("a message of another protocol", "MalformedMessage", 0, b"\2\3" + raw[0][2:])
     case("pieces before the announcement", "OutOfOrder", 0, raw[1])
     # Deal, first sum.
     case("announcement replayed", "ReplayedMessage", 1, raw[0])

@@ -5,7 +5,9 @@
 primitives.json  each building block on its own
 run.json         a whole run: what every client draws, receives, answers and contributes;
                  run-secagg.json and run-none.json are the same under the other protocols
+run-active.json  the same against an active server
 bad.json         messages that the client of run.json must refuse, and with which error
+bad-active.json  those that matter against an active server, for the client of run-active.json
 
 Those of LightSecAgg (primitives-lightsecagg.json ...) come from lightsecagg_vectors.py, those of
 averaging with correlated noise (primitives-correlated-noise.json ...) from correlated_vectors.py.
@@ -23,11 +25,26 @@ from typing import Any
 import numpy as np
 
 from privirec.secagg import keys
-from privirec.secagg.bell2020.messages import Deliver, Neighbours, Survivors, decode
+from privirec.secagg.bell2020.messages import (
+    Confirmed,
+    Deliver,
+    Neighbours,
+    Survivors,
+    decode,
+)
+from privirec.secagg.bell2020.shared import survivors_statement
 from privirec.secagg.graph import RingGraph, graph_seed
+from privirec.secagg.key_tree import KeyTree, key_leaf
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.messages import Announce, encode
-from privirec.secagg.parameters import Statement, complete_parameters, sparse_parameters
+from privirec.secagg.parameters import (
+    Parameters,
+    ServerModel,
+    Statement,
+    complete_parameters,
+    sparse_parameters,
+)
+from privirec.secagg.participants import read_participants, write_participants
 from privirec.secagg.prg import MaskGenerator
 from privirec.secagg.protocol import Agreement, ClientPolicy, Phase, ServerSettings, protocol
 from privirec.secagg.ring import Ring, VectorShape
@@ -93,6 +110,8 @@ def primitives() -> dict[str, Any]:
     context = keys.shares_context(digest, 5, 9)
     signed = keys.advertised_bytes(digest, 5, keys.public_key(private), keys.public_key(other))
     roster = {5: identity.public, 9: Identity(source(32)).public}
+    root = source(32)
+    leaves = [key_leaf(client, source(32), source(64)) for client in range(5)]
     return {
         "version": keys.VERSION,
         "x25519": {
@@ -141,14 +160,26 @@ def primitives() -> dict[str, Any]:
             {
                 "announcement_digest": digest.hex(),
                 "participants": "ff0f",
+                "root": root.hex(),
                 "size": 12,
                 "degree": degree,
-                "seed": graph_seed(digest, b"\xff\x0f").hex(),
-                "neighbours": RingGraph(12, degree, graph_seed(digest, b"\xff\x0f"))
+                "seed": graph_seed(digest, b"\xff\x0f", root).hex(),
+                "neighbours": RingGraph(12, degree, graph_seed(digest, b"\xff\x0f", root))
                 .all_neighbours()
                 .tolist(),
             }
             for degree in (4, 11)
+        ],
+        "key_trees": [
+            {
+                "leaves": [leaf.hex() for leaf in leaves[:size]],
+                "root": KeyTree(leaves[:size]).root.hex(),
+                "paths": [
+                    [one.hex() for one in KeyTree(leaves[:size]).path(place)]
+                    for place in range(size)
+                ],
+            }
+            for size in (1, 2, 5)
         ],
         "parameters": [
             {
@@ -163,6 +194,11 @@ def primitives() -> dict[str, Any]:
                 Statement.of(1000, 0.1, 0.1, rounds=7),
                 Statement.of(1000, 0.1, 0.1).with_clients(900),
                 Statement.of(30_000, 0.2, 0.2, security_bits=64),
+                Statement.of(8, 0.1, 0.125, server=ServerModel.ACTIVE),
+                Statement.of(100, 0.05, 0.05, server=ServerModel.ACTIVE),
+                Statement.of(1000, 0.05, 0.2, rounds=7, server=ServerModel.ACTIVE),
+                Statement.of(1000, 0.1, 0.1, server=ServerModel.ACTIVE).with_clients(900),
+                Statement.of(30_000, 0.05, 0.05, server=ServerModel.ACTIVE),
             )
         ],
     }
@@ -174,16 +210,21 @@ def values_of(client: int, number: int, shape: VectorShape) -> list[int]:
     return random.integers(lowest, shape.bound, shape.length, endpoint=True).tolist()
 
 
-def good_run(name: str, shapes: Sequence[VectorShape] = SHAPES) -> dict[str, Any]:
+def good_run(
+    name: str,
+    shapes: Sequence[VectorShape] = SHAPES,
+    model: ServerModel = ServerModel.SEMI_HONEST,
+) -> dict[str, Any]:
     identities = {client: Identity(InsecureSeededBytes(f"id {client}")(32)) for client in IDS}
     roster = Roster({client: identity.public for client, identity in identities.items()})
     scheme = protocol(name)
-    statement = Statement.of(CLIENTS, 0.1, 0.125, rounds=len(shapes))
+    statement = Statement.of(CLIENTS, 0.1, 0.125, rounds=len(shapes), server=model)
+    policy = ClientPolicy(server=model)
     settings = ServerSettings(block_entries=8)
     server = scheme.server(roster, statement, shapes, settings, InsecureSeededBytes("server"))
     random = {client: Recorded(f"client {client}") for client in IDS}
     sessions = {
-        client: scheme.client(client, identities[client], roster, ClientPolicy(), random[client])
+        client: scheme.client(client, identities[client], roster, policy, random[client])
         for client in IDS
     }
     steps: dict[int, list[dict[str, Any]]] = {client: [] for client in IDS}
@@ -226,7 +267,7 @@ def good_run(name: str, shapes: Sequence[VectorShape] = SHAPES) -> dict[str, Any
     return {
         "version": keys.VERSION,
         "protocol": scheme.name,
-        "policy": asdict(ClientPolicy()),
+        "policy": asdict(policy),
         "shapes": [asdict(shape) for shape in shapes],
         "roster": {str(client): key.hex() for client, key in roster.items()},
         "clients": [
@@ -243,10 +284,46 @@ def good_run(name: str, shapes: Sequence[VectorShape] = SHAPES) -> dict[str, Any
     }
 
 
+class BadCases:
+    """Messages for the victim of a run, each after so many of its good steps, instead of the next
+    one."""
+
+    def __init__(self, run: dict[str, Any]) -> None:
+        self._policy = run["policy"]
+        victim = next(one for one in run["clients"] if one["client"] == VICTIM)
+        self.received = [bytes.fromhex(step.get("receive", "")) for step in victim["steps"]]
+        self.cases: list[dict[str, Any]] = []
+        self.identity = {
+            one["client"]: Identity(bytes.fromhex(one["identity_seed"])) for one in run["clients"]
+        }
+        self.roster = Roster({client: one.public for client, one in self.identity.items()})
+
+    def add(self, name: str, error: str, after: int, message: bytes, **policy: object) -> None:
+        self.cases.append(
+            {
+                "name": name,
+                "error": error,
+                "after": after,
+                "message": message.hex(),
+                "policy": {**self._policy, **policy},
+            }
+        )
+
+    def without(self, told: Survivors, *clients: int) -> bytes:
+        """The same with these clients missing."""
+        present = set(read_participants(told.survivors, self.roster).tolist())
+        return self.only(told, present - set(clients))
+
+    def only(self, told: Survivors, clients: set[int]) -> bytes:
+        return encode(replace(told, survivors=write_participants(clients, self.roster)))
+
+    def written(self) -> dict[str, Any]:
+        return {"version": keys.VERSION, "client": VICTIM, "cases": self.cases}
+
+
 def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
-    """Each is sent to the victim after so many of its good steps, instead of the next one."""
-    victim = next(one for one in run["clients"] if one["client"] == VICTIM)
-    raw = [bytes.fromhex(step["receive"]) if "receive" in step else b"" for step in victim["steps"]]
+    bad = BadCases(run)
+    raw, case, identity = bad.received, bad.add, bad.identity
     announce, neighbours, deliver = (decode(message) for message in raw[:3])
     first, second = decode(raw[4]), decode(raw[6])
     assert isinstance(announce, Announce)
@@ -254,22 +331,6 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     assert isinstance(deliver, Deliver)
     assert isinstance(first, Survivors)
     assert isinstance(second, Survivors)
-    cases: list[dict[str, Any]] = []
-
-    def case(name: str, error: str, after: int, message: bytes, **policy: object) -> None:
-        cases.append(
-            {
-                "name": name,
-                "error": error,
-                "after": after,
-                "message": message.hex(),
-                "policy": {**run["policy"], **policy},
-            }
-        )
-
-    identity = {
-        one["client"]: Identity(bytes.fromhex(one["identity_seed"])) for one in run["clients"]
-    }
 
     def with_key(change: Callable[[Any], Any]) -> bytes:
         changed = (change(neighbours.keys[0]), *neighbours.keys[1:])
@@ -321,8 +382,10 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("empty message", "TruncatedMessage", 0, b"")
     case("truncated announcement", "TruncatedMessage", 0, raw[0][:-1])
     case("bytes after the end", "OversizedMessage", 0, raw[0] + b"\0")
-    case("another version", "WrongVersion", 0, b"\2" + raw[0][1:])
-    case("unknown kind", "MalformedMessage", 0, b"\1\x63" + raw[0][2:])
+    case("another version", "WrongVersion", 0, b"\1" + raw[0][1:])
+    case("unknown kind", "MalformedMessage", 0, b"\2\x63" + raw[0][2:])
+    case("unknown kind of server", "MalformedMessage", 0, raw[0][:27] + b"\2" + raw[0][28:])
+    case("a server that is trusted more than allowed", "WeakParameters", 0, raw[0], server="active")
     case("neighbours before the announcement", "OutOfOrder", 0, raw[1])
     # Neighbours.
     case("announcement replayed", "ReplayedMessage", 1, raw[0])
@@ -414,52 +477,129 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
         encode(replace(deliver, shares=deliver.shares[2:])),
     )
     case("survivors before any input", "OutOfOrder", 3, raw[4])
+    unasked = Confirmed(first.run, 1, VICTIM, ())
+    case("confirmation that nobody asked for", "OutOfOrder", 4, encode(unasked))
     # Survivors, first round.
-    both = tuple(sorted({*first.dropped, first.survivors[0]}))
-    case("lists overlap", "ListsOverlap", 4, encode(replace(first, dropped=both)))
-    with_stranger = tuple(sorted({*first.survivors, outsider}))
-    case("unknown survivor", "Stranger", 4, encode(replace(first, survivors=with_stranger)))
-    with_stranger = tuple(sorted({*first.dropped, outsider}))
-    case("unknown drop-out", "Stranger", 4, encode(replace(first, dropped=with_stranger)))
-    case(
-        "a neighbour on neither list",
-        "IncompleteLists",
-        4,
-        encode(replace(first, survivors=first.survivors[1:])),
-    )
-    case("sum over two clients", "RosterMismatch", 4, encode(replace(first, cohort=2)))
-    case("more summed than take part", "RosterMismatch", 4, encode(replace(first, cohort=9)))
-    too_many = replace(
-        first,
-        cohort=5,
-        survivors=first.survivors[2:],
-        dropped=tuple(sorted({*first.dropped, *first.survivors[:2]})),
-    )
-    case("more dropped than allowed", "TooManyDropped", 4, encode(too_many))
-    contradictory = replace(too_many, cohort=7)
-    case("more gone than the cohort has room for", "RosterMismatch", 4, encode(contradictory))
-    everybody = tuple(sorted({*first.dropped, *first.survivors}))
-    alone = replace(first, survivors=everybody[:1], dropped=everybody[1:], cohort=2)
-    case("sum over too small a cohort", "CohortTooSmall", 4, encode(alone))
+    peers = sorted(listed - {DROPPED})
+    everybody = set(IDS)
+    lost = bad.without
+    case("client missing from the sum", "NotInGraph", 4, lost(first, VICTIM))
+    case("sum over two clients", "CohortTooSmall", 4, bad.only(first, {VICTIM, peers[0]}))
+    case("more dropped than allowed", "TooManyDropped", 4, lost(first, peers[0]))
+    case("map of survivors too long", "MalformedMessage", 4, raw[4] + b"\0")
+    case("map of survivors too short", "MalformedMessage", 4, raw[4][:-1])
     case("survivors of a later round", "OutOfOrder", 4, raw[6])
     case("shares delivered again", "ReplayedMessage", 4, raw[2])
-    case("truncated survivors", "TruncatedMessage", 4, raw[4][:-2])
-    unsorted = raw[4][:38] + raw[4][42:46] + raw[4][38:42] + raw[4][46:]
-    case("survivors in another order", "MalformedMessage", 4, unsorted)
+    case("truncated survivors", "TruncatedMessage", 4, raw[4][:20])
     # After the first round was answered.
     case("second unmask", "SecondUnmask", 5, raw[4])
-    other_set = replace(
-        first,
-        survivors=first.survivors[1:],
-        dropped=tuple(sorted({*first.dropped, first.survivors[0]})),
-    )
-    case("second set of survivors", "SecondSurvivorSet", 5, encode(other_set))
+    case("second set of survivors", "SecondSurvivorSet", 5, bad.only(first, everybody))
     case("survivors before the second input", "OutOfOrder", 5, raw[6])
-    changed = replace(second, survivors=second.survivors[1:], dropped=second.survivors[:1])
-    case("cohort changed", "CohortChanged", 6, encode(changed))
-    case("cohort of another size", "CohortChanged", 6, encode(replace(second, cohort=8)))
+    case("cohort changed", "CohortChanged", 6, lost(second, peers[0]))
+    case("cohort of another size", "CohortChanged", 6, bad.only(second, everybody))
     case("first survivors again", "SecondUnmask", 6, raw[4])
-    return {"version": keys.VERSION, "client": VICTIM, "cases": cases}
+    return bad.written()
+
+
+def bad_from_an_active_server(run: dict[str, Any]) -> dict[str, Any]:
+    """What is refused where the server may lie; all of bad.json that comes before the survivors is
+    refused here as well."""
+    bad = BadCases(run)
+    raw, case, identity = bad.received, bad.add, bad.identity
+    announce, neighbours, deliver = (decode(message) for message in raw[:3])
+    first, confirmed, second = decode(raw[4]), decode(raw[5]), decode(raw[7])
+    assert isinstance(announce, Announce)
+    assert isinstance(neighbours, Neighbours)
+    assert isinstance(deliver, Deliver)
+    assert isinstance(first, Survivors)
+    assert isinstance(confirmed, Confirmed)
+    assert isinstance(second, Survivors)
+    listed = sorted(key.client for key in neighbours.keys)
+    peers = [client for client in listed if client != DROPPED]
+    digest = announcement_digest(raw[0])
+    graph = graph_seed(digest, neighbours.participants, neighbours.root)
+    numbers = Parameters(neighbours.neighbours, neighbours.threshold)
+
+    def signed_by_all(
+        survivors: bytes, announcement: bytes = digest, seed: bytes = graph
+    ) -> tuple[bytes, ...]:
+        statement = survivors_statement(announcement, seed, numbers, survivors)
+        return tuple(identity[peer].sign(statement) for peer in peers)
+
+    def with_signatures(signatures: Sequence[bytes]) -> bytes:
+        return encode(replace(confirmed, signatures=tuple(signatures)))
+
+    good = confirmed.signatures
+    assert good == signed_by_all(first.survivors)
+    # Announce.
+    semi_honest = replace(announce.statement, server=ServerModel.SEMI_HONEST)
+    trusting = encode(replace(announce, statement=semi_honest))
+    case("a server that is trusted more than allowed", "WeakParameters", 0, trusting)
+    agreed = Agreement(announce.run, semi_honest, announce.shapes, announce.block_entries)
+    promised = {**asdict(agreed), "run": agreed.run.hex()}
+    case("another server than agreed", "AgreementMismatch", 0, raw[0], agreement=promised)
+    # Neighbours.
+    lower = replace(neighbours, threshold=neighbours.threshold - 1)
+    case("threshold too low", "WeakParameters", 1, encode(lower))
+    higher = replace(neighbours, threshold=neighbours.threshold + 1)
+    case("another threshold than computed", "WeakParameters", 1, encode(higher))
+    case("policy cannot be met", "ParametersInfeasible", 1, raw[1], corrupt_share=0.6)
+    other_root = replace(neighbours, root=bytes(32))
+    case("a graph from other keys", "KeysNotInGraph", 1, encode(other_root))
+    leaves = [bytes([place]) * 32 for place in range(CLIENTS)]
+    chosen = KeyTree(leaves)
+    place = IDS.index(VICTIM)
+    foreign = replace(neighbours, root=chosen.root, path=chosen.path(place))
+    case("a tree without the client's keys", "KeysNotInGraph", 1, encode(foreign))
+    crossed = replace(neighbours, path=(neighbours.path[1], neighbours.path[0], neighbours.path[2]))
+    case("a path in another order", "KeysNotInGraph", 1, encode(crossed))
+    short = replace(neighbours, path=neighbours.path[:-1])
+    case("a path that is too short", "KeysNotInGraph", 1, encode(short))
+    long = replace(neighbours, path=(*neighbours.path, bytes(32)))
+    case("a path that is too long", "KeysNotInGraph", 1, encode(long))
+    # Survivors.
+    case("survivors before any input", "OutOfOrder", 3, raw[4])
+    case("client missing from the sum", "NotInGraph", 4, bad.without(first, VICTIM))
+    case("more dropped than allowed", "TooManyDropped", 4, bad.without(first, peers[0]))
+    case("confirmation before survivors", "OutOfOrder", 4, raw[5])
+    # Confirmed.
+    case("survivors again", "ReplayedMessage", 5, raw[4])
+    case("other survivors after the first", "SecondSurvivorSet", 5, bad.only(first, set(IDS)))
+    case("nobody has confirmed", "Unconfirmed", 5, with_signatures(()))
+    case("one neighbour has not confirmed", "Unconfirmed", 5, with_signatures(good[1:]))
+    case("one signature too many", "Unconfirmed", 5, with_signatures((*good, good[0])))
+    altered = good[0][:-1] + bytes([good[0][-1] ^ 1])
+    case("a signature that is none", "BadSignature", 5, with_signatures((altered, *good[1:])))
+    order = (good[1], good[0], *good[2:])
+    case("signatures in another order", "BadSignature", 5, with_signatures(order))
+    twice = (good[0], good[0], *good[2:])
+    case("one neighbour twice", "BadSignature", 5, with_signatures(twice))
+    statement = survivors_statement(digest, graph, numbers, first.survivors)
+    (outsider,) = set(IDS) - set(listed) - {VICTIM}
+    for name, signer in (("a stranger", outsider), ("a neighbour that dropped", DROPPED)):
+        case(
+            f"the signature of {name}",
+            "BadSignature",
+            5,
+            with_signatures((identity[signer].sign(statement), *good[1:])),
+        )
+    everybody = write_participants(IDS, bad.roster)
+    for name, signatures in (
+        ("neighbours that were told of other survivors", signed_by_all(everybody)),
+        ("signatures of another run", signed_by_all(first.survivors, announcement=bytes(32))),
+        ("signatures of another graph", signed_by_all(first.survivors, seed=bytes(32))),
+    ):
+        case(name, "BadSignature", 5, with_signatures(signatures))
+    of_second = bytearray(raw[5])
+    of_second[21] = 2
+    case("confirmation of a later round", "MalformedMessage", 5, bytes(of_second))
+    case("survivors of a later round", "OutOfOrder", 5, raw[7])
+    # After the first round was answered.
+    case("confirmation again", "ReplayedMessage", 6, raw[5])
+    case("first survivors again", "ReplayedMessage", 6, raw[4])
+    case("second set of survivors", "SecondSurvivorSet", 6, bad.only(first, set(IDS)))
+    case("cohort changed", "CohortChanged", 7, bad.without(second, peers[0]))
+    return bad.written()
 
 
 def announcement_digest(announcement: bytes) -> bytes:
@@ -469,6 +609,7 @@ def announcement_digest(announcement: bytes) -> bytes:
 def build() -> dict[str, Any]:
     """File name -> contents."""
     run = good_run("secagg+")
+    active = good_run("secagg+", model=ServerModel.ACTIVE)
     light = good_run("lightsecagg", lightsecagg_vectors.SHAPES)
     noisy = good_run("correlated-noise", correlated_vectors.SHAPES)
     return {
@@ -476,7 +617,9 @@ def build() -> dict[str, Any]:
         "run.json": run,
         "run-secagg.json": good_run("secagg"),
         "run-none.json": good_run("none"),
+        "run-active.json": active,
         "bad.json": bad_messages(run),
+        "bad-active.json": bad_from_an_active_server(active),
         "primitives-lightsecagg.json": lightsecagg_vectors.primitives(),
         "run-lightsecagg.json": light,
         "bad-lightsecagg.json": lightsecagg_vectors.bad_messages(light, VICTIM),

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from privirec.secagg.bell2020.messages import (
     Advertise,
+    Confirm,
+    Confirmed,
     Deliver,
     Neighbours,
     SealedShares,
@@ -14,7 +16,7 @@ from privirec.secagg.bell2020.messages import (
     Unmask,
 )
 from privirec.secagg.messages import Announce, Masked, Message
-from privirec.secagg.parameters import Statement
+from privirec.secagg.parameters import ServerModel, Statement
 from privirec.secagg.ring import VectorShape
 
 runs = st.binary(min_size=16, max_size=16)
@@ -47,6 +49,7 @@ def announcements(draw: st.DrawFn) -> Announce:
         draw(st.integers(0, 65535)),
         draw(st.integers(0, 65535)),
         len(described),
+        server=draw(st.sampled_from(ServerModel)),
     )
     entries = 8 * draw(st.integers(1, 1 << 19))
     return Announce(
@@ -67,7 +70,7 @@ def advertisements(draw: st.DrawFn, run: bytes, client: int, count: int) -> Adve
 
 @st.composite
 def messages(draw: st.DrawFn) -> Message:
-    kind = draw(st.integers(1, 8))
+    kind = draw(st.integers(1, 10))
     run, client, number = draw(runs), draw(clients), draw(rounds)
     if kind == 1:
         return draw(announcements())
@@ -77,7 +80,9 @@ def messages(draw: st.DrawFn) -> Message:
         count = draw(st.integers(1, 3))
         keys = tuple(draw(advertisements(run, peer, count)) for peer in draw(id_lists))
         present = draw(st.binary(max_size=5))
-        return Neighbours(run, client, draw(numbers), draw(numbers), present, keys)
+        path = tuple(draw(st.lists(strings(32), max_size=4)))
+        graph = (draw(numbers), draw(numbers), present, draw(strings(32)), path)
+        return Neighbours(run, client, *graph, keys)
     if kind == 4:
         size = draw(st.integers(1, 90))
         sealed = tuple(draw(st.lists(strings(size), max_size=4)))
@@ -92,6 +97,10 @@ def messages(draw: st.DrawFn) -> Message:
         offset = draw(st.integers(0, 2**64 - 1))
         return Masked(run, number, client, offset, draw(st.binary(max_size=50)))
     if kind == 7:
-        return Survivors(run, number, client, draw(numbers), draw(id_lists), draw(id_lists))
+        return Survivors(run, number, client, draw(st.binary(max_size=20)))
+    if kind == 9:
+        return Confirm(run, 1, client, draw(strings(64)))
+    if kind == 10:
+        return Confirmed(run, 1, client, tuple(draw(st.lists(strings(64), max_size=4))))
     shares_of = st.lists(strings(33), max_size=4).map(tuple)
     return Unmask(run, number, client, draw(shares_of), draw(shares_of))

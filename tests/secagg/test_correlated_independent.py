@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUN = json.loads((FOLDER / "run-correlated-noise.json").read_text())
 PRIMITIVES = json.loads((FOLDER / "primitives-correlated-noise.json").read_text())
-LABEL = b"privirec-secagg-\x01"
+LABEL = b"privirec-secagg-\x02"
 
 
 @cache
@@ -100,9 +100,9 @@ def derived(secret: bytes, run: bytes, number: int, low: int, high: int) -> byte
 def announced() -> dict[str, Any]:
     """Fields of the announcement, by their places."""
     raw = bytes.fromhex(RUN["clients"][0]["steps"][0]["receive"])
-    assert raw[:2] == bytes([1, 32])
-    sums = int.from_bytes(raw[26 + 21 : 26 + 23], "big")
-    shapes_at = 26 + 27 + 32
+    assert raw[:2] == bytes([2, 32])
+    sums = int.from_bytes(raw[26 + 22 : 26 + 24], "big")
+    shapes_at = 26 + 28 + 32
     noise_at = shapes_at + 18 * sums
     shapes, levels = [], []
     for number in range(sums):
@@ -119,9 +119,9 @@ def announced() -> dict[str, Any]:
     return {
         "raw": raw,
         "run": raw[2:18],
-        "clients": int.from_bytes(raw[27:31], "big"),
-        "dropped": int.from_bytes(raw[35:39], "big"),
-        "block": int.from_bytes(raw[49:53], "big"),
+        "clients": int.from_bytes(raw[28:32], "big"),
+        "dropped": int.from_bytes(raw[36:40], "big"),
+        "block": int.from_bytes(raw[50:54], "big"),
         "neighbours": int.from_bytes(raw[noise_at : noise_at + 4], "big"),
         "shapes": shapes,
         "levels": levels,
@@ -147,7 +147,7 @@ def upload(recorded: dict[str, Any], number: int) -> list[int]:
     private, own_seeds = (bytes.fromhex(drawn) for drawn in recorded["random"])
     own_seed = own_seeds[32 * (number - 1) : 32 * number]
     told = bytes.fromhex(recorded["steps"][1]["receive"])
-    assert told[:2] == bytes([1, 34])
+    assert told[:2] == bytes([2, 34])
     size, entries = (int.from_bytes(told[at : at + 4], "big") for at in (26, 30))
     client = recorded["client"]
     seeds = []
@@ -186,7 +186,7 @@ def test_uploads_byte_for_byte(place: int, number: int) -> None:
     for index, message in enumerate(step["messages"]):
         raw = bytes.fromhex(message)
         offset = index * terms["block"]
-        assert raw[:2] == bytes([1, 6])
+        assert raw[:2] == bytes([2, 6])
         assert int.from_bytes(raw[26:34], "big") == offset
         assert raw[34:] == packed(sent[offset : offset + terms["block"]], width)
 
@@ -209,7 +209,7 @@ def test_sums_and_signatures() -> None:
             opened = [(total + 2 ** (-unit - 1)) // 2**-unit for total in signed]
         assert opened == RUN["sums"][number - 1]
     reply = bytes.fromhex(RUN["clients"][0]["steps"][0]["reply"])
-    assert reply[:2] == bytes([1, 33])
+    assert reply[:2] == bytes([2, 33])
     identity = Ed25519PrivateKey.from_private_bytes(
         bytes.fromhex(RUN["clients"][0]["identity_seed"])
     )

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privirec.secagg import protocol
 from privirec.secagg.messages import encode
 
 from . import fuzzing
@@ -32,6 +31,15 @@ def damaged(draw: st.DrawFn, originals: list[bytes]) -> bytes:
 @given(st.integers(0, len(fuzzing.STORED) - 1), damaged(fuzzing.MESSAGES))
 def test_damaged_messages_to_a_client(stage: int, data: bytes) -> None:
     fuzzing.tell_client(stage, data)
+
+
+ACTIVE = fuzzing.RECORDED["active"]
+
+
+@settings(max_examples=300)
+@given(st.integers(0, len(ACTIVE.stored) - 1), damaged(ACTIVE.messages))
+def test_damaged_messages_to_a_client_against_an_active_server(stage: int, data: bytes) -> None:
+    fuzzing.tell_client(stage, data, "active")
 
 
 LIGHT = fuzzing.RECORDED["lightsecagg"]
@@ -61,10 +69,10 @@ def test_other_messages_to_a_client(stage: int, message: object) -> None:
 SERVER_MESSAGES = {
     name: [
         raw
-        for stage in range(len(protocol(name).schedule.names))
+        for stage in range(fuzzing.steps_of(name))
         for _, raw in fuzzing.server_at(stage, name)[1]
     ]
-    for name in ("secagg+", "none", "lightsecagg", "correlated-noise")
+    for name in ("secagg+", "active", "none", "lightsecagg", "correlated-noise")
 }
 
 
@@ -72,7 +80,7 @@ SERVER_MESSAGES = {
 @settings(max_examples=120)
 @given(st.integers(0, 5), st.data())
 def test_damaged_messages_to_a_server(name: str, sender: int, data: st.DataObject) -> None:
-    stage = data.draw(st.integers(0, len(protocol(name).schedule.names) - 1))
+    stage = data.draw(st.integers(0, fuzzing.steps_of(name) - 1))
     fuzzing.tell_server(stage, data.draw(damaged(SERVER_MESSAGES[name])), sender, name)
 
 

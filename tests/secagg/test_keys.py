@@ -26,7 +26,7 @@ def agreed_secret() -> bytes:
 
 def test_the_derivation_is_hkdf_sha256() -> None:
     info = b"mask" + RUN + (7).to_bytes(4, "big") + (3).to_bytes(4, "big") + (9).to_bytes(4, "big")
-    extracted = hmac.digest(b"privirec-secagg-\x01", b"k" * 32, "sha256")
+    extracted = hmac.digest(b"privirec-secagg-\x02", b"k" * 32, "sha256")
     expanded = hmac.digest(extracted, info + b"\x01", "sha256")  # RFC 5869, one block
     assert keys.mask_seed(b"k" * 32, RUN, 7, 9, 3) == expanded
 

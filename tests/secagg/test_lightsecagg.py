@@ -586,7 +586,7 @@ def test_sizes_are_as_specified() -> None:
     assert ElementShape(shape).length == elements
     assert MaskCode(Field(60), clients, Thresholds(20, 2, 18), elements).piece_bytes == piece
     assert run.traffic.mean_by_step() == {
-        "advertise": (26 + 96, 26 + 59 + 18 * sums),
+        "advertise": (26 + 96, 86 + 18 * sums),
         "share": (
             sums * (46 + others * (piece + 16)),
             sums * (42 + bitmap) + 96 * clients,

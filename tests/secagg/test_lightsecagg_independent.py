@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUN = json.loads((FOLDER / "run-lightsecagg.json").read_text())
 PRIMITIVES = json.loads((FOLDER / "primitives-lightsecagg.json").read_text())
-LABEL = b"privirec-secagg-\x01"
+LABEL = b"privirec-secagg-\x02"
 
 
 def u32(*numbers: int) -> bytes:
@@ -182,7 +182,7 @@ class SecondClient:
         self.survivors = b""
 
     def header(self, kind: int, number: int) -> bytes:
-        return bytes([1, kind]) + self.run + u32(number, self.client)
+        return bytes([2, kind]) + self.run + u32(number, self.client)
 
     def listed(self, bitmap: bytes) -> list[int]:
         return [
@@ -193,7 +193,7 @@ class SecondClient:
 
     def advertise(self, announcement: bytes) -> bytes:
         self.run, self.digest = announcement[2:18], hashlib.sha256(announcement).digest()
-        (self.block,) = struct.unpack(">I", announcement[26 + 23 : 26 + 27])
+        (self.block,) = struct.unpack(">I", announcement[26 + 24 : 26 + 28])
         self.key = X25519PrivateKey.from_private_bytes(self.draws.pop(0))
         public = self.key.public_key().public_bytes_raw()
         signed = LABEL + b"advertise" + self.digest + u32(self.client) + public

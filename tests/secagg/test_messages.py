@@ -6,13 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privirec.secagg.bell2020.messages import Survivors, decode
+from privirec.secagg.bell2020.messages import (
+    Confirm,
+    Confirmed,
+    Deliver,
+    SealedShares,
+    decode,
+)
 from privirec.secagg.errors import (
     MalformedMessage,
     OversizedMessage,
     TruncatedMessage,
     WrongVersion,
 )
+from privirec.secagg.keys import VERSION
 from privirec.secagg.messages import (
     MAX_MESSAGE_BYTES,
     Announce,
@@ -33,9 +40,9 @@ def test_messages_come_back(message: Message) -> None:
 
 
 @settings(max_examples=400)
-@given(st.binary(max_size=400), st.integers(1, 8))
+@given(st.binary(max_size=400), st.integers(1, 10))
 def test_noise_is_malformed_and_nothing_else(noise: bytes, kind: int) -> None:
-    for data in (noise, bytes([1, kind]) + noise):
+    for data in (noise, bytes([VERSION, kind]) + noise):
         try:
             message = decode(data)
         except MalformedMessage:
@@ -61,8 +68,8 @@ def test_damaged_messages_are_malformed_or_canonical(message: Message, data: st.
 def test_truncated_messages(message: Message, data: st.DataObject) -> None:
     raw = encode(message)
     cut = raw[: data.draw(st.integers(0, len(raw) - 1))]
-    if raw[1] == 6 and len(cut) >= 34:
-        # A block of entries has no length of its own; the server checks it.
+    if (raw[1] == 6 and len(cut) >= 34) or (raw[1] == 7 and len(cut) >= 26):
+        # Blocks of entries and maps of survivors have no length of their own; sessions check it.
         assert encode(decode(cut)) == cut
     else:
         with pytest.raises(TruncatedMessage):
@@ -72,7 +79,7 @@ def test_truncated_messages(message: Message, data: st.DataObject) -> None:
 @given(messages())
 def test_trailing_bytes(message: Message) -> None:
     raw = encode(message)
-    if raw[1] != 6:
+    if raw[1] not in (6, 7):
         with pytest.raises(OversizedMessage):
             decode(raw + b"\0")
 
@@ -80,27 +87,35 @@ def test_trailing_bytes(message: Message) -> None:
 @given(messages(), st.integers(0, 255))
 def test_other_versions(message: Message, version: int) -> None:
     raw = bytes([version]) + encode(message)[1:]
-    if version != 1:
+    if version != VERSION:
         with pytest.raises(WrongVersion):
             decode(raw)
 
 
 def test_a_message_has_a_largest_size() -> None:
     with pytest.raises(OversizedMessage):
-        decode(b"\1\6" + bytes(MAX_MESSAGE_BYTES))
+        decode(b"\2\6" + bytes(MAX_MESSAGE_BYTES))
 
 
 def test_counts_larger_than_the_message_do_not_allocate() -> None:
-    raw = bytearray(encode(Survivors(b"r" * 16, 1, 1, 3, (), ())))
-    raw[-8:] = b"\xff" * 8
+    raw = bytearray(encode(Confirmed(b"r" * 16, 1, 1, ())))
+    raw[-4:] = b"\xff" * 4
     with pytest.raises(TruncatedMessage):
         decode(bytes(raw))
 
 
 def test_lists_must_ascend() -> None:
     for ids in ((2, 1), (1, 1)):
+        shares = tuple(SealedShares(sender, bytes(12), b"sealed") for sender in ids)
+        raw = encode(Deliver(b"r" * 16, 1, shares))
         with pytest.raises(MalformedMessage):
-            decode(encode(Survivors(b"r" * 16, 1, 1, 3, ids, ())))
+            decode(raw)
+
+
+def test_survivors_are_confirmed_in_the_first_sum_alone() -> None:
+    for message in (Confirm(b"r" * 16, 2, 1, bytes(64)), Confirmed(b"r" * 16, 2, 1, ())):
+        with pytest.raises(MalformedMessage, match="first sum"):
+            decode(encode(message))
 
 
 @given(messages(), st.integers(0, 2**32 - 1))
@@ -110,7 +125,8 @@ def test_only_messages_of_a_sum_have_a_round_and_it_is_one_there_can_be(
     for other in (number, 0, 1, 4096, 4097):
         raw = bytearray(encode(message))
         raw[18:22] = other.to_bytes(4, "big")
-        if (1 <= other <= 4096) if message.of_sum else other == 0:
+        most = 1 if isinstance(message, Confirm | Confirmed) else 4096
+        if (1 <= other <= most) if message.of_sum else other == 0:
             assert decode(bytes(raw)).round_number == other
         else:
             with pytest.raises(MalformedMessage):
@@ -135,10 +151,11 @@ def test_a_decoder_knows_its_own_messages_alone() -> None:
 @pytest.mark.parametrize(
     ("place", "size", "values"),
     [
-        (31, 4, (10**6 + 1,)),  # corrupt share
-        (35, 4, (10**6 + 1,)),  # dropped share
-        (47, 2, (0, 4097)),  # sums
-        (49, 4, (0, 12, 2**22 + 8)),  # entries in a block
+        (27, 1, (2, 255)),  # kind of server
+        (32, 4, (10**6 + 1,)),  # corrupt share
+        (36, 4, (10**6 + 1,)),  # dropped share
+        (48, 2, (0, 4097)),  # sums
+        (50, 4, (0, 12, 2**22 + 8)),  # entries in a block
     ],
 )
 def test_announcements_that_cannot_be(place: int, size: int, values: tuple[int, ...]) -> None:
@@ -148,5 +165,7 @@ def test_announcements_that_cannot_be(place: int, size: int, values: tuple[int, 
     assert decode(bytes(raw)) == good
     for value in values:
         raw[place : place + size] = value.to_bytes(size, "big")
-        with pytest.raises(MalformedMessage, match=r"share of clients|rounds|entries"):
+        with pytest.raises(
+            MalformedMessage, match=r"kind of server|share of clients|rounds|entries"
+        ):
             decode(bytes(raw))

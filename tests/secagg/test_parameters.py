@@ -10,15 +10,21 @@ from scipy.stats import hypergeom
 from privirec.secagg.errors import ParametersInfeasible
 from privirec.secagg.parameters import (
     Parameters,
+    ServerModel,
     Statement,
+    certain_to_stay,
     complete_parameters,
     is_connected,
     is_correct,
     is_secure,
+    least_honest,
+    most_corrupt,
     private_threshold,
     sparse_parameters,
+    steadfast_threshold,
 )
 
+ACTIVE = ServerModel.ACTIVE
 SIZES = (100, 1_000, 10_000, 30_000, 50_000)
 TABLE = {
     (0.05, 0.05): "22/6 34/18 38/21 40/21 40/22",
@@ -120,6 +126,11 @@ def test_the_corrupt_clients_are_a_share_of_the_roster() -> None:
         (Statement.of(1000, 0.5, 0.499), "too few"),
         (Statement(100, -1, 0), "negative"),
         (Statement.of(100, 0.1, 0.1, rounds=0), "start at 1"),
+        (
+            Statement.of(6, 0.05, 0.34, server=ACTIVE),
+            "active server.*lower the corrupt or the drop",
+        ),
+        (Statement.of(1000, 0.3, 0.4, server=ACTIVE), "300 corrupt and 400 dropped, 650 of 999"),
     ],
 )
 def test_infeasible_statements_are_refused_with_the_reason(
@@ -135,3 +146,91 @@ def test_weaker_graphs_of_somebody_else_are_not_secure() -> None:
     assert is_secure(statement, Parameters(52, 28))
     for degree, threshold in ((52, 27), (51, 28), (1000, 500), (52, 53), (0, 0), (10, 10)):
         assert not is_secure(statement, Parameters(degree, threshold))
+
+
+# --- against an active server ---------------------------------------------------------------------
+
+ACTIVE_TABLE = {
+    (0.05, 0.05): "22/17 108/84 138/106 142/109",
+    (0.05, 0.2): "52/32 274/178 406/263 430/278",
+    (0.1, 0.1): "42/32 198/149 264/197 276/205",
+}
+
+
+@pytest.mark.parametrize("shares", ACTIVE_TABLE)
+def test_the_table_of_known_parameters_against_an_active_server(
+    shares: tuple[float, float],
+) -> None:
+    found = [
+        sparse_parameters(Statement.of(size, *shares, rounds=10, server=ACTIVE))
+        for size in (100, 1_000, 10_000, 30_000)
+    ]
+    assert " ".join(f"{p.neighbours}/{p.threshold}" for p in found) == ACTIVE_TABLE[shares]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(4, 2000),
+    st.integers(0, 200_000),
+    st.integers(0, 250_000),
+    st.integers(1, 40),
+)
+def test_the_conditions_against_an_active_server_hold_and_no_smaller_degree_satisfies_them(
+    clients: int, corrupt: int, dropped: int, rounds: int
+) -> None:
+    """By floating-point tails of scipy, not by our own."""
+    statement = Statement(clients, corrupt, dropped, rounds=rounds, server=ACTIVE)
+    try:
+        chosen = sparse_parameters(statement)
+    except ParametersInfeasible:
+        return
+    degree, threshold, others = chosen.neighbours, chosen.threshold, clients - 1
+    count = min(others, statement.corrupt)
+    slack = 1 + 1e-6
+    gone = hypergeom(others, min(others, statement.dropped), degree)
+    assert clients * gone.sf(degree - threshold) <= 2.0**-30 * slack
+    # No neighbourhood holds so many corrupt ones that two stories could be confirmed in it ...
+    too_many = 2 * threshold - degree
+    near = hypergeom(others, count, degree)
+    assert clients * rounds * near.sf(too_many - 1) <= 2.0**-80 * slack
+    if degree < others:
+        # ... and no side of one so many that it could answer without an honest client.
+        half = degree // 2
+        side = hypergeom(others, count, half)
+        assert 2 * clients * rounds * side.sf(threshold - half - 1) <= 2.0**-80 * slack
+        assert not is_secure(statement, Parameters(degree, threshold - 1))
+    assert is_secure(statement, chosen)
+    for smaller in range(2, min(degree, others), 2):
+        assert steadfast_threshold(statement, smaller) > certain_to_stay(statement, smaller)
+
+
+def test_an_active_server_has_forty_bits_of_tries() -> None:
+    tried = Statement.of(1_000, 0.05, 0.05, security_bits=40, server=ACTIVE)
+    trusted = Statement.of(1_000, 0.05, 0.05, security_bits=80)
+    for places in (10, 50, 100):
+        assert most_corrupt(tried, places, 1000) == most_corrupt(trusted, places, 1000)
+
+
+def test_in_the_complete_graph_an_active_server_changes_nothing_but_what_is_refused() -> None:
+    for clients in (5, 20, 100, 500):
+        trusted, active = (
+            complete_parameters(Statement.of(clients, 0.1, 0.2, server=model))
+            for model in ServerModel
+        )
+        assert trusted == active
+    assert complete_parameters(Statement.of(100, 0.33, 0.4)) == Parameters(99, 34)
+    with pytest.raises(ParametersInfeasible, match="active server"):
+        complete_parameters(Statement.of(100, 0.33, 0.4, server=ACTIVE))
+
+
+def test_the_fewest_honest_clients_in_a_sum() -> None:
+    trusted = Statement.of(1_000, 0.05, 0.05, rounds=10)
+    assert least_honest(trusted, sparse_parameters(trusted)) == 900
+    active = Statement.of(1_000, 0.05, 0.05, rounds=10, server=ACTIVE)
+    # 37 of 108 neighbours may be corrupt, and six neighbourhoods have room: 6 (84 - 37 + 1).
+    assert least_honest(active, sparse_parameters(active)) == 288
+    assert least_honest(active, complete_parameters(active)) == 900
+    for size in (3, 10, 50, 100, 300):
+        few = Statement.of(size, 0.05, 0.2, server=ACTIVE)
+        found = sparse_parameters(few)
+        assert found.threshold - few.corrupt < least_honest(few, found) < size

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from privirec.secagg import LocalFederation, VectorShape
-from privirec.secagg.bell2020.messages import Survivors, Unmask, decode
+from privirec.secagg import LocalFederation, ServerModel, VectorShape
+from privirec.secagg.bell2020.messages import Deliver, Survivors, Unmask, decode
 from privirec.secagg.messages import Masked
 from privirec.secagg.testing import InsecureSeededBytes, Scenario, Weather, simulate
 
@@ -60,29 +60,41 @@ def test_the_servers_view_does_not_depend_on_the_input() -> None:
 
 
 def secrets_in(transcript: list[tuple[str, int, bytes]]) -> dict[tuple[int, int], set[str]]:
-    """(round, client) -> the kinds of its secrets of which the server got any share."""
-    asked: dict[tuple[int, int], Survivors] = {}
+    """(round, client) -> the kinds of its secrets of which the server got any share.
+
+    Ids are places in the roster, as in `simulate`.
+    """
+    cohorts: dict[int, set[int]] = {}
+    holds: dict[int, list[int]] = {}
     opened: dict[tuple[int, int], set[str]] = defaultdict(set)
     for direction, client, raw in transcript:
         message = decode(raw)
+        if direction == "down" and isinstance(message, Deliver):
+            holds[client] = [share.sender for share in message.shares]
         if direction == "down" and isinstance(message, Survivors):
-            asked[message.round_number, client] = message
+            bits = int.from_bytes(message.survivors, "little")
+            cohorts[client] = {place for place in range(64) if bits >> place & 1}
         if direction == "up" and isinstance(message, Unmask):
-            lists = asked[message.round_number, client]
-            assert len(message.seed_shares) == len(lists.survivors)
-            assert len(message.key_shares) == len(lists.dropped)
-            for owner in lists.survivors:
+            survivors = [peer for peer in holds[client] if peer in cohorts[client]]
+            dropped = [peer for peer in holds[client] if peer not in cohorts[client]]
+            assert len(message.seed_shares) == len(survivors)
+            if message.round_number > 1:
+                dropped = []  # those who dropped before have no secrets in this sum
+            assert len(message.key_shares) == len(dropped)
+            for owner in survivors:
                 opened[message.round_number, owner].add("seed")
-            for owner in lists.dropped:
+            for owner in dropped:
                 opened[message.round_number, owner].add("key")
     return opened
 
 
 @pytest.mark.parametrize("name", ["secagg+", "secagg"])
-def test_no_transcript_holds_both_secrets_of_a_client(name: str) -> None:
+@pytest.mark.parametrize("server", ServerModel)
+def test_no_transcript_holds_both_secrets_of_a_client(name: str, server: ServerModel) -> None:
     kinds: set[str] = set()
     for seed in range(25):
-        storm = Scenario(name, clients=8, weather=Weather(dies=0.03, lies=0.1 * (seed % 2)))
+        weather = Weather(dies=0.03, lies=0.1 * (seed % 2))
+        storm = Scenario(name, clients=8, server=server, weather=weather)
         opened = secrets_in(simulate(seed, storm).transcript)
         assert all(len(of_client) == 1 for of_client in opened.values())
         kinds.update(*opened.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from importlib import import_module
 from pkgutil import walk_packages
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privirec.secagg
-from privirec.secagg import Phase, Schedule, protocol, protocol_names
+from privirec.secagg import Phase, Schedule, ServerModel, Statement, protocol, protocol_names
 from privirec.secagg.bell2020.messages import Neighbours
 from privirec.secagg.errors import (
     CohortChanged,
@@ -27,7 +28,9 @@ from privirec.secagg.messages import Message, encode
 
 from .test_attacks import LENGTH, Run, start, vector
 
-ALL = pytest.mark.parametrize("name", ["secagg+", "secagg", "none"])
+ALL = pytest.mark.parametrize(
+    "name", ["secagg+", "secagg", "none", "secagg+ active", "secagg active"]
+)
 words = st.lists(
     st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_size=6, unique=True
 ).filter(lambda names: "input" not in names)
@@ -41,13 +44,30 @@ def test_every_schedule_has_one_input_and_one_opening_a_sum(
     second = data.draw(st.integers(first, len(names)))
     schedule = Schedule(tuple(names[:first]), tuple(names[first:second]), tuple(names[second:]))
     check_steps(schedule, sums)
+    if schedule.recovery:
+        check_steps(replace(schedule, first_recovery=("once", "more")), sums)
 
 
 @pytest.mark.parametrize("name", protocol_names())
 def test_the_schedules_there_are(name: str) -> None:
-    schedule = protocol(name).schedule
-    check_steps(schedule, 3)
-    assert len(set(schedule.names)) == len(schedule.names)
+    for model in ServerModel:
+        schedule = protocol(name).schedule_for(Statement.of(20, 0.1, 0.2, server=model))
+        check_steps(schedule, 3)
+        assert len(set(schedule.names)) == len(schedule.names)
+
+
+def test_an_active_server_costs_one_exchange_a_run() -> None:
+    for name in protocol_names():
+        plain, active = (
+            protocol(name).schedule_for(Statement.of(20, 0.1, 0.2, server=model)).steps(3)
+            for model in ServerModel
+        )
+        if name not in ("secagg+", "secagg"):
+            assert plain == active
+            continue
+        (more,) = set(active) - set(plain)
+        assert (more.name, more.sum_number, more.opens_sum) == ("confirm", 1, False)
+        assert active[active.index(more) - 1].phase is Phase.INPUT
 
 
 def check_steps(schedule: Schedule, sums: int) -> None:
@@ -59,13 +79,25 @@ def check_steps(schedule: Schedule, sums: int) -> None:
     assert inputs == opened == Counter(range(1, sums + 1))
     for number in range(1, sums + 1):
         of_sum = [step for step in steps if step.sum_number == number]
-        assert [step.name for step in of_sum] == list(schedule.names[len(schedule.setup) :])
+        names = [name for name in schedule.names if name not in schedule.setup]
+        if number > 1:
+            names = [name for name in names if name not in schedule.first_recovery]
+        assert [step.name for step in of_sum] == names
         assert of_sum[-1].opens_sum
     assert [step.sum_number for step in steps] == sorted(step.sum_number for step in steps)
 
 
 def begun(name: str, sums: int = 2) -> Run:
-    return start(name, clients=20, rounds=sums, shares=(0.1, 0.2))
+    """The protocol of this name, with "active" after it against such a server."""
+    protocol_name, _, model = name.partition(" ")
+    server = ServerModel(model or "semi-honest")
+    return start(protocol_name, clients=20, rounds=sums, shares=(0.1, 0.2), server=server)
+
+
+def schedule_of(name: str) -> Schedule:
+    protocol_name, _, model = name.partition(" ")
+    statement = Statement.of(20, 0.1, 0.2, server=ServerModel(model or "semi-honest"))
+    return protocol(protocol_name).schedule_for(statement)
 
 
 @ALL
@@ -88,7 +120,7 @@ def test_a_server_takes_the_steps_of_its_schedule(name: str) -> None:
             assert run.server.survivors == tuple(range(20))
         else:
             run.server.advance()
-    assert tuple(seen) == protocol(name).schedule.steps(2)
+    assert tuple(seen) == schedule_of(name).steps(2)
     assert not run.server.aborted
     assert run.server.waiting_for() == set()
 
@@ -125,7 +157,7 @@ def test_steps_end_in_one_way_each(name: str) -> None:
     run.contribute(1)
     with pytest.raises(OutOfOrder, match="no sum to open"):
         run.server.open_blocks()
-    run.answer(run.next_messages())
+    run.recover()
     with pytest.raises(OutOfOrder, match="opening"):
         run.server.advance()
     assert not run.server.aborted
@@ -194,7 +226,7 @@ def test_the_server_drops_what_is_not_for_it(name: str) -> None:
         run.server.receive(1, reply)
     with pytest.raises(WrongRun):
         run.server.receive(0, run.server.announcement)
-    echo = Neighbours(reply[2:18], 0, 0, 0, b"", ())
+    echo = Neighbours(reply[2:18], 0, 0, 0, b"", bytes(32), (), ())
     with pytest.raises(OutOfOrder, match="not for the server"):
         run.server.receive(0, encode(echo))
     run.server.receive(0, reply)
@@ -218,7 +250,7 @@ def test_a_known_sum_is_skipped_and_the_next_one_is_right(name: str) -> None:
     for client in survivors:
         for message in run.clients[client].contribute(1, [vector(client)]):
             run.server.receive(client, message)
-    run.answer(run.next_messages())
+    run.recover()
     run.server.open_sum()
     lost.server.skip_sum(survivors)
     assert lost.server.survivors == tuple(survivors)
@@ -289,5 +321,5 @@ def test_kinds_of_messages_are_unique_over_all_protocols() -> None:
     assert len(types) >= 8
     assert len({one.kind for one in types}) == len(types)
     assert {one.kind for one in types if one.__module__.startswith("privirec.secagg.bell")} == {
-        *(2, 3, 4, 5, 7, 8)
+        *(2, 3, 4, 5, 7, 8, 9, 10)
     }

@@ -29,11 +29,18 @@ from . import make_vectors
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUNS = [
     json.loads((FOLDER / name).read_text())
-    for name in ("run.json", "run-secagg.json", "run-none.json", "run-lightsecagg.json")
+    for name in (
+        "run.json",
+        "run-active.json",
+        "run-secagg.json",
+        "run-none.json",
+        "run-lightsecagg.json",
+    )
 ]
-RUN, *_, LIGHT_RUN = RUNS
+RUN, ACTIVE_RUN, *_, LIGHT_RUN = RUNS
 NOISY_RUN = json.loads((FOLDER / "run-correlated-noise.json").read_text())
 BAD = json.loads((FOLDER / "bad.json").read_text())
+ACTIVE_BAD = json.loads((FOLDER / "bad-active.json").read_text())
 LIGHT_BAD = json.loads((FOLDER / "bad-lightsecagg.json").read_text())
 NOISY_BAD = json.loads((FOLDER / "bad-correlated-noise.json").read_text())
 
@@ -45,7 +52,6 @@ REFUSED = {
     "GraphNotSymmetric",
     "GraphNotRegular",
     "BadSignature",
-    "ListsOverlap",
     "Stranger",
     "SecondUnmask",
     "SecondSurvivorSet",
@@ -61,6 +67,22 @@ REFUSED = {
     "BelowThreshold",
 }
 
+
+ACTIVE_REFUSED = {
+    "AgreementMismatch",
+    "BadSignature",
+    "CohortChanged",
+    "KeysNotInGraph",
+    "MalformedMessage",
+    "NotInGraph",
+    "OutOfOrder",
+    "ParametersInfeasible",
+    "ReplayedMessage",
+    "SecondSurvivorSet",
+    "TooManyDropped",
+    "Unconfirmed",
+    "WeakParameters",
+}
 
 LIGHT_REFUSED = {
     "WrongProtocol",
@@ -198,6 +220,7 @@ def test_the_recorded_noisy_sums_are_sums_within_the_stated_error() -> None:
 @pytest.mark.parametrize(
     ("run", "case"),
     [(RUN, case) for case in BAD["cases"]]
+    + [(ACTIVE_RUN, case) for case in ACTIVE_BAD["cases"]]
     + [(LIGHT_RUN, case) for case in LIGHT_BAD["cases"]]
     + [(NOISY_RUN, case) for case in NOISY_BAD["cases"]],
     ids=lambda value: value.get("name", value.get("protocol")),
@@ -225,9 +248,11 @@ def test_bad_messages_are_refused_by_name(run: dict[str, Any], case: dict[str, A
 def test_every_refusal_has_a_bad_vector() -> None:
     names = {case["error"] for case in BAD["cases"]}
     assert names >= REFUSED
+    active = {case["error"] for case in ACTIVE_BAD["cases"]}
+    assert active == ACTIVE_REFUSED
     light = {case["error"] for case in LIGHT_BAD["cases"]}
     assert light >= LIGHT_REFUSED
     noisy = {case["error"] for case in NOISY_BAD["cases"]}
     assert noisy == NOISY_REFUSED
-    names |= light | noisy
+    names |= active | light | noisy
     assert all(issubclass(getattr(errors, name), ProtocolError) for name in names)

@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-RUN = json.loads((Path(__file__).parent.parent / "vectors" / "secagg" / "run.json").read_text())
-LABEL = b"privirec-secagg-\x01"
+FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
+RUNS = [json.loads((FOLDER / name).read_text()) for name in ("run.json", "run-active.json")]
+LABEL = b"privirec-secagg-\x02"
 PRIME = 2**257 - 93
 ROUNDS = 2
 
@@ -41,16 +42,17 @@ def key_stream(seed: bytes, size: int) -> bytes:
 class SecondClient:
     """Reads the recorded messages with struct and answers them."""
 
-    def __init__(self, recorded: dict[str, Any]) -> None:
+    def __init__(self, recorded: dict[str, Any], run: dict[str, Any]) -> None:
         self.client = recorded["client"]
         self.identity = Ed25519PrivateKey.from_private_bytes(
             bytes.fromhex(recorded["identity_seed"])
         )
         self.draws = [bytes.fromhex(draw) for draw in recorded["random"]]
-        self.roster = {int(one): bytes.fromhex(key) for one, key in RUN["roster"].items()}
+        self.roster = {int(one): bytes.fromhex(key) for one, key in run["roster"].items()}
+        self.widths = [shape["width"] for shape in run["shapes"]]
 
     def header(self, kind: int, number: int = 0) -> bytes:
-        return bytes([1, kind]) + self.run + u32(number, self.client)
+        return bytes([2, kind]) + self.run + u32(number, self.client)
 
     def agree(self, private: bytes, public: bytes) -> bytes:
         key = X25519PrivateKey.from_private_bytes(private)
@@ -58,6 +60,7 @@ class SecondClient:
 
     def advertise(self, announcement: bytes) -> bytes:
         self.run = announcement[2:18]
+        self.lying_server = announcement[27] == 1
         self.digest = hashlib.sha256(announcement).digest()
         secrets = self.draws.pop(0)
         parts = [secrets[start : start + 32] for start in range(0, len(secrets), 32)]
@@ -67,15 +70,21 @@ class SecondClient:
             for private in (self.sealing, *self.masks)
         ]
         keys = b"".join(publics)
+        self.leaf = hashlib.sha256(LABEL + b"leaf" + u32(self.client) + keys).digest()
         signature = self.identity.sign(LABEL + b"advertise" + self.digest + u32(self.client) + keys)
         return self.header(2) + struct.pack(">H", ROUNDS) + keys + signature
 
     def share(self, message: bytes) -> bytes:
-        k, t, map_bytes, entries, rounds = struct.unpack(">IIIIH", message[26:44])
-        bitmap = message[44 : 44 + map_bytes]
+        k, t, map_bytes, entries, rounds, hashes = struct.unpack(">IIIIHB", message[26:45])
+        bitmap = message[45 : 45 + map_bytes]
+        at = 45 + map_bytes + 32
+        root, path = message[at - 32 : at], message[at : at + 32 * hashes]
+        at += 32 * hashes
         ids = sorted(self.roster)
         present = [one for p, one in enumerate(ids) if bitmap[p // 8] >> p % 8 & 1]
-        seed = hashlib.sha256(LABEL + b"graph" + self.digest + bitmap).digest()
+        assert self.climb(present.index(self.client), len(present), path) == root
+        seed = hashlib.sha256(LABEL + b"graph" + self.digest + bitmap + root).digest()
+        self.graph = seed + u32(k, t)
         words = struct.unpack(f"<{len(present)}Q", key_stream(seed, 8 * len(present)))
         ring = sorted(range(len(present)), key=lambda place: (words[place], place))
         seat = ring.index(present.index(self.client))
@@ -85,7 +94,7 @@ class SecondClient:
         self.peer_masks = {}
         sealing = {}
         for index in range(entries):
-            entry = message[44 + map_bytes + size * index :][:size]
+            entry = message[at + size * index :][:size]
             (peer,) = struct.unpack(">I", entry[:4])
             Ed25519PublicKey.from_public_bytes(self.roster[peer]).verify(
                 entry[-64:], LABEL + b"advertise" + self.digest + entry[:-64]
@@ -120,6 +129,18 @@ class SecondClient:
             self.opening[peer] = derive(agreed, b"seal", self.run, 0, (peer, self.client))
         return self.header(4) + u32(k, len(plain) + 16) + nonce + sealed
 
+    def climb(self, place: int, size: int, path: bytes) -> bytes:
+        """From the own leaf to the root."""
+        node = self.leaf
+        while size > 1:
+            if place % 2 or place + 1 < size:
+                pair, path = (node, path[:32]), path[32:]
+                left, right = pair[::-1] if place % 2 else pair
+                node = hashlib.sha256(LABEL + b"node" + left + right).digest()
+            place, size = place // 2, (size + 1) // 2
+        assert not path
+        return node
+
     def store(self, message: bytes) -> None:
         count, size = struct.unpack(">II", message[26:34])
         self.held = {}
@@ -131,7 +152,7 @@ class SecondClient:
         self.active = sorted(self.held)
 
     def contribute(self, number: int, values: list[int]) -> list[bytes]:
-        width = RUN["shapes"][number - 1]["width"]
+        width = self.widths[number - 1]
         word = 1 if width <= 8 else 2
         masks = [(1, self.seeds[number - 1])]
         for peer in self.active:
@@ -153,28 +174,62 @@ class SecondClient:
             messages.append(self.header(6, number) + struct.pack(">Q", offset) + packed)
         return messages
 
-    def unmask(self, message: bytes) -> bytes:
+    def survivors(self, message: bytes) -> bytes:
         (number,) = struct.unpack(">I", message[18:22])
-        _, alive, lost = struct.unpack(">III", message[26:38])
-        ids = struct.unpack(f">{alive + lost}I", message[38:])
+        self.cohort = message[26:]
+        if not self.lying_server or number > 1:
+            return self.unmask(number)
+        return self.header(9, 1) + self.identity.sign(self.statement())
+
+    def statement(self) -> bytes:
+        return LABEL + b"survivors" + self.digest + self.graph + self.cohort
+
+    def in_sum(self, client: int) -> bool:
+        place = sorted(self.roster).index(client)
+        return bool(self.cohort[place // 8] >> place % 8 & 1)
+
+    def confirmed(self, message: bytes) -> bytes:
+        near = [peer for peer in self.active if self.in_sum(peer)]
+        assert message[26:30] == u32(len(near))
+        for index, peer in enumerate(near):
+            signature = message[30 + 64 * index :][:64]
+            Ed25519PublicKey.from_public_bytes(self.roster[peer]).verify(
+                signature, self.statement()
+            )
+        return self.unmask(1)
+
+    def unmask(self, number: int) -> bytes:
+        alive = [peer for peer in self.active if self.in_sum(peer)]
+        lost = [peer for peer in self.active if not self.in_sum(peer)]
         start = 66 * (number - 1)
-        shares = [self.held[peer][start : start + 33] for peer in ids[:alive]]
-        shares += [self.held[peer][start + 33 : start + 66] for peer in ids[alive:]]
-        self.active = list(ids[:alive])
-        return self.header(8, number) + u32(alive, lost) + b"".join(shares)
+        shares = [self.held[peer][start : start + 33] for peer in alive]
+        shares += [self.held[peer][start + 33 : start + 66] for peer in lost]
+        self.active = alive
+        return self.header(8, number) + u32(len(alive), len(lost)) + b"".join(shares)
 
 
-@pytest.mark.parametrize("recorded", RUN["clients"], ids=lambda one: str(one["client"]))
-def test_a_client_written_from_the_document_answers_as_recorded(recorded: dict[str, Any]) -> None:
-    client = SecondClient(recorded)
+@pytest.mark.parametrize(
+    ("run", "place"),
+    [(run, place) for run in RUNS for place in range(len(run["clients"]))],
+    ids=lambda value: str(value) if isinstance(value, int) else value["policy"]["server"],
+)
+def test_a_client_written_from_the_document_answers_as_recorded(
+    run: dict[str, Any], place: int
+) -> None:
+    recorded = run["clients"][place]
+    client = SecondClient(recorded, run)
+    answers = {
+        1: client.advertise,
+        3: client.share,
+        5: client.store,
+        7: client.survivors,
+        10: client.confirmed,
+    }
     for step in recorded["steps"]:
         if "contribute" in step:
             masked = client.contribute(step["contribute"], step["values"])
             assert [message.hex() for message in masked] == step["messages"]
             continue
         message = bytes.fromhex(step["receive"])
-        answer = {1: client.advertise, 3: client.share, 5: client.store, 7: client.unmask}[
-            message[1]
-        ]
-        reply = answer(message)
+        reply = answers[message[1]](message)
         assert (reply.hex() if reply else None) == step["reply"]

@@ -39,7 +39,13 @@ def test_the_figures_of_relatives(name: str, model: str) -> None:
     assert row["peak_rss_mb"] < 4000
 
 
-@pytest.mark.parametrize(("name", "model"), CENTRALISED)
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        pytest.param(*key, marks=pytest.mark.long if key == ("yelp2018", "gf-cf") else ())
+        for key in CENTRALISED
+    ],
+)
 def test_the_tables_figures(name: str, model: str) -> None:
     dataset = load_dataset(name)
     central = run(dataset, Plan(model=model)).row["ndcg@20"]

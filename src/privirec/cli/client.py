@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 from privirec.data.catalogue import read_catalogue
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
+from privirec.privacy.policy import Policy
 from privirec.report.rows import say, warn
 from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.runtime.network.logs import log_to
@@ -30,7 +32,8 @@ def command(
 ) -> None:
     """Stay connected and answer what the policy allows, until interrupted."""
     home = ClientFolder(folder)
-    node = home.node()
+    with closing(home.node()) as node:
+        client, opened = node.client, node.opened_share()
     address = server or home.settings.server
     if not (folder / "ca.crt").is_file():
         raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
@@ -38,13 +41,20 @@ def command(
         warn("No server is known yet: privirec keys join --server HOST:PORT")
     if check:
         found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))
-        say(f"Client {node.client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
+        say(f"Client {client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
         if unknown:
             warn(f"Left out: {unknown:,} interactions with items that catalogue.txt does not have.")
+        allowed = Policy.load(folder / "policy.toml")
+        if not allowed.computations:
+            warn("policy.toml names no computations: this client takes part in no exact run.")
+        say(
+            f"Opened by sums so far: {opened:.3f} of the item-item matrix; "
+            f"its policy allows {allowed.largest_opened_share}"
+        )
         return
     if ":" not in address:
         raise UsageError("no server is known: privirec keys join --server HOST:PORT")
-    _stay(folder, node.client, address)
+    _stay(folder, client, address)
 
 
 def _stay(folder: Path, client: int, address: str) -> None:

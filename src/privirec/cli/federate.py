@@ -104,6 +104,7 @@ def command(
     title = f"{data.name}: {row['model']} by {method} over {clients} clients, seed {seed}"
     print_table(title, COLUMNS, [row])
     say(f"Model {row['model_sha256'][:16]}" + (f", saved in {save}" if save else ""))
+    say("Its clients allow what this run asks for; in a real federation each names that itself.")
     if check:
         same = row["same_as_simulation"]
         say(f"The simulation gives {'the same' if same else 'ANOTHER'} model, bit for bit.")

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from privirec.cli.asking import Yes, agree
 from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.report.rows import print_table, say
+from privirec.runtime.network.enrolment.cards import Card, Rotation
 from privirec.runtime.network.enrolment.certificates import make_certificates
+from privirec.runtime.network.enrolment.fingerprints import fingerprint, is_told
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.enrolment.identities import make_identity, make_node_key
-from privirec.runtime.network.messages import one_line
+from privirec.runtime.network.enrolment.identities import make_identity, read_identity
+from privirec.runtime.network.enrolment.roster import RosterFile
 
 app = typer.Typer(
     help="Who takes part: identities, the roster, certificates.",
@@ -26,122 +27,119 @@ app = typer.Typer(
 Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
 Own = Annotated[Path, typer.Argument(help="The client's folder.", metavar="CLIENT")]
 Number = Annotated[int, typer.Argument(help="Number of the client in the roster.", min=0)]
+OperatorKey = Annotated[
+    Path | None,
+    typer.Option(help="Where the operator's key is kept, if not in the folder."),
+]
 
 
-class Card(BaseModel):
-    """What a client gives to the operator: public keys and a name."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: Annotated[str, AfterValidator(one_line)] = Field(min_length=1, max_length=100)
-    key: str = Field(pattern="^[0-9a-f]{64}$")
-    node: str = Field(pattern=r"^ecdsa-sha2-\S+ \S+")
-
-    @classmethod
-    def read(cls, path: Path) -> Card:
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except ValidationError:
-            raise UsageError(f"{path}: not a card made by: privirec keys new") from None
+# --- the operator ---------------------------------------------------------------------------------
 
 
 @app.command()
 def operator(folder: Folder) -> None:
-    """Make an operator's folder, with its signing key and an empty roster."""
+    """Make an operator's folder, with its keys and an empty roster.
+
+    `operator.key` signs rosters only, and need not be on the server; `run.key` is the server's own.
+    """
     home = OperatorFolder.create(folder)
-    say(f"Operator {home.operator.public.hex()} in {folder}")
-    say("Tell clients this key by a way that nobody on the network can change.")
-
-
-@app.command()
-def new(
-    folder: Own,
-    name: Annotated[str, typer.Option(help="Who this client is, for the operator.")],
-) -> None:
-    """Make a client's folder with its keys, and `card.json` for the operator."""
-    home = ClientFolder.create(folder)
-    write_whole(folder / "card.json", json.dumps(home.card(name), indent=2).encode())
-    say(f"Client key {home.identity.public.hex()}")
-    say(f"Send {folder / 'card.json'} to the operator; it holds public keys only.")
+    say(f"Operator {home.operator} in {folder}")
+    say(f"Fingerprint {fingerprint(home.operator)}")
+    say("Tell clients one of them by a way that nobody on the network can change.")
+    if (folder / "operator.key").exists():
+        say(
+            f"The server does not need {folder / 'operator.key'}: move it to where the server "
+            "cannot read it, and give --operator-key PATH when the roster changes."
+        )
 
 
 @app.command()
 def approve(
     folder: Folder,
     cards: Annotated[list[Path], typer.Argument(help="Cards of clients.", metavar="CARD...")],
+    fingerprints: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fingerprint", help="What the client read out; once for each card, in their order."
+        ),
+    ] = None,
+    operator_key: OperatorKey = None,
+    yes: Yes = False,
 ) -> None:
-    """Take clients into the roster."""
+    """Take clients into the roster, after their fingerprints were compared.
+
+    Whoever can change a card on its way to you can put a key of their own in it, so let the client
+    read out the fingerprint that `keys new` printed there, by telephone for example.
+    """
     home = OperatorFolder(folder)
-    members = home.members
-    for path in cards:
+    before = members = home.members
+    if fingerprints and len(fingerprints) != len(cards):
+        raise UsageError(f"{len(fingerprints)} fingerprints for {len(cards)} cards")
+    for place, path in enumerate(cards):
         card = Card.read(path)
-        members = members.approve(card.name, card.key)
-        added = members.members[-1]
-        write_whole(folder / f"nodes/{added.client}.pub", card.node.encode() + b"\n")
-        say(f"Client {added.client}: {added.name}, key {added.key[:16]}")
-    home.save(members)
-    say(f"Give {folder / 'roster.json'} to every client: privirec keys join.")
+        say(f"{path}: {card.name}, fingerprint {fingerprint(card.key)}")
+        if not fingerprints:
+            agree("Does the client read out the same fingerprint?", yes=yes)
+        elif not is_told(card.key, fingerprints[place]):
+            raise UsageError(f"{path}: not the fingerprint that was given; nothing was changed")
+        members = members.approve(card)
+    _save(home, before, members, operator_key, yes=True)
 
 
 @app.command()
-def revoke(folder: Folder, client: Number) -> None:
-    """Take a client out of the roster; its number is never given to another."""
+def revoke(
+    folder: Folder, client: Number, operator_key: OperatorKey = None, yes: Yes = False
+) -> None:
+    """Take a client out of the roster; its number and its keys are never given to another."""
     home = OperatorFolder(folder)
-    home.save(home.members.revoke(client))
-    say(f"Client {client} is revoked. Give the new roster to every client.")
+    before = home.members
+    _save(home, before, before.revoke(client), operator_key, yes=yes)
 
 
 @app.command()
-def rotate(
+def accept(
     folder: Folder,
-    client: Number,
-    card: Annotated[Path, typer.Argument(help="The client's new card.")],
+    rotation: Annotated[Path, typer.Argument(help="The rotation.json of a client.")],
+    operator_key: OperatorKey = None,
+    yes: Yes = False,
 ) -> None:
-    """Put a client's new keys in place of its old ones."""
+    """Put a client's new keys in place of its old ones, as the old ones say (see `keys rotate`)."""
     home = OperatorFolder(folder)
-    found = Card.read(card)
-    home.save(home.members.rotate(client, found.key))
-    write_whole(folder / f"nodes/{client}.pub", found.node.encode() + b"\n")
-    say(f"Client {client} has key {found.key[:16]} now. Give the new roster to every client.")
+    before = home.members
+    _save(home, before, before.rotate(Rotation.read(rotation)), operator_key, yes=yes)
+
+
+@app.command("run-key")
+def run_key(folder: Folder, operator_key: OperatorKey = None, yes: Yes = False) -> None:
+    """Give the server another key, for when others may have seen the old one.
+
+    Make it where the operator's key is, then bring run.key and the roster to the server.
+    """
+    home = OperatorFolder(folder)
+    before = home.members
+    fresh = folder / "run.key.new"
+    make_identity(fresh)
+    try:
+        members = before.name_server(read_identity(fresh).public.hex())
+        _save(home, before, members, operator_key, yes=yes)
+        fresh.replace(folder / "run.key")
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 @app.command()
-def renew(
-    folder: Own,
-    name: Annotated[str, typer.Option(help="Who this client is, for the operator.")],
+def update(
+    folder: Folder,
+    roster: Annotated[Path, typer.Option(help="A roster that the operator signed elsewhere.")],
+    yes: Yes = False,
 ) -> None:
-    """Make new keys for a client, and a new card; the old ones are gone."""
-    home = ClientFolder(folder)
-    _ = home.identity
-    make_identity(folder / "identity.key")
-    make_node_key(folder)
-    write_whole(folder / "card.json", json.dumps(home.card(name), indent=2).encode())
-    say(f"Client key {home.identity.public.hex()}")
-    say(f"Send {folder / 'card.json'} to the operator: privirec keys rotate.")
-
-
-@app.command()
-def join(
-    folder: Own,
-    roster: Annotated[Path, typer.Option(help="The operator's roster.json.")],
-    operator_key: Annotated[
-        str | None,
-        typer.Option("--operator", help="The operator's key, as you were told it."),
-    ] = None,
-    server: Annotated[str, typer.Option(help="host:port of the server.")] = "",
-    histories: Annotated[
-        str | None, typer.Option(help="Store (.db) or file with the histories, in the folder.")
-    ] = None,
-) -> None:
-    """Take the operator's roster in, the first time and after every change."""
-    home = ClientFolder(folder)
-    first = not (folder / "client.json").exists()
-    if first and operator_key is None:
-        raise UsageError("the first time, give the operator's key: --operator KEY")
-    number = home.join(roster, operator=operator_key, server=server)
-    if histories is not None:
-        home.write(home.settings.model_copy(update={"histories": histories}))
-    say(f"Client {number} of operator {home.settings.operator[:16]}")
+    """Take a newer roster into a server's folder that has no operator's key."""
+    home = OperatorFolder(folder)
+    found = home.offered(roster)
+    _show(found, home.members)
+    agree(f"Put roster {found.number} in place?", yes=yes)
+    home.install(found)
+    say(f"Roster {found.number} is in place. Restart: privirec server up {folder}")
 
 
 @app.command("list")
@@ -152,13 +150,78 @@ def list_(folder: Folder) -> None:
         {
             "client": member.client,
             "name": member.name,
-            "key": member.key[:16],
+            "fingerprint": fingerprint(member.key),
             "state": "revoked" if member.revoked else "approved",
         }
         for member in home.members.members
     ]
-    columns = [(key, key) for key in ("client", "name", "key", "state")]
-    print_table(f"Operator {home.operator.public.hex()}", columns, rows)
+    columns = [(key, key) for key in ("client", "name", "fingerprint", "state")]
+    print_table(f"Operator {home.operator}, roster {home.members.number}", columns, rows)
+
+
+# --- a client -------------------------------------------------------------------------------------
+
+
+@app.command()
+def new(
+    folder: Own,
+    name: Annotated[str, typer.Option(help="Who this client is, for the operator.")],
+) -> None:
+    """Make a client's folder with its keys, and `card.json` for the operator."""
+    home = ClientFolder.create(folder)
+    card = home.card(name)
+    write_whole(folder / "card.json", card.as_file())
+    say(f"Client key {card.key}")
+    say(f"Fingerprint {fingerprint(card.key)}")
+    say(f"Send {folder / 'card.json'} to the operator; it holds public keys only.")
+    say("The operator will ask you to read the fingerprint out.")
+
+
+@app.command()
+def rotate(folder: Own) -> None:
+    """Make new keys, and `rotation.json` for the operator; the old ones serve until then.
+
+    The old key signs that the new one is yours: nobody else can say that, not even the operator.
+    """
+    rotation = ClientFolder(folder).rotate()
+    write_whole(folder / "rotation.json", rotation.as_file())
+    say(f"New fingerprint {fingerprint(rotation.card.key)}")
+    say(f"Send {folder / 'rotation.json'} to the operator: privirec keys accept.")
+    say("The new keys are used as soon as you join with a roster that has them.")
+
+
+@app.command()
+def join(
+    folder: Own,
+    roster: Annotated[Path, typer.Option(help="The operator's roster.json.")],
+    operator_key: Annotated[
+        str | None,
+        typer.Option("--operator", help="The operator's key or fingerprint, as you were told it."),
+    ] = None,
+    server: Annotated[str, typer.Option(help="host:port of the server.")] = "",
+    histories: Annotated[
+        str | None, typer.Option(help="Store (.db) or file with the histories, in the folder.")
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Take the operator's roster in, the first time and after every change.
+
+    Shows who came and who went, and asks. A roster that is older than the one in place, or has
+    another past, is refused.
+    """
+    home = ClientFolder(folder)
+    if not home.has_joined and operator_key is None:
+        raise UsageError("the first time, give the operator's key: --operator KEY")
+    found = home.offered(roster, operator=operator_key)
+    _show(found, home.members if home.has_joined else None)
+    agree(f"Take part with these {len(found.roster())} clients?", yes=yes)
+    number = home.join(found, server=server)
+    if histories is not None:
+        home.write(home.settings.model_copy(update={"histories": histories}))
+    say(f"Client {number} of operator {home.settings.operator[:16]}, roster {found.number}")
+
+
+# --- both -----------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -182,3 +245,37 @@ def certificates(
     make_certificates(folder / "tls", names, days=days)
     say(f"Server certificate for {', '.join(names)} in {folder / 'tls'}, valid {days} days.")
     say(f"Give {folder / 'tls' / 'ca.crt'} to every client as ca.crt.")
+
+
+def _show(found: RosterFile, before: RosterFile | None) -> None:
+    """Who came and who went between two rosters."""
+    rows: list[dict[str, Any]] = [
+        {
+            "what": what,
+            "client": str(member.client) if member else "",
+            "name": member.name if member else "",
+            "fingerprint": fingerprint(key),
+        }
+        for what, member, key in found.since(before)
+    ]
+    title = f"Roster {found.number}" + (f", after roster {before.number}" if before else "")
+    if not rows:
+        say(f"{title}: nothing has changed")
+        return
+    columns = [(key, key) for key in ("what", "client", "name", "fingerprint")]
+    print_table(title, columns, rows)
+
+
+def _save(
+    home: OperatorFolder,
+    before: RosterFile,
+    members: RosterFile,
+    operator_key: Path | None,
+    *,
+    yes: bool,
+) -> None:
+    """Show what changes, ask, sign."""
+    _show(members, before)
+    agree(f"Sign roster {members.number}?", yes=yes)
+    home.save(members, operator_key)
+    say(f"Give {home.folder / 'roster.json'} to every client: privirec keys join.")

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS
 from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON
 from privirec.models import MODELS
-from privirec.secagg import protocol_names
+from privirec.secagg import ServerModel, protocol_names
 from privirec.workflows.run import presets
 
 Dataset = Annotated[
@@ -113,6 +113,14 @@ Aggregator = Annotated[
 ]
 CorruptShare = Annotated[
     float, typer.Option(min=0, max=0.5, help="Share of clients that may work for the server.")
+]
+ServerModelName = Annotated[
+    ServerModel,
+    typer.Option(
+        "--server-model",
+        help="What secagg+ and secagg take the server for: active, it may tell each client what it "
+        "likes; semi-honest, it keeps to the protocol.",
+    ),
 ]
 DropShare = Annotated[
     float, typer.Option(min=0, max=0.5, help="Share of the roster that may stay away or drop out.")

@@ -10,7 +10,7 @@ from privirec.cli import options
 from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.terms import CORRUPT_SHARE, DROPPED_SHARE, Assumptions
-from privirec.secagg import protocol, protocol_names
+from privirec.secagg import ServerModel, protocol, protocol_names
 from privirec.workflows.protocols import protocol_rows
 
 COLUMNS = [
@@ -29,6 +29,7 @@ def command(
     bits: Annotated[int, typer.Option(min=2, max=62, help="Width of the ring.")] = 32,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     drop_share: options.DropShare = DROPPED_SHARE,
+    server_model: options.ServerModelName = ServerModel.ACTIVE,
     json_file: options.Json = None,
 ) -> None:
     """List the protocols that sum vectors, with the bytes of one sum over real messages.
@@ -37,7 +38,7 @@ def command(
     guarantee is noise, some of the noise stays in the sum: the largest error is that of this run.
     """
     check_writable(json_file)
-    trust = Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share)
+    trust = Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model)
     with shown_progress() as phases:
         rows = list(protocol_rows(clients, entries, bits, assumptions=trust, phases=phases))
     write_json_lines(json_file, rows)

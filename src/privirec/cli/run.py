@@ -17,6 +17,7 @@ from privirec.report.rows import check_writable, print_table, say, warn, write_j
 from privirec.runtime.terms import (
     CORRUPT_SHARE,
     DROPPED_SHARE_ON_ONE_MACHINE,
+    SERVER_ON_ONE_MACHINE,
     Assumptions,
 )
 from privirec.secagg import protocol_names
@@ -125,6 +126,7 @@ def command(
         typer.Option(min=0, max=0.5, help="Share of clients that drop out before the first sum."),
     ] = 0.0,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
+    server_model: options.ServerModelName = SERVER_ON_ONE_MACHINE,
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
@@ -169,6 +171,7 @@ def command(
         assumptions=Assumptions(
             corrupt_share=corrupt_share,
             dropped_share=max(DROPPED_SHARE_ON_ONE_MACHINE, drop_share),
+            server=server_model,
         ),
         seed=seed,
         threads=threads,

@@ -28,6 +28,7 @@ from privirec.runtime.terms import (
     Assumptions,
     RunTerms,
 )
+from privirec.secagg import ServerModel
 from privirec.workflows.run import Plan, gives_away, server_sees
 
 app = typer.Typer(
@@ -42,6 +43,9 @@ def up(
     folder: Folder,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port for clients.")] = 9443,
+    largest_reply: Annotated[
+        int, typer.Option(min=1, help="Megabytes that one reply of a client may have.")
+    ] = launch.LARGEST_REPLY >> 20,
 ) -> None:
     """Stay up for approved clients until interrupted; others cannot connect.
 
@@ -53,7 +57,7 @@ def up(
     launch.write_app(folder / "app")
     env = _environment(home)
     with alone(folder / "flower", wait=False), child_processes.Processes() as running:
-        link = launch.start_superlink(running, home, host, port, env)
+        link = launch.start_superlink(running, home, host, port, env, largest_reply << 20)
         say(f"Up on {host}:{port} for {len(roster)} clients; log in {link.log}")
         say(f"Start runs with: privirec server run {folder} NAME")
         with link.log.open(encoding="utf-8", errors="replace") as log:
@@ -81,6 +85,7 @@ def run(
     delta: options.Delta = None,
     aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
+    server_model: options.ServerModelName = ServerModel.ACTIVE,
     drop_share: options.DropShare = DROPPED_SHARE,
     smallest_cohort: Annotated[
         int, typer.Option(min=2, help="Fewest clients in a sum.")
@@ -120,6 +125,7 @@ def run(
             settings=plan.settings(recommender, n_items, len(home.members.roster())),
             aggregator=aggregator,
             corrupt_share=corrupt_share,
+            server=server_model,
             dropped_share=drop_share,
             smallest_cohort=smallest_cohort,
         ),

@@ -11,6 +11,7 @@ from privirec.cli import options
 from privirec.data import read_interactions
 from privirec.data.formats import SUFFIXES
 from privirec.device import Store
+from privirec.device.store import Run
 from privirec.device.titles import read_titles
 from privirec.errors import DataError, UsageError
 from privirec.report.rows import check_writable, print_table, say, write_json_lines
@@ -74,7 +75,9 @@ def forget(
 ) -> None:
     """Forget items, a user or everything. Takes effect in the file at once, in filters later.
 
-    Filters that were computed with the forgotten interactions count them until the next run.
+    Filters that were computed with the forgotten interactions count them until the next run. Exact
+    sums of a run before and of one after show together what was forgotten; so the client takes part
+    again only with the next period of its calendar (days_between_changes in policy.toml).
     """
     if everything and (items or user is not None):
         raise UsageError("--everything goes without items and without --user")
@@ -89,9 +92,15 @@ def forget(
         else:
             gone = opened.forget_user(user)
         summary = opened.summary()
+        runs = opened.runs()
     say(f"Forgotten: {_counted(gone)}.")
     if summary.pending_forgets > before:
         say(_until_next_run(summary.pending_forgets))
+        for run in runs:
+            if run.forgotten and not run.finished:
+                say(_in_a_run(run))
+        if any(run.sent and run.forgotten for run in runs):
+            say(_SHOWS)
     else:
         say("No run has used them.")
     if summary.traces:
@@ -159,7 +168,7 @@ def show(store: StoreFile, user: User = None, json_file: options.Json = None) ->
         state = "used" if run.finished else "is using or began to use"
         say(
             f"Run {run.run} (begun {run.begun}) {state} {_counted(run.interactions)}; "
-            f"waiting for the next run: {summary.waiting:,}."
+            f"waiting for a later run: {summary.waiting:,}."
         )
     if summary.pending_forgets:
         say(_until_next_run(summary.pending_forgets))
@@ -172,6 +181,23 @@ def _only_user(store: Store, user: str | None) -> str:
     if len(users) > 1:
         raise UsageError(f"{store.path}: {len(users)} users, so say which with --user")
     return users[0] if users else ONLY_USER
+
+
+_SHOWS = (
+    "Sums are exact: who has those of a run before and of one after can read in their difference "
+    "what was forgotten. The client therefore sits out until the next period of its calendar "
+    "(days_between_changes in policy.toml), when the changes of all clients come at once."
+)
+
+
+def _in_a_run(run: Run) -> str:
+    """What becomes of a run that is not over."""
+    if run.sent:
+        return (
+            f"Run {run.run}: your vector has left, so that run may still be opened with them in "
+            "it. This client gives no further answer there."
+        )
+    return f"Run {run.run}: nothing has left, and this client leaves it."
 
 
 def _until_next_run(count: int) -> str:

@@ -33,14 +33,15 @@ from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
 from privirec.device.titles import clean_title
 from privirec.durable import private_folder, sync, write_private
-from privirec.errors import DataError, FederationError, UsageError
+from privirec.errors import DataError, FederationError, SitsOut, UsageError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _APPLICATION = 0x50525354  # "PRST": marks the file as ours in SQLite's header
 _WAIT_SECONDS = 10.0
 
-# An interaction may be used by the runs from number `first_run` on. A run has its number from the
-# store; `forgotten` counts interactions it may have used that are gone since.
+# A run has its number from the store, and uses the interactions whose `first_run` is at most its
+# `snapshot`: its own number, or that of an earlier run whose histories it uses again. `forgotten`
+# counts interactions it may have used that are gone since; `sent`: something made of them has left.
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE interactions (
@@ -50,9 +51,17 @@ CREATE TABLE titles (item TEXT PRIMARY KEY, title TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE runs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL UNIQUE, begun TEXT NOT NULL,
     users INTEGER NOT NULL, interactions INTEGER NOT NULL,
-    forgotten INTEGER NOT NULL DEFAULT 0, finished INTEGER NOT NULL DEFAULT 0
+    forgotten INTEGER NOT NULL DEFAULT 0, finished INTEGER NOT NULL DEFAULT 0,
+    snapshot INTEGER NOT NULL DEFAULT 0, sent INTEGER NOT NULL DEFAULT 0
 );
 """
+# Version 1 did not know what had left: all may have.
+_FROM_VERSION_1 = (
+    "ALTER TABLE runs ADD COLUMN snapshot INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE runs ADD COLUMN sent INTEGER NOT NULL DEFAULT 0",
+    "UPDATE runs SET snapshot = number, sent = 1",
+    "PRAGMA user_version = 2",
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,8 @@ class Run:
     forgotten: int
     """Interactions it may have used that were forgotten since."""
     finished: bool
+    sent: bool
+    """Whether something that was made of them may have left."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +259,7 @@ class Store:
                 pending_forgets=self.pending_forgets(),
                 waiting=self._count(
                     "SELECT count(*) FROM interactions"
-                    " WHERE first_run > (SELECT coalesce(max(number), 0) FROM runs)"
+                    " WHERE first_run > (SELECT coalesce(max(snapshot), 0) FROM runs)"
                 ),
                 traces=self._setting("traces") is not None,
             )
@@ -262,8 +273,13 @@ class Store:
 
     # --- taking part in runs --------------------------------------------------------------------
 
-    def begin_run(self, run: str, catalogue: Catalogue) -> tuple[Interactions, int]:
+    def begin_run(
+        self, run: str, catalogue: Catalogue, since: datetime | None = None
+    ) -> tuple[Interactions, int]:
         """The histories to use in a run (and the count left out), noted before they are used.
+
+        If something left in a run that began since then, the same histories are used again:
+        additions wait, and SitsOut says that something of them was forgotten.
 
         Asked again for the same run, after a crash or in another process, it gives the same
         histories: what was added meanwhile waits for the next run. If something was forgotten
@@ -277,29 +293,32 @@ class Store:
                     f"{self.path}: run {run} is over another catalogue than this store is tied to"
                 )
             known = db.execute(
-                "SELECT number, forgotten, finished FROM runs WHERE run = ?", (run,)
+                "SELECT snapshot, finished FROM runs WHERE run = ?", (run,)
             ).fetchone()
             if known is None:
-                found, ignored = self._interactions(catalogue, "TRUE", ())
-                db.execute(
-                    "INSERT INTO runs (run, begun, users, interactions) VALUES (?, ?, ?, ?)",
-                    (
-                        run,
-                        datetime.now(UTC).isoformat(timespec="seconds"),
-                        found.n_users,
-                        found.n_interactions,
-                    ),
-                )
-                return found, ignored
-            number, forgotten, finished = known
+                return self._begin_new(db, run, catalogue, since)
+            snapshot, finished = known
             if finished:
                 raise FederationError(f"{self.path}: run {run} is over")
-            if forgotten:
-                raise FederationError(
-                    f"{self.path}: items were forgotten since run {run} began, so this client "
-                    "leaves it and takes part in the next"
-                )
-            return self._interactions(catalogue, "first_run <= ?", (number,))
+            self.check_run(run)
+            return self._interactions(catalogue, "first_run <= ?", (snapshot,))
+
+    def check_run(self, run: str) -> None:
+        """Raise SitsOut if something was forgotten that this run may use."""
+        with self._reported():
+            for (forgotten,) in self._db.execute(
+                "SELECT forgotten FROM runs WHERE run = ?", (run,)
+            ):
+                if forgotten:
+                    raise SitsOut(
+                        f"{self.path}: items were forgotten since run {run} began, so this client "
+                        "leaves it"
+                    )
+
+    def note_sent(self, run: str) -> None:
+        """Something that was made of the histories of this run may have left from now on."""
+        with self._change() as db:
+            db.execute("UPDATE runs SET sent = 1 WHERE run = ?", (run,))
 
     def finish_run(self, run: str) -> None:
         """The filters of this run replace those before, and what those still counted is over."""
@@ -315,12 +334,12 @@ class Store:
         """The last finished run and all that began later, oldest first."""
         with self._reported():
             found = self._db.execute(
-                "SELECT run, begun, users, interactions, forgotten, finished"
+                "SELECT run, begun, users, interactions, forgotten, finished, sent"
                 " FROM runs ORDER BY number"
             ).fetchall()
         return [
-            Run(run, begun, users, interactions, forgotten, bool(finished))
-            for run, begun, users, interactions, forgotten, finished in found
+            Run(run, begun, users, interactions, forgotten, bool(finished), bool(sent))
+            for run, begun, users, interactions, forgotten, finished, sent in found
         ]
 
     def pending_forgets(self) -> int:
@@ -328,6 +347,33 @@ class Store:
         return max((run.forgotten for run in self.runs()), default=0)
 
     # --- inside ---------------------------------------------------------------------------------
+
+    def _begin_new(
+        self, db: sqlite3.Connection, run: str, catalogue: Catalogue, since: datetime | None
+    ) -> tuple[Interactions, int]:
+        earlier = "" if since is None else since.astimezone(UTC).isoformat(timespec="seconds")
+        used = db.execute(
+            "SELECT snapshot, forgotten FROM runs WHERE sent AND ? != '' AND begun >= ?"
+            " ORDER BY forgotten DESC, number DESC",
+            (earlier, earlier),
+        ).fetchone()
+        if used and used[1]:
+            raise SitsOut(f"{self.path}: items were forgotten that a run since {earlier} has used")
+        (last,) = db.execute(
+            "SELECT max(coalesce((SELECT max(number) FROM runs), 0),"
+            " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'runs'), 0))"
+        ).fetchone()
+        snapshot = used[0] if used else last + 1
+        found, ignored = self._interactions(catalogue, "first_run <= ?", (snapshot,))
+        db.execute(
+            "INSERT INTO runs (number, run, begun, users, interactions, snapshot)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                *(last + 1, run, datetime.now(UTC).isoformat(timespec="seconds")),
+                *(found.n_users, found.n_interactions, snapshot),
+            ),
+        )
+        return found, ignored
 
     def _create(self) -> None:
         """Make an empty store aside and link it into place, so that it appears whole."""
@@ -370,7 +416,11 @@ class Store:
         if application != _APPLICATION:
             raise DataError(f"{self.path}: not a PriviRec store")
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version != SCHEMA_VERSION:
+        if version == 1:
+            with self._change() as db:
+                for statement in _FROM_VERSION_1:
+                    db.execute(statement)
+        elif version != SCHEMA_VERSION:
             raise DataError(
                 f"{self.path}: a store of version {version}; this program knows {SCHEMA_VERSION}"
             )
@@ -486,7 +536,7 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 def _forget(db: sqlite3.Connection, where: str, values: tuple[Any, ...]) -> int:
     # `where` is one of the constants above; values never become part of the statement.
-    used = f"SELECT count(*) FROM interactions WHERE first_run <= runs.number AND {where}"  # noqa: S608
+    used = f"SELECT count(*) FROM interactions WHERE first_run <= runs.snapshot AND {where}"  # noqa: S608
     db.execute(f"UPDATE runs SET forgotten = forgotten + ({used})", values)  # noqa: S608
     return db.execute(f"DELETE FROM interactions WHERE {where}", values).rowcount  # noqa: S608
 

@@ -1,15 +1,14 @@
 """What a client insists on, in one place, checked before every answer.
 
-The server proposes, the client decides. Defaults leave out the two computations that give histories
-away by themselves: the exact item-item matrix, and a start block with a row per user. They also
-leave out sums without secure aggregation, where the server sees what every client sends.
+The server proposes, the client decides. By default a client computes no exact sum: none is proven
+safe, so whoever wants one names it under `computations`. The defaults also leave out sums without
+secure aggregation, where the server sees what every client sends.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,8 +16,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from privirec.errors import FederationError, UsageError
-from privirec.secagg.protocol import protocol_names
+from privirec.errors import UsageError
+from privirec.federated.contributions import Aim
+from privirec.privacy.cohorts import Demands
+from privirec.privacy.refusal import Rule, refuse
+from privirec.secagg.parameters import ServerModel
+from privirec.secagg.protocol import protocol, protocol_names
 
 
 def _known_protocol(name: str) -> str:
@@ -35,8 +38,8 @@ FORMER_NAMES = {"most_rounds": "most_sums", "most_of_item_item": "largest_opened
 """Settings that files of earlier versions call otherwise."""
 
 
-class PolicyRefusal(FederationError):
-    """Something this client does not do, whoever asks."""
+FEW_ITEMS = 40
+"""With so few items in use, and fewer, honest blocks lie on single items; see `check_aim`."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Terms:
     """What a run plans, as far as a policy cares."""
 
     clients: int
-    """Most clients that can take part."""
+    """Most clients with people that can take part."""
     computations: tuple[str, ...]
     """One for each secure sum, in order."""
     bytes_up: int
@@ -53,7 +56,10 @@ class Terms:
     security_bits: int
     aggregator: str
     opened_share: float
-    """Numbers that the sums open, the item-item matrix itself aside, per number in that matrix."""
+    """Numbers that the sums open, the item-item matrix itself aside, per number in that matrix, if
+    every item is in use: the least that it can be."""
+    server: ServerModel = ServerModel.SEMI_HONEST
+    """What the masks withstand."""
 
 
 class Policy(BaseModel):
@@ -62,18 +68,24 @@ class Policy(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     smallest_cohort: int = Field(3, ge=2)
-    """Fewest clients in a sum."""
-    smallest_change: int = Field(3, ge=1)
-    """Cohorts of all runs must be equal, or differ so that clients which were always in the same
-    sums come in groups of so many. However sums are added and subtracted, what comes out belongs to
-    whole groups."""
-    computations: tuple[str, ...] = ("item-degrees", "seeded-step", "power-step")
-    """Which contributions this client computes."""
+    """Fewest clients in a sum; one without people does not count."""
+    fewest_other_people: int = Field(10, ge=0)
+    """Fewest people in a sum beside this client's own, by what the other clients have pledged, and
+    without the most populous of them that may be corrupt (`corrupt_share` of the roster)."""
+    smallest_change: int = Field(10, ge=1)
+    """Fewest people that the sums of all runs, however they are added and subtracted, may be about
+    (`privacy.cohorts` says why that holds). At 1 this client asks for nothing from now on."""
+    computations: tuple[str, ...] = ()
+    """Which contributions this client computes: none that is exact unless it is named here."""
     aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")
     """How its contributions may be summed; under "none" the server sees each of them."""
     largest_opened_share: float = Field(0.5, gt=0)
-    """Most numbers that the sums of one run may open, as a share of the numbers in the item-item
-    matrix: at 1 the matrix can be solved for, and it gives every history away."""
+    """Most numbers that the sums of *all* runs may open, as a share of the numbers in the item-item
+    matrix of the items in use: at 1 the matrix can be solved for, and gives every history away."""
+    largest_item_share: float = Field(0.25, gt=0, le=1)
+    """Most of a column of a block that may lie on one item; see `check_aim`."""
+    largest_item_leverage: float = Field(0.95, gt=0, le=1)
+    """Most of all columns of a block together that may lie on one item; see `check_aim`."""
     most_sums: int = Field(16, ge=1)
     """Most secure sums in one run."""
     most_bytes_up: int = Field(1_000_000_000, ge=1)
@@ -84,6 +96,13 @@ class Policy(BaseModel):
     """Share of clients that may drop out, at most: the larger it is, the fewer shares open a
     secret."""
     security_bits: int = Field(40, ge=20)
+    server: ServerModel = ServerModel.ACTIVE
+    """What the server is taken for: "active", one that may tell each client what it likes, or
+    "semi-honest", one that keeps to the protocol. It makes a difference to secagg+ and secagg."""
+    days_between_changes: int = Field(7, ge=0, le=366)
+    """Exact sums show what changed between two runs. So all runs of a calendar period of so many
+    days use one history: additions wait for the next one, and after forgetting the client sits out
+    until then. 0: no calendar."""
 
     @classmethod
     def load(cls, path: Path) -> Policy:
@@ -112,21 +131,20 @@ class Policy(BaseModel):
 
     # --- before a run -----------------------------------------------------------------------------
 
-    def check_run(self, terms: Terms) -> None:
-        """Refuse a run whose plan already goes beyond what this client does."""
+    def check_run(self, terms: Terms, opened_before: float = 0.0) -> None:
+        """Refuse a run whose plan already goes beyond what this client does. `opened_before`: the
+        share of the item-item matrix that earlier sums have opened."""
         if terms.clients < self.smallest_cohort:
-            _refuse(f"{terms.clients} clients", f"smallest_cohort = {self.smallest_cohort}")
+            refuse(
+                Rule.PEOPLE,
+                f"a sum over {terms.clients} clients with people; this client's policy says "
+                f"smallest_cohort = {self.smallest_cohort}",
+            )
         if len(terms.computations) > self.most_sums:
             _refuse(f"{len(terms.computations)} secure sums", f"most_sums = {self.most_sums}")
         self._check_aggregator(terms.aggregator)
-        for computation in terms.computations:
-            self._check_computation(computation)
-        if terms.opened_share > self.largest_opened_share:
-            _refuse(
-                f"sums with {terms.opened_share:.2f} times the numbers of the item-item matrix (a "
-                "lower rank, or fewer rounds, open less)",
-                f"largest_opened_share = {self.largest_opened_share}",
-            )
+        self._check_computations(terms.computations)
+        self.check_opened(opened_before + terms.opened_share)
         self.check_traffic(terms.bytes_up, terms.bytes_down)
         if terms.corrupt_share < self.corrupt_share:
             _refuse(
@@ -137,19 +155,49 @@ class Policy(BaseModel):
             _refuse(
                 f"{terms.security_bits} bits of security", f"security_bits = {self.security_bits}"
             )
+        if protocol(terms.aggregator).active_schedule and not terms.server.at_least(self.server):
+            _refuse(f"masks that withstand a {terms.server} server", f'server = "{self.server}"')
 
-    def check_cohort(self, now: frozenset[int], before: Sequence[frozenset[int]]) -> None:
-        """Refuse a cohort that is too small, or from which, with those of earlier runs, the sum
-        over a few clients could be had."""
-        if len(now) < self.smallest_cohort:
-            _refuse(f"a sum over {len(now)} clients", f"smallest_cohort = {self.smallest_cohort}")
-        apart = fewest_apart([*before, now])
-        if apart is not None and apart < self.smallest_change:
-            _refuse(
-                f"a cohort that, with those of earlier runs, would set {apart} clients apart, "
-                "whose sum could then be computed",
-                f"smallest_change = {self.smallest_change}",
+    @property
+    def demands(self) -> Demands:
+        """What this client asks of every sum that it is in, for its pledge."""
+        return Demands(self.smallest_cohort, self.fewest_other_people, self.smallest_change)
+
+    def check_opened(self, share: float) -> None:
+        """Refuse a sum with which so large a share of the item-item matrix would have been opened
+        in the life of this client, to the end of the run."""
+        if share > self.largest_opened_share:
+            refuse(
+                Rule.OPENED,
+                f"sums that, with those of earlier runs, open {share:.2f} times the numbers of the "
+                "item-item matrix between the items in use (a lower rank, or fewer rounds, open "
+                "less; only sums with noise lift this); this client's policy says "
+                f"largest_opened_share = {self.largest_opened_share}",
             )
+
+    def check_aim(self, aim: Aim) -> None:
+        """Refuse a block that is aimed at an item.
+
+        Honest blocks lie on many items, unless few are in use, or nearly as many columns as items
+        are asked for: then the limits are wider. `benchmarks/blocks.py` measures them.
+        """
+        room = FEW_ITEMS / max(aim.items_in_use, 1)
+        wide = 2 * aim.columns / max(aim.items_in_use, 1)
+        for what, found, setting, limit in (
+            ("a column", aim.share, "largest_item_share", max(self.largest_item_share, room)),
+            (
+                "all columns",
+                aim.leverage,
+                "largest_item_leverage",
+                max(self.largest_item_leverage, room, wide),
+            ),
+        ):
+            if found > min(limit, 1.0) + 1e-6:
+                refuse(
+                    Rule.AIMED,
+                    f"a block of which one item has {found:.2f} of {what}: it is aimed at single "
+                    f"items; this client's policy says {setting} = {getattr(self, setting)}",
+                )
 
     # --- before every answer ----------------------------------------------------------------------
 
@@ -158,7 +206,7 @@ class Policy(BaseModel):
     ) -> None:
         """Refuse an answer; bytes count all of the run, this answer included."""
         self._check_aggregator(aggregator)
-        self._check_computation(computation)
+        self._check_computations((computation,))
         if number > self.most_sums:
             _refuse(f"secure sum {number}", f"most_sums = {self.most_sums}")
         self.check_traffic(bytes_up, bytes_down)
@@ -173,24 +221,15 @@ class Policy(BaseModel):
         if aggregator not in self.aggregators:
             _refuse(f"the aggregator {aggregator}", f"aggregators = {_toml(self.aggregators)}")
 
-    def _check_computation(self, computation: str) -> None:
-        if computation not in self.computations:
-            _refuse(f"the computation {computation}", f"computations = {_toml(self.computations)}")
-
-
-def fewest_apart(cohorts: Sequence[frozenset[int]]) -> int | None:
-    """Least number of clients that a linear combination of sums over these cohorts can be about.
-
-    Clients that are in the same cohorts have the same coefficient in every combination, so what a
-    combination is about is made of whole groups of them. None: all cohorts are the same.
-    """
-    different = list(dict.fromkeys(cohorts))
-    if len(different) < 2:
-        return None
-    groups = Counter(
-        tuple(client in one for one in different) for client in frozenset().union(*different)
-    )
-    return min(groups.values())
+    def _check_computations(self, asked: tuple[str, ...]) -> None:
+        for computation in asked:
+            if computation not in self.computations:
+                line = f"computations = {_toml(tuple(dict.fromkeys(self.computations + asked)))}"
+                _refuse(
+                    f"the computation {computation}",
+                    f"computations = {_toml(self.computations)}, and exact sums are not proven "
+                    f"safe; who wants to take part all the same puts {line} into policy.toml",
+                )
 
 
 def allowing(computations: Collection[str], **changes: Any) -> Policy:
@@ -201,8 +240,8 @@ def allowing(computations: Collection[str], **changes: Any) -> Policy:
 def _toml(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(f'"{name}"' for name in value) + "]"
-    return str(value)
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _refuse(asked: str, setting: str) -> None:
-    raise PolicyRefusal(f"asked for {asked}; this client's policy says {setting}")
+    refuse(Rule.POLICY, f"{asked}; this client's policy says {setting}")

@@ -16,11 +16,13 @@ from privirec.federated.programs import (
     DEFAULT_PROGRAM,
     DEFAULT_RANK,
     DEFAULT_ROUNDS,
+    Program,
     ProgramSettings,
     settings_of,
 )
+from privirec.models.base import Config
 from privirec.privacy.policy import Aggregator
-from privirec.secagg import Statement, VectorShape
+from privirec.secagg import ServerModel, Statement, VectorShape
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 
 DEFAULT_MODEL = "gf-cf"
@@ -30,6 +32,8 @@ DROPPED_SHARE = 0.2
 SMALLEST_COHORT = 3
 DROPPED_SHARE_ON_ONE_MACHINE = 0.05
 """Clients in one process drop out only where a run is told that they do."""
+SERVER_ON_ONE_MACHINE = ServerModel.SEMI_HONEST
+"""One process that plays all parts has nobody to lie to; sums and drop-outs are the same."""
 
 
 def _settings(given: Any) -> Any:
@@ -50,6 +54,8 @@ class Assumptions(BaseModel):
     """Clients that may drop out before the first sum is opened."""
     security_bits: int = 40
     correctness_bits: int = 30
+    server: ServerModel = ServerModel.ACTIVE
+    """What secagg+ and secagg take the server for."""
 
     def contributors(self, clients: int) -> int:
         """Fewest of so many clients whose noise is in a sum and that keep it to themselves."""
@@ -65,6 +71,7 @@ class Assumptions(BaseModel):
             security_bits=self.security_bits,
             correctness_bits=self.correctness_bits,
             rounds=sums,
+            server=self.server,
         )
 
 
@@ -85,6 +92,12 @@ class RunTerms(Assumptions):
         return max(self.smallest_cohort, roster - self.statement(roster, 1).dropped)
 
 
+def computes(program: type[Program[Any]], config: Config) -> bool:
+    """Whether a program has all settings that a model needs, and none that would change it."""
+    settings = program.settings_type.model_fields.keys()
+    return config.needs.keys() <= settings and program.only_for_models_with <= config.needs.keys()
+
+
 def run_defaults() -> dict[str, str | int | float]:
     """The choices of a run by the names that people give them, each with its default."""
     return {
@@ -98,6 +111,7 @@ def run_defaults() -> dict[str, str | int | float]:
         "corrupt-share": CORRUPT_SHARE,
         "dropped-share": DROPPED_SHARE,
         "smallest-cohort": SMALLEST_COHORT,
+        "server-model": ServerModel.ACTIVE.value,
     }
 
 

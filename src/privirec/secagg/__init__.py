@@ -6,7 +6,7 @@
 from privirec.secagg.errors import ProtocolError
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.local_federation import LocalFederation, OpenedSum, Traffic
-from privirec.secagg.parameters import Parameters, Statement
+from privirec.secagg.parameters import Parameters, ServerModel, Statement
 from privirec.secagg.protocol import (
     Agreement,
     ClientPolicy,
@@ -38,6 +38,7 @@ __all__ = [
     "Ring",
     "Roster",
     "Schedule",
+    "ServerModel",
     "ServerSession",
     "ServerSettings",
     "Statement",

@@ -115,6 +115,11 @@ def check_announcement(
             f"{statement.dropped_ppm} of a million clients may drop out, where this client "
             f"accepts {round(policy.max_dropped_share * PPM)}"
         )
+    if exchange.active_schedule and not statement.server.at_least(policy.server):
+        raise WeakParameters(
+            f"the server is taken for {statement.server}, where this client insists on "
+            f"{policy.server}"
+        )
     for shape in terms.shapes:
         if shape.bounds_sum and not policy.proven_sums:
             raise RingTooNarrow("a bound on the sum that this client has no proof of")

@@ -118,8 +118,12 @@ class GraphNotSymmetric(ProtocolError):
     """A neighbour that has not got this client for a neighbour in the public graph."""
 
 
+class KeysNotInGraph(ProtocolError):
+    """A graph that was drawn without the keys of this client: it could have been known before."""
+
+
 class BadSignature(ProtocolError):
-    """Keys that are not signed by the identity in the roster."""
+    """Keys, or survivors, that are not signed by the identity in the roster."""
 
 
 class BadKey(ProtocolError):
@@ -134,16 +138,8 @@ class RingTooNarrow(ProtocolError):
     """A ring in which the number of clients times the bound could wrap round."""
 
 
-class ListsOverlap(ProtocolError):
-    """A client named both as a survivor and as dropped."""
-
-
 class Stranger(ProtocolError):
-    """A list names somebody who shares no secrets with this client."""
-
-
-class IncompleteLists(ProtocolError):
-    """A client with secrets in this round is named neither as a survivor nor as dropped."""
+    """A list names somebody who takes no part, or shares no secrets with this client."""
 
 
 class SecondSurvivorSet(ProtocolError):
@@ -160,6 +156,10 @@ class BelowThreshold(ProtocolError):
 
 class TooManyDropped(BelowThreshold):
     """More clients dropped than the statement allows for; nothing is opened."""
+
+
+class Unconfirmed(BelowThreshold):
+    """Somebody whose vector is in the sum has not confirmed who else is; nothing is opened."""
 
 
 class BrokenUpload(ProtocolError):

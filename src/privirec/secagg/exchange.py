@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from privirec.secagg.messages import Message
-from privirec.secagg.protocol import Schedule
+from privirec.secagg.parameters import Statement
+from privirec.secagg.protocol import Schedule, schedule_against
 
 
 @dataclass(frozen=True)
@@ -22,3 +23,9 @@ class Exchange:
     """What the server tells a client, the announcement first, in the order in which it comes."""
     answers: Mapping[type[Message], str]
     """What a client answers -> the step it belongs to; without the blocks of vectors."""
+    active_schedule: Schedule | None = None
+    """As in `Protocol`."""
+
+    def schedule_for(self, statement: Statement) -> Schedule:
+        """The exchanges of a run under this statement."""
+        return schedule_against(statement.server, self.schedule, self.active_schedule)

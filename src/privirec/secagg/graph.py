@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.secagg.errors import GraphNotRegular, GraphNotSymmetric
-from privirec.secagg.keys import VERSION
+from privirec.secagg.keys import LABEL
 from privirec.secagg.prg import MaskGenerator
 
 
@@ -51,11 +51,12 @@ def ring_graph(size: int, degree: int, seed: bytes) -> RingGraph:
     return RingGraph(size, degree, seed)
 
 
-def graph_seed(announcement: bytes, participants: bytes) -> bytes:
-    """Public seed of the graph: fixed by what was announced and by who answered."""
-    return hashlib.sha256(
-        b"privirec-secagg-" + bytes([VERSION]) + b"graph" + announcement + participants
-    ).digest()
+def graph_seed(announcement: bytes, participants: bytes, keys: bytes = b"") -> bytes:
+    """Public seed of the graph: fixed by what was announced, who answered, and with which keys.
+
+    `keys` is the root of the tree over them, see `key_tree`; empty in protocols without one.
+    """
+    return hashlib.sha256(LABEL + b"graph" + announcement + participants + keys).digest()
 
 
 def ranks_among_neighbours(neighbours: NDArray[np.int64]) -> NDArray[np.int64]:

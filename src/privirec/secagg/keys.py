@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.randomness import RandomBytes
 
-VERSION = 1
+VERSION = 2
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 NONCE_BYTES = 12
@@ -226,4 +226,4 @@ def verify(public: bytes, signature: bytes, message: bytes, client: int) -> None
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
-        raise BadSignature(f"the keys of client {client} are not signed by its identity") from None
+        raise BadSignature(f"client {client} has not signed this with its identity") from None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from privirec.errors import UsageError
 from privirec.secagg.errors import OutOfOrder, ProtocolError
 from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.parameters import Statement
+from privirec.secagg.parameters import ServerModel, Statement
 from privirec.secagg.protocol import (
     ClientPolicy,
     ClientSession,
@@ -106,6 +106,7 @@ class LocalFederation:
         dropped_share: float = 0.05,
         security_bits: int = 40,
         correctness_bits: int = 30,
+        server: ServerModel = ServerModel.SEMI_HONEST,
         policy: ClientPolicy | None = None,
         settings: ServerSettings | None = None,
         departures: Departures | None = None,
@@ -124,6 +125,7 @@ class LocalFederation:
             security_bits=security_bits,
             correctness_bits=correctness_bits,
             rounds=len(shapes),
+            server=server,
         )
         policy = policy or ClientPolicy(
             corrupt_share=min(0.05, corrupt_share), max_dropped_share=max(0.3, dropped_share)
@@ -142,7 +144,8 @@ class LocalFederation:
             self.protocol.client(number, identity, roster, policy, random_bytes)
             for number, identity in enumerate(identities)
         ]
-        departures = _checked(departures, self.protocol.schedule.setup)
+        self._schedule = self.protocol.schedule_for(statement)
+        departures = _checked(departures, self._schedule.setup)
         while (step := self._step()).phase is Phase.SETUP:
             self._exchange(step, departures)
             self.server.advance()
@@ -153,7 +156,7 @@ class LocalFederation:
         `departures` are at the steps of a sum; whoever departs stays away for good. Raises a
         ProtocolError when the run cannot finish safely.
         """
-        names = self.protocol.schedule.names[len(self.protocol.schedule.setup) :]
+        names = self._schedule.names[len(self._schedule.setup) :]
         departures = _checked(departures, names)
         while True:
             step = self._step()

@@ -26,7 +26,7 @@ from privirec.secagg.errors import (
     WrongVersion,
 )
 from privirec.secagg.keys import VERSION
-from privirec.secagg.parameters import PPM, Statement
+from privirec.secagg.parameters import PPM, ServerModel, Statement
 from privirec.secagg.ring import BLOCK_ALIGNMENT, VectorShape
 
 RUN_BYTES = 16
@@ -39,7 +39,9 @@ EVERYBODY = (1 << 32) - 1
 
 _HEADER = struct.Struct(">BB16sII")
 _SHAPE = struct.Struct(">QBBQ")
-_ANNOUNCE = struct.Struct(">BIIIIHHHI")
+_ANNOUNCE = struct.Struct(">BBIIIIHHHI")
+_SERVER_MODELS = (ServerModel.SEMI_HONEST, ServerModel.ACTIVE)
+"""By their numbers in announcements."""
 
 
 class Header(NamedTuple):
@@ -180,6 +182,7 @@ class Announce(Message):
         statement = self.statement
         yield _ANNOUNCE.pack(
             self.protocol,
+            _SERVER_MODELS.index(statement.server),
             statement.clients,
             statement.corrupt_ppm,
             statement.dropped_ppm,
@@ -198,6 +201,7 @@ class Announce(Message):
     def read_fields(cls, header: Header, reader: Reader) -> Self:
         (
             protocol,
+            server,
             clients,
             corrupt,
             dropped,
@@ -208,6 +212,8 @@ class Announce(Message):
             block_entries,
         ) = reader.unpack(_ANNOUNCE)
         check_sums(sums)
+        if server >= len(_SERVER_MODELS):
+            raise MalformedMessage(f"unknown kind of server {server}")
         if max(corrupt, dropped) > PPM:
             raise MalformedMessage("a share of clients above one")
         if not 0 < block_entries <= MAX_BLOCK_ENTRIES or block_entries % BLOCK_ALIGNMENT:
@@ -215,7 +221,10 @@ class Announce(Message):
         roster = reader.take(DIGEST_BYTES)
         reader.expect(sums * _SHAPE.size)
         shapes = tuple(_read_shape(reader) for _ in range(sums))
-        statement = Statement(clients, corrupt, dropped, security, correctness, sums)
+        statement = Statement(
+            *(clients, corrupt, dropped, security, correctness, sums),
+            server=_SERVER_MODELS[server],
+        )
         return cls(header.run, protocol, statement, min_cohort, block_entries, roster, shapes)
 
 

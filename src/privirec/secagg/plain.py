@@ -28,6 +28,8 @@ class PlainClient(BellClient):
         """Refuse neighbours; there is nobody to deal shares to."""
         if message.neighbours or message.threshold or message.keys:
             raise GraphNotRegular("neighbours in a protocol without masks")
+        if message.path or any(message.root):
+            raise GraphNotRegular("a tree of keys in a protocol without a graph")
         return Shares(message.run, self.client, bytes(NONCE_BYTES), ())
 
     def mask_seeds(self, sum_number: int) -> tuple[list[bytes], list[bytes]]:
@@ -49,4 +51,6 @@ def _no_graph(_statement: Statement) -> Parameters:
     return Parameters(0, 0)
 
 
-NONE = protocol_of(Scheme.of("none", 3, _no_graph), Guarantee.NONE, PlainClient, PlainServer)
+NONE = protocol_of(
+    Scheme.of("none", 3, _no_graph, confirms=False), Guarantee.NONE, PlainClient, PlainServer
+)

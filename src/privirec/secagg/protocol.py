@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from privirec.errors import UsageError
 from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.parameters import Parameters, Statement
+from privirec.secagg.parameters import Parameters, ServerModel, Statement
 from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import VectorShape, Words
 
@@ -73,23 +73,35 @@ class Schedule:
     setup: tuple[str, ...]
     preparation: tuple[str, ...] = ()
     recovery: tuple[str, ...] = ()
+    first_recovery: tuple[str, ...] = ()
+    """What comes before `recovery` in the first sum alone."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """All of them, in order; the vectors are sent in the one named "input"."""
-        return (*self.setup, *self.preparation, "input", *self.recovery)
+        after = (*self.first_recovery, *self.recovery)
+        return (*self.setup, *self.preparation, "input", *after)
 
     def steps(self, sums: int) -> tuple[Step, ...]:
         """Every step of a run over so many sums, in order."""
         found = [Step(Phase.SETUP, name, 0, opens_sum=False) for name in self.setup]
         for number in range(1, sums + 1):
             found += [Step(Phase.PREPARATION, name, number, False) for name in self.preparation]
-            found.append(Step(Phase.INPUT, "input", number, opens_sum=not self.recovery))
+            after = (*(self.first_recovery if number == 1 else ()), *self.recovery)
+            found.append(Step(Phase.INPUT, "input", number, opens_sum=not after))
             found += [
-                Step(Phase.RECOVERY, name, number, opens_sum=name == self.recovery[-1])
-                for name in self.recovery
+                Step(Phase.RECOVERY, name, number, opens_sum=name == after[-1]) for name in after
             ]
         return tuple(found)
+
+
+def schedule_against(
+    server: ServerModel, schedule: Schedule, active_schedule: Schedule | None
+) -> Schedule:
+    """The one of a protocol's two schedules that a kind of server asks for."""
+    if active_schedule is None or server == ServerModel.SEMI_HONEST:
+        return schedule
+    return active_schedule
 
 
 class Guarantee(Enum):
@@ -124,7 +136,9 @@ class ClientPolicy:
     max_dropped_share: float = 0.3
     """Largest announced share of dropped clients: the larger, the fewer shares open a secret."""
     security_bits: int = 40
-    """Chance 2^-bits that the graph fails; for a server that can try many graphs, its work."""
+    """Chance 2^-bits that the graph fails."""
+    server: ServerModel = ServerModel.SEMI_HONEST
+    """The least that the server must be taken for, by protocols to which it makes a difference."""
     proven_sums: bool = False
     """Accept sums whose bound is one on the sum: only where the application has a proof of it."""
     own_noise: float = 2.0**-14
@@ -182,7 +196,8 @@ class ClientSession(ABC):
 
     @abstractmethod
     def check_summed(self, clients: frozenset[int]) -> None:
-        """Raise unless these can be the clients in the sum that this session helped to open last.
+        """Raise unless these can be the clients in the sum that this session helps to open, or has
+        opened last.
 
         A protocol may tell a client less than that; whatever it has told must fit.
         """
@@ -296,10 +311,16 @@ class Protocol:
     client: ClientFactory
     load_client: ClientLoader
     server: ServerFactory
+    active_schedule: Schedule | None = None
+    """The exchanges against an active server; None where its model makes no difference."""
     opened_shape: Callable[[VectorShape, Statement], VectorShape] = _as_announced
     """The ring in which an opened sum is to be read: wider and signed where noise stays in it."""
     deviation: Callable[[VectorShape, Statement], float] = _exact
     """Standard deviation of the error of an opened entry when as many clients drop out as may."""
+
+    def schedule_for(self, statement: Statement) -> Schedule:
+        """The exchanges of a run under this statement."""
+        return schedule_against(statement.server, self.schedule, self.active_schedule)
 
     @property
     def is_exact(self) -> bool:

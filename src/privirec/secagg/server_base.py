@@ -70,7 +70,7 @@ class BaseServer(ServerSession):
         self.answered: set[int] = set()
         """Clients whose answer of this step is there."""
         self.aborted = False
-        self._steps = exchange.schedule.steps(len(shapes))
+        self._steps = exchange.schedule_for(statement).steps(len(shapes))
         self._index_of = {
             (step.name, step.sum_number): place for place, step in enumerate(self._steps)
         }

@@ -13,7 +13,7 @@ from privirec.secagg.errors import BadDump
 from privirec.secagg.keys import Secret
 
 # The last byte counts changes of what is stored.
-_DUMP_MARK = b"privirec-secagg-client" + bytes([keys.VERSION, 3])
+_DUMP_MARK = b"privirec-secagg-client" + bytes([keys.VERSION, 4])
 
 
 @dataclass(slots=True)

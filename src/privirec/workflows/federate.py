@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from privirec import threads as threading
 from privirec.carriers.flower import launch
-from privirec.data.interactions import Dataset
+from privirec.data.interactions import Dataset, Interactions
 from privirec.durable import file_sha256
 from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
@@ -21,6 +23,7 @@ from privirec.models.artifact import ARRAYS, check_replaceable, read_manifest
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Policy, allowing
 from privirec.report.progress import QUIET, Phases
+from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.run_plan import RunPlan
 from privirec.runtime.terms import (
     CORRUPT_SHARE,
@@ -98,7 +101,7 @@ def _federate(
         dropped_share=request.dropped_share,
         smallest_cohort=min(SMALLEST_COHORT, request.clients),
     )
-    policy = _policy(terms, train.n_users, train.n_items, request)
+    policy = _policy(terms, train, request.clients)
     file = RunFile(
         terms=terms,
         model=plan.model_name,
@@ -160,19 +163,25 @@ def _federate(
     return row
 
 
-def _policy(terms: RunTerms, n_users: int, n_items: int, request: FederateRequest) -> Policy:
-    """What these clients agree to: this run and nothing more."""
+def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
+    """What these clients agree to: this run and nothing more. It is one person's experiment, so
+    they name what it asks for, and ask for no more people than there are."""
     trial = RunPlan(
         run="0" * 32,
         version=__version__,
         terms=terms,
-        n_items=n_items,
+        n_items=train.n_items,
         catalogue="",
         roster="",
-        clients=request.clients,
-        users={0: n_users},
+        clients=clients,
+        pledges=Pledges.unsigned({0: train.n_users}),
     )
-    asked = trial.for_policy()
+    asked, usual = trial.for_policy(), Policy()
+    corrupt = trial.statement().corrupt
+    honest = max(terms.least_clients(clients) - corrupt, 0) * (train.n_users // clients)
+    others = max(honest - -(-train.n_users // clients), 0)
+    in_use = int(np.count_nonzero(train.item_degrees))
+    opened = sum(one.opened(train.n_items, in_use).share for one in trial.sums())
     room = 10_000_000  # set-up, headers, and a few messages that are sent twice
     return allowing(
         asked.computations,
@@ -181,7 +190,12 @@ def _policy(terms: RunTerms, n_users: int, n_items: int, request: FederateReques
         most_sums=len(asked.computations),
         most_bytes_up=2 * asked.bytes_up + room,
         most_bytes_down=2 * asked.bytes_down + room,
-        largest_opened_share=max(asked.opened_share, Policy().largest_opened_share),
+        fewest_other_people=min(usual.fewest_other_people, others),
+        smallest_change=max(1, min(usual.smallest_change, honest)),
+        # Fewer items are in use where clients drop out.
+        largest_opened_share=max(2 * opened, usual.largest_opened_share),
+        largest_item_share=1.0,
+        largest_item_leverage=1.0,
         corrupt_share=terms.corrupt_share,
     )
 

@@ -44,12 +44,13 @@ def protocol_rows(
         row: dict[str, Any] = {
             "protocol": name,
             "guarantee": scheme.guarantee.name.lower(),
-            "exchanges": ", ".join(scheme.schedule.names),
+            "exchanges": ", ".join(scheme.schedule_for(trust.statement(clients, 1)).names),
             "clients": clients,
             "entries": entries,
             "bits": bits,
             "corrupt_share": trust.corrupt_share,
             "dropped_share": trust.dropped_share,
+            "server": trust.server.value,
         }
         started = time.process_time()
         try:
@@ -59,6 +60,7 @@ def protocol_rows(
                 [shape],
                 corrupt_share=trust.corrupt_share,
                 dropped_share=trust.dropped_share,
+                server=trust.server,
                 policy=ClientPolicy(
                     corrupt_share=trust.corrupt_share,
                     max_dropped_share=max(0.35, trust.dropped_share),

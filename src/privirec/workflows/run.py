@@ -23,7 +23,7 @@ from privirec.federated.programs import (
     program_of,
 )
 from privirec.filters import randomized
-from privirec.models import MODELS, Config, Recommender
+from privirec.models import MODELS, Recommender
 from privirec.privacy.ledger import Ledger
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime, execute
@@ -31,7 +31,12 @@ from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.terms import DEFAULT_MODEL, DROPPED_SHARE_ON_ONE_MACHINE, Assumptions
+from privirec.runtime.terms import (
+    DEFAULT_MODEL,
+    DROPPED_SHARE_ON_ONE_MACHINE,
+    Assumptions,
+    computes,
+)
 from privirec.secagg import Guarantee, protocol, protocol_names
 from privirec.version import __version__
 
@@ -210,12 +215,6 @@ class Plan:
         preset = None if self.preset == PUBLISHED else self.preset
         settings: ProgramSettings = program.settings_from(given, offered, preset)
         return settings
-
-
-def computes(program: type[Program[Any]], config: Config) -> bool:
-    """Whether a program has all settings that a model needs, and none that would change it."""
-    settings = program.settings_type.model_fields.keys()
-    return config.needs.keys() <= settings and program.only_for_models_with <= config.needs.keys()
 
 
 @dataclass

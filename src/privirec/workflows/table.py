@@ -9,8 +9,9 @@ from privirec.data.interactions import Dataset
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS, Privirec
 from privirec.models import MODELS
 from privirec.report.progress import QUIET, Phases
+from privirec.runtime.terms import computes
 from privirec.workflows.published import NDCG
-from privirec.workflows.run import Plan, computes, run
+from privirec.workflows.run import Plan, run
 
 
 def table_rows(

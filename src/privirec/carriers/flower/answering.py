@@ -19,8 +19,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from privirec.carriers.flower import allowed_programs
+from privirec.carriers.flower import allowed_programs, rehearsal
 from privirec.durable import private_folder, write_whole
+
+INSTALL = "--allow-runtime-dependency-installation"
+"""Never ours to pass on."""
 
 _HAND_OVER = """\
 import json, os, socket, sys
@@ -50,11 +53,16 @@ def hand_over(folder: Path, env: Mapping[str, str]) -> tuple[dict[str, str], Pat
 
 
 def only_our_own() -> None:
-    """Whatever bundle a message comes with, our client answers it."""
-    from privirec.carriers.flower import client_app  # noqa: PLC0415 - needs Flower
+    """Whatever bundle a message comes with, our client answers it; what it depends on is not
+    installed, and what goes wrong is told in our words: Flower's would be those of the error."""
+    from flwr.app import Error  # noqa: PLC0415 - needs Flower
+
+    from privirec.carriers.flower import client_app  # noqa: PLC0415
 
     allowed_programs.replace(
         importlib.import_module("flwr.supernode.runtime.run_clientapp"),
+        Error=lambda code, **_: Error(code=code, reason=client_app.OWN_PROBLEM),
+        install_app_dependencies=lambda *_, **__: None,
         install_from_fab=lambda *_, **__: None,
         get_load_client_app_fn=lambda **_: lambda *_: client_app.app,
     )
@@ -65,6 +73,7 @@ def serve(path: Path) -> None:
     from flwr.supernode.cli import flwr_clientapp  # noqa: PLC0415 - the costly part
 
     only_our_own()
+    rehearsal.check(rehearsal.client)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     os.chdir(path.parent)  # names of sockets are short
     with contextlib.suppress(FileNotFoundError):
@@ -90,7 +99,7 @@ def _read(line: socket.socket) -> list[str]:
     content = b""
     while piece := line.recv(1 << 16):
         content += piece
-    return [str(argument) for argument in json.loads(content)]
+    return [str(argument) for argument in json.loads(content) if argument != INSTALL]
 
 
 if __name__ == "__main__":

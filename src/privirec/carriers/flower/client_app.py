@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import closing
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -13,6 +14,9 @@ from privirec.carriers.flower.packing import pack, unpack
 from privirec.errors import FederationError, PrivirecError
 from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.runtime.network.logs import log_to
+
+OWN_PROBLEM = "a problem of its own; its log says which"
+"""All that a server hears of an error on a client."""
 
 app = ClientApp()
 log = logging.getLogger("privirec.client")
@@ -24,12 +28,13 @@ def answer(message: Message, context: Context) -> Message:
     home = Path(str(context.node_config.get("home") or os.environ.get("PRIVIREC_CLIENT", "")))
     try:
         log_to(home / "client.log")
-        reply = ClientFolder(home).node().answer(unpack(message))
+        with closing(ClientFolder(home).node()) as node:
+            reply = node.answer(unpack(message))
     except Exception as error:
         # Flower tells the server what an exception says, which may be a path or worse.
         if isinstance(error, PrivirecError | OSError):
             log.error("cannot answer: %s", error)
         else:
             log.exception("cannot answer")
-        raise FederationError("a problem of its own; its client.log says which") from None
+        raise FederationError(OWN_PROBLEM) from None
     return Message(pack(reply), reply_to=message)

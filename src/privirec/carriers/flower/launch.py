@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -26,12 +27,17 @@ from privirec.durable import private_folder, write_whole
 from privirec.errors import FederationError, UsageError
 from privirec.runtime.network.enrolment.certificates import check_certificate, make_certificates
 from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.enrolment.roster import Member
 from privirec.runtime.terms import run_defaults
 from privirec.version import __version__
 
+FLOWER = "1.41.0"
+"""We reach inside it, so this one and no other."""
 CONNECTION = "privirec"
 """Name of the server in Flower's configuration."""
 
+LARGEST_REPLY = 1 << 29
+"""Bytes that the server keeps of one reply of a client, unless told otherwise."""
 OPEN = "flower/open"
 """In the server's folder when clients may come."""
 SAYS = "privirec: "
@@ -66,9 +72,14 @@ clientapp = "privirec.carriers.flower.client_app:app"
 
 
 def check_flower() -> None:
-    """Refuse, in one line, where Flower is not installed."""
+    """Refuse, in one line, where Flower is not installed, or is one that nobody tried."""
     if importlib.util.find_spec("flwr") is None:
         raise UsageError("a network needs Flower: pip install 'privirec[flower]'")
+    if (found := importlib.metadata.version("flwr")) != FLOWER:
+        raise UsageError(
+            f"Flower {found} is installed, and {FLOWER} is the one that was tried: pip install "
+            "'privirec[flower]'"
+        )
 
 
 def write_app(folder: Path) -> Path:
@@ -93,6 +104,7 @@ def environment(flower_home: Path, **more: str) -> dict[str, str]:
     return inherited | {
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_HOME": str(flower_home.resolve()),
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
@@ -104,7 +116,12 @@ def environment(flower_home: Path, **more: str) -> dict[str, str]:
 
 
 def start_superlink(
-    running: Processes, home: OperatorFolder, host: str, port: int, env: Mapping[str, str]
+    running: Processes,
+    home: OperatorFolder,
+    host: str,
+    port: int,
+    env: Mapping[str, str],
+    largest_reply: int = LARGEST_REPLY,
 ) -> Running:
     """The server's programs, up and with every client of the roster let in; see `link`."""
     for name in ("server.crt", "server.key"):
@@ -122,6 +139,7 @@ def start_superlink(
     (home.folder / OPEN).unlink(missing_ok=True)
     command = [
         *module("privirec.carriers.flower.link", str(home.folder), host, str(port)),
+        str(largest_reply),
         *("--host", "127.0.0.1", "--port", str(inside)),
         *("--ssl-ca-certfile", str(tls / "ca.crt")),
         *("--ssl-certfile", str(tls / "server.crt")),
@@ -131,8 +149,9 @@ def start_superlink(
     ]
     link = running.start("superlink", command, link_env, home.folder / "superlink.log")
     wait_for_port("127.0.0.1", inside, link)
-    for client in home.members.roster():
-        register(home.folder / f"nodes/{client}.pub", env)
+    for member in home.members.members:
+        if not member.revoked:
+            register(member, home.folder / "flower", env)
     write_whole(home.folder / OPEN)
     wait_for_port("127.0.0.1" if host == "0.0.0.0" else host, port, link)  # noqa: S104
     return link
@@ -181,8 +200,10 @@ def flwr(arguments: Sequence[str], env: Mapping[str, str], *, timeout: float = 1
     return done.stdout
 
 
-def register(key: Path, env: Mapping[str, str]) -> None:
+def register(member: Member, flower_home: Path, env: Mapping[str, str]) -> None:
     """Let a node in: only registered keys can connect. One that is in already stays."""
+    key = flower_home / "node.pub"
+    write_whole(key, member.node.encode() + b"\n", durable=False)
     try:
         flwr(["supernode", "register", str(key), CONNECTION], env)
     except FederationError as error:

@@ -62,17 +62,15 @@ class LocalNetwork:
             write_whole(client.folder / "policy.toml", policy.as_toml().encode())
             shutil.copyfile(home.folder / "catalogue.txt", client.folder / "catalogue.txt")
             shutil.copyfile(home.folder / "tls/ca.crt", client.folder / "ca.crt")
-            card = client.card(f"client-{number}")
-            members = members.approve(card["name"], card["key"])
-            write_whole(home.folder / f"nodes/{number}.pub", card["node"].encode() + b"\n")
+            members = members.approve(client.card(f"client-{number}"))
             self.clients.append(client.folder)
         home.save(members)
         for path in self.clients:
             client = ClientFolder(path)
-            client.join(home.folder / "roster.json")
+            client.join(client.offered(home.folder / "roster.json"))
             client.write(client.settings.model_copy(update={"histories": "history.txt"}))
 
-    def start(self) -> None:
+    def start(self, largest_reply: int = launch.LARGEST_REPLY) -> None:
         """The SuperLink and the SuperNodes."""
         home = self._home
         port = child_processes.free_port()
@@ -80,7 +78,9 @@ class LocalNetwork:
         self.env = launch.environment(
             home.folder / "flower", PRIVIREC_SERVER=str(home.folder.resolve())
         )
-        self.link = launch.start_superlink(self.processes, home, "127.0.0.1", port, self.env)
+        self.link = launch.start_superlink(
+            self.processes, home, "127.0.0.1", port, self.env, largest_reply
+        )
         for path in self.clients:
             self.start_client(path)
 

@@ -17,12 +17,14 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from privirec.carriers.flower.packing import KIND, pack, unpack
-from privirec.federated.programs import settings_of
+from privirec.errors import UsageError
+from privirec.federated.programs import program_class
 from privirec.models import MODELS
 from privirec.runtime.network.coordinator.clients import Address
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.runs import RunFile, RunFolder
-from privirec.runtime.terms import RunTerms, run_defaults
+from privirec.runtime.terms import RunTerms, computes, run_defaults
+from privirec.secagg import ServerModel
 
 app = ServerApp()
 log = logging.getLogger("privirec.server")
@@ -85,19 +87,27 @@ class FlowerCarrier:
 
 
 def run_file(given: Mapping[str, Any]) -> RunFile:
-    """A run that was started by `flwr run --run-config` alone."""
+    """A run that was started by `flwr run --run-config` alone. What cannot work is refused here,
+    and not when the sums are there."""
     chosen = {name: type(usual)(given.get(name, usual)) for name, usual in run_defaults().items()}
-    settings = settings_of({name: chosen[name] for name in ("method", "rank", "rounds", "seed")})
-    model = str(chosen["model"])
-    takes_rank = "rank" in MODELS[model].config_type.model_fields
+    model, method = str(chosen["model"]), str(chosen["method"])
+    if model not in MODELS:
+        raise UsageError(f"no model {model!r}; there are {', '.join(MODELS)}")
+    kind = MODELS[model].config_type
+    config = kind(**({"rank": chosen["rank"]} if "rank" in kind.model_fields else {}))
+    program = program_class(method)
+    if not computes(program, config):
+        raise UsageError(f"{method} does not compute what {model} needs")
+    offered = {name: chosen[name] for name in ("rank", "rounds", "seed")}
     return RunFile(
         terms=RunTerms(
-            settings=settings,
+            settings=program.settings_from({}, offered | config.needs),
             aggregator=str(chosen["aggregator"]),
             corrupt_share=float(chosen["corrupt-share"]),
             dropped_share=float(chosen["dropped-share"]),
             smallest_cohort=int(chosen["smallest-cohort"]),
+            server=ServerModel(str(chosen["server-model"])),
         ),
         model=model,
-        config={"rank": chosen["rank"]} if takes_rank else {},
+        config=config.model_dump(),
     )

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions.base import (
+    Aim,
     ClientContext,
     Contribution,
     Histories,
     Integers,
+    Opened,
     PlannedSum,
     SumShape,
 )
@@ -56,6 +58,7 @@ def answer(ask: Contribution, histories: Histories, randomness: RandomStream) ->
 
 __all__ = [
     "REGISTRY",
+    "Aim",
     "ClientContext",
     "Contribution",
     "HeadItemItem",
@@ -68,6 +71,7 @@ __all__ = [
     "NoiseShare",
     "NoisyHeadGram",
     "NoisyPopularity",
+    "Opened",
     "PlannedSum",
     "PowerStep",
     "ScoreHistogram",

@@ -78,6 +78,18 @@ class SumShape:
 
 
 @dataclass(frozen=True)
+class Aim:
+    """How much of a block that a server chose lies on one item: what a policy looks at."""
+
+    items_in_use: int
+    columns: int
+    share: float
+    """The largest share of an item in a column, whose squares add up to one."""
+    leverage: float
+    """The largest sum of an item's shares over all columns, of which one is all there can be."""
+
+
+@dataclass(frozen=True)
 class ClientContext:
     """What a client knows of a run when it is asked for a contribution."""
 
@@ -119,7 +131,9 @@ class Contribution(ABC):
     """What whoever sees the sum learns, in a sentence."""
     is_item_item: ClassVar[bool] = False
     """Whether the sum is the item-item matrix itself. The numbers of all other sums count as
-    equations from which that matrix could be solved; see `Program.opened_share`."""
+    equations from which that matrix could be solved; see `PlannedSum.opened`."""
+    per_item: ClassVar[bool] = False
+    """Whether the sum has equally many numbers for each item, zeros where an item is not in use."""
 
     n_items: int
 
@@ -136,6 +150,16 @@ class Contribution(ABC):
     def noise(self) -> Noise:
         """What noise the sum carries; part of the bound behind `encoding`."""
         return NO_NOISE
+
+    @property
+    def items_in_use(self) -> int | None:
+        """Items that somebody touched, where the public inputs tell."""
+        return None
+
+    @property
+    def aim(self) -> Aim | None:
+        """What a block among the public inputs aims at, if the server chose one."""
+        return None
 
     @abstractmethod
     def check(self, context: ClientContext) -> None:
@@ -190,6 +214,19 @@ class Contribution(ABC):
 
 
 @dataclass(frozen=True)
+class Opened:
+    """Numbers that a sum opens, the item-item matrix itself aside, and numbers in that matrix
+    between items in use: from as many as it has, it can be solved for."""
+
+    numbers: int
+    unknowns: int
+
+    @property
+    def share(self) -> float:
+        return self.numbers / self.unknowns if self.unknowns else 0.0
+
+
+@dataclass(frozen=True)
 class PlannedSum:
     """A secure sum that a program will ask for: all of it that is known before the run."""
 
@@ -206,6 +243,15 @@ class PlannedSum:
     def payload_bytes(self) -> int:
         """What a client sends, packed and unmasked."""
         return -(-self.shape.length * self.shape.ring_bits // 8)
+
+    def opened(self, n_items: int, in_use: int) -> Opened:
+        """What the sum opens if so many items of the catalogue are in use."""
+        numbers = self.shape.length
+        if self.kind.is_item_item:
+            numbers = 0
+        elif self.kind.per_item:
+            numbers = numbers // n_items * in_use
+        return Opened(numbers, in_use * (in_use + 1) // 2)
 
     def ask(self, **known: Any) -> Contribution:
         """The ask itself, from what became known in the run."""

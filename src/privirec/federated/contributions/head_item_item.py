@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
 import scipy.sparse as sp
 
 from privirec.federated.contributions.base import (
@@ -55,6 +56,10 @@ class HeadItemItem(Contribution):
     @property
     def encoding(self) -> FixedPoint:
         return self.inside.encoding
+
+    @property
+    def items_in_use(self) -> int:
+        return int(np.count_nonzero(self.item_degrees))
 
     @cached_property
     def items(self) -> Integers:

@@ -26,6 +26,7 @@ class ItemDegrees(Contribution):
 
     name: ClassVar[str] = "item-degrees"
     gives_away: ClassVar[str] = "how many people touched each item"
+    per_item: ClassVar[bool] = True
     n_items: int
     n_users: int
 

@@ -104,6 +104,10 @@ class _OfLinks(Contribution):
         return self.public_bytes(self.n_items, len(self.indices), self.stages)
 
     @property
+    def items_in_use(self) -> int:
+        return int(np.count_nonzero(self.item_degrees[: self.n_items]))
+
+    @property
     def item_item(self) -> ItemItem:
         """The sum that gave the first matrix, and with other weights the next ones."""
         largest = int(self.item_degrees[: self.n_items].max(initial=0))
@@ -217,6 +221,7 @@ class LinkDegrees(_Counts):
 
     name: ClassVar[str] = "link-degrees"
     gives_away: ClassVar[str] = "for how many people each item is a likely link"
+    per_item: ClassVar[bool] = True
     undecided: ClassVar[int] = 0
 
     @classmethod

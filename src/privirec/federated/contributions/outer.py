@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +35,7 @@ BROADCAST_ENTRY = 4
 class OuterProducts(Contribution):
     """Sums of r_u^T q_u, of shape (items, columns)."""
 
+    per_item: ClassVar[bool] = True
     columns: int
     item_degrees: Integers
     """V, public after the first round."""
@@ -46,6 +48,10 @@ class OuterProducts(Contribution):
     @property
     def n_items(self) -> int:  # type: ignore[override]
         return len(self.item_degrees)
+
+    @property
+    def items_in_use(self) -> int:
+        return int(np.count_nonzero(self.item_degrees))
 
     @property
     def row_entries(self) -> int:

@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 
 from privirec.errors import FederationError
 from privirec.federated import kernels
-from privirec.federated.contributions.base import Histories, Integers, PlannedSum, SumShape
+from privirec.federated.contributions.base import (
+    Aim,
+    ClientContext,
+    Histories,
+    Integers,
+    PlannedSum,
+    SumShape,
+)
 from privirec.federated.contributions.outer import (
+    BROADCAST_BITS,
     BROADCAST_ENTRY,
     BroadcastBlock,
     OuterProducts,
@@ -23,6 +31,9 @@ from privirec.federated.fixed_point import FixedPoint
 from privirec.filters.normalize import degree_power
 
 SEED_BYTES = 32
+ORTHONORMAL = 1e-6
+"""How far from orthonormal an honest block may be before it is rounded to whole units."""
+_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -56,11 +67,48 @@ class PowerStep(BroadcastBlock):
         block, bits = quantize(degree_power(item_degrees, -0.5)[:, None] * x)
         return cls(item_degrees, block, bits, width)
 
+    def check(self, context: ClientContext) -> None:
+        """X must have orthonormal columns, or columns of zeros, as the server's QR leaves them.
+        What they aim at is for a policy to judge (`aim`)."""
+        super().check(context)
+        if 0 < self._top < 1 << (BROADCAST_BITS - 1):
+            raise FederationError("a block in coarser units than it need be")
+        gram, _, _ = self._squares
+        unit = float(np.ldexp(0.5, -self.block_bits))
+        error = unit * float(np.sqrt(self.item_degrees.sum(dtype=np.float64)))
+        allowed = ORTHONORMAL + 4 * error + error**2
+        expected = np.diag(self.block.any(axis=0).astype(np.float64))
+        if not (np.abs(gram - expected) <= allowed).all():
+            raise FederationError("a block whose columns are not orthonormal")
+
+    @cached_property
+    def _top(self) -> int:
+        """The largest entry, whatever its sign."""
+        return int(max(self.block.max(initial=0), -int(self.block.min(initial=0))))
+
+    @property
+    def aim(self) -> Aim:
+        _, share, leverage = self._squares
+        return Aim(self.items_in_use, self.columns, share, leverage)
+
+    @cached_property
+    def _squares(self) -> tuple[NDArray[np.float64], float, float]:
+        """X^T X, the largest square in X, and the largest squared norm of a row of X."""
+        gram, share, leverage = np.zeros((self.columns, self.columns)), 0.0, 0.0
+        roots = degree_power(self.item_degrees, 0.5)[:, None]
+        for first in range(0, self.n_items, _ROWS):
+            part = self.block[first : first + _ROWS].astype(np.float64)
+            x = np.ldexp(part, -self.block_bits) * roots[first : first + _ROWS]
+            gram += x.T @ x
+            np.square(x, out=x)
+            share = max(share, float(x.max(initial=0.0)))
+            leverage = max(leverage, float(x.sum(axis=1).max(initial=0.0)))
+        return gram, share, leverage
+
     @cached_property
     def encoding(self) -> FixedPoint:
         largest = self.largest_degree
-        top = int(max(self.block.max(initial=0), -int(self.block.min(initial=0))))
-        by_mean = largest * float(np.ldexp(float(top), -self.block_bits))
+        by_mean = largest * float(np.ldexp(float(self._top), -self.block_bits))
         bound = min(by_mean, self.bound_by_norm(self.item_degrees))
         return FixedPoint.for_sum(self.width, bound, largest, signed=self.shape.signed)
 

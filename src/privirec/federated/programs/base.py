@@ -171,12 +171,9 @@ class Program(ABC, Generic[Settings]):
         return keep_to(plan, self._steps(plan))
 
     def opened_share(self) -> float:
-        """Numbers that the sums open, the item-item matrix itself aside, per number in that matrix.
-
-        From as many as the matrix has, it can be solved for.
-        """
-        opened = sum(one.shape.length for one in self.sums() if not one.kind.is_item_item)
-        return opened / (self.n_items * (self.n_items + 1) // 2)
+        """The share of the item-item matrix that the sums open if every item is in use; where
+        fewer are, it is more."""
+        return sum(one.opened(self.n_items, self.n_items).share for one in self.sums())
 
 
 def keep_to(

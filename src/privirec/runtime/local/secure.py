@@ -17,7 +17,12 @@ from privirec.federated.contributions import Contribution, PlannedSum
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.local.client import LocalClient
 from privirec.runtime.opened import total_of
-from privirec.runtime.terms import DROPPED_SHARE_ON_ONE_MACHINE, Assumptions, vector_shape
+from privirec.runtime.terms import (
+    DROPPED_SHARE_ON_ONE_MACHINE,
+    SERVER_ON_ONE_MACHINE,
+    Assumptions,
+    vector_shape,
+)
 from privirec.secagg import ClientPolicy, LocalFederation
 from privirec.threads import one_kernel_thread
 
@@ -29,7 +34,7 @@ class DropOuts:
     at_set_up: Mapping[str, Collection[int]] = field(default_factory=dict)
     """Stage "advertise" or "share" -> clients."""
     at_sums: Mapping[int, Mapping[str, Collection[int]]] = field(default_factory=dict)
-    """Number of the sum, from 1 -> stage "input" or "unmask" -> clients."""
+    """Number of the sum, from 1 -> a stage such as "input" or "unmask" -> clients."""
 
     @classmethod
     def of_share(cls, share: float, n_clients: int, seed: int) -> DropOuts:
@@ -51,7 +56,9 @@ class SecureInProcess:
         assumptions: Assumptions | None = None,
         dropouts: DropOuts | None = None,
     ) -> None:
-        assumptions = assumptions or Assumptions(dropped_share=DROPPED_SHARE_ON_ONE_MACHINE)
+        assumptions = assumptions or Assumptions(
+            dropped_share=DROPPED_SHARE_ON_ONE_MACHINE, server=SERVER_ON_ONE_MACHINE
+        )
         self._clients = clients
         self._sums = sums
         self._done = 0
@@ -65,6 +72,7 @@ class SecureInProcess:
             dropped_share=assumptions.dropped_share,
             security_bits=assumptions.security_bits,
             correctness_bits=assumptions.correctness_bits,
+            server=assumptions.server,
             policy=ClientPolicy(
                 corrupt_share=assumptions.corrupt_share,
                 max_dropped_share=max(0.3, assumptions.dropped_share),

@@ -21,7 +21,7 @@ from privirec.secagg.errors import BadSignature
 from privirec.secagg.keys import SIGNATURE_BYTES, Identity, verify
 
 MOST_PARTS = 1 << 12
-FRAME = Frame(b"PRE", 2, largest_header=1 << 17)
+FRAME = Frame(b"PRE", 3, largest_header=1 << 17)
 """With room for the sizes of so many parts. Headers are read before it is known who sent them."""
 EVERYBODY = (1 << 32) - 1
 LARGEST = (1 << 31) - (1 << 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +25,18 @@ class HistorySource(Protocol):
     in one run, the histories must be the same.
     """
 
-    def begin(self, run: str, catalogue: Catalogue) -> Interactions: ...
+    def begin(self, run: str, catalogue: Catalogue, since: datetime | None = None) -> Interactions:
+        """The histories of this run. Those of runs since then, if any, are used again; SitsOut if
+        something of them was forgotten."""
+        ...
+
+    def check(self, run: str) -> None:
+        """SitsOut if something was forgotten that this run may use."""
+        ...
+
+    def sent(self, run: str) -> None:
+        """From now on something that was made of these histories may have left."""
+        ...
 
     def preview(self, catalogue: Catalogue) -> tuple[Interactions, int]:
         """The histories as a run would see them, without beginning one, and how many interactions
@@ -40,9 +52,17 @@ class FromStore:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def begin(self, run: str, catalogue: Catalogue) -> Interactions:
+    def begin(self, run: str, catalogue: Catalogue, since: datetime | None = None) -> Interactions:
         with Store(self._path) as store:
-            return _known(self._path, *store.begin_run(run, catalogue))
+            return _known(self._path, *store.begin_run(run, catalogue, since))
+
+    def check(self, run: str) -> None:
+        with Store(self._path) as store:
+            store.check_run(run)
+
+    def sent(self, run: str) -> None:
+        with Store(self._path) as store:
+            store.note_sent(run)
 
     def preview(self, catalogue: Catalogue) -> tuple[Interactions, int]:
         with Store(self._path) as store:
@@ -54,13 +74,20 @@ class FromStore:
 
 
 class FromFile:
-    """A file of interactions in any known format: a silo's export."""
+    """A file of interactions in any known format: a silo's export. It has no memory: the client's
+    `Calendar` remembers which histories were used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def begin(self, run: str, catalogue: Catalogue) -> Interactions:
+    def begin(self, run: str, catalogue: Catalogue, since: datetime | None = None) -> Interactions:
         return _known(self._path, *self.preview(catalogue))
+
+    def check(self, run: str) -> None:
+        return None
+
+    def sent(self, run: str) -> None:
+        return None
 
     def preview(self, catalogue: Catalogue) -> tuple[Interactions, int]:
         found = read_interactions(self._path)

@@ -10,8 +10,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from privirec.runtime.network.pledges import Asked, People
 from privirec.runtime.network.refusals import Code
 from privirec.secagg import Phase
+from privirec.secagg.keys import SIGNATURE_BYTES
 
 ARTIFACT_FILES = ("model.safetensors", "manifest.json", "manifest.sig")
 
@@ -89,10 +91,14 @@ class TurnedAway(Message):
 
 
 class Here(Message):
-    """A client that takes part, with so many users."""
+    """A client that takes part, with its pledge; the two sets of that are in the parts."""
 
     kind = "here"
-    users: Annotated[int, Field(ge=0, lt=1 << 32)]
+    model_config = ConfigDict(strict=False)  # JSON has lists only
+
+    users: People
+    asks: Asked
+    signature: Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
     version: Words
 
 

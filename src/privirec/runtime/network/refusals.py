@@ -28,13 +28,54 @@ class Code(StrEnum):
     BAD_ASK = "bad-ask"
     """Something else than the plan says, or over numbers that cannot be true."""
     BAD_ARTIFACT = "bad-artifact"
+    BAD_PLEDGE = "bad-pledge"
+    """A plan with a pledge that its client did not make, or that says what cannot be."""
     POLICY = "policy"
+    """A computation, an aggregator or a limit of one run."""
+    TOO_FEW_PEOPLE = "too-few-people"
+    COHORT = "cohort"
+    """With sums of earlier runs, this one would set a few people apart."""
+    OPENED_TOO_MUCH = "opened-too-much"
+    """Sums of this and of earlier runs, from which too much could be solved."""
+    AIMED_BLOCK = "aimed-block"
+    """A block that lies on single items."""
     PROTOCOL = "protocol"
     """The aggregation protocol refuses; the words say why."""
     HISTORIES_CHANGED = "histories-changed"
+    """In the client's log only: the server hears `HAS_LEFT`."""
     STATE_RESTORED = "state-restored"
+    """What this client remembers is older than what it has answered, or gone."""
     OWN_PROBLEM = "own-problem"
     """A disk or a file of the client's own; its log says which."""
+
+
+_ABOUT_THE_QUESTION = {
+    *(Code.BAD_MESSAGE, Code.UNKNOWN_RUN, Code.REPLAYED_RUN, Code.OTHER_VERSION),
+    *(Code.OTHER_CATALOGUE, Code.OTHER_ROSTER, Code.TOO_EARLY, Code.ANSWERED_BEFORE),
+    *(Code.NO_UPLOAD, Code.BAD_PLAN, Code.BAD_PLEDGE, Code.POLICY, Code.PROTOCOL),
+    *(Code.TOO_FEW_PEOPLE, Code.COHORT, Code.OPENED_TOO_MUCH, Code.AIMED_BLOCK),
+}
+"""Whose words say what was asked, what the plan shows and what the policy says; never what is in a
+client's histories."""
+
+_OF_ITS_OWN = {Code.HAS_LEFT, Code.HISTORIES_CHANGED}
+"""That somebody changed or forgot something is nobody's business: such a client has left the run,
+and that is all."""
+
+
+def for_the_server(client: int, code: Code, reason: str) -> tuple[Code, str]:
+    """What the server hears of a refusal; the rest is in the client's log.
+
+    Words that may be about histories, files or what is on the disk, and those of every code that
+    nobody has thought about, are replaced by a sentence that is the same for everybody.
+    """
+    if code in _ABOUT_THE_QUESTION:
+        return code, reason
+    if code in _OF_ITS_OWN:
+        return Code.HAS_LEFT, f"client {client} has left this run"
+    if code is Code.OWN_PROBLEM:
+        return code, f"client {client} has a problem of its own; its log says which"
+    return code, f"client {client} refuses ({code.value}); its log says why"
 
 
 class Refusal(FederationError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,12 +13,10 @@ from privirec.federated.contributions import PlannedSum
 from privirec.federated.programs import Program, program_of
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Terms
+from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.terms import RunTerms, vector_shape
 from privirec.secagg import Statement, Step, VectorShape, protocol
 from privirec.version import __version__
-
-MOST_USERS = 1 << 32
-"""Of one client."""
 
 
 class RunPlan(BaseModel):
@@ -36,8 +34,8 @@ class RunPlan(BaseModel):
     """Digest of the roster."""
     clients: int = Field(gt=0)
     """Clients in the roster."""
-    users: dict[int, Annotated[int, Field(ge=0, lt=MOST_USERS)]]
-    """Users of each client that said it is there; numbered client after client."""
+    pledges: Pledges
+    """Of each client that said it is there."""
 
     @classmethod
     def parse(cls, text: bytes) -> RunPlan:
@@ -50,13 +48,19 @@ class RunPlan(BaseModel):
             raise FederationError(f"a plan that cannot be read: {where}: {first['msg']}") from None
 
     @property
+    def users(self) -> dict[int, int]:
+        """Users of each client; numbered client after client."""
+        return {client: one.users for client, one in self.pledges.clients.items()}
+
+    @property
     def n_users(self) -> int:
         return sum(self.users.values())
 
     def first_user(self, client: int) -> int:
         """Where the users of a client stand in the cohort's numbering."""
-        starts = accumulate((self.users[key] for key in sorted(self.users)), initial=0)
-        return dict(zip(sorted(self.users), starts, strict=False))[client]
+        users = sorted(self.users.items())
+        starts = accumulate((count for _, count in users), initial=0)
+        return dict(zip((key for key, _ in users), starts, strict=False))[client]
 
     def program(self) -> Program[Any]:
         return program_of(self.terms.settings, self.n_users, self.n_items)
@@ -72,14 +76,15 @@ class RunPlan(BaseModel):
 
     def steps(self) -> tuple[Step, ...]:
         """Every exchange of the run, in order."""
-        return protocol(self.terms.aggregator).schedule.steps(len(self.sums()))
+        statement = self.statement()
+        return protocol(self.terms.aggregator).schedule_for(statement).steps(statement.rounds)
 
     def for_policy(self) -> Terms:
         """What a client's policy looks at."""
         program = self.program()
         ledger = Ledger.planned(program.plan())
         return Terms(
-            len(self.users),
+            sum(users > 0 for users in self.users.values()),
             tuple(planned.name for planned in program.sums()),
             ledger.bytes_up,
             ledger.bytes_down,
@@ -87,6 +92,7 @@ class RunPlan(BaseModel):
             self.terms.security_bits,
             self.terms.aggregator,
             program.opened_share(),
+            self.terms.server,
         )
 
 

@@ -125,7 +125,7 @@ class RunFolder:
         with threading.limit(file.threads) as threads:
             coordinator = Coordinator(
                 self.folder,
-                self._home.operator,
+                self._home.server,
                 self._home.members.roster(),
                 self._home.catalogue,
                 file.terms,
@@ -144,7 +144,7 @@ class RunFolder:
         return coordinator
 
     def _publish(self, coordinator: Coordinator, file: RunFile, threads: int) -> Path:
-        """The model, signed by the operator."""
+        """The model, signed by the server."""
         if coordinator.components is None:
             raise FederationError("the run has no result")
         kind = MODELS[file.model]

@@ -1,13 +1,15 @@
 """Bell, Bonawitz, Gascon, Lepoint, Raykova: "Secure single-server aggregation with
-(poly)logarithmic overhead", CCS 2020, for a server and clients that keep to the protocol.
+(poly)logarithmic overhead", CCS 2020, for a server that keeps to the protocol and, with one
+exchange more and larger parameters, for one that does not.
 
 Bonawitz et al., CCS 2017, is the same with the complete graph.
 
 A client adds to its vector a mask from a seed of its own, and for every neighbour a mask they both
 can compute, which one adds and the other subtracts. Both secrets, the seed and the key behind the
 common masks, are shared among the neighbours. For a client whose vector arrived the neighbours
-open the seed, for one whose vector did not they open the key. No neighbour opens both: that is what
-every check in `BellClient._unmask` is for.
+open the seed, for one whose vector did not they open the key. No neighbour opens both, and against
+an active server none opens anything before all its neighbours in the sum have signed the same list
+of those who are in it: that is what every check before `BellClient._open_shares` is for.
 
 Keys and shares are fresh for each sum and are all dealt in one set-up. The clients in the first sum
 are the cohort; later sums must have the same, because the difference of two sums over two cohorts
@@ -42,6 +44,7 @@ def protocol_of(
             scheme, BellState.load(dumped, scheme.code), *more
         ),
         server=lambda *more: server_type(scheme, *more),
+        active_schedule=scheme.active_schedule,
     )
 
 

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from privirec.secagg import keys
 from privirec.secagg.bell2020.messages import (
     Advertise,
+    Confirm,
+    Confirmed,
     Deliver,
     Neighbours,
     Shares,
     Survivors,
     Unmask,
 )
-from privirec.secagg.bell2020.shared import PAIR_BYTES, Scheme
+from privirec.secagg.bell2020.shared import PAIR_BYTES, Scheme, survivors_statement
 from privirec.secagg.bell2020.state import BellState
 from privirec.secagg.client_base import BaseClient
 from privirec.secagg.errors import (
@@ -25,30 +27,44 @@ from privirec.secagg.errors import (
     BadShare,
     BelowThreshold,
     CohortChanged,
-    IncompleteLists,
-    ListsOverlap,
+    NotInGraph,
     OutOfOrder,
-    RosterMismatch,
+    ReplayedMessage,
+    SecondSurvivorSet,
     Stranger,
     TooManyDropped,
+    Unconfirmed,
     WeakParameters,
 )
 from privirec.secagg.graph import check_neighbourhood, graph_seed, ring_graph
+from privirec.secagg.key_tree import check_path, key_leaf
 from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, Secret
 from privirec.secagg.messages import Message, encode
-from privirec.secagg.parameters import PPM, Parameters, is_secure, is_steadfast
-from privirec.secagg.participants import COHORT_CHANGED, accepted_participants, check_cohort
+from privirec.secagg.parameters import (
+    PPM,
+    Parameters,
+    Statement,
+    is_secure,
+    is_steadfast,
+)
+from privirec.secagg.participants import (
+    COHORT_CHANGED,
+    accepted_participants,
+    check_cohort,
+    read_participants,
+)
 from privirec.secagg.prg import SEED_BYTES, MaskGenerator
 from privirec.secagg.ring import Words
 from privirec.secagg.shamir import SHARE_BYTES, split
 from privirec.secagg.uploads import ChangeBlock
 
 # Indices in `Scheme.told` of what a client waits for.
-_DELIVER, _SURVIVORS = 2, 3
+_DELIVER, _SURVIVORS, _CONFIRMED = 2, 3, 4
 
 
 class BellClient(BaseClient[BellState]):
-    """A client that checks what it can see alone; docs/secagg-wire.md says what it cannot.
+    """A client that checks what it can see alone and, against an active server, opens nothing
+    before its neighbours have confirmed that they were told the same.
 
     `none` is the same exchange without masks: it has its own `deal_shares` and `mask_seeds`.
     """
@@ -57,7 +73,21 @@ class BellClient(BaseClient[BellState]):
 
     @property
     def ready(self) -> bool:
-        return self.state.stage == _SURVIVORS
+        return self.state.stage >= _SURVIVORS
+
+    @property
+    def confirms(self) -> bool:
+        """Whether the first sum's survivors are confirmed: the server may be lying."""
+        statement = self.announcement.terms.statement
+        return bool(self.exchange.schedule_for(statement).first_recovery)
+
+    def check_turn(self, message: Message) -> None:
+        state = self.state
+        if isinstance(message, Survivors) and state.stage == _CONFIRMED:
+            return  # `_confirm` knows what to say of a second one
+        if isinstance(message, Confirmed) and state.sum_number > 1:
+            raise ReplayedMessage("the first sum was unmasked before")
+        super().check_turn(message)
 
     def answer(self, message: Message, raw: bytes) -> bytes | None:
         if isinstance(message, Neighbours):
@@ -66,20 +96,18 @@ class BellClient(BaseClient[BellState]):
             self._store(message)
             return None
         if isinstance(message, Survivors):
+            if self.confirms and message.round_number == 1:
+                return self._confirm(message)
             return self._unmask(message, raw)
+        if isinstance(message, Confirmed):
+            self.check_confirmed(message)
+            return self._open_shares(1, raw)
         raise OutOfOrder(f"{type(message).__name__} is not for a client")
 
     def check_summed(self, clients: frozenset[int]) -> None:
-        state = self.state
-        if state.sum_number == 1:
-            raise OutOfOrder("no sum was opened yet")
-        if (
-            self.client not in clients
-            or len(clients) != state.summed
-            or not clients.issuperset(state.active)
-            or not clients <= self.participants
-            or not clients.isdisjoint(state.gone)
-        ):
+        if not self.state.cohort:
+            raise OutOfOrder("it is not known yet who is in the sum")
+        if clients != self._clients_in(self.state.cohort):
             raise CohortChanged("the list of clients in the sum does not fit the sum")
 
     # --- set-up -----------------------------------------------------------------------------------
@@ -98,6 +126,7 @@ class BellClient(BaseClient[BellState]):
             keys.public_key(secrets[start : start + KEY_BYTES])
             for start in range(KEY_BYTES, middle, KEY_BYTES)
         )
+        state.leaf = key_leaf(self.client, sealing, masks)
         signed = keys.advertised_bytes(announcement.digest, self.client, sealing, masks)
         signature = self.identity.sign(signed)
         return encode(Advertise(announcement.terms.run, self.client, sealing, masks, signature))
@@ -163,15 +192,30 @@ class BellClient(BaseClient[BellState]):
             dropped_ppm=max(terms.dropped_ppm, round(policy.dropped_share * PPM)),
             security_bits=max(terms.security_bits, policy.security_bits),
         )
-        own = self.exchange.parameters(terms)
         given = Parameters(message.neighbours, message.threshold)
-        if (
-            given.neighbours < own.neighbours
-            or given.threshold < own.threshold
-            # More neighbours, but a smaller part of them opens a secret.
-            or given.threshold * own.neighbours < own.threshold * given.neighbours
-            or not is_secure(terms, given)
-        ):
+        self._check_parameters(given, terms)
+        place = int(np.searchsorted(participants, self.client))
+        check_path(self.state.leaf, place, size, message.path, message.root)
+        seed = graph_seed(self.announcement.digest, message.participants, message.root)
+        self.state.graph = seed
+        graph = ring_graph(size, given.neighbours, seed)
+        return participants[graph.neighbours(place)].tolist()
+
+    def _check_parameters(self, given: Parameters, terms: Statement) -> None:
+        """Refuse a graph that is weaker than what this client computes itself."""
+        own = self.exchange.parameters(terms)
+        if self.confirms:
+            # No choice for the server, which could try one graph after the other.
+            too_weak = given != own
+        else:
+            too_weak = (
+                given.neighbours < own.neighbours
+                or given.threshold < own.threshold
+                # More neighbours, but a smaller part of them opens a secret.
+                or given.threshold * own.neighbours < own.threshold * given.neighbours
+                or not is_secure(terms, given)
+            )
+        if too_weak:
             raise WeakParameters(
                 f"{given.neighbours} neighbours and threshold {given.threshold}, where this "
                 f"client computes {own.neighbours} and {own.threshold}"
@@ -181,10 +225,6 @@ class BellClient(BaseClient[BellState]):
                 f"threshold {given.threshold} of {given.neighbours}: a server that tells clients "
                 "different stories could open both secrets of one"
             )
-        seed = graph_seed(self.announcement.digest, message.participants)
-        graph = ring_graph(size, given.neighbours, seed)
-        place = int(np.searchsorted(participants, self.client))
-        return participants[graph.neighbours(place)].tolist()
 
     def _store(self, message: Deliver) -> None:
         """Open the neighbours' shares; those who sent none are out of the run."""
@@ -254,60 +294,105 @@ class BellClient(BaseClient[BellState]):
             (add if self.client < peer else subtract).append(seed)
         return add, subtract
 
+    def _confirm(self, message: Survivors) -> bytes:
+        """Check who is in the first sum, and sign it: once, so that nobody is shown another."""
+        state = self.state
+        if state.cohort:
+            if message.survivors != state.cohort:
+                raise SecondSurvivorSet("another set of survivors for sum 1")
+            raise ReplayedMessage("the survivors of sum 1 were confirmed before")
+        if not state.input_sent:
+            raise OutOfOrder("no input was sent for sum 1")
+        self.check_survivors(message.survivors)
+        state.cohort = message.survivors
+        state.stage = _CONFIRMED
+        signature = self.identity.sign(self._statement())
+        return encode(Confirm(message.run, 1, self.client, signature))
+
+    def check_confirmed(self, message: Confirmed) -> None:
+        """All neighbours in the sum must have signed what this client has signed.
+
+        Enough of them to outnumber those who could have signed something else would keep both
+        secrets of a client apart; all of them make sure that whoever hides behind this client's
+        masks hides this client behind its own.
+        """
+        survivors, _ = self._lists()
+        if len(message.signatures) != len(survivors):
+            raise Unconfirmed(
+                f"{len(message.signatures)} of {len(survivors)} neighbours in the sum confirm who "
+                "is in it"
+            )
+        statement = self._statement()
+        for peer, signature in zip(survivors, message.signatures, strict=True):
+            keys.verify(self.roster[peer], signature, statement, peer)
+
     def _unmask(self, message: Survivors, raw: bytes) -> bytes:
-        """Open one secret of every peer: the seed of a survivor, the key of one who dropped."""
+        """Open a sum whose survivors need no confirmation."""
         self.check_unanswered(message, raw)
-        self.check_lists(message)
-        self.check_survivors(message)
-        state, number = self.state, message.round_number
+        self.check_survivors(message.survivors)
+        self.state.cohort = message.survivors
+        return self._open_shares(message.round_number, raw)
+
+    def _open_shares(self, number: int, raw: bytes) -> bytes:
+        """Open one secret of every peer: the seed of a survivor, the key of one who dropped."""
+        state = self.state
+        survivors, dropped = self._lists()
         index = {peer: place for place, peer in enumerate(state.peers)}
         start = (number - 1) * len(state.peers) * PAIR_BYTES
         stop = number * len(state.peers) * PAIR_BYTES
         held = state.held_shares.reveal(start, stop)
-        at = [index[peer] * PAIR_BYTES for peer in message.survivors]
+        at = [index[peer] * PAIR_BYTES for peer in survivors]
         seed_shares = tuple(held[place : place + SHARE_BYTES] for place in at)
-        at = [index[peer] * PAIR_BYTES + SHARE_BYTES for peer in message.dropped]
+        at = [index[peer] * PAIR_BYTES + SHARE_BYTES for peer in dropped]
         key_shares = tuple(held[place : place + SHARE_BYTES] for place in at)
 
         state.held_shares.wipe(stop)
         state.seeds.wipe(number * SEED_BYTES)
         state.mask_privates.wipe(number * KEY_BYTES)
-        state.active = array("I", message.survivors)
-        state.gone = array("I", sorted({*state.gone, *message.dropped}))
-        state.summed = message.cohort
+        state.active = array("I", survivors)
+        state.stage = _SURVIVORS
         self.finish_sum(raw)
-        return encode(Unmask(message.run, number, self.client, seed_shares, key_shares))
+        run = self.announcement.terms.run
+        return encode(Unmask(run, number, self.client, seed_shares, key_shares))
 
-    def check_lists(self, message: Survivors) -> None:
-        """The two lists must divide the peers of this sum between them."""
-        survivors, dropped = set(message.survivors), set(message.dropped)
-        if survivors & dropped:
-            raise ListsOverlap(
-                f"client {min(survivors & dropped)} is named as a survivor and as dropped"
-            )
-        active = set(self.state.active)
-        if not active >= survivors | dropped:
-            raise Stranger("the lists name a client without secrets in this sum")
-        if survivors | dropped != active:
-            raise IncompleteLists("a client with secrets in this sum is on neither list")
-
-    def check_survivors(self, message: Survivors) -> None:
-        """Enough clients must be left, and after the first sum all the same ones."""
+    def check_survivors(self, bitmap: bytes) -> None:
+        """This client must be one of them, all of them known, enough left, and always the same."""
         state, size = self.state, self.state.cohort_size
-        if state.sum_number > 1 and (message.dropped or message.cohort != state.summed):
-            raise CohortChanged(COHORT_CHANGED)
-        # Neighbours that are gone are not in the sum: in the complete graph this leaves one number.
-        gone = state.degree - len(message.survivors)
-        if not len(message.survivors) < message.cohort <= size - gone:
-            raise RosterMismatch(f"a sum over {message.cohort} clients cannot be")
-        check_cohort(message.cohort, self.policy, self.announcement.terms.min_cohort)
+        if state.sum_number > 1:
+            if bitmap != state.cohort:
+                raise CohortChanged(COHORT_CHANGED)
+            return
+        survivors = self._clients_in(bitmap)
+        if not survivors <= self.participants:
+            raise Stranger("a client that takes no part is said to be in the sum")
+        if not survivors.isdisjoint(state.gone):
+            raise Stranger("a neighbour whose shares never came is said to be in the sum")
+        if self.client not in survivors:
+            raise NotInGraph(f"client {self.client} is missing from the sum it is to open")
+        check_cohort(len(survivors), self.policy, self.announcement.terms.min_cohort)
         allowed = self._allowed_to_drop()
-        if message.cohort < size - allowed:
-            raise TooManyDropped(f"{size - message.cohort} clients dropped, {allowed} may")
-        if len(message.survivors) < state.threshold:
-            raise BelowThreshold(
-                f"{len(message.survivors)} neighbours survive, fewer than the threshold"
-            )
+        if len(survivors) < size - allowed:
+            raise TooManyDropped(f"{size - len(survivors)} clients dropped, {allowed} may")
+        near = len(survivors.intersection(state.active))
+        if near < state.threshold:
+            raise BelowThreshold(f"{near} neighbours survive, fewer than the threshold")
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _lists(self) -> tuple[list[int], list[int]]:
+        """Peers of this sum that are in it, and those that are not."""
+        inside = self._clients_in(self.state.cohort)
+        survivors = [peer for peer in self.state.active if peer in inside]
+        return survivors, [peer for peer in self.state.active if peer not in inside]
+
+    def _statement(self) -> bytes:
+        state = self.state
+        given = Parameters(state.degree, state.threshold)
+        digest = self.announcement.digest
+        return survivors_statement(digest, state.graph, given, state.cohort)
+
+    def _clients_in(self, bitmap: bytes) -> frozenset[int]:
+        return frozenset(read_participants(bitmap, self.roster).tolist())
 
     def _allowed_to_drop(self) -> int:
         return self.announcement.terms.statement.with_clients(self.state.cohort_size).dropped

@@ -1,4 +1,4 @@
-"""The messages of Bell et al., kinds 1 to 8; `none` uses the same ones."""
+"""The messages of Bell et al., kinds 1 to 10; `none` uses the first eight."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from privirec.secagg.errors import MalformedMessage
+from privirec.secagg.key_tree import HASH_BYTES
 from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, SIGNATURE_BYTES
 from privirec.secagg.messages import (
     Announce,
@@ -68,6 +69,10 @@ class Neighbours(Message):
     threshold: int
     participants: bytes
     """Bit p of byte p // 8 (lowest first) says whether the roster's p-th client takes part."""
+    root: bytes
+    """Of the tree over the keys of all of them; the graph is drawn from it."""
+    path: tuple[bytes, ...]
+    """From the receiver's own keys to the root."""
     keys: tuple[Advertise, ...]
     """Ascending by client."""
     round_number: int = field(default=0, init=False)
@@ -75,16 +80,20 @@ class Neighbours(Message):
     def write_fields(self) -> Iterable[bytes]:
         sums = len(self.keys[0].mask_keys) // KEY_BYTES if self.keys else 0
         size, count = len(self.participants), len(self.keys)
-        yield struct.pack(">IIIIH", self.neighbours, self.threshold, size, count, sums)
-        yield self.participants
+        yield struct.pack(
+            ">IIIIHB", self.neighbours, self.threshold, size, count, sums, len(self.path)
+        )
+        yield from (self.participants, self.root, *self.path)
         for keys in self.keys:
             yield struct.pack(">I", keys.client)
             yield from (keys.sealing_key, keys.mask_keys, keys.signature)
 
     @classmethod
     def read_fields(cls, header: Header, reader: Reader) -> Self:
-        degree, threshold, size, count, sums = reader.integers("IIIIH")
+        degree, threshold, size, count, sums, hashes = reader.integers("IIIIHB")
         participants = reader.take(size)
+        root = reader.take(HASH_BYTES)
+        path = reader.strings(hashes, HASH_BYTES)
         if count:
             check_sums(sums)
         elif sums:
@@ -95,7 +104,7 @@ class Neighbours(Message):
             for _ in range(count)
         )
         check_ascending([key.client for key in keys])
-        return cls(header.run, header.client, degree, threshold, participants, keys)
+        return cls(*(header.run, header.client, degree, threshold, participants), root, path, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,32 +171,63 @@ class Deliver(Message):
 
 @dataclass(frozen=True, slots=True)
 class Survivors(Message):
-    """Server to client: which of its neighbours' inputs are in the sum and which are not."""
+    """Server to client: whose vectors are in the sum."""
 
     kind: ClassVar[int] = 7
     of_sum: ClassVar[bool] = True
     run: bytes
     round_number: int
     client: int
-    cohort: int
-    """How many clients' inputs are in the sum."""
-    survivors: tuple[int, ...]
-    dropped: tuple[int, ...]
+    survivors: bytes
+    """Map of them."""
 
     def write_fields(self) -> Iterable[bytes]:
-        count, lost = len(self.survivors), len(self.dropped)
-        yield struct.pack(">III", self.cohort, count, lost)
-        yield struct.pack(f">{count + lost}I", *self.survivors, *self.dropped)
+        return (self.survivors,)
 
     @classmethod
     def read_fields(cls, header: Header, reader: Reader) -> Self:
-        cohort, count, lost = reader.integers("III")
-        reader.expect(4 * (count + lost))
-        survivors = reader.integers(f"{count}I")
-        dropped = reader.integers(f"{lost}I")
-        check_ascending(survivors)
-        check_ascending(dropped)
-        return cls(*header, cohort, survivors, dropped)
+        return cls(*header, reader.rest())
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm(Message):
+    """Client to server: its signature of the first sum's survivors."""
+
+    kind: ClassVar[int] = 9
+    of_sum: ClassVar[bool] = True
+    run: bytes
+    round_number: int
+    client: int
+    signature: bytes
+
+    def write_fields(self) -> Iterable[bytes]:
+        return (self.signature,)
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        _check_first(header)
+        return cls(*header, reader.take(SIGNATURE_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed(Message):
+    """Server to client: the signatures of all its neighbours in the sum, ascending."""
+
+    kind: ClassVar[int] = 10
+    of_sum: ClassVar[bool] = True
+    run: bytes
+    round_number: int
+    client: int
+    signatures: tuple[bytes, ...]
+
+    def write_fields(self) -> Iterable[bytes]:
+        return struct.pack(">I", len(self.signatures)), *self.signatures
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        _check_first(header)
+        (count,) = reader.integers("I")
+        return cls(*header, reader.strings(count, SIGNATURE_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,4 +254,12 @@ class Unmask(Message):
         return cls(*header, seed_shares, reader.strings(lost, SHARE_BYTES))
 
 
-decode = decoder(Announce, Advertise, Neighbours, Shares, Deliver, Masked, Survivors, Unmask)
+def _check_first(header: Header) -> None:
+    if header.round_number != 1:
+        raise MalformedMessage("survivors are confirmed in the first sum alone")
+
+
+decode = decoder(
+    *(Announce, Advertise, Neighbours, Shares, Deliver, Masked, Survivors, Unmask),
+    *(Confirm, Confirmed),
+)

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from privirec.secagg import keys
 from privirec.secagg.bell2020.messages import (
     Advertise,
+    Confirm,
+    Confirmed,
     Deliver,
     Neighbours,
     SealedShares,
@@ -17,11 +19,12 @@ from privirec.secagg.bell2020.messages import (
     Survivors,
     Unmask,
 )
-from privirec.secagg.bell2020.shared import PAIR_BYTES, Scheme
-from privirec.secagg.errors import BadKey, BadShare, BelowThreshold, OutOfOrder
+from privirec.secagg.bell2020.shared import PAIR_BYTES, Scheme, survivors_statement
+from privirec.secagg.errors import BadKey, BadShare, BelowThreshold, OutOfOrder, Unconfirmed
 from privirec.secagg.graph import graph_seed, ranks_among_neighbours, ring_graph
+from privirec.secagg.key_tree import HASH_BYTES, KeyTree, key_leaf
 from privirec.secagg.keys import KEY_BYTES, TAG_BYTES, Roster
-from privirec.secagg.messages import Message, encode
+from privirec.secagg.messages import Message, addressed, encode
 from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.participants import write_participants
 from privirec.secagg.prg import MaskGenerator
@@ -57,6 +60,8 @@ class BellServer(BaseServer):
         self._ids: NDArray[np.uint32] = np.empty(0, np.uint32)
         self._place_of: dict[int, int] = {}
         self._map = b""
+        self._tree: KeyTree | None = None
+        self._graph = b""
         self._parameters = Parameters(0, 0)
         self._neighbours: NDArray[np.int64] = np.empty((0, 0), np.int64)
         self._ranks: NDArray[np.int64] = np.empty((0, 0), np.int64)
@@ -64,6 +69,7 @@ class BellServer(BaseServer):
         # Of the sum that is being opened.
         self._masking: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._survived: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._confirmed: dict[int, bytes] = {}
         self._collected: dict[int, list[tuple[int, bytes]]] = {}
 
     @property
@@ -73,6 +79,8 @@ class BellServer(BaseServer):
     def messages(self, step: Step) -> Iterator[tuple[int, bytes]]:
         if step.name == "share":
             return self._neighbour_messages()
+        if step.name == "unmask" and self._confirmed:
+            return self._confirmed_messages()
         if step.phase is Phase.RECOVERY:
             return self._survivor_messages(step.sum_number)
         if step.sum_number == 1:
@@ -84,6 +92,8 @@ class BellServer(BaseServer):
             self._take_keys(message)
         elif isinstance(message, Shares):
             self._take_shares(message)
+        elif isinstance(message, Confirm):
+            self._take_confirmation(message)
         elif isinstance(message, Unmask):
             self._take_opened(message)
         else:
@@ -94,10 +104,18 @@ class BellServer(BaseServer):
             self._form_graph()
         elif step.name == "share":
             self._masking = self._places_of(self.active)
+        elif step.name == "confirm":
+            missing = len(self.survivors) - len(self._confirmed)
+            if missing:
+                raise Unconfirmed(
+                    f"{missing} of {len(self.survivors)} clients have not confirmed who is in the "
+                    "sum: no sum is opened"
+                )
         else:
             self._survived = self._places_of(self.active)
 
     def sum_over(self) -> None:
+        self._confirmed.clear()
         self._collected.clear()
         self._shares.clear()
         if self.participants:
@@ -125,9 +143,13 @@ class BellServer(BaseServer):
 
     def draw_graph(self) -> NDArray[np.int64]:
         """Row p: places of the neighbours of p, ascending. Shape (participants, degree)."""
-        seed = graph_seed(self.digest, self._map)
+        advertised = (self._advertised[client] for client in self.participants)
+        self._tree = KeyTree(
+            [key_leaf(one.client, one.sealing_key, one.mask_keys) for one in advertised]
+        )
+        self._graph = graph_seed(self.digest, self._map, self._tree.root)
         size, degree = len(self.participants), self._parameters.neighbours
-        return ring_graph(size, degree, seed).all_neighbours()
+        return ring_graph(size, degree, self._graph).all_neighbours()
 
     def _neighbour_messages(self) -> Iterator[tuple[int, bytes]]:
         for place, client in enumerate(self.participants):
@@ -138,6 +160,8 @@ class BellServer(BaseServer):
                 self._parameters.neighbours,
                 self._parameters.threshold,
                 self._map,
+                self._tree.root if self._tree else bytes(HASH_BYTES),
+                self._tree.path(place) if self._tree else (),
                 tuple(self._advertised[peer] for peer in peers),
             )
             yield client, encode(message)
@@ -167,18 +191,22 @@ class BellServer(BaseServer):
     # --- sums -------------------------------------------------------------------------------------
 
     def _survivor_messages(self, sum_number: int) -> Iterator[tuple[int, bytes]]:
-        cohort = len(self.survivors)
+        survivors = write_participants(self.survivors, self.roster)
+        raw = encode(Survivors(self.terms.run, sum_number, 0, survivors))
+        return ((client, addressed(raw, client)) for client in self.survivors)
+
+    def _take_confirmation(self, message: Confirm) -> None:
+        client = message.client
+        survivors = write_participants(self.survivors, self.roster)
+        signed = survivors_statement(self.digest, self._graph, self._parameters, survivors)
+        keys.verify(self.roster[client], message.signature, signed, client)
+        self._confirmed[client] = message.signature
+
+    def _confirmed_messages(self) -> Iterator[tuple[int, bytes]]:
         for client in self.survivors:
-            survivors, dropped = self._lists(self._place_of[client])
-            message = Survivors(
-                self.terms.run,
-                sum_number,
-                client,
-                cohort,
-                tuple(self._ids[survivors].tolist()),
-                tuple(self._ids[dropped].tolist()),
-            )
-            yield client, encode(message)
+            near, _ = self._lists(self._place_of[client])
+            signatures = tuple(self._confirmed[peer] for peer in self._ids[near].tolist())
+            yield client, encode(Confirmed(self.terms.run, 1, client, signatures))
 
     def _lists(self, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Neighbours of a client whose inputs arrived, and those whose inputs did not."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from privirec.secagg.bell2020.messages import (
     Advertise,
+    Confirm,
+    Confirmed,
     Deliver,
     Neighbours,
     Shares,
@@ -15,6 +18,7 @@ from privirec.secagg.bell2020.messages import (
     decode,
 )
 from privirec.secagg.exchange import Exchange
+from privirec.secagg.keys import LABEL
 from privirec.secagg.messages import Announce
 from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.protocol import Schedule
@@ -24,7 +28,10 @@ from privirec.secagg.shamir import SHARE_BYTES
 PAIR_BYTES = 2 * SHARE_BYTES
 
 
-@dataclass(frozen=True)
+_SCHEDULE = Schedule(setup=("advertise", "share"), recovery=("unmask",))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scheme(Exchange):
     """What tells the protocols of this exchange apart: which graph a statement asks for."""
 
@@ -39,14 +46,33 @@ class Scheme(Exchange):
         parameters: Callable[[Statement], Parameters],
         *,
         complete: bool = False,
+        confirms: bool = True,
     ) -> Scheme:
+        """`confirms`: against an active server, clients confirm the first sum's survivors."""
         return cls(
             name,
             code,
-            Schedule(setup=("advertise", "share"), recovery=("unmask",)),
+            _SCHEDULE,
             decode,
-            told=(Announce, Neighbours, Deliver, Survivors),
-            answers={Advertise: "advertise", Shares: "share", Unmask: "unmask"},
+            told=(Announce, Neighbours, Deliver, Survivors, Confirmed),
+            answers={
+                Advertise: "advertise",
+                Shares: "share",
+                Confirm: "confirm",
+                Unmask: "unmask",
+            },
+            active_schedule=replace(_SCHEDULE, first_recovery=("confirm",)) if confirms else None,
             parameters=parameters,
             complete=complete,
         )
+
+
+def survivors_statement(
+    announcement: bytes, graph: bytes, parameters: Parameters, survivors: bytes
+) -> bytes:
+    """What a client signs when it confirms: the announced run, its graph, who is in the sum.
+
+    The graph's seed stands for who takes part, too.
+    """
+    numbers = struct.pack(">II", parameters.neighbours, parameters.threshold)
+    return LABEL + b"survivors" + announcement + graph + numbers + survivors

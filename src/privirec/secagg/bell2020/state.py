@@ -18,14 +18,18 @@ class BellState(StoredState):
     degree: int = 0
     """Neighbours in the graph, whether they sent shares or not."""
     threshold: int = 0
-    summed: int = 0
-    """Number of clients in the sum that was answered last."""
+    leaf: bytes = b""
+    """Its own leaf in the tree of keys."""
+    graph: bytes = b""
+    """Seed of the graph."""
+    cohort: bytes = b""
+    """Map of the clients in the first sum, once it was accepted: all later sums have the same."""
     peers: array[int] = field(default_factory=lambda: array("I"))
     """Neighbours, ascending; once shares are delivered, those who sent them."""
     active: array[int] = field(default_factory=lambda: array("I"))
     """Peers with masks in this sum: those who sent shares, then those who survived."""
     gone: array[int] = field(default_factory=lambda: array("I"))
-    """Neighbours that sent no shares or dropped out later."""
+    """Neighbours that sent no shares."""
     peer_mask_keys: bytes = b""
     """All sums' public keys of the first peer, of the second ..."""
     sealing_private: Secret = field(default_factory=lambda: Secret(b""))

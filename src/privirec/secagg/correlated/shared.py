@@ -13,7 +13,7 @@ from privirec.secagg.keys import Roster
 from privirec.secagg.protocol import Schedule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CorrelatedExchange(Exchange):
     """The exchange, and the rule by which its server chooses how much noise there is."""
 

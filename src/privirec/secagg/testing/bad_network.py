@@ -26,7 +26,7 @@ from privirec.secagg.errors import (
     TooManyDropped,
 )
 from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.parameters import Statement
+from privirec.secagg.parameters import ServerModel, Statement
 from privirec.secagg.protocol import (
     ClientPolicy,
     ClientSession,
@@ -78,11 +78,16 @@ class Scenario:
     corrupt_share: float = 0.1
     dropped_share: float = 0.25
     min_cohort: int = 3
+    server: ServerModel = ServerModel.SEMI_HONEST
     weather: Weather = field(default_factory=Weather)
 
     @property
     def statement(self) -> Statement:
-        return Statement.of(self.clients, self.corrupt_share, self.dropped_share, rounds=self.sums)
+        return Statement.of(
+            *(self.clients, self.corrupt_share, self.dropped_share),
+            rounds=self.sums,
+            server=self.server,
+        )
 
     @property
     def shape(self) -> VectorShape:
@@ -137,7 +142,9 @@ class RunOverBadNetwork:
         self._scenario = scenario
         self._protocol = protocol(scenario.protocol)
         self._policy = ClientPolicy(
-            min_cohort=scenario.min_cohort, corrupt_share=scenario.corrupt_share
+            min_cohort=scenario.min_cohort,
+            corrupt_share=scenario.corrupt_share,
+            server=scenario.server,
         )
         self._identities = [Identity.generate(self._random_bytes) for _ in range(scenario.clients)]
         self._roster = Roster(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 
+from privirec.privacy.cohorts import Demands
 from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator.clients import (
     Address,
@@ -15,8 +17,10 @@ from privirec.runtime.network.coordinator.clients import (
 from privirec.runtime.network.coordinator.run_state import ServerRun, Stage
 from privirec.runtime.network.envelope import BadEnvelope, Envelope
 from privirec.runtime.network.messages import Answer, Blocks, Here, Received, Refused
+from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
+from privirec.runtime.network.refusals import Code
 from privirec.secagg import Phase, ProtocolError
-from privirec.secagg.keys import Roster
+from privirec.secagg.keys import Identity, Roster
 
 log = logging.getLogger("privirec.server")
 
@@ -39,6 +43,8 @@ class Arrivals:
         self._directory = directory
         self._state = state
         self._roster = roster
+        self._nobody = Identity.generate(os.urandom).public
+        """A key that nobody has, in the place of those who are not in the roster."""
 
     def take(self, address: Address, message: bytes, waiting_for: Waiting) -> None:
         """Take a reply. Raises TurnAway, BadEnvelope or ProtocolError for what does not belong
@@ -53,17 +59,15 @@ class Arrivals:
         self._take(address, reply, waiting_for)
 
     def _check_sender(self, reply: Envelope, message: bytes) -> None:
-        public = self._roster.get(reply.client)
-        if public is None:
-            raise _NotOnRoster(f"client {reply.client} is not in the roster")
+        """Whoever is not in the roster hears the same, after the same work, as whoever signs with
+        another key: nobody learns in this way who is in it."""
         try:
-            envelope.check(message, public, "to-server")
+            envelope.check(message, self._roster.get(reply.client, self._nobody), "to-server")
         except BadEnvelope:
             raise _NotOnRoster(
-                f"a message in the name of client {reply.client} is not signed by the key in "
-                "the roster"
+                f"a message in the name of client {reply.client}, signed by nobody in the roster"
             ) from None
-        if reply.run != self._state.number and not isinstance(reply.message, Refused):
+        if reply.run != self._state.number and not _could_not_read(reply):
             raise BadEnvelope(
                 f"client {reply.client} sent a message of another run: a replay, or a late one"
             )
@@ -72,10 +76,10 @@ class Arrivals:
         number, said = reply.client, reply.message
         client = self._directory.clients[number]
         if isinstance(said, Refused):
-            self._take_refusal(address, reply.run, number, said)
+            self._take_refusal(address, number, said)
             return
         if isinstance(said, Here):
-            self._take_here(address, number, said)
+            self._take_here(address, number, said, reply.parts)
             return
         if client.address is None and self._state.stage is not Stage.GATHERING:
             self._directory.bind(client, address)  # signed for this run: it is there
@@ -96,25 +100,42 @@ class Arrivals:
                 self._state.take_answer(number, bytes(reply.parts[0]))
                 client.state = ClientState.ANSWERED
 
-    def _take_here(self, address: Address, number: int, said: Here) -> None:
+    def _take_here(
+        self, address: Address, number: int, said: Here, parts: tuple[bytes | memoryview, ...]
+    ) -> None:
         client = self._directory.clients[number]
+        pledge = self._pledge(number, said, parts)
         if client.address is not None and client.address != address:
             raise TurnAway(f"client {number} is here already: two machines with one identity")
         if self._state.stage is Stage.GATHERING:
             if client.address is None:
                 log.info("client %d is here with %d users", number, said.users)
-            client.users, client.state = said.users, ClientState.HERE
+            client.users, client.pledge, client.state = said.users, pledge, ClientState.HERE
         elif self._state.computation and number not in self._state.plan.users:
             raise TurnAway(f"client {number} comes too late for this run")
         self._directory.bind(client, address)
 
-    def _take_refusal(self, address: Address, run: str, number: int, said: Refused) -> None:
+    def _pledge(self, number: int, said: Here, parts: tuple[bytes | memoryview, ...]) -> Pledge:
+        """Checked here too: one bad pledge in a plan, and every client refuses it."""
+        if len(parts) != 2:
+            raise BadEnvelope(f"a pledge of client {number} without its sets")
+        known, past = (bytes(part) for part in parts)
+        signature = bytes.fromhex(said.signature)
+        pledge = Pledge(said.users, Demands(*said.asks), known, past, signature)
+        try:
+            pledge.check(self._state.number, number, self._roster)
+            Pledges.of({number: pledge}).members(self._roster)
+        except BadPledge as error:
+            raise BadEnvelope(str(error)) from None
+        return pledge
+
+    def _take_refusal(self, address: Address, number: int, said: Refused) -> None:
         client = self._directory.clients[number]
         if said.reason != client.last_refusal:
             log.warning("client %d: %s", number, said.reason)
             client.last_refusal = said.reason
         known = client.address == address
-        if known and run == self._state.number and said.final:
+        if known and said.final:
             client.gone, client.state = client.gone or said.reason, ClientState.REFUSED
         elif known or client.address is None:
             client.state = client.state if known else ClientState.REFUSES
@@ -125,6 +146,10 @@ class Arrivals:
     ) -> None:
         client = self._directory.clients[number]
         if said.first != client.received:
+            return
+        if not parts and client.address is not None:
+            # Asking again at once would go round in circles until the deadline.
+            self._directory.failed(client.address)
             return
         for part in parts:
             try:
@@ -144,3 +169,10 @@ class Arrivals:
             client.received = said.offset
             client.ask_at_once()
             client.state = ClientState.INSTALLED if said.installed else ClientState.RECEIVING
+
+
+def _could_not_read(reply: Envelope) -> bool:
+    """A client that cannot read a message does not know which run it was of."""
+    said = reply.message
+    unread = isinstance(said, Refused) and said.code is Code.BAD_MESSAGE and not said.final
+    return unread and not reply.run

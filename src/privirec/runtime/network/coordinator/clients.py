@@ -9,11 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from privirec.runtime.network.pledges import Pledge
 from privirec.secagg import Phase
 
 Address = Hashable
 """How a carrier names the other end of a line; not trusted with anything."""
 
+MOST_COMPLAINTS, MOST_ADDRESSES = 100, 100_000
+"""Lines in the log about bad messages from one address, and addresses that are counted."""
 LONGEST_WAIT = 5.0
 """Seconds between two looks at the clock that count as waiting."""
 
@@ -84,6 +87,7 @@ class RemoteClient:
     state: ClientState = ClientState.NOT_HERE
     address: Address | None = None
     users: int = 0
+    pledge: Pledge | None = None
     bytes_up: int = 0
     bytes_down: int = 0
     last_refusal: str = ""
@@ -136,6 +140,7 @@ class Directory:
     def __init__(self, roster: Iterable[int], deadlines: Deadlines, patience: Patience) -> None:
         self.clients = {client: RemoteClient() for client in roster}
         self._strangers: dict[Address, float | None] = {}
+        self._complaints: dict[Address, int] = {}
         self._deadlines = deadlines
         self._patience = patience
 
@@ -161,6 +166,13 @@ class Directory:
 
     def is_stranger(self, address: Address) -> bool:
         return address in self._strangers
+
+    def may_complain(self, address: Address) -> bool:
+        """Whether to write down that something bad came from there: whoever sends junk all day must
+        not fill the disk."""
+        if len(self._complaints) < MOST_ADDRESSES:
+            self._complaints[address] = self._complaints.get(address, 0) + 1
+        return self._complaints.get(address, MOST_COMPLAINTS + 1) <= MOST_COMPLAINTS
 
     def leave_alone(self, address: Address) -> None:
         """Do not greet this one for a while."""

@@ -38,6 +38,7 @@ from privirec.runtime.network.coordinator.run_state import ServerRun, Stage
 from privirec.runtime.network.coordinator.status import StatusFile, status_of
 from privirec.runtime.network.envelope import BadEnvelope
 from privirec.runtime.network.messages import Abort, SendBlocks, TurnedAway
+from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.run_plan import RunPlan
 from privirec.runtime.terms import RunTerms
 from privirec.secagg import Phase, ProtocolError
@@ -149,7 +150,8 @@ class Coordinator:
         except TurnAway as error:
             self._turn_away(address, str(error))
         except (BadEnvelope, ProtocolError) as error:
-            log.warning("dropped from %s: %s", address, error)
+            if self._directory.may_complain(address):
+                log.warning("dropped from %s: %s", address, error)
             self.failed(address)
 
     def tick(self) -> None:
@@ -243,7 +245,8 @@ class Coordinator:
         return self._messages[number]
 
     def _turn_away(self, address: Address, reason: str) -> None:
-        log.warning("turned away %s: %s", address, reason)
+        if self._directory.may_complain(address):
+            log.warning("turned away %s: %s", address, reason)
         self._directory.leave_alone(address)
         self._notices.append((address, self._post.seal(TurnedAway(reason=reason))))
 
@@ -286,6 +289,7 @@ class Coordinator:
             return
         if len(here) < roster:
             log.warning("%d clients of the roster are not here", roster - len(here))
+        pledged = {n: client.pledge for n, client in self.clients.items() if client.pledge}
         plan = RunPlan(
             run=self.run,
             version=__version__,
@@ -294,7 +298,7 @@ class Coordinator:
             catalogue=self._catalogue.fingerprint,
             roster=self._roster.digest.hex(),
             clients=len(self._roster),
-            users={number: self.clients[number].users for number in sorted(here)},
+            pledges=Pledges.of({number: pledged[number] for number in sorted(here)}),
         )
         self._state.start(plan)
 

@@ -1,20 +1,23 @@
 """The folders of an operator and of a client: identities, roster, settings.
 
     operator's folder                          client's folder
-      operator.key     signs all it says         identity.key    signs all it says
+      operator.key     signs rosters             identity.key    signs all it says
+      operator.pub     the same, public          node.key        Flower's own authentication
+      run.key          signs all it says         next/           keys that wait for the roster
       roster.json      who may take part         roster.json     the operator's, brought by hand
       catalogue.txt    item ids, in order        catalogue.txt   the same
-      nodes/           Flower keys to register   node.key        Flower's own authentication
       tls/             certificates              ca.crt          whom to believe to be the server
       runs/NAME/       one folder for each run   policy.toml     what this client agrees to
                                                  client.json     number, server, where histories are
 
-The roster is signed by the operator and names the operator's key. A client trusts the key that came
-with its first roster: compare its fingerprint by telephone, not by the network.
+A server needs everything but `operator.key`, which can be kept elsewhere. The roster is signed by
+the operator and names two keys, the operator's and the server's. A client trusts the operator's
+that came with its first roster: compare its fingerprint by telephone, not by the network.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +26,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.data.catalogue import Catalogue, read_catalogue
-from privirec.durable import private_folder, write_whole
+from privirec.durable import private_folder, sync, write_whole
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
+from privirec.runtime.network.enrolment.cards import Card, Rotation
+from privirec.runtime.network.enrolment.fingerprints import is_told
 from privirec.runtime.network.enrolment.identities import (
     make_identity,
     make_node_key,
@@ -35,7 +40,7 @@ from privirec.runtime.network.enrolment.identities import (
 from privirec.runtime.network.enrolment.roster import RosterFile, read_json
 from privirec.runtime.network.histories import FromFile, FromStore, HistorySource
 from privirec.runtime.network.node import Node
-from privirec.secagg.keys import KEY_BYTES, Identity
+from privirec.secagg.keys import Identity
 
 
 class ClientSettings(BaseModel):
@@ -59,14 +64,18 @@ class OperatorFolder:
 
     @classmethod
     def create(cls, folder: Path) -> OperatorFolder:
-        """A new operator; an existing one is kept."""
+        """A new operator, with both keys; what exists is kept."""
         home = cls(folder)
         private_folder(folder)
-        if not (folder / "operator.key").exists():
-            make_identity(folder / "operator.key")
+        if not (folder / "operator.pub").exists():
+            if not (folder / "operator.key").exists():
+                make_identity(folder / "operator.key")
+            public = read_identity(folder / "operator.key").public.hex()
+            write_whole(folder / "operator.pub", public.encode() + b"\n")
         if not (folder / "roster.json").exists():
-            home.save(RosterFile(operator=home.operator.public.hex()))
-        private_folder(folder / "nodes")
+            make_identity(folder / "run.key")
+            server = read_identity(folder / "run.key").public.hex()
+            home.save(RosterFile(operator=home.operator).name_server(server))
         private_folder(folder / "runs")
         return home
 
@@ -75,23 +84,58 @@ class OperatorFolder:
         _ = self.operator
 
     @property
-    def operator(self) -> Identity:
-        return read_identity(self.folder / "operator.key")
+    def operator(self) -> str:
+        """The operator's public key."""
+        path = self.folder / "operator.pub"
+        try:
+            key = path.read_text(encoding="ascii").strip()
+        except (FileNotFoundError, NotADirectoryError):
+            raise UsageError(
+                f"{path}: missing; make an operator's folder: privirec keys operator"
+            ) from None
+        except UnicodeDecodeError:
+            key = ""
+        if not re.fullmatch("[0-9a-f]{64}", key):
+            raise UsageError(f"{path}: not a key")
+        return key
+
+    @property
+    def server(self) -> Identity:
+        """The server itself: it signs what clients are asked."""
+        return Identity(self._server_seed())
 
     @property
     def signing_key(self) -> Ed25519PrivateKey:
-        return Ed25519PrivateKey.from_private_bytes(read_seed(self.folder / "operator.key"))
+        """The same key, for models."""
+        return Ed25519PrivateKey.from_private_bytes(self._server_seed())
+
+    def _server_seed(self) -> bytes:
+        path = self.folder / "run.key"
+        seed = read_seed(path)
+        if Identity(seed).public.hex() != self.members.server:
+            raise UsageError(f"{path}: not the key that the roster names as the server's")
+        return seed
 
     @property
     def members(self) -> RosterFile:
-        return RosterFile.read(self.folder / "roster.json", self.operator.public.hex())
+        return RosterFile.read(self.folder / "roster.json", self.operator)
 
     @property
     def catalogue(self) -> Catalogue:
         return read_catalogue(self.folder / "catalogue.txt")
 
-    def save(self, members: RosterFile) -> None:
-        members.write(self.folder / "roster.json", self.operator)
+    def save(self, members: RosterFile, operator_key: Path | None = None) -> None:
+        """Sign a changed roster, with the operator's key wherever that is kept."""
+        self.install(members.signed(read_identity(operator_key or self.folder / "operator.key")))
+
+    def offered(self, path: Path) -> RosterFile:
+        """A roster that was signed elsewhere, if it continues the one that is here."""
+        return _continuing(path, self.operator, self.folder / "roster.json")
+
+    def install(self, members: RosterFile) -> None:
+        if members.operator != self.operator:
+            raise UsageError(f"a roster of operator {members.operator[:16]}, not of this one")
+        members.write(self.folder / "roster.json")
 
     def run(self, name: str) -> Path:
         if not name or not all(c.isalnum() or c in "-_." for c in name) or name[0] == ".":
@@ -133,44 +177,85 @@ class ClientFolder:
             where = ".".join(map(str, first["loc"]))
             raise UsageError(f"{self.folder / 'client.json'}: {where}: {first['msg']}") from None
 
-    def card(self, name: str) -> dict[str, str]:
+    def card(self, name: str) -> Card:
         """What the operator needs to approve this client; all of it public."""
-        return {
-            "name": name,
-            "key": self.identity.public.hex(),
-            "node": (self.folder / "node.pub").read_text(encoding="ascii").strip(),
-        }
+        return Card.make(name, self.identity, _node_key(self.folder))
 
-    def join(self, roster: Path, *, operator: str | None = None, server: str = "") -> int:
-        """Take the operator's roster in; returns this client's number."""
-        settings = self.folder / "client.json"
-        trusted = self.settings.operator if settings.exists() else operator
-        if operator is not None and len(operator) != 2 * KEY_BYTES:
-            raise UsageError(f"an operator's key has {2 * KEY_BYTES} digits, not {len(operator)}")
-        if operator is not None and operator != trusted:
+    def rotate(self) -> Rotation:
+        """New keys, which wait in `next/` until a roster has them; the old ones vouch for them."""
+        settings = self.settings
+        own = self.members.member(settings.client)
+        waiting = private_folder(self.folder / "next")
+        if not (waiting / "node.pub").exists():
+            make_node_key(waiting)
+        if not (waiting / "identity.key").exists():
+            make_identity(waiting / "identity.key")
+        new = read_identity(waiting / "identity.key")
+        card = Card.make(own.name, new, _node_key(waiting))
+        return Rotation.make(settings.operator, settings.client, self.identity, card)
+
+    @property
+    def members(self) -> RosterFile:
+        """The roster as it was taken in."""
+        return RosterFile.read(self.folder / "roster.json", self.settings.operator)
+
+    @property
+    def has_joined(self) -> bool:
+        return (self.folder / "client.json").exists()
+
+    def offered(self, path: Path, *, operator: str | None = None) -> RosterFile:
+        """A roster that this client may take in: of its operator, and a continuation of the one it
+        has. `operator`: the key, or its fingerprint, as somebody told it."""
+        trusted = self.settings.operator if self.has_joined else None
+        if trusted is not None and operator is not None and not is_told(trusted, operator):
             raise UsageError(
-                f"this client trusts operator {str(trusted)[:16]}, not {operator[:16]}; for "
-                "another operator make another client: privirec keys new"
+                f"this client trusts operator {trusted[:16]}, not {operator[:16]}; for another "
+                "operator make another client: privirec keys new"
             )
+        found = _continuing(path, trusted, self.folder / "roster.json")
+        if operator is not None and not is_told(found.operator, operator):
+            raise UsageError(
+                f"{path}: signed by operator {found.operator[:16]}, not by {operator[:16]}"
+            )
+        if not found.server:
+            raise UsageError(f"{path}: names no server")
+        self._number_in(found, path)
+        return found
+
+    def join(self, found: RosterFile, *, server: str = "") -> int:
+        """Take a roster in that was `offered`; returns this client's number."""
         if server and not re.fullmatch(r".+:\d+", server):
             raise UsageError(f"{server!r} is not HOST:PORT")
-        found = RosterFile.read(roster, trusted)
-        mine = self.identity.public
-        numbers = [client for client, key in found.roster().items() if key == mine]
-        if not numbers:
-            raise UsageError(
-                f"{roster}: key {mine.hex()[:16]} of this client is not approved there"
-            )
-        before = self.settings if settings.exists() else None
+        number = self._number_in(found, self.folder)
+        if found.member(number).key != self.identity.public.hex():
+            self._use_next_keys()
+        before = self.settings if self.has_joined else None
         record = ClientSettings(
-            client=numbers[0],
+            client=number,
             operator=found.operator,
             server=server or (before.server if before else ""),
             histories=before.histories if before else "history.db",
         )
-        write_whole(self.folder / "roster.json", roster.read_bytes())
+        found.write(self.folder / "roster.json")
         self.write(record)
-        return numbers[0]
+        return number
+
+    def _number_in(self, found: RosterFile, path: Path) -> int:
+        mine = [self.identity.public.hex()]
+        if (self.folder / "next/identity.key").exists():
+            mine.append(read_identity(self.folder / "next/identity.key").public.hex())
+        for member in found.members:
+            if member.key in mine and not member.revoked:
+                return member.client
+        raise UsageError(f"{path}: key {mine[0][:16]} of this client is not approved there")
+
+    def _use_next_keys(self) -> None:
+        """The identity last: after a crash in between, the same roster brings the rest."""
+        for name in ("node.key", "node.pub", "identity.key"):
+            waiting = self.folder / "next" / name
+            if waiting.exists():
+                os.replace(waiting, self.folder / name)
+        sync(self.folder)
 
     def write(self, settings: ClientSettings) -> None:
         write_whole(self.folder / "client.json", settings.model_dump_json(indent=2).encode())
@@ -182,14 +267,30 @@ class ClientFolder:
     def node(self) -> Node:
         """The client that lives in this folder."""
         settings = self.settings
-        roster = RosterFile.read(self.folder / "roster.json", settings.operator)
+        found = self.members
         return Node(
             self.folder,
             settings.client,
             self.identity,
-            roster.roster(),
-            bytes.fromhex(settings.operator),
+            found.roster(),
+            bytes.fromhex(found.server),
             read_catalogue(self.folder / "catalogue.txt"),
             self.histories(),
             Policy.load(self.folder / "policy.toml"),
+            lineages=found.lineages(),
         )
+
+
+def _continuing(path: Path, operator: str | None, present: Path) -> RosterFile:
+    """The roster at `path`, if it continues the one that is present."""
+    found = RosterFile.read(path, operator)
+    if present.exists():
+        found.check_continues(RosterFile.read(present, operator))
+    return found
+
+
+def _node_key(folder: Path) -> str:
+    try:
+        return (folder / "node.pub").read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        raise UsageError(f"{folder}: no client's folder; make one: privirec keys new") from None

@@ -17,6 +17,11 @@ from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.secagg.keys import KEY_BYTES, Identity
 
+_MISSING = {
+    "operator.key": "say where it is kept: --operator-key PATH",
+    "run.key": "copy it from where the operator made it: privirec keys operator, or keys run-key",
+}
+
 
 def make_identity(path: Path) -> None:
     """A new Ed25519 key in a file for its owner only."""
@@ -43,8 +48,8 @@ def read_seed(path: Path) -> bytes:
             raise UsageError(f"{path}: others may read this key; run: chmod 600 {path}")
         seed = bytes.fromhex(path.read_text(encoding="ascii").strip())
     except FileNotFoundError:
-        command = "operator" if path.name == "operator.key" else "new"
-        raise UsageError(f"{path}: no key there; make one: privirec keys {command}") from None
+        hint = _MISSING.get(path.name, "make one: privirec keys new")
+        raise UsageError(f"{path}: no key there; {hint}") from None
     except (ValueError, UnicodeDecodeError):
         raise UsageError(f"{path}: not a key") from None
     if len(seed) != KEY_BYTES:

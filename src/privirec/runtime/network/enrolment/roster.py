@@ -1,105 +1,318 @@
-"""The roster: who may take part, as the operator says, under the operator's signature."""
+"""The roster: who may take part, as the operator says, with every change since it began.
+
+A roster *is* the list of its changes; its number is how many there are. Each change is folded into
+a chain of digests, and the operator signs number and digest of the last, and so all of them.
+Whoever has a roster takes only one that continues it: an older one, or one with another past, is
+refused.
+
+The operator's key signs rosters and nothing else. What a server says, and the models it hands out,
+are signed by the key that the roster names as the server's.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.codec import canonical
 from privirec.durable import write_whole
 from privirec.errors import UsageError
+from privirec.runtime.network.enrolment.cards import (
+    Card,
+    ClientNumber,
+    Name,
+    NodeKey,
+    PublicKey,
+    Rotation,
+    Signature,
+    check_rotation,
+)
 from privirec.secagg.errors import BadSignature
-from privirec.secagg.keys import MAX_CLIENT_ID, Identity, Roster, verify
+from privirec.secagg.keys import Identity, Roster, verify
 
-_SIGNED_ROSTER = b"privirec-roster-1"
+_CHAIN = b"privirec-roster-chain-2"
+_SIGNED = b"privirec-roster-2"
 
 
-class Member(BaseModel):
-    """One line of the roster."""
+class Change(BaseModel):
+    """Something that the operator decided."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    client: int = Field(ge=0, le=MAX_CLIENT_ID)
-    name: str = Field(min_length=1, max_length=100)
-    key: str = Field(pattern="^[0-9a-f]{64}$")
-    """Ed25519 public key."""
+
+class ServerNamed(Change):
+    """The server speaks with this key from now on."""
+
+    change: Literal["server"] = "server"
+    key: PublicKey
+
+
+class Approved(Change):
+    """A client came."""
+
+    change: Literal["approve"] = "approve"
+    client: ClientNumber
+    name: Name
+    key: PublicKey
+    node: NodeKey
+
+
+class Revoked(Change):
+    """A client went."""
+
+    change: Literal["revoke"] = "revoke"
+    client: ClientNumber
+
+
+class Rotated(Change):
+    """A client has other keys from now on, as its old one says."""
+
+    change: Literal["rotate"] = "rotate"
+    client: ClientNumber
+    key: PublicKey
+    node: NodeKey
+    signature: Signature
+    """Of the old key, see `cards.rotation_statement`."""
+
+
+AnyChange = Annotated[ServerNamed | Approved | Revoked | Rotated, Field(discriminator="change")]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A client as the roster's last change left it."""
+
+    client: int
+    name: str
+    key: str
+    node: str
+    lineage: str
+    """Its first key: a name that lasts through every rotation, and that no other client gets."""
     revoked: bool = False
 
 
+class _Standing:
+    """Where a roster stands after some of its changes."""
+
+    def __init__(self, operator: str) -> None:
+        self.operator = operator
+        self.server = ""
+        self.members: dict[int, Member] = {}
+        self._keys: dict[str, int] = {}
+        """Every key that ever was a client's: they are given once and for all."""
+        self._names: dict[str, int] = {}
+        """Of those who may take part."""
+
+    def copy(self) -> _Standing:
+        other = _Standing(self.operator)
+        other.server, other.members = self.server, dict(self.members)
+        other._keys, other._names = dict(self._keys), dict(self._names)
+        return other
+
+    def member(self, client: int) -> Member:
+        if client not in self.members:
+            raise UsageError(f"client {client} is not in the roster")
+        return self.members[client]
+
+    def take(self, change: AnyChange) -> Member | None:
+        """One more change, and the client that it is about; refuse one that cannot be."""
+        if isinstance(change, ServerNamed):
+            self.server = change.key
+            return None
+        changed = self._approved(change) if isinstance(change, Approved) else self._changed(change)
+        self.members[changed.client] = changed
+        self._keys[changed.key] = changed.client
+        if changed.revoked:
+            self._names.pop(changed.name, None)
+        else:
+            self._names[changed.name] = changed.client
+        return changed
+
+    def _approved(self, change: Approved) -> Member:
+        self._check_new(change.key)
+        if change.name in self._names:
+            there = self._names[change.name]
+            raise UsageError(f"client {there} has the name {change.name!r} already")
+        if change.client != len(self.members):
+            raise UsageError(f"number {change.client} is not the next one")
+        return Member(change.client, change.name, change.key, change.node, lineage=change.key)
+
+    def _changed(self, change: Revoked | Rotated) -> Member:
+        member = self.member(change.client)
+        if member.revoked:
+            raise UsageError(f"client {change.client} is revoked")
+        if isinstance(change, Revoked):
+            return replace(member, revoked=True)
+        self._check_new(change.key)
+        try:
+            new = (change.key, change.node)
+            check_rotation(self.operator, change.client, member.key, new, change.signature)
+        except BadSignature:
+            raise UsageError(
+                f"the new key of client {change.client} is not signed by its old one"
+            ) from None
+        return replace(member, key=change.key, node=change.node)
+
+    def _check_new(self, key: str) -> None:
+        if key not in self._keys:
+            return
+        member = self.members[self._keys[key]]
+        state = "revoked" if member.revoked else "in the roster"
+        raise UsageError(f"key {key[:16]} is {state} already, as client {member.client}")
+
+
 class RosterFile(BaseModel):
-    """Who may take part, as the operator says; revoked ones stay listed, so numbers stay theirs."""
+    """A roster with its history; revoked clients stay listed, so numbers and keys stay theirs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: int = 1
-    operator: str = Field(pattern="^[0-9a-f]{64}$")
-    members: tuple[Member, ...] = ()
+    version: Literal[2] = 2
+    operator: PublicKey
+    changes: tuple[AnyChange, ...] = ()
+    signature: str = ""
+
+    # --- what it says -----------------------------------------------------------------------------
+
+    @property
+    def number(self) -> int:
+        return len(self.changes)
+
+    @cached_property
+    def digests(self) -> list[bytes]:
+        """Of the roster before its first change, after it, and so on."""
+        chain = [hashlib.sha256(_CHAIN + bytes.fromhex(self.operator)).digest()]
+        for change in self.changes:
+            content = canonical(change.model_dump(mode="json"))
+            chain.append(hashlib.sha256(chain[-1] + content).digest())
+        return chain
+
+    @cached_property
+    def _standing(self) -> _Standing:
+        """What comes of all changes, each of them checked."""
+        standing = _Standing(self.operator)
+        for number, change in enumerate(self.changes, 1):
+            try:
+                standing.take(change)
+            except UsageError as error:
+                raise UsageError(f"change {number} of the roster: {error}") from None
+        return standing
+
+    @property
+    def server(self) -> str:
+        """The key that signs what clients are asked, and models."""
+        return self._standing.server
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return tuple(self._standing.members.values())
+
+    def member(self, client: int) -> Member:
+        return self._standing.member(client)
 
     def roster(self) -> Roster:
         """Those who may take part now."""
         return Roster({m.client: bytes.fromhex(m.key) for m in self.members if not m.revoked})
 
-    def approve(self, name: str, key: str) -> RosterFile:
+    def lineages(self) -> dict[int, str]:
+        """Client -> a name that stays the same through rotations. Whoever was revoked and comes
+        back under another number, or has lost the old key, is somebody new."""
+        return {m.client: m.lineage for m in self.members if not m.revoked}
+
+    def since(self, before: RosterFile | None) -> list[tuple[str, Member | None, str]]:
+        """What happened after an earlier roster, or ever: (what, to whom, key)."""
+        standing = before._standing.copy() if before else _Standing(self.operator)
+        words = {"approve": "came", "revoke": "went", "rotate": "new key"}
+        found = []
+        for change in self.changes[before.number if before else 0 :]:
+            member = standing.take(change)
+            what = words.get(change.change, "server's key")
+            found.append((what, member, member.key if member else standing.server))
+        return found
+
+    # --- changing it ------------------------------------------------------------------------------
+
+    def name_server(self, key: str) -> RosterFile:
+        """With this key for the server."""
+        return self._with(ServerNamed(key=key))
+
+    def approve(self, card: Card) -> RosterFile:
         """With one more client, under the next free number."""
-        for member in self.members:
-            if member.key == key:
-                state = "revoked" if member.revoked else "in the roster"
-                raise UsageError(f"key {key[:16]} is {state} already, as client {member.client}")
-            if member.name == name and not member.revoked:
-                raise UsageError(f"client {member.client} has the name {name!r} already")
-        number = max((member.client for member in self.members), default=-1) + 1
-        added = Member(client=number, name=name, key=key)
-        return self.model_copy(update={"members": (*self.members, added)})
+        number = len(self._standing.members)
+        return self._with(Approved(client=number, name=card.name, key=card.key, node=card.node))
 
     def revoke(self, client: int) -> RosterFile:
         """Without this client from now on."""
-        self.member(client)
-        members = tuple(
-            member.model_copy(update={"revoked": True}) if member.client == client else member
-            for member in self.members
+        return self._with(Revoked(client=client))
+
+    def rotate(self, rotation: Rotation) -> RosterFile:
+        """A client's new keys in place of its old ones."""
+        if rotation.operator != self.operator:
+            raise UsageError(f"a change of keys for operator {rotation.operator[:16]}")
+        if self.member(rotation.client).key != rotation.old:
+            raise UsageError(
+                f"client {rotation.client} has another key than {rotation.old[:16]}, which signed "
+                "this change"
+            )
+        card = rotation.card
+        return self._with(
+            Rotated(
+                client=rotation.client,
+                key=card.key,
+                node=card.node,
+                signature=rotation.signature,
+            )
         )
-        return self.model_copy(update={"members": members})
 
-    def rotate(self, client: int, key: str) -> RosterFile:
-        """A client's new key in place of its old one."""
-        if any(member.key == key for member in self.members):
-            raise UsageError(f"key {key[:16]} has been in the roster before")
-        if self.member(client).revoked:
-            raise UsageError(f"client {client} is revoked")
-        members = tuple(
-            member.model_copy(update={"key": key}) if member.client == client else member
-            for member in self.members
-        )
-        return self.model_copy(update={"members": members})
+    def _with(self, change: AnyChange) -> RosterFile:
+        """Only the last change is new: the others were checked when they were made or read."""
+        standing = self._standing.copy()
+        standing.take(change)
+        changed = RosterFile(operator=self.operator, changes=(*self.changes, change))
+        vars(changed)["_standing"] = standing
+        return changed
 
-    def member(self, client: int) -> Member:
-        for member in self.members:
-            if member.client == client:
-                return member
-        raise UsageError(f"client {client} is not in the roster")
+    # --- signed -----------------------------------------------------------------------------------
 
-    def write(self, path: Path, operator: Identity) -> None:
-        """Sign and write."""
-        content = self.model_dump(mode="json")
-        signature = operator.sign(_SIGNED_ROSTER + canonical(content)).hex()
-        text = json.dumps({"roster": content, "signature": signature}, indent=2) + "\n"
-        write_whole(path, text.encode())
+    def signed(self, operator: Identity) -> RosterFile:
+        if operator.public.hex() != self.operator:
+            raise UsageError(
+                f"this is the key of operator {operator.public.hex()[:16]}, and the roster is "
+                f"{self.operator[:16]}'s"
+            )
+        signature = operator.sign(self._statement()).hex()
+        return RosterFile(operator=self.operator, changes=self.changes, signature=signature)
+
+    def _statement(self) -> bytes:
+        return _SIGNED + self.number.to_bytes(8, "big") + self.digests[-1]
+
+    def write(self, path: Path) -> None:
+        write_whole(path, json.dumps(self.model_dump(mode="json"), indent=1).encode() + b"\n")
 
     @classmethod
     def read(cls, path: Path, operator: str | None = None) -> RosterFile:
-        """Read and check the signature, of this operator if one is named."""
+        """Read and check everything: signature, of this operator if one is named, and changes."""
         record = read_json(path, "a roster")
+        if isinstance(record, dict) and "roster" in record:
+            raise UsageError(
+                f"{path}: a roster of an earlier version, without a history; the operator makes a "
+                "new one: privirec keys operator"
+            )
         try:
-            found = cls.model_validate(record["roster"])
-            signature = bytes.fromhex(record["signature"])
-            message = _SIGNED_ROSTER + canonical(record["roster"])
-            verify(bytes.fromhex(found.operator), signature, message, 0)
+            found = cls.model_validate(record)
+            signature = bytes.fromhex(found.signature)
+            verify(bytes.fromhex(found.operator), signature, found._statement(), 0)
+            _ = found._standing
         except BadSignature:
             raise UsageError(f"{path}: the operator's signature does not fit") from None
-        except (KeyError, TypeError, ValueError, ValidationError):
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+        except (TypeError, ValueError, ValidationError):
             raise UsageError(f"{path}: not a roster") from None
         if operator is not None and found.operator != operator:
             raise UsageError(
@@ -108,6 +321,24 @@ class RosterFile(BaseModel):
             )
         return found
 
+    def check_continues(self, before: RosterFile) -> None:
+        """Refuse a roster that does not begin with all of an earlier one."""
+        if self.operator != before.operator:
+            raise UsageError(
+                f"a roster of operator {self.operator[:16]}, where {before.operator[:16]} is "
+                "trusted"
+            )
+        if self.number < before.number and before.digests[self.number] == self.digests[-1]:
+            raise UsageError(
+                f"roster {self.number} is older than roster {before.number}, which is in place: "
+                "somebody wants to go back"
+            )
+        if self.number < before.number or self.digests[before.number] != before.digests[-1]:
+            raise UsageError(
+                f"roster {self.number} has another past than roster {before.number}, which is in "
+                "place: history was dropped, or others are shown another roster; ask the operator"
+            )
+
 
 def read_json(path: Path, kind: str) -> Any:
     """A file that must be there and be JSON."""
@@ -115,5 +346,5 @@ def read_json(path: Path, kind: str) -> Any:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file ({kind})") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UsageError(f"{path}: not {kind}") from None

@@ -1,29 +1,65 @@
 """What a client must remember between two messages, in one SQLite file.
 
-    FOLDER/memory.db      the run it takes part in, the runs that are over, cohorts of earlier sums
-    FOLDER/last-answer    number of the last answer that left, to notice a file from a backup
+    FOLDER/memory.db      the run it takes part in, the runs that are over, and for life: with whom
+                          it was in sums, and how many numbers those sums have opened
+    FOLDER/last-answer    the last answer that left, to notice a file that is older or gone
 
-One order for everything: what an answer will be is in the file before the answer leaves.
+One order for everything: what an answer will be is in the file before the answer leaves. The two
+files know each other: the note counts answers, and the database keeps when the note was written, as
+the file system has it (no program sets that time back). So a client notices if one of them, or
+both, come from a backup; only a snapshot of the whole disk keeps everything as it was.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 
 from privirec.durable import Database, private_folder, write_whole
+from privirec.federated.contributions import Opened
 from privirec.runtime.network.node.run_state import SECRETS, ClientRun
 
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE runs (
     run TEXT PRIMARY KEY, state TEXT, session BLOB, noise_seed BLOB, reply BLOB
 ) WITHOUT ROWID;
-CREATE TABLE cohorts (clients TEXT PRIMARY KEY, run TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE cohorts (
+    members TEXT, told INTEGER, binds INTEGER, run TEXT NOT NULL,
+    PRIMARY KEY (members, told, binds)
+) WITHOUT ROWID;
+CREATE TABLE opened (
+    run TEXT, sum INTEGER, numbers INTEGER NOT NULL, unknowns INTEGER NOT NULL,
+    PRIMARY KEY (run, sum)
+) WITHOUT ROWID;
+CREATE TABLE life (answers INTEGER NOT NULL);
+INSERT INTO life VALUES (0);
+CREATE TABLE noted (place INTEGER PRIMARY KEY, run TEXT, answers INTEGER, changed INTEGER);
 """
+_OTHER_VERSION = (
+    "an earlier one did not count what its sums opened, so nobody can say what is left. Make a new "
+    "client (privirec keys new), or, if no sum was ever opened, remove this file and last-answer"
+)
 
 # So that common backup tools leave the folder out: a state from before an answer is no use.
 _CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Secrets of a run: do not back up.\n"
+
+
+@dataclass(frozen=True)
+class ForLife:
+    """What an answer adds to what a client remembers for its life."""
+
+    cohort: frozenset[str] = frozenset()
+    """Lasting names of the clients over which a sum may be open once this answer has left."""
+    is_told: bool = False
+    """Whether those are the clients in the sum, and not only all that may be in it."""
+    binds: bool = True
+    """Whether this client has pledged to be in later sums only with all of them."""
+    sum_number: int = 0
+    opened: Opened | None = None
+    """What the sum of this number opens."""
 
 
 class Memory:
@@ -33,10 +69,12 @@ class Memory:
         self._folder = private_folder(folder)
         if not (folder / "CACHEDIR.TAG").exists():
             write_whole(folder / "CACHEDIR.TAG", _CACHE_TAG)
-        self._database = Database(folder / "memory.db", _SCHEMA)
+        self._database = Database(folder / "memory.db", _SCHEMA, _VERSION, otherwise=_OTHER_VERSION)
 
     def close(self) -> None:
         self._database.close()
+
+    # --- runs -------------------------------------------------------------------------------------
 
     def knows(self, run: str) -> bool:
         """Whether this run was ever begun."""
@@ -59,43 +97,113 @@ class Memory:
             database.execute(f"UPDATE runs SET {nothing} WHERE run != ?", (state.run,))  # noqa: S608
             _write(database, state)
 
-    def save(self, state: ClientRun, *, new_cohort: frozenset[int] = frozenset()) -> None:
-        """The state, and in the same transaction a cohort over which a sum may be open now."""
+    def save(self, state: ClientRun) -> None:
         with self._database.transaction() as database:
             _write(database, state)
-            if new_cohort:
+
+    def commit(self, state: ClientRun, for_life: ForLife) -> None:
+        """The state after an answer, and in the same transaction what that answer is for life."""
+        with self._database.transaction() as database:
+            _write(database, state)
+            database.execute("UPDATE life SET answers = answers + 1")
+            if for_life.cohort:
+                if for_life.is_told:
+                    database.execute("DELETE FROM cohorts WHERE run = ? AND NOT told", (state.run,))
                 database.execute(
-                    "INSERT OR IGNORE INTO cohorts VALUES (?, ?)",
-                    (json.dumps(sorted(new_cohort)), state.run),
+                    "INSERT OR IGNORE INTO cohorts VALUES (?, ?, ?, ?)",
+                    (
+                        json.dumps(sorted(for_life.cohort)),
+                        *(for_life.is_told, for_life.binds, state.run),
+                    ),
+                )
+            if for_life.opened is not None:
+                opened = for_life.opened
+                database.execute(
+                    "INSERT INTO opened VALUES (?, ?, ?, ?)",
+                    (state.run, for_life.sum_number, opened.numbers, opened.unknowns),
                 )
 
-    def cohorts(self) -> list[frozenset[int]]:
-        """Every set of clients over which a sum may have been opened, each once."""
-        found = self._database.read("SELECT clients FROM cohorts ORDER BY clients")
-        return [frozenset(json.loads(clients)) for (clients,) in found]
+    # --- for life ---------------------------------------------------------------------------------
+
+    def cohorts(self, *, told: bool, binding: bool = False) -> list[frozenset[str]]:
+        """Every set of clients, by lasting name, with whom this one was in a sum and was told so;
+        or, not told, may have been in one. `binding`: only those to whom it is bound."""
+        query = "SELECT members FROM cohorts WHERE told = ? AND binds >= ? ORDER BY members"
+        found = self._database.read(query, (told, binding))
+        return [frozenset(json.loads(members)) for (members,) in found]
+
+    def opened_share(self) -> float:
+        """The share of the item-item matrix that all sums together may have opened."""
+        found = self._database.read("SELECT numbers, unknowns FROM opened")
+        return sum(Opened(*row).share for row in found)
+
+    # --- a file from before, or none --------------------------------------------------------------
 
     def note_answer(self, state: ClientRun) -> None:
         """Every answer that this state knows of may leave now."""
-        if self._noted() != (state.run, state.answers):
-            note = f"{state.run} {state.answers}\n".encode()
-            write_whole(self._folder / "last-answer", note)
+        if self._known_note()[:2] == (state.run, state.answers):
+            return
+        note = self._folder / "last-answer"
+        words = (state.run, state.answers, self._answers_in_life())
+        write_whole(note, " ".join(map(str, words)).encode() + b"\n")
+        with self._database.transaction() as database:
+            row = (state.run, state.answers, changed_at(note))
+            database.execute("INSERT OR REPLACE INTO noted VALUES (0, ?, ?, ?)", row)
 
     def is_restored(self, state: ClientRun) -> bool:
-        """Whether more answers have left than this state knows of: it would answer twice.
+        """Whether more answers may have left than this state knows of: it would answer twice.
 
-        The note names a run before the first answer of that run leaves. So a state with answers
-        beside a note of another run, or beside none, is an older one too.
+        Two moments at which a crash leaves note and database apart are none of that: after an
+        answer was committed and before it is noted, and after it is noted and before the database
+        knows when. Nothing has left in either.
         """
-        run, answers = self._noted()
-        return answers > state.answers if run == state.run else state.answers > 0
+        run, answers, _, changed = self._note()
+        known_run, known_answers, known_changed = self._known_note()
+        if (run, answers) != (known_run, known_answers):
+            return (run, answers) != (state.run, state.answers)
+        return not _same_time(changed, known_changed)
 
-    def _noted(self) -> tuple[str, int]:
-        """Run and number of the last answer that may have left; nothing if that cannot be read."""
+    def is_older(self) -> bool:
+        """Whether answers have left that this file does not know of: what it remembers for life is
+        not all."""
+        run, answers, life, changed = self._note()
+        if life > self._answers_in_life():
+            return True
+        known_run, known_answers, known_changed = self._known_note()
+        if known_run and not run:
+            return True  # the note is written first: no crash leaves the database alone with it
+        both = (run, answers) == (known_run, known_answers)
+        return both and not _same_time(changed, known_changed)
+
+    def _answers_in_life(self) -> int:
+        return int(self._database.read("SELECT answers FROM life")[0][0])
+
+    def _note(self) -> tuple[str, int, int, int]:
+        """Run and number of the last answer that may have left, its number in the life of this
+        client, and when that was written; nothing if it cannot be read."""
+        note = self._folder / "last-answer"
         try:
-            run, answers = (self._folder / "last-answer").read_text(encoding="ascii").split()
-            return run, int(answers)
+            run, answers, life = note.read_text(encoding="ascii").split()
+            return run, int(answers), int(life), changed_at(note)
         except (FileNotFoundError, ValueError):
-            return "", 0
+            return "", 0, 0, 0
+
+    def _known_note(self) -> tuple[str, int, int]:
+        """Run and number as the database has them, and when it saw them written."""
+        for row in self._database.read("SELECT run, answers, changed FROM noted"):
+            return row[0], row[1], row[2]
+        return "", 0, 0
+
+
+def changed_at(path: Path) -> int:
+    """When the file system last changed this file, whatever its content or its dates say."""
+    return path.stat().st_ctime_ns
+
+
+def _same_time(found: int, known: int) -> bool:
+    """Some file systems keep whole seconds only, once the file is out of the cache."""
+    second = 1_000_000_000
+    return found == known or (found % second == 0 and found // second == known // second)
 
 
 def _write(database: sqlite3.Connection, state: ClientRun) -> None:

@@ -17,7 +17,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -26,9 +28,10 @@ from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
 from privirec.device.installed import Installed
 from privirec.durable import alone, private_folder
-from privirec.errors import DataError, FederationError, PrivirecError
+from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
 from privirec.federated.randomness import SEED_BYTES
-from privirec.privacy.policy import Policy, PolicyRefusal
+from privirec.privacy.policy import Policy
+from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime.network import envelope
 from privirec.runtime.network.envelope import BadEnvelope, Envelope
 from privirec.runtime.network.histories import HistorySource
@@ -40,24 +43,25 @@ from privirec.runtime.network.messages import (
     Exchange,
     Goodbye,
     Hello,
-    Here,
     Message,
     Received,
     Refused,
     SendBlocks,
     TurnedAway,
 )
+from privirec.runtime.network.node import calendar
+from privirec.runtime.network.node.cohort_guard import CohortGuard
+from privirec.runtime.network.node.greeting import check_common
 from privirec.runtime.network.node.inbox import Inbox, total_bytes
 from privirec.runtime.network.node.memory import Memory
 from privirec.runtime.network.node.run_state import ClientRun, Part
 from privirec.runtime.network.node.steps import StepAnswerer
 from privirec.runtime.network.node.upload import UploadFile
-from privirec.runtime.network.refusals import Code, Refusal
-from privirec.runtime.network.run_plan import is_run_number, same_version
+from privirec.runtime.network.refusals import Code, Refusal, for_the_server
+from privirec.runtime.network.run_plan import is_run_number
 from privirec.secagg import ProtocolError
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.randomness import RandomBytes
-from privirec.version import __version__
 
 log = logging.getLogger("privirec.client")
 
@@ -76,9 +80,12 @@ class Node:
         histories: HistorySource,
         policy: Policy | None = None,
         *,
+        lineages: Mapping[int, str] | None = None,
         random_bytes: RandomBytes = os.urandom,
+        clock: Callable[[], datetime] = calendar.now,
     ) -> None:
-        """`operator`: the public key that signs all that this client listens to."""
+        """`operator`: the public key with which the operator's server signs all that this client
+        listens to, as the roster names it. `lineages`: see `CohortGuard`."""
         if roster.get(client) != identity.public:
             raise FederationError(
                 f"client {client} with key {identity.public.hex()[:16]} is not in its own roster: "
@@ -95,12 +102,19 @@ class Node:
         self._policy = policy or Policy()
         self._random = random_bytes
         self._memory = memory = Memory(self._runs)
+        self._guard = CohortGuard(client, identity, roster, self._policy, memory, lineages)
+        self._calendar = calendar.Calendar(self._runs, self._policy.days_between_changes, clock)
         self._answerer = StepAnswerer(
-            client, identity, roster, catalogue, self._policy, memory.cohorts, random_bytes
+            *(client, identity, roster, catalogue, self._policy),
+            *(self._guard, memory.opened_share, random_bytes),
         )
 
     def __repr__(self) -> str:
         return f"<client {self.client}, secrets and histories <redacted>>"
+
+    def opened_share(self) -> float:
+        """The share of the item-item matrix that sums of all its runs may have opened."""
+        return self._memory.opened_share()
 
     def close(self) -> None:
         """Let go of files; everything is in the folder."""
@@ -134,7 +148,9 @@ class Node:
             refuse = self._leave if error.fatal else self._drop
             return refuse(asked.run, Code.PROTOCOL, str(error))
         except PolicyRefusal as error:
-            return self._leave(asked.run, Code.POLICY, str(error))
+            return self._leave(asked.run, Code(error.rule), str(error))
+        except SitsOut as error:
+            return self._leave(asked.run, Code.HISTORIES_CHANGED, str(error))
         except (OSError, DataError) as error:
             return self._own_problem(asked.run, error)
         except PrivirecError as error:
@@ -155,9 +171,8 @@ class Node:
         if isinstance(said, ArtifactPiece):
             return self._take_piece(state, said, asked.parts)
         if state.part is not Part.TAKING:
-            raise Refusal(
-                Code.HAS_LEFT, f"client {self.client} has left this run: {state.why_left}"
-            )
+            raise Refusal(Code.HAS_LEFT, f"has left this run: {state.why_left}")
+        self._source.check(asked.run)
         if isinstance(said, SendBlocks):
             return self._blocks(state, said.step, said.first)
         if isinstance(said, Exchange):
@@ -173,44 +188,24 @@ class Node:
         if self._memory.knows(run):
             # Later in the run, after a restart of the server: who and how many, nothing new.
             return self._here(self._load(run, replayed=True))
-        self._check_common(told)
-        found = self._source.begin(run, self._catalogue)
-        state = ClientRun(run, found.n_users, digest_of(found), noise_seed=self._random(SEED_BYTES))
-        state.bytes_down = len(message)
+        check_common(told, self.client, self._catalogue, self._roster)
+        since = self._calendar.period()
+        found = self._begin(run, since)
+        state = ClientRun(run, found.n_users, found.fingerprint(), period=str(since or ""))
+        state.noise_seed, state.bytes_down = self._random(SEED_BYTES), len(message)
+        self._calendar.check(self._catalogue.fingerprint, state.histories)
+        self._guard.begin(state)
         for other in self._runs.iterdir():
             if other.is_dir():
-                _clear(other)
+                Inbox(other).clear()  # what is left of an earlier run
         private_folder(self._folder_of(run))
         self._memory.begin(state)
         return self._here(self._load(run))
 
-    def _check_common(self, told: Hello) -> None:
-        if not same_version(told.version):
-            raise Refusal(
-                Code.OTHER_VERSION,
-                f"the server runs version {told.version}, client {self.client} version "
-                f"{__version__}: install the same",
-            )
-        if told.catalogue != self._catalogue.fingerprint:
-            raise Refusal(
-                Code.OTHER_CATALOGUE,
-                f"client {self.client} has another catalogue "
-                f"({len(self._catalogue)} items, {self._catalogue.fingerprint[:16]}) than the "
-                f"server ({told.items} items, {told.catalogue[:16]})",
-            )
-        if told.roster != self._roster.digest.hex():
-            raise Refusal(
-                Code.OTHER_ROSTER,
-                f"client {self.client} has another roster ({self._roster.digest.hex()[:16]}) than "
-                f"the server ({told.roster[:16]}): fetch the operator's",
-            )
-
     def _here(self, state: ClientRun) -> bytes:
         if state.part is not Part.TAKING:
-            raise Refusal(
-                Code.HAS_LEFT, f"client {self.client} has left this run: {state.why_left}"
-            )
-        return self._seal(state.run, Here(users=state.users, version=__version__))
+            raise Refusal(Code.HAS_LEFT, f"has left this run: {state.why_left}")
+        return self._seal(state.run, *self._guard.here(state))
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -243,13 +238,21 @@ class Node:
         else:
             state.reply = b""
             state.bytes_up += found.upload_bytes
+            self._note_use(state)
         self._policy.check_traffic(state.bytes_up, state.bytes_down)
         state.step, state.answered, state.bound = asked.step, digest, ""
         state.answers += 1
-        self._memory.save(state, new_cohort=found.cohort)
+        self._memory.commit(state, found.for_life)
         self._memory.note_answer(state)
         self._forget_uploads(state.run, before=found.oldest_needed_upload)
         return state.reply or self._blocks(state, asked.step, 0)
+
+    def _note_use(self, state: ClientRun) -> None:
+        """Before the first vector of a run leaves: from then on a change would show."""
+        if not state.sent:
+            self._source.sent(state.run)
+            self._calendar.note(state.period, self._catalogue.fingerprint, state.histories)
+            state.sent = True
 
     def _check_next(self, state: ClientRun, step: int, digest: str) -> None:
         """Only the next step, and of that only the message it is bound to."""
@@ -261,24 +264,27 @@ class Node:
             raise Refusal(Code.TOO_EARLY, f"step {step} comes too early, after step {state.step}")
 
     def _blocks(self, state: ClientRun, step: int, first: int) -> bytes:
-        """Blocks of an upload, as many as go into one message.
-
-        Sending them a second time tells nobody anything: they are the same bytes. One that the
-        state does not know of is not sent.
-        """
+        """Blocks of an upload, as many as go into one message: the same bytes however often they
+        are asked for. An upload that the state does not know of is not sent."""
         upload = self._upload(state.run, step)
         if not 0 <= step <= state.step or not upload.path.exists():
             raise Refusal(Code.NO_UPLOAD, "no such upload")
         parts, total = upload.read(first, state.plan.terms.part_bytes)
         return self._seal(state.run, Blocks(step=step, first=first, total=total), *parts)
 
+    def _begin(self, run: str, since: datetime | None = None) -> Interactions:
+        try:
+            return self._source.begin(run, self._catalogue, since)
+        except FederationError as error:
+            raise Refusal(Code.HISTORIES_CHANGED, str(error), final=True) from None
+
     def _histories(self, state: ClientRun) -> Interactions:
-        found = self._source.begin(state.run, self._catalogue)
-        if digest_of(found) != state.histories:
+        found = self._begin(state.run)
+        if found.fingerprint() != state.histories:
             raise Refusal(
                 Code.HISTORIES_CHANGED,
-                f"the histories of client {self.client} changed since the run began: answering "
-                "with both would show the difference, so it leaves and takes part in the next",
+                "the histories changed since the run began: answering with both would show the "
+                "difference, so this client leaves and takes part in the next",
                 final=True,
             )
         return found
@@ -311,9 +317,7 @@ class Node:
             raise
         except PrivirecError as error:
             inbox.clear()
-            log.error("the artifact was refused: %s", error)
-            reason = f"client {self.client} refuses the artifact; its log says why"
-            raise Refusal(Code.BAD_ARTIFACT, reason) from None
+            raise Refusal(Code.BAD_ARTIFACT, f"the artifact was refused: {error}") from None
         log.info("run %s: its model is installed", state.run[:8])
         state = self._close(state, Part.FINISHED, "the run is over")
         inbox.clear()
@@ -373,20 +377,11 @@ class Node:
         says may be part of a history."""
         what = "see: privirec client --check" if isinstance(error, DataError) else error
         log.error("cannot answer (%s): %s", type(error).__name__, what)
-        reason = f"client {self.client} has a problem of its own; its log says which"
-        return self._refused(run, Code.OWN_PROBLEM, reason, final=False)
+        return self._refused(run, Code.OWN_PROBLEM, "", final=False)
 
     def _refused(self, run: str, code: Code, reason: str, *, final: bool) -> bytes:
+        code, reason = for_the_server(self.client, code, reason)
         return self._seal(run, Refused(code=code, reason=reason, final=final))
 
     def _seal(self, run: str, message: Message, *parts: bytes) -> bytes:
         return Envelope(run, self.client, message, parts).seal(self._identity, "to-server")
-
-
-def digest_of(histories: Interactions) -> str:
-    return histories.fingerprint()
-
-
-def _clear(folder: Path) -> None:
-    """What is left of an earlier run."""
-    Inbox(folder).clear()

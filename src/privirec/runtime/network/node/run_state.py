@@ -25,6 +25,14 @@ class ClientRun:
     users: int
     histories: str
     """Digest of the histories with which it began."""
+    known: tuple[int, ...] = ()
+    """Clients with whom it was in sums of earlier runs, as it has pledged for this one."""
+    past: tuple[int, ...] = ()
+    """The same, with those with whom it may have been in one."""
+    period: str = ""
+    """Calendar period in which it began; empty where there is no calendar."""
+    sent: bool = False
+    """Whether something made of the histories may have left."""
     part: Part = Part.TAKING
     why_left: str = ""
     answers: int = 0

@@ -7,18 +7,26 @@ and an ask checks itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
 from privirec.errors import FederationError
 from privirec.federated import wire
-from privirec.federated.contributions import ClientContext, Histories, answer
+from privirec.federated.contributions import (
+    ClientContext,
+    Contribution,
+    Histories,
+    Opened,
+    answer,
+)
 from privirec.federated.randomness import ClientRandomness
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.messages import EXCHANGE_PARTS
+from privirec.runtime.network.node.cohort_guard import CohortGuard
+from privirec.runtime.network.node.memory import ForLife
 from privirec.runtime.network.node.run_state import ClientRun
 from privirec.runtime.network.node.upload import UploadFile
 from privirec.runtime.network.refusals import Code, Refusal
@@ -39,8 +47,8 @@ class StepAnswer:
     message: bytes | None
     """The protocol's answer; None where the answer is an upload."""
     upload_bytes: int = 0
-    cohort: frozenset[int] = frozenset()
-    """Clients over which a sum may be open once this answer has left."""
+    for_life: ForLife = field(default_factory=ForLife)
+    """What the client remembers for its life once this answer has left."""
     oldest_needed_upload: int = 0
     """Uploads of earlier steps are not asked for any more."""
 
@@ -55,7 +63,8 @@ class StepAnswerer:
         roster: Roster,
         catalogue: Catalogue,
         policy: Policy,
-        earlier_cohorts: Callable[[], Sequence[frozenset[int]]],
+        guard: CohortGuard,
+        opened_share: Callable[[], float],
         random_bytes: RandomBytes,
     ) -> None:
         self._client = client
@@ -63,7 +72,8 @@ class StepAnswerer:
         self._roster = roster
         self._catalogue = catalogue
         self._policy = policy
-        self._earlier_cohorts = earlier_cohorts
+        self._guard = guard
+        self._opened_share = opened_share
         self._random = random_bytes
 
     def answer(
@@ -91,13 +101,15 @@ class StepAnswerer:
             )
         reply = session.receive(told)
         self._note_participants(state, plan, session)
-        cohort: frozenset[int] = frozenset()
+        for_life = ForLife()
         if step.phase is Phase.RECOVERY:
-            cohort = self._check_summed(state, step, session, more[0])
+            cohort = self._check_summed(state, plan, step, session, more[0])
+            if step.opens_sum:
+                for_life = ForLife(self._guard.names(cohort), True, self._guard.binds)
         if reply is None:
             raise FederationError("the protocol has nothing to answer")
         state.session = session.dump()
-        return StepAnswer(reply, cohort=cohort)
+        return StepAnswer(reply, for_life=for_life)
 
     # --- the first step ---------------------------------------------------------------------------
 
@@ -135,7 +147,8 @@ class StepAnswerer:
             _refuse_plan("the plan is for another roster than this client's")
         if not same_version(plan.version):
             _refuse_plan(f"the plan is of version {plan.version}, this is {__version__}")
-        self._policy.check_run(plan.for_policy())
+        self._policy.check_run(plan.for_policy(), self._opened_share())
+        self._guard.check_plan(state, plan)
         return plan
 
     # --- later steps ------------------------------------------------------------------------------
@@ -159,11 +172,14 @@ class StepAnswerer:
         ask = wire.decode(request)
         own = Histories(histories().matrix, plan.first_user(self._client))
         planned.check(ask)
-        ask.check(ClientContext(plan.n_users, plan.n_items, plan.terms.settings, own, state.pinned))
-        up = state.bytes_up + planned.payload_bytes
         self._policy.check_answer(
-            ask.name, plan.terms.aggregator, step.sum_number, up, state.bytes_down
+            *(ask.name, plan.terms.aggregator, step.sum_number),
+            *(state.bytes_up + planned.payload_bytes, state.bytes_down),
         )
+        ask.check(ClientContext(plan.n_users, plan.n_items, plan.terms.settings, own, state.pinned))
+        if ask.aim is not None:
+            self._policy.check_aim(ask.aim)
+        opened = self._check_opened(plan, step, ask)
         noise = ClientRandomness(state.noise_seed).stream(step.sum_number, ask.name)
         size = upload.write(session.contribute(step.sum_number, answer(ask, own, noise)))
         state.session = session.dump()
@@ -171,9 +187,20 @@ class StepAnswerer:
             "run %s: sum %d of %d (%s) answered",
             *(state.run[:8], step.sum_number, len(plan.sums()), ask.name),
         )
-        # Where nothing is recovered, nobody tells this client who is in the sum.
-        opened = frozenset(state.participants) if step.opens_sum else frozenset[int]()
-        return StepAnswer(None, size, opened, oldest_needed_upload=number)
+        # From now on this client may be in a sum. Where nothing is recovered, nobody tells it more.
+        is_told = step.opens_sum or bool(state.cohort)
+        names = self._guard.names(state.cohort or state.participants)
+        for_life = ForLife(names, is_told, self._guard.binds, step.sum_number, opened)
+        return StepAnswer(None, size, for_life, oldest_needed_upload=number)
+
+    def _check_opened(self, plan: RunPlan, step: Step, ask: Contribution) -> Opened:
+        """What this sum opens, if it and those that the plan has after it, with all sums of this
+        client's life, stay within its policy."""
+        in_use = ask.items_in_use
+        in_use = plan.n_items if in_use is None else in_use
+        to_come = [one.opened(plan.n_items, in_use) for one in plan.sums()[step.sum_number - 1 :]]
+        self._policy.check_opened(self._opened_share() + sum(one.share for one in to_come))
+        return to_come[0]
 
     def _note_participants(self, state: ClientRun, plan: RunPlan, session: ClientSession) -> None:
         """The protocol tells once who takes part; they must be in the plan, and be enough."""
@@ -182,17 +209,17 @@ class StepAnswerer:
             return
         if not told <= plan.users.keys():
             _refuse_plan("clients take part that are not in the plan")
-        self._policy.check_cohort(told, self._earlier_cohorts())
+        self._guard.check_sum(plan, told)
         state.participants = tuple(sorted(told))
 
     def _check_summed(
-        self, state: ClientRun, step: Step, session: ClientSession, listed: bytes
+        self, state: ClientRun, plan: RunPlan, step: Step, session: ClientSession, listed: bytes
     ) -> frozenset[int]:
         """The server's list of clients in the sum must fit what the protocol told, and stay."""
         cohort = frozenset(read_participants(listed, self._roster).tolist())
         session.check_summed(cohort)
         if not state.cohort:
-            self._policy.check_cohort(cohort, self._earlier_cohorts())
+            self._guard.check_sum(plan, cohort)
             state.cohort = tuple(sorted(cohort))
         elif tuple(sorted(cohort)) != state.cohort:
             raise Refusal(
@@ -218,6 +245,7 @@ class StepAnswerer:
             corrupt_share=mine.corrupt_share,
             max_dropped_share=mine.largest_dropped_share,
             security_bits=mine.security_bits,
+            server=mine.server,
             proven_sums=True,  # by the encodings of `federated`, which are computed here again
             agreement=agreed,
         )

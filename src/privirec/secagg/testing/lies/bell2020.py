@@ -1,13 +1,21 @@
-"""Lies about the graph, the shares and the survivors of Bell et al."""
+"""Lies about the graph, the shares, the survivors and who has confirmed them."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
 
-from privirec.secagg.bell2020.messages import Deliver, Neighbours, Survivors, decode
-from privirec.secagg.keys import KEY_BYTES, Roster
+from privirec.secagg.bell2020.messages import (
+    Confirmed,
+    Deliver,
+    Neighbours,
+    Survivors,
+    decode,
+)
+from privirec.secagg.key_tree import HASH_BYTES
+from privirec.secagg.keys import KEY_BYTES, SIGNATURE_BYTES, Roster
 from privirec.secagg.messages import encode
+from privirec.secagg.participants import read_participants, write_participants
 
 
 def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
@@ -22,14 +30,16 @@ def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
         shares[victim] = replace(shares[victim], sealed=sealed[:-1] + bytes([sealed[-1] ^ 1]))
         return encode(replace(told, shares=tuple(shares)))
     if isinstance(told, Survivors):
-        return encode(_about_survivors(told, chance))
+        return encode(replace(told, survivors=_about_survivors(told, chance, roster)))
+    if isinstance(told, Confirmed):
+        return encode(replace(told, signatures=_about_confirmation(told, chance)))
     return None
 
 
 def _about_neighbours(told: Neighbours, chance: random.Random, roster: Roster) -> Neighbours:
     victim = chance.randrange(len(told.keys))
     keys = list(told.keys)
-    kind = chance.randrange(5)
+    kind = chance.randrange(7)
     if kind == 0:
         return replace(told, threshold=told.threshold - 1)
     if kind == 1:
@@ -40,25 +50,46 @@ def _about_neighbours(told: Neighbours, chance: random.Random, roster: Roster) -
         return replace(told, keys=tuple(keys))
     if kind == 3:
         return without_receiver(told, roster)
+    if kind == 4:
+        # A graph that was chosen before the client had answered.
+        return replace(told, root=chance.randbytes(HASH_BYTES))
+    if kind == 5:
+        return replace(told, path=told.path[1:])
     return replace(told, keys=tuple(keys[:victim] + keys[victim + 1 :]))
 
 
 def without_receiver(told: Neighbours, roster: Roster) -> Neighbours:
     """A map of participants in which the client is missing."""
-    place = roster.place(told.client)
-    present = bytearray(told.participants)
-    present[place // 8] &= ~(1 << place % 8)
-    return replace(told, participants=bytes(present))
+    return replace(told, participants=without(told.participants, {told.client}, roster))
 
 
-def _about_survivors(told: Survivors, chance: random.Random) -> Survivors:
-    kind = chance.randrange(4)
-    if kind == 0 and told.survivors:
-        both = tuple(sorted({*told.dropped, told.survivors[0]}))
-        return replace(told, dropped=both)
-    if kind == 1 and told.survivors:
-        return replace(told, survivors=told.survivors[1:])
-    if kind == 2:
-        stranger = tuple(sorted({*told.survivors, told.client}))
-        return replace(told, survivors=stranger)
-    return replace(told, cohort=1)
+def without(bitmap: bytes, clients: set[int], roster: Roster) -> bytes:
+    """A map in which these clients are missing."""
+    return write_participants(set(read_participants(bitmap, roster).tolist()) - clients, roster)
+
+
+def _about_survivors(told: Survivors, chance: random.Random, roster: Roster) -> bytes:
+    present = read_participants(told.survivors, roster).tolist()
+    kind = chance.randrange(3)
+    if kind == 0:
+        return without(told.survivors, {told.client}, roster)
+    if kind == 1:
+        return write_participants({told.client}, roster)
+    others = [client for client in present if client != told.client]
+    return without(told.survivors, set(chance.sample(others, len(others) // 2 + 1)), roster)
+
+
+def _about_confirmation(told: Confirmed, chance: random.Random) -> tuple[bytes, ...]:
+    signatures = list(told.signatures)
+    victim = chance.randrange(len(signatures))
+    kind = chance.randrange(3)
+    if kind == 0:
+        del signatures[victim]
+    elif kind == 1:
+        signatures[victim] = chance.randbytes(SIGNATURE_BYTES)
+    else:
+        # Somebody else's, for somebody else.
+        signatures.append(signatures.pop(0))
+        if len(signatures) == 1:
+            signatures *= 2
+    return tuple(signatures)

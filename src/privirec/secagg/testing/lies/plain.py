@@ -8,7 +8,7 @@ from dataclasses import replace
 from privirec.secagg.bell2020.messages import Neighbours, Survivors, decode
 from privirec.secagg.keys import Roster
 from privirec.secagg.messages import encode
-from privirec.secagg.testing.lies.bell2020 import without_receiver
+from privirec.secagg.testing.lies.bell2020 import without, without_receiver
 
 
 def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
@@ -18,5 +18,5 @@ def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
         lies = (replace(told, neighbours=2, threshold=1), without_receiver(told, roster))
         return encode(chance.choice(lies))
     if isinstance(told, Survivors):
-        return encode(replace(told, cohort=1))
+        return encode(replace(told, survivors=without(told.survivors, {told.client}, roster)))
     return None

@@ -1,0 +1,106 @@
+"""Connections to the front door: those that say nothing, or say it too slowly, are cut.
+
+uvicorn waits for the head of a request as long as somebody likes. Here it has to be there within
+seconds; of connections that have not shown who they are only so many are kept, the newest, and so
+many of each client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import resource
+from collections import OrderedDict
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_WITHIN = 10.0
+"""Seconds for the head of a request, and for the TLS handshake before it."""
+UNPROVEN = 1024
+"""Connections that have not shown who they are."""
+PROVEN = 32
+"""Connections of one client."""
+LARGEST_HEAD = 1 << 14
+_OPEN_FILES = 1 << 14
+
+
+class Line(H11Protocol):
+    """One connection."""
+
+    def __init__(self, lines: Lines, **given: Any) -> None:
+        super().__init__(**given)
+        self.app_state = {**self.app_state, "line": self}  # seen by whoever gets the request
+        self.idle_since: float | None = None
+        """Since when the head of a request is awaited; None while one is answered."""
+        self._lines = lines
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.idle_since = self.loop.time()
+        self._lines.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._lines.lost(self)
+
+    def handle_events(self) -> None:
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self.idle_since = None
+
+    def on_response_complete(self) -> None:
+        self.idle_since = self.loop.time()
+        super().on_response_complete()
+
+    def cut(self) -> None:
+        self.transport.abort()
+
+
+class Lines:
+    """All connections."""
+
+    def __init__(self) -> None:
+        self._all: set[Line] = set()
+        self._unproven: OrderedDict[Line, None] = OrderedDict()
+        self._of: dict[int, OrderedDict[Line, None]] = {}
+
+    def opened(self, line: Line) -> None:
+        self._all.add(line)
+        self._unproven[line] = None
+        if len(self._unproven) > UNPROVEN:
+            self._unproven.popitem(last=False)[0].cut()
+
+    def proven(self, line: Line, client: int) -> None:
+        """This client is at the other end."""
+        self._unproven.pop(line, None)
+        own = self._of.setdefault(client, OrderedDict())
+        own[line] = None
+        if len(own) > PROVEN:
+            own.popitem(last=False)[0].cut()
+
+    def lost(self, line: Line) -> None:
+        self._all.discard(line)
+        self._unproven.pop(line, None)
+        for own in self._of.values():
+            own.pop(line, None)
+
+    async def watch(self) -> None:
+        """Cut those that wait for nothing."""
+        while True:
+            await asyncio.sleep(HEAD_WITHIN / 4)
+            now = asyncio.get_running_loop().time()
+            for line in list(self._all):
+                if line.idle_since is not None and now - line.idle_since > HEAD_WITHIN:
+                    line.cut()
+
+
+def prepare_process() -> None:
+    """Handshakes that take long are given up, and many connections are no trouble."""
+    # The default of every server; uvicorn offers no setting of its own.
+    vars(importlib.import_module("asyncio.constants"))["SSL_HANDSHAKE_TIMEOUT"] = HEAD_WITHIN
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,69 @@
+"""One history for all runs of a calendar period, so that a change is not announced.
+
+With exact sums the difference of two runs of one cohort is what its clients added and forgot in
+between. If every client changes when it likes, that is one person's change. So the runs of one
+period (`days_between_changes` of the policy) all see what the first of them saw: what was added
+waits, and who has forgotten something sits out. The changes of all clients come at once, with the
+first run of the next period.
+
+    FOLDER/used-histories    period, catalogue and digest of the histories that were used last
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from privirec.durable import write_whole
+from privirec.errors import SitsOut
+
+_FIRST_MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
+_SITS_OUT = "histories were used in a run since {since} that have changed; it sits out until {next}"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Calendar:
+    """Periods of so many days, the same for everybody: weeks begin on Monday, in UTC."""
+
+    def __init__(self, folder: Path, days: int, clock: Callable[[], datetime] = now) -> None:
+        """0 days: no calendar."""
+        self._note = folder / "used-histories"
+        self._days = days
+        self._clock = clock
+
+    def period(self) -> datetime | None:
+        """When the present period began. A clock that was set back does not bring one back."""
+        if not self._days:
+            return None
+        length = timedelta(days=self._days)
+        begin = _FIRST_MONDAY + (self._clock() - _FIRST_MONDAY) // length * length
+        used, _, _ = self._used()
+        return max(begin, datetime.fromisoformat(used)) if used else begin
+
+    def check(self, catalogue: str, histories: str) -> None:
+        """Refuse to begin with other histories than were used before in this period."""
+        since = self.period()
+        if since is None:
+            return
+        used = self._used()
+        if used[:2] == (str(since), catalogue) and used[2] != histories:
+            end = since + timedelta(days=self._days)
+            raise SitsOut(_SITS_OUT.format(since=f"{since:%Y-%m-%d}", next=f"{end:%Y-%m-%d}"))
+
+    def note(self, period: str, catalogue: str, histories: str) -> None:
+        """These histories are used now: on the disk before anything made of them leaves."""
+        if period:
+            write_whole(self._note, json.dumps([period, catalogue, histories]).encode())
+
+    def _used(self) -> tuple[str, str, str]:
+        try:
+            period, catalogue, histories = json.loads(self._note.read_bytes())
+            datetime.fromisoformat(period)
+        except (FileNotFoundError, ValueError, TypeError):
+            return "", "", ""
+        return period, catalogue, histories

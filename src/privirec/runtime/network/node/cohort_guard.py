@@ -1,0 +1,135 @@
+"""A client's part in `privacy.cohorts`: it pledges what it remembers, and judges every sum by what
+everybody has pledged.
+
+Clients are remembered under lasting names, not under their numbers: a number may be given another
+key, and then stands for somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple
+
+from privirec.errors import FederationError
+from privirec.privacy import cohorts
+from privirec.privacy.cohorts import WHAT_TO_DO, Member
+from privirec.privacy.policy import Policy
+from privirec.runtime.network.messages import Here
+from privirec.runtime.network.node.memory import Memory
+from privirec.runtime.network.node.run_state import ClientRun
+from privirec.runtime.network.pledges import BadPledge, Pledge
+from privirec.runtime.network.refusals import Code, Refusal
+from privirec.runtime.network.run_plan import RunPlan
+from privirec.secagg.keys import Identity, Roster
+from privirec.version import __version__
+
+
+class CohortGuard:
+    """Pledges for one client, and checks the pledges of all."""
+
+    def __init__(
+        self,
+        client: int,
+        identity: Identity,
+        roster: Roster,
+        policy: Policy,
+        memory: Memory,
+        lineages: Mapping[int, str] | None = None,
+    ) -> None:
+        """`lineages`: the lasting name of each client, where keys were rotated; by default a
+        client is known by its key."""
+        self._client = client
+        self._identity = identity
+        self._roster = roster
+        self._policy = policy
+        self._memory = memory
+        lasting = lineages or {}
+        self._names = {number: lasting.get(number, key.hex()) for number, key in roster.items()}
+        if len(set(self._names.values())) != len(self._names):
+            raise FederationError("two clients of the roster with one lasting name")
+
+    @property
+    def binds(self) -> bool:
+        """Whether this client pledges to be in later sums only with all that it is with now."""
+        return self._policy.smallest_change > 1
+
+    def names(self, clients: Iterable[int]) -> frozenset[str]:
+        return frozenset(self._names[client] for client in clients)
+
+    # --- this client's own pledge -----------------------------------------------------------------
+
+    def begin(self, state: ClientRun) -> None:
+        """Write down, once for a run, what this client will pledge."""
+        if self._memory.is_older():
+            raise Refusal(
+                Code.STATE_RESTORED,
+                f"client {self._client} has answered more than it remembers: its memory was "
+                "restored from a backup or lost, and with it what earlier sums have opened",
+            )
+        memory, lax = self._memory, not self.binds
+        known, maybe = (_union(memory.cohorts(told=told, binding=lax)) for told in (True, False))
+        past = known | maybe
+        if lax and (memory.cohorts(told=True) or memory.cohorts(told=False)):
+            # It asks for nothing and is new to nobody; to whom it was bound it stays bound.
+            known, past = known | self.names([self._client]), past | self.names([self._client])
+        numbers = {name: number for number, name in self._names.items()}
+        if gone := past - numbers.keys():
+            raise Refusal(
+                Code.COHORT,
+                f"{len(gone)} clients that were in earlier sums with client {self._client} are "
+                "not in the roster, or not under the key that they had: the difference of two "
+                f"sums would show them; {WHAT_TO_DO}",
+            )
+        state.known = tuple(sorted(numbers[name] for name in known))
+        state.past = tuple(sorted(numbers[name] for name in past))
+
+    def here(self, state: ClientRun) -> tuple[Here, bytes, bytes]:
+        """This client's pledge, signed: the same however often it is asked for."""
+        pledge = self._pledge(state)
+        said = Here(
+            users=pledge.people,
+            asks=astuple(pledge.demands),
+            signature=pledge.signature.hex(),
+            version=__version__,
+        )
+        return said, pledge.known, pledge.past
+
+    def _pledge(self, state: ClientRun) -> Pledge:
+        known, past = frozenset(state.known), frozenset(state.past)
+        mine = Member(state.users, self._policy.demands, known, past)
+        made = Pledge.of(mine, self._roster)
+        return made.signed(state.run, self._client, self._identity, self._roster)
+
+    # --- everybody's ------------------------------------------------------------------------------
+
+    def check_plan(self, state: ClientRun, plan: RunPlan) -> None:
+        """Every pledge must be its client's, and the plan must have room for a sum that this client
+        can be in. Whoever cannot be in one leaves now, and the others go on without it."""
+        try:
+            members = plan.pledges.members(self._roster)
+            for client in members:
+                plan.pledges.pledge(client).check(plan.run, client, self._roster)
+            if plan.pledges.pledge(self._client) != self._pledge(state):
+                raise BadPledge("the plan has another pledge of this client than it made")
+        except BadPledge as error:
+            raise Refusal(Code.BAD_PLEDGE, str(error), final=True) from None
+        mine, corrupt = members[self._client], plan.statement().corrupt
+        if cohorts.is_forgotten(self._client, members, corrupt):
+            raise Refusal(
+                Code.STATE_RESTORED,
+                f"others remember sums with client {self._client} that it does not: its memory "
+                "was lost, and with it what earlier sums have opened",
+                final=True,
+            )
+        cohorts.check_people(members, corrupt)
+        cohorts.check_growth(members, [mine.past])
+        if any(self._client in some for some in cohorts.newcomers(members, corrupt)):
+            cohorts.check_new(members, corrupt)
+
+    def check_sum(self, plan: RunPlan, cohort: frozenset[int]) -> None:
+        """Refuse a sum over these clients."""
+        cohorts.check_sum(cohort, plan.pledges.members(self._roster), plan.statement().corrupt)
+
+
+def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset[str]().union(*sets)

@@ -1,0 +1,156 @@
+"""`privirec keys`: what people are shown and asked before a roster changes under them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from privirec.cli import asking
+from privirec.cli.main import app
+from privirec.errors import UsageError
+from privirec.runtime.network.enrolment.fingerprints import fingerprint
+from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
+
+
+def keys(*arguments: str | Path, answer: str | None = None) -> str:
+    """The command; with an answer somebody sits at the terminal and types it."""
+    done = CliRunner().invoke(app, ["keys", *map(str, arguments)], input=answer)
+    if isinstance(done.exception, UsageError):
+        assert "\n" not in str(done.exception)
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdin = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(asking, "sys", SimpleNamespace(stdin=stdin))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> OperatorFolder:
+    said = keys("operator", tmp_path / "server")
+    home = OperatorFolder(tmp_path / "server")
+    assert home.operator in said
+    assert fingerprint(home.operator) in said
+    assert "--operator-key" in said
+    for name in ("lyon", "oslo", "porto"):
+        said = keys("new", tmp_path / name, "--name", name)
+        assert fingerprint(ClientFolder(tmp_path / name).identity.public.hex()) in said
+    return home
+
+
+def cards(home: OperatorFolder) -> list[Path]:
+    return [home.folder.parent / name / "card.json" for name in ("lyon", "oslo", "porto")]
+
+
+def told(card: Path) -> str:
+    return fingerprint(ClientFolder(card.parent).identity.public.hex())
+
+
+def test_a_card_is_approved_when_its_fingerprint_was_compared(
+    home: OperatorFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lyon, oslo, porto = cards(home)
+    with pytest.raises(UsageError, match="Nobody is here to ask"):
+        keys("approve", home.folder, lyon)
+    with pytest.raises(UsageError, match="not the fingerprint that was given"):
+        keys("approve", home.folder, lyon, "--fingerprint", told(oslo))
+    with pytest.raises(UsageError, match="1 fingerprints for 2 cards"):
+        keys("approve", home.folder, lyon, oslo, "--fingerprint", told(lyon))
+    assert not home.members.members
+    said = keys("approve", home.folder, lyon, "--fingerprint", told(lyon))
+    assert "came" in said
+    stdin = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(asking, "sys", SimpleNamespace(stdin=stdin))
+    with pytest.raises(UsageError, match="nothing was changed"):
+        keys("approve", home.folder, oslo, answer="n\n")
+    said = keys("approve", home.folder, oslo, answer="y\n")
+    assert told(oslo) in said
+    assert "read out the same fingerprint?" in said
+    keys("approve", home.folder, porto, "--yes")
+    assert [member.name for member in home.members.members] == ["lyon", "oslo", "porto"]
+    assert told(porto) in keys("list", home.folder)
+
+
+def test_joining_shows_who_came_and_went_and_asks(home: OperatorFolder, terminal: None) -> None:
+    lyon, oslo, porto = cards(home)
+    keys("approve", home.folder, lyon, oslo, "--yes")
+    roster, client = home.folder / "roster.json", lyon.parent
+    join = ("join", client, "--roster", roster)
+    with pytest.raises(UsageError, match="the first time, give the operator's key"):
+        keys(*join)
+    with pytest.raises(UsageError, match="signed by operator"):
+        keys(*join, "--operator", told(oslo))
+    first = (*join, "--operator", fingerprint(home.operator))
+    with pytest.raises(UsageError, match="nothing was changed"):
+        keys(*first, answer="n\n")
+    assert not ClientFolder(client).has_joined
+    said = keys(*first, answer="y\n")
+    assert told(lyon) in said
+    assert told(oslo) in said
+    keys("revoke", home.folder, "1", "--yes")
+    keys("approve", home.folder, porto, "--yes")
+    said = keys(*join, answer="y\n")
+    for line in (f"went 1 oslo {told(oslo)}", f"came 2 porto {told(porto)}"):
+        assert line in " ".join(said.split())
+    assert told(lyon) not in said
+    assert "nothing has changed" in keys(*join, "--yes")
+
+
+def test_keys_are_rotated_by_the_client_and_accepted_by_the_operator(
+    home: OperatorFolder, tmp_path: Path
+) -> None:
+    lyon, oslo, _ = cards(home)
+    keys("approve", home.folder, lyon, oslo, "--yes")
+    client, roster = ClientFolder(lyon.parent), home.folder / "roster.json"
+    keys("join", client.folder, "--roster", roster, "--operator", home.operator, "--yes")
+    old = client.identity.public.hex()
+    said = keys("rotate", client.folder)
+    rotation = client.folder / "rotation.json"
+    with pytest.raises(UsageError, match="Nobody is here to ask"):
+        keys("accept", home.folder, rotation)
+    with pytest.raises(UsageError, match="not the change of a key"):
+        keys("accept", home.folder, lyon, "--yes")
+    shown = keys("accept", home.folder, rotation, "--yes")
+    new = home.members.member(0).key
+    assert fingerprint(new) in said
+    assert "new key" in shown
+    assert fingerprint(new) in shown
+    assert client.identity.public.hex() == old
+    keys("join", client.folder, "--roster", roster, "--yes")
+    assert client.identity.public.hex() == new != old
+    assert home.members.lineages()[0] == old
+
+
+def test_the_operators_key_is_elsewhere(home: OperatorFolder, tmp_path: Path) -> None:
+    """On the same machine by --operator-key; or on another, from which rosters are brought."""
+    lyon, oslo, porto = cards(home)
+    keys("approve", home.folder, lyon, "--yes")
+    desk = tmp_path / "desk"
+    shutil.copytree(home.folder, desk)
+    safe = tmp_path / "safe.key"
+    (home.folder / "operator.key").rename(safe)
+    with pytest.raises(UsageError, match="--operator-key PATH"):
+        keys("approve", home.folder, oslo, "--yes")
+    keys("approve", home.folder, oslo, "--yes", "--operator-key", safe)
+    assert len(home.members.members) == 2
+    keys("approve", desk, porto, "--yes")  # a fork of what the server has
+    with pytest.raises(UsageError, match="has another past"):
+        keys("update", home.folder, "--roster", desk / "roster.json", "--yes")
+    shutil.copy(home.folder / "roster.json", desk)
+    keys("approve", desk, porto, "--yes")
+    keys("run-key", desk, "--yes")
+    said = keys("update", home.folder, "--roster", desk / "roster.json", "--yes")
+    assert "came" in said
+    assert "server's key" in said
+    with pytest.raises(UsageError, match="not the key that the roster names"):
+        _ = home.server
+    shutil.copy(desk / "run.key", home.folder)
+    assert home.server.public.hex() == home.members.server
+    assert not (home.folder / "operator.key").exists()

@@ -1,0 +1,290 @@
+"""What a person adds or forgets between two runs does not show in the difference of their sums."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privirec.device import Store
+from privirec.runtime.network import envelope
+from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.network.histories import FromFile, FromStore
+from privirec.runtime.network.messages import Answer, Blocks, Exchange, Here, Refused, SendBlocks
+from privirec.runtime.network.node import Node
+from privirec.runtime.network.node.calendar import Calendar
+from privirec.runtime.network.refusals import Code
+
+from .chaos import PLANTED_ITEM, Federation
+from .test_node import Talk, refused, remembered, said_in
+
+NEXT_PERIOD = timedelta(days=7)
+
+
+class InTime(Federation):
+    """A federation whose clients have a clock that can be set."""
+
+    later = timedelta()
+    days = 7
+
+    def node(self, client: int, **changes: Any) -> Node:
+        policy = self.policy.model_copy(update={"days_between_changes": self.days})
+        given: dict[str, Any] = {
+            "policy": policy,
+            "clock": lambda: datetime.now(UTC) + self.later,
+        }
+        return super().node(client, **(given | changes))
+
+    def store(self, client: int) -> Store:
+        return Store(self.folder / f"client-{client}/history.db")
+
+    def degrees(self, name: str) -> np.ndarray:
+        """What a run opens."""
+        talk = Talk(self, name=name)
+        talk.until(Stage.COMPUTED)
+        assert talk.server.components is not None
+        return talk.server.components.item_degrees
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> InTime:
+    return InTime(tmp_path)
+
+
+def forget_one(federation: InTime, client: int = 0) -> int:
+    """Place of the item in the catalogue."""
+    with federation.store(client) as store:
+        user = store.users()[0]
+        item = store.items(user)[-1]
+        store.forget_items(user, [item])
+    return int(item.removeprefix(PLANTED_ITEM))
+
+
+def add_one(federation: InTime, client: int) -> int:
+    with federation.store(client) as store:
+        user = store.users()[0]
+        new = next(i for i in range(17) if f"{PLANTED_ITEM}{i:03d}" not in store.items(user))
+        store.add([(user, f"{PLANTED_ITEM}{new:03d}")])
+    return new
+
+
+def lines_of(federation: InTime, client: int) -> list[str]:
+    rows = federation.rows(client)
+    places = zip(*rows.matrix.nonzero(), strict=True)
+    return [f"{rows.user_ids[user]},{rows.item_ids[item]}" for user, item in places]
+
+
+def write_file(path: Path, lines: list[str]) -> None:
+    path.write_text("\n".join(["user,item", *lines]) + "\n")
+
+
+def one(place: int) -> np.ndarray:
+    return np.eye(17, dtype=np.int64)[place]
+
+
+# --- between two runs -----------------------------------------------------------------------------
+
+
+def test_without_a_calendar_the_difference_of_two_runs_is_what_was_forgotten(
+    federation: InTime,
+) -> None:
+    federation.days = 0
+    before = federation.degrees("first")
+    item = forget_one(federation)
+    np.testing.assert_array_equal(before - federation.degrees("second"), one(item))
+
+
+def test_who_has_forgotten_sits_out_until_the_next_period(
+    federation: InTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = federation.degrees("first")
+    gone = [forget_one(federation, client) for client in (0, 3)]
+    talk = Talk(federation, name="second")
+    reply = talk.forged(0, talk.hello())
+    refused(reply, "client 0 has left this run", Code.HAS_LEFT, final=True)
+    assert "forgotten" in caplog.text  # on the client, where its owner may read it
+    assert PLANTED_ITEM not in caplog.text
+    assert isinstance(said_in(talk.forged(1, talk.hello())), Here)
+    for client in (0, 3):
+        assert not remembered(federation, client).knows(talk.server.run)
+    federation.later = NEXT_PERIOD
+    after = federation.degrees("third")  # the changes of all clients at once
+    np.testing.assert_array_equal(before - after, one(gone[0]) + one(gone[1]))
+
+
+def test_without_a_calendar_the_difference_of_two_runs_is_what_was_added(
+    federation: InTime,
+) -> None:
+    federation.days = 0
+    before = federation.degrees("first")
+    item = add_one(federation, 0)
+    np.testing.assert_array_equal(federation.degrees("second") - before, one(item))
+
+
+def test_what_was_added_waits_for_the_next_period(federation: InTime) -> None:
+    """And nobody can tell that something waits: the client answers as it did before."""
+    before = federation.degrees("first")
+    added = [add_one(federation, client) for client in (0, 4)]
+    np.testing.assert_array_equal(federation.degrees("second"), before)
+    federation.later = NEXT_PERIOD
+    after = federation.degrees("third")
+    np.testing.assert_array_equal(after - before, one(added[0]) + one(added[1]))
+
+
+def test_a_run_that_took_nothing_holds_nothing_back(federation: InTime) -> None:
+    """Until a vector leaves, nobody could compare anything."""
+    Talk(federation, name="first").until("share")
+    forget_one(federation)
+    add_one(federation, 1)
+    federation.degrees("second")
+
+
+def test_a_file_that_changed_sits_out_too(federation: InTime, tmp_path: Path) -> None:
+    histories = tmp_path / "shop.csv"
+    lines = lines_of(federation, 0)
+    write_file(histories, lines)
+    real = InTime.node
+
+    def node(self: InTime, client: int, **changes: Any) -> Node:
+        source = {"histories": FromFile(histories)} if client == 0 else {}
+        return real(self, client, **(source | changes))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InTime, "node", node)
+        before = federation.degrees("first")
+        np.testing.assert_array_equal(federation.degrees("second"), before)
+        write_file(histories, lines[:-1])
+        talk = Talk(federation, name="third")
+        refused(talk.forged(0, talk.hello()), "has left", Code.HAS_LEFT, final=True)
+        federation.later = NEXT_PERIOD
+        assert (before - federation.degrees("fourth")).sum() == 1
+
+
+def test_a_file_that_changes_within_a_run_ends_the_clients_part(
+    federation: InTime, tmp_path: Path
+) -> None:
+    histories = tmp_path / "shop.csv"
+    write_file(histories, lines_of(federation, 0))
+    source = FromFile(histories)
+    talk = Talk(federation)
+    talk.server.connected({0})
+    talk.until("input", 1)
+    state = remembered(federation, 0).load(talk.server.run)
+    assert state is not None
+    assert source.begin("run", federation.catalogue).fingerprint() == state.histories
+    write_file(histories, lines_of(federation, 0)[:-1])
+    reply = federation.node(0, histories=source).answer(talk.message_for(0))
+    said = said_in(reply)
+    assert isinstance(said, Refused)
+    assert said.final
+    assert not list(federation.folder.glob("client-0/runs/*/upload-*"))
+
+
+# --- in the middle of a run -----------------------------------------------------------------------
+
+
+def test_forgetting_before_the_vector_has_left_keeps_it_here(federation: InTime) -> None:
+    talk = Talk(federation)
+    talk.until("input", 1)
+    forget_one(federation)
+    reply = federation.node(0).answer(talk.message_for(0))
+    refused(reply, "client 0 has left this run", Code.HAS_LEFT, final=True)
+    assert not list(federation.folder.glob("client-0/runs/*/upload-*"))
+
+
+def test_forgetting_in_the_middle_of_an_upload_keeps_the_rest_here(federation: InTime) -> None:
+    """A vector that has not arrived as a whole is not in the sum."""
+    talk = Talk(federation)
+    talk.until("input", 2)
+    message = talk.message_for(0)
+    said = said_in(federation.node(0).answer(message))
+    assert isinstance(said, Blocks)
+    assert said.total > 1
+    forget_one(federation)
+    asked = envelope.peek(message, "to-client").message
+    assert isinstance(asked, Exchange)
+    reply = talk.forged(0, SendBlocks(step=asked.step, first=1))
+    refused(reply, "client 0 has left this run", Code.HAS_LEFT, final=True)
+    again = federation.node(0).answer(message)
+    refused(again, "has left this run", Code.HAS_LEFT, final=False)
+    assert not list(federation.folder.glob("client-0/runs/*/upload-*"))
+
+
+def test_forgetting_after_the_upload_opens_nothing(federation: InTime) -> None:
+    """This client's own answer is all that it can keep back."""
+    talk = Talk(federation)
+    talk.until("unmask", 1)
+    message = talk.message_for(0)
+    forget_one(federation)
+    reply = federation.node(0).answer(message)
+    refused(reply, "client 0 has left this run", Code.HAS_LEFT, final=True)
+
+
+def test_without_the_check_a_client_opens_what_was_forgotten(
+    federation: InTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk(federation)
+    talk.until("unmask", 1)
+    message = talk.message_for(0)
+    forget_one(federation)
+    monkeypatch.setattr(FromStore, "check", lambda *_: None)
+    assert isinstance(said_in(federation.node(0).answer(message)), Answer)
+
+
+def test_the_server_hears_the_same_whatever_the_reason(
+    federation: InTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Forgotten now or before the run, in a store or in a file: one code, one sentence."""
+    caplog.set_level(logging.INFO)
+    federation.degrees("first")
+    talk = Talk(federation, name="second")
+    talk.until("input", 1)
+    forget_one(federation)
+    in_the_run = said_in(federation.node(0).answer(talk.message_for(0)))
+    next_one = Talk(federation, name="third")
+    before_the_run = said_in(next_one.forged(0, next_one.hello()))
+    assert isinstance(in_the_run, Refused)
+    assert in_the_run == before_the_run
+
+
+# --- the calendar itself --------------------------------------------------------------------------
+
+
+def at(text: str) -> Callable[[], datetime]:
+    return lambda: datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("days", "now", "begins"),
+    [
+        (7, "2026-11-16T00:00:00", "2026-11-16"),  # a Monday
+        (7, "2026-11-22T23:59:59", "2026-11-16"),
+        (7, "2026-11-23T00:00:00", "2026-11-23"),
+        (1, "2026-11-18T12:00:00", "2026-11-18"),
+        (7, "1969-12-31T12:00:00", "1969-12-29"),
+    ],
+)
+def test_periods_are_the_same_for_everybody(
+    tmp_path: Path, days: int, now: str, begins: str
+) -> None:
+    period = Calendar(tmp_path, days, at(now)).period()
+    assert period is not None
+    assert f"{period:%Y-%m-%d %H:%M}" == f"{begins} 00:00"
+
+
+def test_a_clock_that_was_set_back_brings_no_period_back(tmp_path: Path) -> None:
+    calendar = Calendar(tmp_path, 7, at("2026-11-24T12:00:00"))
+    calendar.note(str(calendar.period()), "catalogue", "histories")
+    earlier = Calendar(tmp_path, 7, at("2026-11-17T12:00:00"))
+    assert earlier.period() == calendar.period()
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'["x", "y", "z"]', b"\xff", b"[1, 2, 3]"])
+def test_a_damaged_note_is_none(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "used-histories").write_bytes(damage)
+    Calendar(tmp_path, 7).check("catalogue", "histories")

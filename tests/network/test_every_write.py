@@ -1,0 +1,602 @@
+"""A client that dies, or finds no room, at any of its writes never hides two vectors with one mask.
+
+An honest run is recorded: every message for client 0, and its folder from before each. Then, for
+every write that it makes in answering a message, it is killed there (a process of its own that
+ends in the middle) or refused there (`ENOSPC`, also in the middle of a write), and a server that
+lies asks for everything it could. What left over a client's whole life is compared at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privirec.device.installed import Installed
+from privirec.errors import FederationError
+from privirec.federated import wire
+from privirec.federated.contributions import Histories, PowerStep, SeededStep, answer
+from privirec.federated.randomness import NO_RANDOMNESS
+from privirec.runtime.network import envelope
+from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.network.envelope import EVERYBODY, Envelope
+from privirec.runtime.network.messages import (
+    ARTIFACT_FILES,
+    Answer,
+    ArtifactPiece,
+    Blocks,
+    Exchange,
+    Hello,
+    Message,
+    Refused,
+    SendBlocks,
+)
+from privirec.runtime.network.node import Node, memory
+from privirec.runtime.network.node.memory import Memory
+from privirec.runtime.network.node.run_state import ClientRun
+from privirec.runtime.network.refusals import Code, Refusal
+from privirec.runtime.network.run_plan import RunPlan
+from privirec.secagg import Phase, Step
+from privirec.secagg.bell2020.messages import decode
+from privirec.secagg.errors import ProtocolError
+from privirec.secagg.messages import Masked, encode
+from privirec.secagg.testing.lies import lie_of
+
+from .chaos import TERMS, Federation, check_same
+from .crashing import Fault, Trap, in_a_process_of_its_own, kernel_writes, watched
+from .test_node import Talk
+
+CLIENT = 0
+
+
+@pytest.fixture(autouse=True)
+def _the_whole_disk_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests put folders back as they were, which a client notices by the time at which the
+    file system changed its note: take the time that copies keep instead."""
+    monkeypatch.setattr(memory, "changed_at", lambda path: path.stat().st_mtime_ns)
+
+
+# --- an honest run, recorded ----------------------------------------------------------------------
+
+
+@dataclass
+class Recorded:
+    """A run as client 0 sees it."""
+
+    federation: Federation
+    run: str
+    messages: list[bytes]
+    folders: list[Path]
+    """The client's folder before each message."""
+    plan: RunPlan
+
+    def node(self, home: Path) -> Node:
+        elsewhere = object.__new__(Federation)
+        elsewhere.__dict__ |= self.federation.__dict__ | {"folder": home}
+        return elsewhere.node(CLIENT)
+
+    def place(self, name: str, number: int = 0) -> int:
+        """Of the message of this step; "hello" is the first."""
+        if name == "hello":
+            return 0
+        steps = self.plan.steps()
+        return 1 + next(
+            place
+            for place, step in enumerate(steps)
+            if (step.name, step.sum_number) == (name, number)
+        )
+
+    def step(self, place: int) -> Step | None:
+        return self.plan.steps()[place - 1] if place else None
+
+    def seal(self, client: int, message: Message, *parts: bytes) -> bytes:
+        sealed = Envelope(self.run, client, message, parts)
+        return sealed.seal(self.federation.operator, "to-client")
+
+
+class _Recorder(Talk):
+    messages: list[bytes]
+    folders: list[Path]
+
+    def step(self, skip: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+        home = self.federation.folder / f"client-{CLIENT}"
+        self.server.connected(set(self.federation.roster))
+        for address, message in list(self.server.outgoing()):
+            client = int(str(address))
+            told = envelope.peek(message, "to-client").message
+            if client == CLIENT and isinstance(told, Hello | Exchange):
+                copy = self.federation.folder / f"before-{len(self.messages)}"
+                shutil.copytree(home, copy / f"client-{CLIENT}")
+                self.messages.append(message)
+                self.folders.append(copy)
+            self.server.receive(client, self.federation.node(client).answer(message))
+        self.server.tick()
+
+
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """In memory if possible: thousands of waits for the disk are not what is tested."""
+    memory_disk = Path("/dev/shm")  # noqa: S108
+    inside = memory_disk if os.access(memory_disk, os.W_OK) else tmp_path_factory.mktemp("writes")
+    with tempfile.TemporaryDirectory(dir=inside) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def folder(shared_folder: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=shared_folder) as inside:
+        yield Path(inside)
+
+
+@pytest.fixture(scope="module")
+def recorded(shared_folder: Path) -> Recorded:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "changed_at", lambda path: path.stat().st_mtime_ns)
+        federation = Federation(shared_folder / "recorded")
+        talk = _Recorder(federation)
+        talk.messages, talk.folders = [], []
+        talk.until(Stage.COMPUTED)
+    assert len(talk.messages) == 1 + len(talk.server.plan.steps())
+    return Recorded(federation, talk.server.run, talk.messages, talk.folders, talk.server.plan)
+
+
+# --- a server that lies ---------------------------------------------------------------------------
+
+
+def other_messages(recorded: Recorded, place: int) -> list[bytes]:
+    """What else a server could say in the place of this message, under the same number."""
+    honest = envelope.peek(recorded.messages[place], "to-client")
+    parts = [bytes(part) for part in honest.parts]
+    step, said = recorded.step(place), honest.message
+    other = EVERYBODY if honest.client == CLIENT else CLIENT
+    found = [recorded.seal(other, said, *parts)]
+    if step is None:
+        return found
+    if step.phase is Phase.INPUT:
+        ask = wire.encode(another_ask(wire.decode(parts[1])))
+        found.insert(0, recorded.seal(CLIENT, said, parts[0], ask))
+    elif place == 1:
+        users = recorded.plan.users | {1: 5}
+        text = recorded.plan.model_copy(update={"users": users}).model_dump_json().encode()
+        found.append(recorded.seal(CLIENT, said, parts[0], text))
+    else:
+        lies = [
+            lie_of("secagg+")(parts[0], random.Random(s), recorded.federation.roster)
+            for s in range(6)
+        ]
+        told = [another_survivor(parts[0]), *dict.fromkeys(lies)]
+        found += [recorded.seal(CLIENT, said, one, *parts[1:]) for one in told if one]
+    return found
+
+
+def another_ask(ask: Any) -> Any:
+    """One that the plan allows too."""
+    if isinstance(ask, PowerStep):
+        return replace(ask, block=-ask.block)
+    if isinstance(ask, SeededStep):
+        return replace(ask, item_degrees=np.minimum(ask.item_degrees + 1, 24))
+    return ask
+
+
+def another_survivor(message: bytes) -> bytes | None:
+    """One client that is there is said to be gone."""
+    told: Any = decode(message)
+    if not getattr(told, "survivors", ()) or not hasattr(told, "dropped"):
+        return None
+    dropped = tuple(sorted({*told.dropped, told.survivors[-1]}))
+    changes: dict[str, Any] = {"survivors": told.survivors[:-1], "dropped": dropped}
+    if hasattr(told, "cohort"):
+        changes["cohort"] = told.cohort - 1
+    return encode(replace(told, **changes))
+
+
+@dataclass
+class Heard:
+    """All that ever left a client in one life."""
+
+    blocks: dict[tuple[str, int, int], set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    """By run, step and place in the upload."""
+    answers: dict[tuple[str, int], set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    codes: list[Code] = field(default_factory=list)
+
+    def listen(self, reply: bytes | None) -> Message | None:
+        if not reply:
+            return None
+        sealed = envelope.peek(reply, "to-server")
+        said = sealed.message
+        if isinstance(said, Blocks):
+            for place, part in enumerate(sealed.parts, start=said.first):
+                self.blocks[sealed.run, said.step, place].add(bytes(part))
+        elif isinstance(said, Answer):
+            self.answers[sealed.run, said.step].add(bytes(sealed.parts[0]))
+        elif isinstance(said, Refused):
+            self.codes.append(said.code)
+        return said
+
+    def two_time_pads(self) -> list[tuple[str, int, int]]:
+        return sorted(key for key, found in self.blocks.items() if len(found) > 1)
+
+    def check(self) -> None:
+        """One vector a sum, one answer a step, and of nobody two secrets."""
+        assert not self.two_time_pads()
+        for key, found in self.answers.items():
+            assert len(found) == 1, key
+            for answered in found:
+                try:
+                    told: Any = decode(answered)
+                except ProtocolError:
+                    continue
+                if hasattr(told, "seed_shares"):  # one share of each of the five others, at most
+                    assert len(told.seed_shares) + len(told.key_shares) <= 5
+
+
+class Liar:
+    """Asks a client for everything, in some order."""
+
+    def __init__(self, recorded: Recorded, place: int, heard: Heard) -> None:
+        self._recorded = recorded
+        self._place = place
+        self._heard = heard
+
+    def ask(self, node: Node, order: int) -> None:
+        """In three orders: another message first, or what lies on the disk, or the honest one."""
+        here = self._here()
+        for turn in ((1, 0, 2), (2, 1, 0), (0, 2, 1))[order % 3]:
+            here[turn](node)
+        for question in here:
+            question(node)
+        for message in self._rest():
+            self._heard.listen(node.answer(message))
+        self._uploads(node)
+
+    def _here(self) -> list[Callable[[Node], None]]:
+        recorded, place = self._recorded, self._place
+
+        def honest(node: Node) -> None:
+            self._heard.listen(node.answer(recorded.messages[place]))
+
+        def others(node: Node) -> None:
+            for message in other_messages(recorded, place):
+                self._heard.listen(node.answer(message))
+
+        return [honest, others, self._uploads]
+
+    def _uploads(self, node: Node) -> None:
+        """Every block of every upload that there may be."""
+        recorded = self._recorded
+        for step in range(max(self._place - 3, 0), self._place + 2):
+            first = 0
+            while True:
+                ask = recorded.seal(CLIENT, SendBlocks(step=step, first=first))
+                said = self._heard.listen(node.answer(ask))
+                if not isinstance(said, Blocks) or first + 1 >= said.total:
+                    break
+                first += 1
+
+    def _rest(self) -> Iterator[bytes]:
+        """Earlier and later steps, honest and not, and the invitation once more."""
+        recorded = self._recorded
+        for place in range(len(recorded.messages)):
+            yield recorded.messages[place]
+            if abs(place - self._place) < 3:
+                yield from other_messages(recorded, place)[:2]
+
+
+# --- one write, one fault, one life ---------------------------------------------------------------
+
+
+@dataclass
+class Life:
+    """A client to whom something happens in answering one message."""
+
+    recorded: Recorded
+    place: int
+    home: Path
+    heard: Heard = field(default_factory=Heard)
+
+    def begin(self) -> None:
+        shutil.rmtree(self.home, ignore_errors=True)
+        shutil.copytree(self.recorded.folders[self.place], self.home)
+
+    def suffer(self, at: int, fault: Fault) -> bool:
+        """Whether there was such a write."""
+        message = self.recorded.messages[self.place]
+        trap = Trap(at, fault)
+        if fault.kills:
+            reply = in_a_process_of_its_own(
+                lambda: self.recorded.node(self.home).answer(message), trap
+            )
+            self.heard.listen(reply)
+            return reply is None
+        try:
+            with watched(trap):
+                node = self.recorded.node(self.home)
+                self.heard.listen(node.answer(message))
+            node.close()
+        except (OSError, FederationError):
+            assert trap.sprung  # it did not even start
+        return trap.sprung
+
+    def go_on(self, order: int) -> None:
+        node = self.recorded.node(self.home)
+        Liar(self.recorded, self.place, self.heard).ask(node, order)
+        node.close()
+
+
+def lives(recorded: Recorded, place: int, fault: Fault, folder: Path) -> Iterator[Life]:
+    """One for each write in answering this message, after the liar has asked."""
+    at = 0
+    while True:
+        life = Life(recorded, place, folder / "life")
+        life.begin()
+        if not life.suffer(at, fault):
+            return
+        life.go_on(at)
+        yield life
+        at += 1
+
+
+PLACES = [
+    ("hello", 0),
+    ("advertise", 0),
+    ("share", 0),
+    ("input", 1),
+    ("unmask", 1),
+    ("input", 2),
+    ("unmask", 2),
+    ("input", 3),
+    ("unmask", 3),
+]
+
+
+@pytest.fixture
+def _no_logs() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("_no_logs")
+def test_every_write_is_seen(recorded: Recorded, folder: Path) -> None:
+    """As many as the kernel has counted."""
+    for name, number in PLACES:
+        life = Life(recorded, recorded.place(name, number), folder / "life")
+        life.begin()
+        trap = Trap()
+        before = kernel_writes()
+        with watched(trap):
+            node = recorded.node(life.home)
+            node.answer(recorded.messages[life.place])
+            assert kernel_writes() - before == trap.writes, (name, trap.seen)
+        node.close()
+        assert {"write", "fsync", "open", "os.rename"} <= set(trap.seen)
+        assert trap.writes >= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "fault"),
+    [("unmask", 1, Fault.KILL), ("input", 3, Fault.KILL), ("input", 3, Fault.FULL)],
+)
+def test_no_write_leads_to_a_second_vector(
+    recorded: Recorded, name: str, number: int, fault: Fault, folder: Path
+) -> None:
+    place, count, answered = recorded.place(name, number), 0, 0
+    for life in lives(recorded, place, fault, folder):
+        life.heard.check()
+        answered += bool(life.heard.answers or life.heard.blocks)
+        count += 1
+    assert count > 30
+    assert answered > count // 2  # somebody was answered: the checks above had something to check
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "number"), PLACES)
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
+def test_no_write_of_any_step_leads_to_a_second_vector(
+    recorded: Recorded, name: str, number: int, fault: Fault, folder: Path
+) -> None:
+    count = 0
+    for life in lives(recorded, recorded.place(name, number), fault, folder):
+        life.heard.check()
+        count += 1
+    assert count > 20
+
+
+# --- with the guard off ---------------------------------------------------------------------------
+
+
+def _any_message_for_the_next_step(self: Node, state: ClientRun, step: int, digest: str) -> None:
+    if step != state.step + 1:
+        raise Refusal(Code.TOO_EARLY, "")
+
+
+def _any_upload_on_the_disk(self: Node, state: ClientRun, step: int, first: int) -> bytes:
+    upload = self._upload(state.run, step)
+    if not upload.path.exists():
+        raise Refusal(Code.NO_UPLOAD, "")
+    parts, total = upload.read(first, 120)
+    return self._seal(state.run, Blocks(step=step, first=first, total=total), *parts)
+
+
+def without_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are bound to no message, and an upload is sent before the state knows of it."""
+    monkeypatch.setattr(Node, "_check_next", _any_message_for_the_next_step)
+    monkeypatch.setattr(Node, "_blocks", _any_upload_on_the_disk)
+
+
+def without_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers leave, and what they leave behind reaches the disk too late."""
+    monkeypatch.setattr(Memory, "save", lambda *_: None)
+    monkeypatch.setattr(Memory, "commit", lambda *_: None)
+    monkeypatch.setattr(Memory, "note_answer", lambda *_: None)
+
+
+@pytest.mark.parametrize("guard_off", [without_order, without_commit])
+def test_without_the_order_two_vectors_leave_under_one_mask(
+    recorded: Recorded,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    guard_off: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    """And their difference is that of the plain vectors: what a mask hides no longer."""
+    guard_off(monkeypatch)
+    place = recorded.place("input", 3)
+    found = []
+    for life in lives(recorded, place, Fault.KILL, folder):
+        if found := life.heard.two_time_pads():
+            break
+    assert found
+    (step,) = {step for _, step, _ in found}
+    planned = recorded.plan.shapes()[2]
+    asked = wire.decode(bytes(envelope.peek(recorded.messages[place], "to-client").parts[1]))
+    own = Histories(recorded.federation.rows(CLIENT).matrix, 0)
+    plain = [
+        np.concatenate([np.ravel(block) for block in answer(ask, own, NO_RANDOMNESS)])
+        for ask in (asked, another_ask(asked))
+    ]
+    for run, _, place in found:
+        one, other = (read_block(sent, planned) for sent in life.heard.blocks[run, step, place])
+        at = slice(place * 16, place * 16 + len(one))
+        expected = (plain[0] - plain[1])[at].astype(one.dtype)
+        assert expected.any()
+        assert np.array_equal(one - other, expected) or np.array_equal(other - one, expected)
+
+
+def read_block(sent: bytes, shape: Any) -> Any:
+    masked = decode(sent)
+    assert isinstance(masked, Masked)
+    entries = min(TERMS.block_entries, shape.length - masked.offset)
+    return shape.ring.unpack(masked.packed, entries)
+
+
+# --- an honest server -----------------------------------------------------------------------------
+
+
+def is_early_piece(message: bytes) -> bool:
+    """Whether this is a piece of the artifact, and not its last: they are all alike."""
+    told = envelope.peek(message, "to-client")
+    if not isinstance(told.message, ArtifactPiece):
+        return False
+    total = sum(size for _, size in told.message.files)
+    return told.message.offset + len(told.parts[0]) < total
+
+
+class _Unlucky(Talk):
+    """Client 0 meets the fault at its first write, then at its second, ... in every message."""
+
+    fault: Fault
+    met = 0
+
+    def step(self, skip: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+        self.server.connected(set(self.federation.roster))
+        for address, message in list(self.server.outgoing()):
+            client = int(str(address))
+            if client == CLIENT and not is_early_piece(message):
+                self.meet(message)
+            self.server.receive(client, self.federation.node(client).answer(message))
+        self.server.tick()
+
+    def meet(self, message: bytes) -> None:
+        for at in range(1000):
+            trap = Trap(at, self.fault)
+            if self.fault.kills:
+                met = in_a_process_of_its_own(lambda: self._answer(message), trap) is None
+            else:
+                with suppress(OSError, FederationError), watched(trap):
+                    self._answer(message)
+                met = trap.sprung
+            if not met:
+                return
+            self.met += 1
+
+    def _answer(self, message: bytes) -> bytes:
+        return self.federation.node(CLIENT).answer(message)
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(Fault.KILL, marks=pytest.mark.long), Fault.FULL], ids=["KILL", "FULL"]
+)
+def test_an_honest_run_ends_right_whatever_write_fails(folder: Path, fault: Fault) -> None:
+    """At every write once, in one run: it ends with the simulation's numbers and a model."""
+    federation = Federation(folder)
+    talk = _Unlucky(federation)
+    talk.fault = fault
+    talk.until(Stage.COMPUTED)
+    assert talk.met > (300 if fault.kills else 100)
+    assert talk.server.components is not None
+    check_same(talk.server.components, federation.simulated(frozenset(range(6)), TERMS.settings))
+    if fault.kills:
+        return  # tests/device/test_installed.py kills installations
+    artifact = federation.artifact(talk.server.components)
+    talk.server.distribute(artifact)
+    talk.until(Stage.DONE)
+    installed = Installed(federation.folder / f"client-{CLIENT}/model").current()
+    for name in ARTIFACT_FILES:
+        assert (installed / name).read_bytes() == (artifact / name).read_bytes()
+
+
+# --- a disk that is full --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 512 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
+    if (
+        os.geteuid()
+        or shutil.which("mount") is None
+        or subprocess.run(mount, check=False).returncode
+    ):
+        pytest.skip("a file system can be mounted by root only")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize(("name", "number"), [("share", 0), ("input", 3), ("unmask", 3)])
+def test_a_disk_that_is_full_at_any_page(
+    recorded: Recorded, small_disk: Path, name: str, number: int
+) -> None:
+    """Really full: so many pages are left, from none to enough."""
+    place = recorded.place(name, number)
+    message = recorded.messages[place]
+    refused = 0
+    for pages in range(40):
+        life = Life(recorded, place, small_disk / "life")
+        life.begin()
+        ballast = small_disk / "ballast"
+        room = os.statvfs(small_disk).f_bavail
+        ballast.write_bytes(bytes(4096 * (room - pages)))
+        said = None
+        try:
+            node = recorded.node(life.home)
+            said = life.heard.listen(node.answer(message))
+            node.close()
+        except OSError:
+            pass  # it did not even start
+        refused += not isinstance(said, Answer | Blocks)
+        if pages % 2:
+            ballast.unlink()  # room again; in the other lives the liar meets a full disk too
+        try:
+            life.go_on(pages // 2)
+        except OSError:
+            assert not pages % 2
+        life.heard.check()
+        ballast.unlink(missing_ok=True)
+        if isinstance(said, Answer | Blocks):
+            break
+    assert refused > 1
+    assert isinstance(said, Answer | Blocks)

@@ -1,0 +1,232 @@
+"""Guards around cohorts, pledges, what was opened, and rosters, each tried alone: with the one in
+front of it out of the way, or without a federation around it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privirec.errors import UsageError
+from privirec.federated.contributions import Opened
+from privirec.privacy.cohorts import Demands, Member, check_new, check_sum
+from privirec.privacy.policy import Policy
+from privirec.privacy.refusal import PolicyRefusal, Rule, refuse
+from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.network.enrolment.cards import Card, Rotation
+from privirec.runtime.network.enrolment.roster import Revoked, RosterFile
+from privirec.runtime.network.node.cohort_guard import CohortGuard
+from privirec.runtime.network.node.memory import ForLife, Memory
+from privirec.runtime.network.node.run_state import ClientRun
+from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
+from privirec.runtime.network.refusals import Code
+from privirec.secagg.errors import BadSignature
+from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.participants import write_participants
+
+from .chaos import Federation
+from .silos import Silos, run
+from .test_node import Talk, refused
+from .test_people import codes, histories, policy
+
+RUN, OTHER_RUN = "ab" * 16, "cd" * 16
+KEYS = [Identity(bytes([number]) * 32) for number in range(1, 5)]
+ROSTER = Roster({number: key.public for number, key in enumerate(KEYS[:3])})
+ASKS = Demands(3, 4, 4)
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return Federation(tmp_path)
+
+
+def second_run_without(federation: Federation, client: int, *, after: str, until: str) -> Talk:
+    """All six were in a sum; in the next run one of them is not heard of any more."""
+    Talk(federation).until(Stage.COMPUTED)
+    now = [0.0]
+    talk = Talk(federation, name="second", clock=lambda: now[0])
+    if after:
+        talk.until(after, 1)
+    for _ in range(200):
+        if talk.server.status()["step"] == until:
+            return talk
+        now[0] += 5
+        talk.step(skip={client})
+    raise AssertionError(talk.server.status())
+
+
+# --- every sum is judged, however far it has come -------------------------------------------------
+
+
+def test_a_plan_without_those_of_earlier_sums_is_refused(federation: Federation) -> None:
+    talk = second_run_without(federation, 5, after="", until="advertise")
+    reply = federation.node(0).answer(talk.message_for(0))
+    refused(reply, "a sum without 1 clients", Code.COHORT, final=True)
+
+
+def test_participants_are_judged_before_shares_leave(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CohortGuard, "check_plan", lambda *_: None)
+    talk = second_run_without(federation, 5, after="", until="share")
+    reply = federation.node(0).answer(talk.message_for(0))
+    refused(reply, "a sum without 1 clients", Code.COHORT, final=True)
+
+
+def test_the_first_sum_is_judged_before_it_is_opened(federation: Federation) -> None:
+    talk = second_run_without(federation, 5, after="input", until="confirm")
+    reply = federation.node(0).answer(talk.message_for(0))
+    refused(reply, "a sum without 1 clients", Code.COHORT, final=True)
+
+
+def test_who_was_in_a_sum_has_to_be_in_the_roster(tmp_path: Path) -> None:
+    silos = Silos(tmp_path, histories(4, 4, 4, 4), policy())
+    run(silos, "first")
+    silos.use_roster(range(3))
+    assert codes(silos, Talk(silos, name="second")) == {Code.COHORT}
+
+
+def test_a_sum_over_few_people_is_refused() -> None:
+    inside = {client: Member(2, Demands(3, 9, 1)) for client in range(3)}
+    with pytest.raises(PolicyRefusal) as refusal:
+        check_sum(frozenset(inside), inside, 0)
+    assert refusal.value.rule is Rule.PEOPLE
+
+
+def test_the_strictest_newcomer_decides() -> None:
+    inside = {client: Member(2, Demands(3, 0, least)) for client, least in enumerate((2, 9, 2))}
+    with pytest.raises(PolicyRefusal, match="client 1 asks for smallest_change = 9"):
+        check_new(inside, 0)
+
+
+# --- what was opened ------------------------------------------------------------------------------
+
+
+def opening(federation: Federation, share: float) -> Any:
+    return federation.node(
+        0, policy=federation.policy.model_copy(update={"largest_opened_share": share})
+    )
+
+
+def test_a_plan_counts_what_was_opened_in_the_life_of_a_client(federation: Federation) -> None:
+    Talk(federation).until(Stage.COMPUTED)
+    before = federation.node(0).opened_share()
+    talk = Talk(federation, name="second")
+    talk.until("advertise")
+    planned = talk.server.plan.for_policy().opened_share
+    assert 0 < planned <= before + 1e-9
+    reply = opening(federation, before + planned / 2).answer(talk.message_for(0))
+    refused(reply, "with those of earlier runs", Code.OPENED_TOO_MUCH, final=True)
+
+
+def test_a_sum_counts_what_was_opened_in_the_life_of_a_client(federation: Federation) -> None:
+    """The policy became stricter in the middle of a run."""
+    Talk(federation).until(Stage.COMPUTED)
+    before = federation.node(0).opened_share()
+    talk = Talk(federation, name="second")
+    talk.until("input", 1)
+    planned = talk.server.plan.for_policy().opened_share
+    reply = opening(federation, before + planned / 2).answer(talk.message_for(0))
+    refused(reply, "with those of earlier runs", Code.OPENED_TOO_MUCH, final=True)
+
+
+def test_a_sum_is_measured_by_the_items_in_use(tmp_path: Path) -> None:
+    """Eight of 24 items: what the plan says, by the catalogue, is far too little."""
+    parts = histories(4, 4, 4)
+    for part in parts:
+        part[:, 8:] = False
+    silos = Silos(tmp_path, parts, policy())
+    talk = Talk(silos)
+    talk.until("input", 2)
+    planned = talk.server.plan.for_policy().opened_share
+    reply = opening(silos, planned * 1.01).answer(talk.message_for(0))
+    refused(reply, "between the items in use", Code.OPENED_TOO_MUCH, final=True)
+
+
+def test_what_was_opened_is_remembered_for_life(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    for number in (1, 2):
+        memory.commit(
+            ClientRun(RUN, 4, "histories"), ForLife(sum_number=number, opened=Opened(3, 12))
+        )
+    memory.begin(ClientRun(OTHER_RUN, 4, "histories"))
+    memory.close()
+    assert Memory(tmp_path).opened_share() == 0.5
+
+
+def test_a_block_is_shown_to_the_policy(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk(federation)
+    talk.until("input", 3)
+    monkeypatch.setattr(Policy, "check_aim", lambda *_: refuse(Rule.AIMED, "a block"))
+    reply = federation.node(0).answer(talk.message_for(0))
+    refused(reply, "asked for a block", Code.AIMED_BLOCK, final=True)
+
+
+# --- pledges --------------------------------------------------------------------------------------
+
+
+def pledged() -> Pledge:
+    everybody = write_participants(range(3), ROSTER)
+    return Pledge(4, ASKS, everybody, everybody).signed(RUN, 0, KEYS[0], ROSTER)
+
+
+def test_a_pledge_is_for_one_run_one_roster_and_one_client() -> None:
+    pledge = pledged()
+    pledge.check(RUN, 0, ROSTER)
+    larger = Roster({number: key.public for number, key in enumerate(KEYS)})
+    swapped = Roster({0: KEYS[1].public, 1: KEYS[0].public})
+    for given in ((OTHER_RUN, 0, ROSTER), (RUN, 0, larger), (RUN, 1, ROSTER), (RUN, 1, swapped)):
+        with pytest.raises(BadPledge, match="not signed by its key"):
+            pledge.check(*given)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"people": 5}, {"known": b""}, {"past": b""}, {"signature": bytes(64)}]
+    + [{"demands": asks} for asks in (Demands(2, 4, 4), Demands(3, 3, 4), Demands(3, 4, 3))],
+    ids=str,
+)
+def test_every_word_of_a_pledge_is_signed(change: dict[str, Any]) -> None:
+    with pytest.raises(BadPledge, match="not signed by its key"):
+        replace(pledged(), **change).check(RUN, 0, ROSTER)
+
+
+def test_nobody_knows_more_than_its_past() -> None:
+    one, both = (write_participants(range(n), ROSTER) for n in (1, 2))
+    Pledges.of({0: Pledge(4, ASKS, one, both)}).members(ROSTER)
+    with pytest.raises(BadPledge, match="a past that it was not in"):
+        Pledges.of({0: Pledge(4, ASKS, both, one)}).members(ROSTER)
+
+
+# --- rosters --------------------------------------------------------------------------------------
+
+NODE = "ecdsa-sha2-nistp256 AAAA"
+
+
+def test_the_new_key_of_a_rotation_is_somebodys() -> None:
+    """The old key alone cannot name a key that nobody has."""
+    operator = KEYS[3].public.hex()
+    card = Card.make("client 0", KEYS[1], NODE)
+    Rotation.make(operator, 0, KEYS[0], card).check()
+    invented = card.model_copy(update={"signature": Card.make("x", KEYS[2], NODE).signature})
+    with pytest.raises(BadSignature):
+        Rotation.make(operator, 0, KEYS[0], invented).check()
+
+
+def test_a_roster_continues_one_of_its_operator() -> None:
+    one, other = (RosterFile(operator=key.public.hex()) for key in KEYS[:2])
+    one.name_server("ab" * 32).check_continues(one)
+    with pytest.raises(UsageError, match="a roster of operator"):
+        one.name_server("ab" * 32).check_continues(other)
+
+
+def test_changes_that_cannot_be_are_refused_when_read(tmp_path: Path) -> None:
+    path = tmp_path / "roster.json"
+    whole = RosterFile(operator=KEYS[0].public.hex(), changes=(Revoked(client=5),))
+    whole.signed(KEYS[0]).write(path)
+    with pytest.raises(UsageError, match="change 1 of the roster: client 5 is not in the roster"):
+        RosterFile.read(path)

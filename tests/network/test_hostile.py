@@ -1,0 +1,154 @@
+"""What a client of the roster can do to the server, and to the others, on real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privirec.carriers import child_processes
+from privirec.privacy.policy import Policy
+
+from .test_flower import _planted
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        importlib.util.find_spec("flwr") is None,
+        reason="needs Flower: pip install 'privirec[flower]'",
+    ),
+]
+
+MEGABYTE = 1 << 20
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+def test_a_hostile_client_does_not_keep_the_others_out(tmp_path: Path) -> None:
+    """Floods, half-open and slow requests and huge heads, with an honest client beside them."""
+    from privirec.carriers.flower.allowance import BURST, RATE
+    from privirec.carriers.flower.one_machine import LocalNetwork
+
+    from .hostile import Hostile
+
+    with LocalNetwork(tmp_path / "federation") as network:
+        network.prepare(_planted(), 3, Policy())
+        clients, network.clients = network.clients, []
+        network.start()
+        assert network.link is not None
+        assert network.server is not None
+        host, port = network.address.split(":")
+        bad, good = (Hostile(folder, (host, int(port))) for folder in clients[:2])
+        bad.activate()
+        good.activate()
+        pid = network.link.process.pid
+        before, kept = child_processes.memory(pid), _size(network.server.folder)
+        honest = []
+
+        def stay() -> None:
+            while not over.is_set():
+                good.pull()
+                over.wait(0.2)
+
+        over = threading.Event()
+        staying = threading.Thread(target=stay)
+        staying.start()
+        began = time.monotonic()
+        with bad.half_open(300) as lines, bad.slow(20):
+            bad.flood(4, at_once=24)
+            for _ in range(3):
+                assert b"200 OK" not in bad.huge_head()
+            flooded = time.monotonic() - began
+            cut = 0
+            for line in lines:
+                line.settimeout(20)
+                with contextlib.suppress(OSError):
+                    cut += line.recv(1) == b""
+        over.set()
+        staying.join()
+        honest = [status for status in good.heard if not status.endswith(" 200")]
+        assert not honest, good.heard
+        assert good.heard["pull-messages 200"] > 5
+        served = bad.heard["pull-messages 200"]
+        assert served <= BURST + RATE * flooded + 10
+        assert bad.heard["pull-messages 429"] > 0
+        assert cut >= len(lines) - 5
+        assert child_processes.memory(pid) - before < 150
+        assert _size(network.server.folder) - kept < 5 * MEGABYTE
+        network.link.check()
+
+
+def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
+    """One of four clients of the roster replies with what is no message, and with as much junk as
+    it may, never finished, and sends messages to the others in the server's name."""
+    from privirec.carriers.flower.one_machine import LocalNetwork
+    from privirec.federated.programs import PrivirecKSettings
+    from privirec.runtime.network.coordinator import Deadlines
+    from privirec.runtime.network.runs import RunFile
+    from privirec.runtime.terms import RunTerms
+
+    from .hostile import Hostile
+
+    terms = RunTerms(settings=PrivirecKSettings(rank=2, rounds=2), dropped_share=0.3)
+    file = RunFile(terms=terms, config={"rank": 2}, deadlines=Deadlines(hello=10, silence=20))
+    largest = 8 * MEGABYTE
+    with LocalNetwork(tmp_path / "federation") as network:
+        network.prepare(_planted(), 4, Policy(largest_opened_share=2))
+        *network.clients, folder = network.clients
+        network.start(largest_reply=largest)
+        assert network.link is not None
+        assert network.server is not None
+        host, port = network.address.split(":")
+        bad = Hostile(folder, (host, int(port)))
+        bad.activate()
+        taken: list[int] = []
+        malformed: list[int] = []
+        injected: list[int] = []
+        over = threading.Event()
+
+        def harm() -> None:
+            while not over.wait(0.5):
+                for question in bad.pull():
+                    injected.append(bad.inject(question, to=bad.node + 1))
+                    if malformed:
+                        taken.append(bad.store_junk(question, 3 * largest))
+                    else:
+                        malformed.append(bad.store_junk(question, 99, malformed=True))
+
+        harming = threading.Thread(target=harm)
+        harming.start()
+        peak = [child_processes.memory(network.link.process.pid)]
+        first = peak[0]
+
+        def watch(_: dict[str, Any]) -> None:
+            assert network.link is not None
+            peak.append(child_processes.memory(network.link.process.pid))
+
+        while not all(client.connected for client in network.running_clients):
+            network.link.check()
+            time.sleep(0.2)
+        try:
+            result = network.run("beside", file, watch)
+        finally:
+            over.set()
+            harming.join()
+        assert result["reason"] == "", result
+        states = {int(number): one["state"] for number, one in result["status"]["clients"].items()}
+        assert [states[number] for number in range(3)] == ["installed"] * 3
+        assert malformed[0] > 99  # all of it was taken, and changed nothing
+        assert taken, bad.heard
+        assert all(0 < size <= largest for size in taken), bad.heard
+        assert set(injected) == {403}
+        assert max(peak) - first < 400
+        assert _size(network.server.folder / "runs") < 5 * MEGABYTE

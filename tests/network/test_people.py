@@ -1,0 +1,389 @@
+"""People are counted, clients are known by their keys, and pledges cannot be changed: each attack
+reads somebody's history with the guard off, and is refused with it on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privirec.device import Store
+from privirec.errors import FederationError
+from privirec.privacy import cohorts
+from privirec.privacy.cohorts import Demands
+from privirec.privacy.policy import Policy, allowing
+from privirec.runtime.network import envelope
+from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.network.messages import Blocks, Exchange, Refused
+from privirec.runtime.network.node import Node
+from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
+from privirec.runtime.network.refusals import Code
+from privirec.secagg.keys import Identity
+
+from .chaos import EXACT, Federation, small_policy
+from .silos import Silos, refusals, run, sums_opened
+from .test_node import Talk, refused, said_in
+
+ITEMS = 24
+
+
+def histories(*people: int, seed: int = 3) -> list[np.ndarray]:
+    """One array of histories for each client, with so many people."""
+    rng = np.random.default_rng(seed)
+    parts = [rng.random((count, ITEMS)) < 0.3 for count in people]
+    for part in parts:
+        part[:, 0] = True  # a store does not know of users without items
+    return parts
+
+
+def policy(**changes: Any) -> Policy:
+    return small_policy(computations=EXACT, largest_opened_share=1000, **changes)
+
+
+def codes(federation: Federation, talk: Talk) -> set[Code]:
+    """With which codes clients refuse what the server has for them now."""
+    talk.server.connected(set(federation.roster))
+    found = set()
+    for address, message in list(talk.server.outgoing()):
+        said = said_in(federation.node(int(str(address))).answer(message))
+        if isinstance(said, Refused):
+            found.add(said.code)
+    return found
+
+
+# --- one person among empty clients ---------------------------------------------------------------
+
+
+def test_the_degrees_of_one_person_among_empty_clients_are_a_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = histories(1, 0, 0)
+    lax = policy(smallest_cohort=2, fewest_other_people=0, smallest_change=1)
+    with monkeypatch.context() as off:
+        off.setattr(cohorts, "check_people", lambda *_: None)
+        off.setattr(Policy, "check_run", lambda *_: None)
+        seen, talk = run(Silos(tmp_path / "off", parts, lax), "server")
+        assert talk.server.stage is Stage.COMPUTED
+        assert np.array_equal(seen[0][1] > 0, parts[0][0])  # the history, item by item
+
+    silos = Silos(tmp_path / "on", parts, allowing(EXACT))
+    talk = Talk(silos)
+    talk.until("advertise")
+    assert codes(silos, talk) == {Code.TOO_FEW_PEOPLE}
+    assert run(Silos(tmp_path / "lax", parts, lax), "server")[0] == []  # nor by asking for little
+
+
+@pytest.mark.parametrize("people", [(5, 5, 5), (40, 3, 3, 3), (5, 1, 1, 1, 1, 1, 1)])
+def test_ten_other_people_are_asked_for_by_default(tmp_path: Path, people: tuple[int, ...]) -> None:
+    """One client of each roster may be corrupt, and it may be the one with the most people."""
+    silos = Silos(tmp_path, histories(*people), allowing(EXACT))
+    talk = Talk(silos)
+    talk.until("advertise")
+    assert codes(silos, talk) == {Code.TOO_FEW_PEOPLE}
+
+
+def test_with_ten_others_a_default_client_that_allows_exact_sums_takes_part(
+    tmp_path: Path,
+) -> None:
+    wide = allowing(EXACT, largest_opened_share=1000)
+    seen, talk = run(Silos(tmp_path, histories(12, 12, 12), wide), "server")
+    assert talk.server.stage is Stage.COMPUTED
+    assert len(seen) == 3
+
+
+def test_a_default_client_refuses_an_exact_run_and_names_the_line(tmp_path: Path) -> None:
+    _, talk = run(Silos(tmp_path, histories(12, 12, 12), Policy()), "server")
+    assert talk.server.stage is Stage.STOPPED
+    (said,) = refusals(talk)
+    assert 'puts computations = ["item-degrees", "seeded-step", "power-step"] into' in said
+
+
+# --- a key in the place of another ----------------------------------------------------------------
+
+
+def rotated(silos: Silos) -> None:
+    """Client 3 gets a key that the server invented, and what the server likes as histories."""
+    shutil.move(silos.folder / "client-3", silos.folder / "the real client 3")
+    silos.identities[3] = Identity(b"invented" * 4)
+    silos.parts = [*silos.parts[:3], np.eye(4, ITEMS, dtype=bool)]
+    silos.fill(3)
+    silos.use_roster(range(4))
+
+
+def test_an_invented_key_in_the_place_of_a_client_isolates_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = histories(4, 4, 4, 4)
+    by_number = {client: f"number {client}" for client in range(4)}
+    silos = Silos(tmp_path / "off", parts, policy())
+    with monkeypatch.context() as off:
+        made = Node.__init__
+        off.setattr(Node, "__init__", lambda *a, **k: made(*a, **k, lineages=by_number))
+        # The invented client is the server's own, and remembers nothing that it was not in.
+        off.setattr(cohorts, "is_forgotten", lambda *_: False)
+        first, _ = run(silos, "first")
+        rotated(silos)
+        second, _ = run(silos, "second")
+    invented = silos.parts[3].sum(axis=0)
+    assert np.array_equal(first[0][1] - second[0][1] + invented, parts[3].sum(axis=0))
+
+    silos = Silos(tmp_path / "on", parts, policy())
+    run(silos, "first")
+    rotated(silos)
+    talk = Talk(silos, name="second")
+    assert codes(silos, talk) == {Code.COHORT}
+    second, talk = run(silos, "third")
+    assert second == []
+    assert any("not under the key that they had" in said for said in refusals(talk))
+
+
+def test_a_rotation_that_keeps_the_lasting_name_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silos = Silos(tmp_path, histories(4, 4, 4, 4), policy())
+    run(silos, "first")
+    lasting = {3: silos.roster[3].hex()}
+    silos.identities[3] = Identity(b"rotated!" * 4)
+    silos.use_roster(range(4))
+    made = Node.__init__
+    monkeypatch.setattr(Node, "__init__", lambda *a, **k: made(*a, **k, lineages=lasting))
+    _, talk = run(silos, "second")
+    assert talk.server.stage is Stage.COMPUTED
+
+
+# --- rosters that differ --------------------------------------------------------------------------
+
+A, B, V = (0, 1, 2), (3, 4, 5), (6,)
+ORDERS = {"all first": ((*A, *B, *V), A, B), "all last": (A, B, (*A, *B, *V))}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_sums_over_a_b_and_v_over_a_and_over_b_isolate_v(tmp_path: Path, order: str) -> None:
+    parts = histories(4, 4, 4, 4, 4, 4, 1)
+    found: dict[Sequence[int], Any] = {}
+    silos = Silos(tmp_path / "off", parts, policy(smallest_change=1))
+    for clients in ORDERS[order]:
+        silos.use_roster(clients)
+        seen, _ = run(silos, f"server {len(found)}")
+        found[clients] = seen[0][1]
+    assert np.array_equal(found[*A, *B, *V] - found[A] - found[B], parts[6].sum(axis=0))
+
+    silos = Silos(tmp_path / "on", parts, policy())
+    opened, last = [], None
+    for clients in ORDERS[order]:
+        silos.use_roster(clients)
+        seen, last = run(silos, f"server {len(opened)}")
+        opened += [clients] if seen else []
+    assert opened == ([(*A, *B, *V)] if order == "all first" else [A, B])
+    assert last is not None
+    assert any("the same clients as before, or with more people" in s for s in refusals(last))
+
+
+@pytest.mark.parametrize("strict_before", [True, False])
+def test_a_laxer_policy_does_not_undo_what_was_pledged(tmp_path: Path, strict_before: bool) -> None:
+    """Clients that ask for nothing from now on, and a roster without one they were in sums with."""
+    lax = policy(smallest_change=1)
+    silos = Silos(tmp_path, histories(4, 4, 4, 4), policy() if strict_before else lax)
+    run(silos, "first")
+    silos.policy = lax
+    silos.use_roster(range(3))
+    talk = Talk(silos, name="second")
+    assert codes(silos, talk) == ({Code.COHORT} if strict_before else set())
+
+
+def test_who_is_alone_leaves_and_the_others_go_on(tmp_path: Path) -> None:
+    """A newcomer with one person waits until more come; nobody else has to."""
+    parts = histories(4, 4, 4, 4, 1)
+    silos = Silos(tmp_path, parts, policy(), dropped_share=0.2)
+    silos.use_roster(range(4))
+    run(silos, "first")
+    silos.use_roster(range(5))
+    _, talk = run(silos, "second")
+    assert talk.server.stage is Stage.COMPUTED
+    assert talk.server.cohort == (0, 1, 2, 3)
+    assert "smallest_change" in talk.server.clients[4].gone
+
+
+def left_out(silos: Silos) -> Any:
+    """A run in which client 4 sends its vector, hears nothing more, and is not in the sum."""
+    clock = [0.0]
+    talk = Talk(silos, name="first", clock=lambda: clock[0])
+    with sums_opened() as seen:
+        talk.until("input", 1)
+        talk.step(skip={4})
+        assert isinstance(said_in(silos.node(4).answer(talk.last[4])), Blocks)
+        for _ in range(300):
+            clock[0] += 4
+            talk.step(skip={4})
+            if talk.server.stage is Stage.COMPUTED:
+                return seen[0][1]
+    raise AssertionError(talk.server.status())
+
+
+def test_a_client_that_was_left_out_and_never_heard_of_it_is_not_added_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that client 4 knows is who might have been in the sum: that the others were, and were
+    without it, is in their pledges."""
+    parts = histories(4, 4, 4, 4, 1)
+    with monkeypatch.context() as off:
+        off.setattr(cohorts, "check_new", lambda *_: None)
+        silos = Silos(tmp_path / "off", parts, policy(), dropped_share=0.2)
+        first = left_out(silos)
+        second, _ = run(silos, "second")
+        assert np.array_equal(second[0][1] - first, parts[4][0])
+
+    silos = Silos(tmp_path / "on", parts, policy(), dropped_share=0.2)
+    left_out(silos)
+    talk = Talk(silos, name="second")
+    talk.until("advertise")
+    refused(silos.node(4).answer(talk.message_for(4)), "first for 1", Code.COHORT, final=True)
+
+
+def test_two_clients_cannot_have_one_lasting_name(tmp_path: Path) -> None:
+    silos = Silos(tmp_path, histories(4, 4, 4), policy())
+    with pytest.raises(FederationError, match="one lasting name"):
+        silos.node(0, lineages={1: "the same", 2: "the same"})
+
+
+# --- pledges --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return Federation(tmp_path)
+
+
+def plan_with_pledge(talk: Talk, client: int, pledge: Pledge) -> bytes:
+    plan = talk.server.plan
+    pledges = {other: plan.pledges.pledge(other) for other in plan.users} | {client: pledge}
+    return plan.model_copy(update={"pledges": Pledges.of(pledges)}).model_dump_json().encode()
+
+
+def made(talk: Talk, people: int, run: str | None = None, **sets: bytes) -> Pledge:
+    """A pledge in the name of client 1, signed by it."""
+    federation = talk.federation
+    pledge = Pledge(people, Demands(3, 4, 4), **sets)
+    return pledge.signed(run or talk.server.run, 1, federation.identities[1], federation.roster)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("more people", "not signed by its key"),
+        ("another run", "not signed by its key"),
+        ("asks for less", "not signed by its key"),
+        ("no past", "not signed by its key"),
+        ("a past without itself", "a past that it was not in"),
+        ("of this client", "another pledge of this client"),
+    ],
+)
+def test_nobody_can_pledge_for_another(federation: Federation, kind: str, said: str) -> None:
+    run(federation, "first")
+    talk = Talk(federation, name="second")
+    talk.until("advertise")
+    true = talk.server.plan.pledges.pledge(1)
+    changed = {
+        "more people": Pledge(999, true.demands, true.known, true.past, true.signature),
+        "another run": made(talk, 4, run="ab" * 16),
+        "asks for less": Pledge(4, Demands(2, 0, 1), true.known, true.past, true.signature),
+        "no past": Pledge(4, true.demands, b"", b"", true.signature),
+        "a past without itself": made(talk, 4, known=b"\x01", past=b"\x01"),
+        "of this client": Pledge(4, Demands(2, 0, 1)).signed(
+            talk.server.run, 0, federation.identities[0], federation.roster
+        ),
+    }[kind]
+    announcement = bytes(envelope.peek(talk.message_for(0), "to-client").parts[0])
+    text = plan_with_pledge(talk, 0 if kind == "of this client" else 1, changed)
+    reply = talk.forged(0, Exchange(step=0), announcement, text)
+    refused(reply, said, Code.BAD_PLEDGE, final=True)
+
+
+def test_a_plan_without_the_sets_that_were_pledged_is_refused(federation: Federation) -> None:
+    run(federation, "first")
+    talk = Talk(federation, name="second")
+    talk.until("advertise")
+    announcement = bytes(envelope.peek(talk.message_for(0), "to-client").parts[0])
+    for sets in ((), ("ff",), ("3f3f",)):
+        pledges = talk.server.plan.pledges.model_copy(update={"sets": sets})
+        plan = talk.server.plan.model_copy(update={"pledges": pledges})
+        with pytest.raises(BadPledge):
+            plan.pledges.members(federation.roster)
+    reply = talk.forged(0, Exchange(step=0), announcement, plan.model_dump_json().encode())
+    refused(reply, "does not fit the roster", Code.BAD_PLEDGE, final=True)
+
+
+def test_the_server_takes_no_pledge_that_would_end_its_run(federation: Federation) -> None:
+    """Nor can a client pledge for another by the server's carelessness."""
+    talk = Talk(federation)
+    talk.server.connected({0})
+    ((_, hello),) = talk.server.outgoing()
+    honest = envelope.peek(federation.node(0).answer(hello), "to-server")
+    for parts in ((), (b"",), (b"\x01", b"\x01"), (b"", b"\x3f")):
+        bad = envelope.Envelope(honest.run, 0, honest.message, parts)
+        talk.server.receive(0, bad.seal(federation.identities[0], "to-server"))
+        assert talk.server.clients[0].pledge is None
+    talk.server.receive(0, federation.node(0).answer(hello))
+    assert talk.server.clients[0].pledge is not None
+
+
+def test_a_pledge_is_the_same_however_often_it_is_asked_for(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("input", 2)
+    first = talk.server.plan.pledges.pledge(0)
+    here = talk.forged(0, talk.hello())
+    assert here.message.signature == first.signature.hex()  # type: ignore[attr-defined]
+    assert (bytes(here.parts[0]), bytes(here.parts[1])) == (first.known, first.past)
+
+
+# --- a memory that is gone ------------------------------------------------------------------------
+
+
+def test_others_remember_for_a_client_that_lost_everything(federation: Federation) -> None:
+    run(federation, "first")
+    shutil.rmtree(federation.folder / "client-0/runs")
+    talk = Talk(federation, name="second")
+    talk.until("advertise")
+    reply = federation.node(0).answer(talk.message_for(0))
+    refused(reply, "others remember sums with client 0", Code.STATE_RESTORED, final=True)
+
+
+def test_a_memory_from_before_an_answer_begins_no_run(federation: Federation) -> None:
+    memory = federation.folder / "client-0/runs/memory.db"
+    talk = Talk(federation, name="first")
+    talk.until("input", 3)
+    backup = shutil.copy(memory, federation.folder / "backup.db")
+    talk.until(Stage.COMPUTED)
+    newest = shutil.copy(memory, federation.folder / "newest.db")
+    shutil.copy(backup, memory)
+    second = Talk(federation, name="second")
+    reply = second.forged(0, second.hello())
+    refused(reply, "restored from a backup or lost", Code.STATE_RESTORED, final=False)
+    shutil.copy(newest, memory)
+    second.until(Stage.COMPUTED)
+
+
+def test_a_memory_without_the_note_of_its_last_answer_begins_no_run(
+    federation: Federation,
+) -> None:
+    run(federation, "first")
+    (federation.folder / "client-0/runs/last-answer").unlink()
+    second = Talk(federation, name="second")
+    reply = second.forged(0, second.hello())
+    refused(reply, "restored from a backup or lost", Code.STATE_RESTORED, final=False)
+
+
+def test_a_forgotten_store_is_no_way_around(federation: Federation) -> None:
+    """Who a client was with is not in its store of histories."""
+    federation.policy = federation.policy.model_copy(update={"days_between_changes": 0})
+    run(federation, "first")
+    with Store(federation.folder / "client-0/history.db") as store:
+        for user in store.users():
+            store.forget_user(user)
+    talk = Talk(federation, name="second")
+    message = talk.forged(0, talk.hello()).message
+    assert message.kind == "here"

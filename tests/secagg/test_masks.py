@@ -1,0 +1,194 @@
+"""Each kind of mask hides a vector by itself, when all secrets of the other kind are known.
+
+Together they would hide it even if one of them were missing: a test of the sum of both notices
+nothing. So the server is given all seeds and must still see noise, and all mask keys likewise; and
+a client that leaves out either kind must be caught by the same tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from privirec.secagg import LocalFederation, ServerModel, VectorShape, keys
+from privirec.secagg.bell2020 import BellClient
+from privirec.secagg.bell2020.messages import decode
+from privirec.secagg.keys import KEY_BYTES
+from privirec.secagg.messages import Masked
+from privirec.secagg.prg import MaskGenerator
+from privirec.secagg.testing import InsecureSeededBytes
+
+WIDTH, LENGTH, CLIENTS, RUNS = 4, 64, 6, 30
+SHAPE = VectorShape(LENGTH, WIDTH, bound=2)
+ENTRY = 1
+"""Of every client's vector: what is left in the clear would be this, again and again."""
+
+
+@dataclass
+class Upload:
+    """What a client sent, and the secrets behind its masks."""
+
+    sent: np.ndarray
+    session: BellClient
+    seed: bytes
+    private: bytes
+
+
+class Seen:
+    """Runs in which all secrets are known to the test: what a client sent, and what hides it."""
+
+    def __init__(self, server: ServerModel) -> None:
+        self.runs = [self._run(number, server) for number in range(RUNS)]
+
+    def _run(self, number: int, server: ServerModel) -> list[Upload]:
+        sent: dict[int, np.ndarray] = {}
+
+        def observe(_direction: str, client: int, message: bytes) -> None:
+            received = decode(message)
+            if isinstance(received, Masked):
+                sent[client] = SHAPE.ring.unpack(received.packed, LENGTH)
+
+        federation = LocalFederation(
+            *("secagg+", CLIENTS, [SHAPE]),
+            corrupt_share=0.1,
+            dropped_share=0.17,
+            server=server,
+            random_bytes=InsecureSeededBytes(f"masks {number}"),
+            observe=observe,
+        )
+        found = []
+        for one in federation.clients:
+            assert isinstance(one, BellClient)
+            # Secrets are wiped when a sum is answered: keep them from before.
+            secrets = (one.state.seeds.reveal(), one.state.mask_privates.reveal())
+            found.append(Upload(np.empty(0), one, *secrets))
+        federation.sum(lambda _client: [np.full(LENGTH, ENTRY)])
+        for client, upload in enumerate(found):
+            upload.sent = sent[client]
+        return found
+
+    def without_self_masks(self) -> np.ndarray:
+        """What is left of every vector for somebody who knows all seeds. Shape (runs, clients,
+        entries)."""
+        return self._left(self._take_self_mask)
+
+    def without_common_masks(self) -> np.ndarray:
+        """What is left for somebody who knows all mask keys."""
+        return self._left(self._take_common_masks)
+
+    def _left(self, take: Callable[[np.ndarray, Upload], None]) -> np.ndarray:
+        rows = []
+        for run in self.runs:
+            for upload in run:
+                left = upload.sent.copy()
+                take(left, upload)
+                rows.append(SHAPE.ring.reduce(left))
+        return np.stack(rows).reshape(RUNS, CLIENTS, LENGTH)
+
+    @staticmethod
+    def _take_self_mask(left: np.ndarray, upload: Upload) -> None:
+        MaskGenerator().subtract(left, 0, [upload.seed])
+
+    @staticmethod
+    def _take_common_masks(left: np.ndarray, upload: Upload) -> None:
+        session = upload.session
+        state, run = session.state, session.announcement.terms.run
+        publics = [
+            state.peer_mask_keys[KEY_BYTES * place : KEY_BYTES * (place + 1)]
+            for place in range(len(state.peers))
+        ]
+        for peer, agreed in zip(state.peers, keys.agree(upload.private, publics), strict=True):
+            seed = keys.mask_seed(agreed, run, 1, session.client, peer)
+            generator = MaskGenerator()
+            remove = generator.subtract if session.client < peer else generator.add
+            remove(left, 0, [seed])
+
+
+def looks_hidden(left: np.ndarray) -> bool:
+    """Uniform in every way that a repeated or missing mask would not be, and another for every
+    client and run."""
+    values = 1 << WIDTH
+    by_client = [
+        np.bincount(left[:, client].ravel(), minlength=values) for client in range(CLIENTS)
+    ]
+    pairs = left[..., 0::2].ravel().astype(int) * values + left[..., 1::2].ravel()
+    differences = (left[:, 1:].astype(int) - left[:, :-1]) % values
+    across_runs = (left[1:].astype(int) - left[:-1]) % values
+    rows = {row.tobytes() for row in left.reshape(-1, LENGTH)}
+    return len(rows) == RUNS * CLIENTS and all(
+        chisquare(counts).pvalue > 1e-6
+        for counts in (
+            *by_client,
+            np.bincount(pairs, minlength=values * values),
+            np.bincount(differences.ravel(), minlength=values),
+            np.bincount(across_runs.ravel(), minlength=values),
+        )
+    )
+
+
+@pytest.mark.parametrize("server", ServerModel)
+def test_common_masks_hide_a_vector_from_who_knows_all_seeds(server: ServerModel) -> None:
+    assert looks_hidden(Seen(server).without_self_masks())
+
+
+@pytest.mark.parametrize("server", ServerModel)
+def test_the_own_mask_hides_a_vector_from_who_knows_all_mask_keys(server: ServerModel) -> None:
+    assert looks_hidden(Seen(server).without_common_masks())
+
+
+def test_taking_both_away_leaves_the_vector() -> None:
+    """The test knows the right secrets."""
+    for upload in Seen(ServerModel.SEMI_HONEST).runs[0]:
+        left = upload.sent.copy()
+        Seen._take_self_mask(left, upload)
+        Seen._take_common_masks(left, upload)
+        assert SHAPE.ring.reduce(left).tolist() == [ENTRY] * LENGTH
+
+
+# --- clients that leave something out -------------------------------------------------------------
+
+ORIGINAL = BellClient.mask_seeds
+
+
+def without_common(self: BellClient, number: int) -> tuple[list[bytes], list[bytes]]:
+    add, _ = ORIGINAL(self, number)
+    return add[:1], []
+
+
+def without_own(self: BellClient, number: int) -> tuple[list[bytes], list[bytes]]:
+    add, subtract = ORIGINAL(self, number)
+    return add[1:], subtract
+
+
+def same_own_for_all(self: BellClient, number: int) -> tuple[list[bytes], list[bytes]]:
+    add, subtract = ORIGINAL(self, number)
+    return [bytes(32), *add[1:]], subtract
+
+
+MUTANTS = {
+    "no common masks": (without_common, Seen.without_self_masks),
+    "no own mask": (without_own, Seen.without_common_masks),
+    "one own mask for all": (same_own_for_all, Seen.without_common_masks),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_client_that_leaves_out_masks_of_a_kind_is_noticed(
+    mutant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, look = MUTANTS[mutant]
+    monkeypatch.setattr(BellClient, "mask_seeds", change)
+    # Nobody has to open the sum, which would not come out: what was sent is all that counts.
+    monkeypatch.setattr(LocalFederation, "sum", upload_only)
+    assert not looks_hidden(look(Seen(ServerModel.SEMI_HONEST)))
+
+
+def upload_only(self: LocalFederation, vector_of: Callable[[int], list[np.ndarray]]) -> None:
+    for client, message in self.server.outgoing():
+        self.clients[client].receive(message)
+        for block in self.clients[client].contribute(1, vector_of(client)):
+            self._observe("up", client, block)  # type: ignore[misc]
