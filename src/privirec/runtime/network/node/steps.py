@@ -211,7 +211,7 @@ class StepAnswerer:
             return
         if not told <= plan.users.keys():
             _refuse_plan("clients take part that are not in the plan")
-        self._guard.check_sum(plan, told)
+        self._guard.check_sum(plan, told, len(told))
         state.participants = tuple(sorted(told))
 
     def _check_summed(
@@ -221,7 +221,7 @@ class StepAnswerer:
         cohort = frozenset(read_participants(listed, self._roster).tolist())
         session.check_summed(cohort)
         if not state.cohort:
-            self._guard.check_sum(plan, cohort)
+            self._guard.check_sum(plan, cohort, len(state.participants))
             state.cohort = tuple(sorted(cohort))
         elif tuple(sorted(cohort)) != state.cohort:
             raise Refusal(
