@@ -450,7 +450,8 @@ def test_histories_from_a_file_stand_in_the_catalogues_columns(tmp_path: Path) -
     path = tmp_path / "history.txt"
     path.write_text("0 7 5\n1\n2 9\n")
     found = FromFile(path).begin("run", Catalogue([9, 5, 6, 7]))
-    assert found.matrix.toarray().tolist() == [[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]
+    assert found.matrix.toarray().tolist() == [[0, 1, 0, 1], [1, 0, 0, 0]]
+    assert found.user_ids.tolist() == [0, 2]  # the one without items is nobody to hide behind
 
 
 def test_items_outside_the_catalogue_are_left_out_of_files_and_stores_alike(
@@ -466,9 +467,12 @@ def test_items_outside_the_catalogue_are_left_out_of_files_and_stores_alike(
         assert source.preview(Catalogue([9, 5]))[1] == 1
         assert "1 interactions" in caplog.text
         caplog.clear()
-        with pytest.raises(DataError, match="no item that is in this client's catalogue") as wrong:
-            source.begin("other", Catalogue([1, 2]))
-        assert "7" not in str(wrong.value).replace(str(tmp_path), "")
+        found = source.begin("other", Catalogue([1, 2]))
+        assert found.n_users == 0
+        (said,) = caplog.messages  # to the owner; a refusal would tell the server
+        assert "no item of catalogue.txt" in said
+        assert "7" not in said.replace(str(tmp_path), "")
+        caplog.clear()
 
 
 def test_a_journal_forgets_only_what_was_cut_off(tmp_path: Path) -> None:

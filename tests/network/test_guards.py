@@ -100,11 +100,11 @@ def test_headers_that_cannot_be_are_refused(changes: dict[str, Any], behind: byt
 # --- artifacts ------------------------------------------------------------------------------------
 
 
-def hand_out(talk: Talk, artifact: Path) -> Any:
-    """What client 0 says to the whole artifact in one piece."""
+def hand_out(talk: Talk, artifact: Path, client: int = 0) -> Any:
+    """What a client says to the whole artifact in one piece."""
     files = [(name, (artifact / name).read_bytes()) for name in ARTIFACT_FILES]
     piece = ArtifactPiece(files=tuple((name, len(data)) for name, data in files), offset=0)
-    return talk.forged(0, piece, b"".join(data for _, data in files))
+    return talk.forged(client, piece, b"".join(data for _, data in files))
 
 
 def test_an_artifact_that_the_operator_did_not_sign_is_not_installed(

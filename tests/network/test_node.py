@@ -334,7 +334,6 @@ def seeded(federation: Federation, degrees: np.ndarray, **changes: Any) -> Any:
 LIES: dict[str, tuple[int, Callable[[Federation], Any]]] = {
     "is not the item-degrees": (1, lambda f: ItemItem(17, 5)),
     "another number of users": (1, lambda f: ItemDegrees(17, 20)),
-    "this client has more": (2, lambda f: seeded(f, degrees_of(f) * 0)),
     "another seed than planned": (2, lambda f: seeded(f, degrees_of(f), seed=bytes(32))),
     "more than there are users": (2, lambda f: seeded(f, degrees_of(f) + 25)),
     "is not the seeded-step": (2, lambda f: seeded(f, degrees_of(f), columns=4)),

@@ -176,7 +176,9 @@ class StepAnswerer:
             *(ask.name, plan.terms.aggregator, step.sum_number),
             *(state.bytes_up + planned.payload_bytes, state.bytes_down),
         )
-        ask.check(ClientContext(plan.n_users, plan.n_items, plan.terms.settings, own, state.pinned))
+        context = ClientContext(plan.n_users, plan.n_items, plan.terms.settings, own, state.pinned)
+        ask.check(context)
+        _note_contradictions(state, context)
         if ask.aim is not None:
             self._policy.check_aim(ask.aim)
         opened = self._check_opened(plan, step, ask)
@@ -210,7 +212,7 @@ class StepAnswerer:
             return
         if not told <= plan.users.keys():
             _refuse_plan("clients take part that are not in the plan")
-        self._guard.check_sum(plan, told)
+        self._guard.check_sum(plan, told, len(told))
         state.participants = tuple(sorted(told))
 
     def _check_summed(
@@ -220,7 +222,7 @@ class StepAnswerer:
         cohort = frozenset(read_participants(listed, self._roster).tolist())
         session.check_summed(cohort)
         if not state.cohort:
-            self._guard.check_sum(plan, cohort)
+            self._guard.check_sum(plan, cohort, len(state.participants))
             state.cohort = tuple(sorted(cohort))
         elif tuple(sorted(cohort)) != state.cohort:
             raise Refusal(
@@ -256,6 +258,17 @@ def _parts(parts: tuple[bytes, ...], count: int) -> tuple[bytes, ...]:
     if len(parts) != count:
         raise Refusal(Code.BAD_MESSAGE, f"a message of {len(parts)} parts where {count} belong")
     return parts
+
+
+def _note_contradictions(state: ClientRun, context: ClientContext) -> None:
+    """A lie that only this client's own histories show: for its owner, never for the server."""
+    if context.contradictions and not state.spoilt:
+        state.spoilt = context.contradictions[0]
+        log.error(
+            "run %s: the server claims %s, which cannot be. This client answers all the same, "
+            "since a refusal would tell what it has, and does not install the run's model",
+            *(state.run[:8], state.spoilt),
+        )
 
 
 def _refuse_plan(reason: str) -> NoReturn:
