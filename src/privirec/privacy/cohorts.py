@@ -87,13 +87,10 @@ class Member:
         return self.people if self.demands.smallest_change > 1 else 0
 
 
-def check_sum(
-    cohort: frozenset[int], members: Mapping[int, Member], corrupt: int, honest: int | None = None
-) -> None:
-    """Refuse a sum over these clients. `corrupt`: how many of them may work for the server.
-    `honest`: see `check_people`."""
+def check_sum(cohort: frozenset[int], members: Mapping[int, Member], corrupt: int) -> None:
+    """Refuse a sum over these clients. `corrupt`: how many of them may work for the server."""
     inside = {client: members[client] for client in cohort}
-    check_people(inside, corrupt, honest)
+    check_people(inside, corrupt)
     check_growth(cohort, {member.past for member in inside.values()})
     check_new(inside, corrupt)
 
@@ -136,18 +133,12 @@ def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
                 )
 
 
-def check_people(inside: Mapping[int, Member], corrupt: int, honest: int | None = None) -> None:
-    """Refuse a sum over too few people for one of the clients in it.
-
-    `honest`: the fewest honest clients of it over which a server that lies can open a sum, where
-    those are not all: then the least populous of them may be who is left to hide somebody.
-    """
+def check_people(inside: Mapping[int, Member], corrupt: int) -> None:
+    """Refuse a sum over too few people for one of the clients in it."""
     peopled = sum(member.people > 0 for member in inside.values())
     largest = sorted((member.people for member in inside.values()), reverse=True)
     total, top = sum(largest), sum(largest[:corrupt])
     next_one = largest[corrupt] if corrupt < len(largest) else 0
-    smallest = largest[::-1]
-    with_next = sum(smallest[:honest])
     for client, member in inside.items():
         asks = member.demands
         if peopled < asks.smallest_cohort:
@@ -159,11 +150,6 @@ def check_people(inside: Mapping[int, Member], corrupt: int, honest: int | None 
         # The largest of the *others*: for one of the largest, the next takes its place.
         is_top = corrupt > 0 and member.people >= largest[min(corrupt, len(largest)) - 1]
         others = total - top - (next_one if is_top else member.people)
-        if honest is not None:
-            # The least populous of the others; if it is one of these itself, the next as well.
-            is_least = honest > len(smallest) or member.people <= smallest[honest - 1]
-            left = with_next - member.people if is_least else with_next - smallest[honest - 1]
-            others = min(others, left)
         if others < asks.fewest_other_people:
             refuse(
                 Rule.PEOPLE,
