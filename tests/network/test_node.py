@@ -98,6 +98,7 @@ class Talk:
             "catalogue": self.federation.catalogue.fingerprint,
             "items": len(self.federation.catalogue),
             "roster": self.federation.roster.digest.hex(),
+            "protected": self.federation.terms.protected,
         }
         return Hello(**(told | changes))
 

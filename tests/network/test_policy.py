@@ -14,7 +14,7 @@ from privirec.privacy.refusal import PolicyRefusal, Rule
 from privirec.secagg import ServerModel
 
 SUMS = ("item-degrees", "seeded-step", "power-step")
-TERMS = Terms(10, SUMS, 1000, 2000, 0.05, 40, "secagg+", 0.1, ServerModel.ACTIVE)
+TERMS = Terms(10, SUMS, 3, 1000, 2000, 0.05, 40, "secagg+", 0.1, ServerModel.ACTIVE)
 EXACT = allowing(SUMS)
 
 
@@ -48,9 +48,9 @@ def test_a_server_may_be_trusted_by_who_says_so_or_has_no_use_for_the_difference
     ("change", "said"),
     [
         ({"clients": 2}, "smallest_cohort = 3"),
-        ({"computations": ("item-degrees", "item-item")}, "the computation item-item"),
-        ({"computations": ("user-start",)}, "the computation user-start"),
-        ({"computations": ("power-step",) * 17}, "most_sums = 16"),
+        ({"exact": ("item-degrees", "item-item")}, "the computation item-item"),
+        ({"exact": ("user-start",)}, "the computation user-start"),
+        ({"sums": 17}, "most_sums = 16"),
         ({"bytes_up": 10**10}, "most_bytes_up"),
         ({"bytes_down": 10**10}, "most_bytes_down"),
         ({"opened_share": 0.51}, "largest_opened_share = 0.5"),
@@ -68,15 +68,13 @@ def test_each_limit_refuses_a_run(change: dict[str, object], said: str) -> None:
 
 def test_limits_hold_before_every_answer_too() -> None:
     policy = allowing(SUMS, most_sums=2, most_bytes_up=100, most_bytes_down=100)
-    policy.check_answer("power-step", "secagg+", 2, 100, 100)
-    for bad in (
-        ("item-item", "secagg+", 1, 1, 1),
-        ("power-step", "none", 1, 1, 1),
-        ("power-step", "secagg+", 3, 1, 1),
-        ("power-step", "secagg+", 1, 101, 1),
-    ):
+    policy.check_answer("secagg+", 2, 100, 100)
+    for bad in (("none", 1, 1, 1), ("secagg+", 3, 1, 1), ("secagg+", 1, 101, 1)):
         with pytest.raises(PolicyRefusal):
             policy.check_answer(*bad)
+    policy.check_exact(("power-step",))
+    with pytest.raises(PolicyRefusal):
+        policy.check_exact(("item-item",))
 
 
 def test_what_earlier_runs_opened_counts() -> None:

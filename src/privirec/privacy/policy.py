@@ -1,8 +1,9 @@
 """What a client insists on, in one place, checked before every answer.
 
-The server proposes, the client decides. By default a client computes no exact sum: none is proven
-safe, so whoever wants one names it under `computations`. The defaults also leave out sums without
-secure aggregation, where the server sees what every client sends.
+The server proposes, the client decides. By default a client is in sums that noise protects, up to a
+budget, and in no exact sum: none is proven safe, so whoever wants one names it under
+`computations`. The defaults also leave out sums without secure aggregation, where the server sees
+what every client sends.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ class Terms:
 
     clients: int
     """Most clients with people that can take part."""
-    computations: tuple[str, ...]
-    """One for each secure sum, in order."""
+    exact: tuple[str, ...]
+    """Computations without noise that would protect, in order."""
+    sums: int
     bytes_up: int
     bytes_down: int
     corrupt_share: float
@@ -76,7 +78,14 @@ class Policy(BaseModel):
     """Fewest people that the sums of all runs, however they are added and subtracted, may be about
     (`privacy.cohorts` says why that holds). At 1 this client asks for nothing from now on."""
     computations: tuple[str, ...] = ()
-    """Which contributions this client computes: none that is exact unless it is named here."""
+    """Which exact sums this client is ready to be in; those that noise protects need no name."""
+    delta: float = Field(1e-6, gt=0, lt=1)
+    """The chance with which what `epsilon` says may fail, for all that follow."""
+    most_epsilon: float = Field(20.0, gt=0)
+    """Most that all sums with noise, in the life of this client, may tell about a person."""
+    most_epsilon_per_period: float = Field(8.0, gt=0)
+    """The same for any `days_per_period` days that follow each other."""
+    days_per_period: int = Field(30, ge=1, le=3660)
     aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")
     """How its contributions may be summed; under "none" the server sees each of them."""
     largest_opened_share: float = Field(0.5, gt=0)
@@ -140,10 +149,10 @@ class Policy(BaseModel):
                 f"a sum over {terms.clients} clients with people; this client's policy says "
                 f"smallest_cohort = {self.smallest_cohort}",
             )
-        if len(terms.computations) > self.most_sums:
-            _refuse(f"{len(terms.computations)} secure sums", f"most_sums = {self.most_sums}")
+        if terms.sums > self.most_sums:
+            _refuse(f"{terms.sums} secure sums", f"most_sums = {self.most_sums}")
         self._check_aggregator(terms.aggregator)
-        self._check_computations(terms.computations)
+        self.check_exact(terms.exact)
         self.check_opened(opened_before + terms.opened_share)
         self.check_traffic(terms.bytes_up, terms.bytes_down)
         if terms.corrupt_share < self.corrupt_share:
@@ -201,12 +210,9 @@ class Policy(BaseModel):
 
     # --- before every answer ----------------------------------------------------------------------
 
-    def check_answer(
-        self, computation: str, aggregator: str, number: int, bytes_up: int, bytes_down: int
-    ) -> None:
+    def check_answer(self, aggregator: str, number: int, bytes_up: int, bytes_down: int) -> None:
         """Refuse an answer; bytes count all of the run, this answer included."""
         self._check_aggregator(aggregator)
-        self._check_computations((computation,))
         if number > self.most_sums:
             _refuse(f"secure sum {number}", f"most_sums = {self.most_sums}")
         self.check_traffic(bytes_up, bytes_down)
@@ -221,7 +227,8 @@ class Policy(BaseModel):
         if aggregator not in self.aggregators:
             _refuse(f"the aggregator {aggregator}", f"aggregators = {_toml(self.aggregators)}")
 
-    def _check_computations(self, asked: tuple[str, ...]) -> None:
+    def check_exact(self, asked: tuple[str, ...]) -> None:
+        """Refuse exact sums that are not named."""
         for computation in asked:
             if computation not in self.computations:
                 line = f"computations = {_toml(tuple(dict.fromkeys(self.computations + asked)))}"

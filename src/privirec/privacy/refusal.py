@@ -19,6 +19,8 @@ class Rule(StrEnum):
     OPENED = "opened-too-much"
     """What the sums of all runs opened would add up to too much."""
     AIMED = "aimed-block"
+    BUDGET = "budget"
+    """More epsilon than this client allows, or less noise than it counts on."""
 
 
 class PolicyRefusal(FederationError):

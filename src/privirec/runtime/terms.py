@@ -18,6 +18,7 @@ from privirec.federated.programs import (
     DEFAULT_ROUNDS,
     Program,
     ProgramSettings,
+    program_class,
     settings_of,
 )
 from privirec.models.base import Config
@@ -86,6 +87,11 @@ class RunTerms(Assumptions):
     """Entries in one message of an upload."""
     part_bytes: int = Field(1 << 26, gt=0)
     """About how much of an upload, or of an artifact, goes into one carried message."""
+
+    @property
+    def protected(self) -> bool:
+        """Whether noise protects every sum."""
+        return program_class(self.settings.method).protects
 
     def least_clients(self, roster: int) -> int:
         """Fewest that can begin a run: those who do not come count as dropped out."""

@@ -188,10 +188,10 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
     opened = sum(one.opened(train.n_items, in_use).share for one in trial.sums())
     room = 10_000_000  # set-up, headers, and a few messages that are sent twice
     return allowing(
-        asked.computations,
+        asked.exact,
         aggregators=(terms.aggregator,),
         smallest_cohort=terms.smallest_cohort,
-        most_sums=len(asked.computations),
+        most_sums=asked.sums,
         most_bytes_up=2 * asked.bytes_up + room,
         most_bytes_down=2 * asked.bytes_down + room,
         fewest_other_people=min(usual.fewest_other_people, others),

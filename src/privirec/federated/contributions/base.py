@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from privirec.dp.loss import Protection
 from privirec.errors import FederationError
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.noise import NO_NOISE, Noise
@@ -180,6 +181,12 @@ class Contribution(ABC):
         """What a block among the public inputs aims at, if the server chose one."""
         return None
 
+    @classmethod
+    def protection(cls, shape: SumShape, fixed: Mapping[str, Any]) -> Protection | None:
+        """What noise promises to every person, by what is known of the sum before the run; None
+        where the sum is exact and nothing is promised."""
+        return None
+
     @abstractmethod
     def check(self, context: ClientContext) -> None:
         """Refuse public inputs that cannot be true, before this client answers.
@@ -264,10 +271,16 @@ class PlannedSum:
         """What a client sends, packed and unmasked."""
         return -(-self.shape.length * self.shape.ring_bits // 8)
 
+    @property
+    def protection(self) -> Protection | None:
+        """What noise promises to every person; None: nothing."""
+        return self.kind.protection(self.shape, self.fixed)
+
     def opened(self, n_items: int, in_use: int) -> Opened:
-        """What the sum opens if so many items of the catalogue are in use."""
+        """What the sum opens if so many items of the catalogue are in use: nothing under noise with
+        a promise."""
         numbers = self.shape.length
-        if self.kind.is_item_item:
+        if self.kind.is_item_item or self.protection:
             numbers = 0
         elif self.kind.per_item:
             numbers = numbers // n_items * in_use

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from math import isqrt
 from typing import Any, ClassVar
@@ -18,6 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from privirec.dp.discrete import distance, gaussian_deviation
+from privirec.dp.loss import Loss, Protection
 from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.errors import FederationError
 from privirec.federated.contributions.base import (
@@ -53,6 +55,13 @@ class NoiseShare:
         """Of the noise in the sum that nobody can take off, in units."""
         return self.deviation * math.sqrt(self.contributors)
 
+    def protection(self, entries: int) -> Protection:
+        """What it promises of a sum with so many entries, of which one person changes no more than
+        a vector of length one."""
+        deviation = self.protecting_deviation
+        mu = 2.0**self.fraction_bits / gaussian_deviation(deviation)
+        return Protection(Loss(mu, distance(deviation, entries)), self.contributors)
+
     @property
     def opened_deviation(self) -> float:
         """Of all noise in the sum when everybody has added theirs, in the sum's own values."""
@@ -85,6 +94,11 @@ class NormedSum(Contribution):
     @cached_property
     def share(self) -> NoiseShare:
         return NoiseShare(self.deviation, self.clients, self.contributors, self.fraction_bits)
+
+    @classmethod
+    def protection(cls, shape: SumShape, fixed: Mapping[str, Any]) -> Protection:
+        share = NoiseShare(**{one.name: fixed[one.name] for one in fields(NoiseShare)})
+        return share.protection(shape.length)
 
     @property
     @abstractmethod

@@ -94,6 +94,8 @@ class Program(ABC, Generic[Settings]):
     """Settings that change what a model gets: a model that does not name them is not computed."""
     usual_model: ClassVar[str | None] = None
     """Name of the model that its components are made for, if it is one."""
+    protects: ClassVar[bool] = False
+    """Whether noise protects every sum."""
     low_rank: ClassVar[bool] = False
     """Whether the rank is that of the item-item matrix itself, of which a model's low-pass filter
     takes the leading vectors, and not that of the low-pass filter alone."""

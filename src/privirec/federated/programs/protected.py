@@ -115,6 +115,7 @@ class Protected(Program[ProtectedSettings]):
     )
     settings_type = ProtectedSettings
     usual_model: ClassVar[str | None] = "noisy-ease"
+    protects: ClassVar[bool] = True
 
     @cached_property
     def calibration(self) -> Calibration:

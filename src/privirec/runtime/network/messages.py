@@ -46,6 +46,8 @@ class Hello(Message):
     catalogue: Words
     items: Count
     roster: Words
+    protected: bool
+    """Whether noise protects every sum of the run. The plan will show."""
 
 
 class Exchange(Message):

@@ -39,6 +39,8 @@ class Code(StrEnum):
     """Sums of this and of earlier runs, from which too much could be solved."""
     AIMED_BLOCK = "aimed-block"
     """A block that lies on single items."""
+    BUDGET = "budget"
+    """A cost in epsilon beyond what this client allows, or less noise than it counts on."""
     PROTOCOL = "protocol"
     """The aggregation protocol refuses; the words say why."""
     HISTORIES_CHANGED = "histories-changed"
@@ -53,7 +55,7 @@ _ABOUT_THE_QUESTION = {
     *(Code.BAD_MESSAGE, Code.UNKNOWN_RUN, Code.REPLAYED_RUN, Code.OTHER_VERSION),
     *(Code.OTHER_CATALOGUE, Code.OTHER_ROSTER, Code.TOO_EARLY, Code.ANSWERED_BEFORE),
     *(Code.NO_UPLOAD, Code.BAD_PLAN, Code.BAD_PLEDGE, Code.POLICY, Code.PROTOCOL),
-    *(Code.TOO_FEW_PEOPLE, Code.COHORT, Code.OPENED_TOO_MUCH, Code.AIMED_BLOCK),
+    *(Code.TOO_FEW_PEOPLE, Code.COHORT, Code.OPENED_TOO_MUCH, Code.AIMED_BLOCK, Code.BUDGET),
 }
 """Whose words say what was asked, what the plan shows and what the policy says; never what is in a
 client's histories."""

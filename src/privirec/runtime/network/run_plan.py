@@ -73,6 +73,11 @@ class RunPlan(BaseModel):
     def sums(self) -> list[PlannedSum]:
         return self.program().sums()
 
+    @property
+    def protected(self) -> bool:
+        """Whether noise protects every sum."""
+        return all(planned.protection for planned in self.sums())
+
     def shapes(self) -> list[VectorShape]:
         return [vector_shape(planned) for planned in self.sums()]
 
@@ -90,7 +95,8 @@ class RunPlan(BaseModel):
         ledger = Ledger.planned(program.plan())
         return Terms(
             sum(users > 0 for users in self.users.values()),
-            tuple(planned.name for planned in program.sums()),
+            tuple(planned.name for planned in program.sums() if not planned.protection),
+            len(program.sums()),
             ledger.bytes_up,
             ledger.bytes_down,
             self.terms.corrupt_share,

@@ -82,7 +82,7 @@ class Coordinator:
         self._status = StatusFile(folder)
         self._state = ServerRun(folder, roster, terms, on_sum=on_sum)
         self._post = Post(self._state.begin(random_bytes), server_key, roster)
-        self._greeting = self._post.greeting(catalogue)
+        self._greeting = self._post.greeting(catalogue, protected=terms.protected)
         self._arrivals = Arrivals(self._directory, self._state, roster)
         self._state.resume(self._entered)
         for number, carried in self._state.traffic.items():

@@ -25,13 +25,14 @@ class Post:
     def seal(self, message: Message, client: int = EVERYBODY, *parts: bytes) -> bytes:
         return Envelope(self._run, client, message, parts).seal(self._server_key, "to-client")
 
-    def greeting(self, catalogue: Catalogue) -> bytes:
+    def greeting(self, catalogue: Catalogue, *, protected: bool) -> bytes:
         return self.seal(
             Hello(
                 version=__version__,
                 catalogue=catalogue.fingerprint,
                 items=len(catalogue),
                 roster=self._roster.digest.hex(),
+                protected=protected,
             )
         )
 

@@ -73,7 +73,10 @@ class CohortGuard:
             # It asks for nothing and is new to nobody; to whom it was bound it stays bound.
             known, past = known | self.names([self._client]), past | self.names([self._client])
         numbers = {name: number for number, name in self._names.items()}
-        if gone := past - numbers.keys():
+        gone = past - numbers.keys()
+        if state.protected:
+            known, past = known - gone, past - gone
+        elif gone:
             raise Refusal(
                 Code.COHORT,
                 f"{len(gone)} clients that were in earlier sums with client {self._client} are "
@@ -121,6 +124,8 @@ class CohortGuard:
                 "was lost, and with it what earlier sums have opened",
                 final=True,
             )
+        if plan.protected:
+            return  # noise hides everybody, whoever else is there
         cohorts.check_people(members, corrupt)
         cohorts.check_growth(members, [mine.past])
         if any(self._client in some for some in cohorts.newcomers(members, corrupt)):

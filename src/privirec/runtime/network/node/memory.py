@@ -1,8 +1,8 @@
 """What a client must remember between two messages, in one SQLite file.
 
     FOLDER/memory.db      the run it takes part in, the runs that are over, and for life: with whom
-                          it was in sums, how many numbers those sums have opened, and in which
-                          runs the server claimed what cannot be
+                          it was in sums, how many numbers those sums have opened, what they cost
+                          (`record`), and in which runs the server claimed what cannot be
     FOLDER/last-answer    the last answer that left, to notice a file that is older or gone
 
 One order for everything: what an answer will be is in the file before the answer leaves. The two
@@ -17,9 +17,11 @@ import json
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from privirec.durable import Database, private_folder, write_whole
 from privirec.federated.contributions import Opened
+from privirec.runtime.network.node import record
 from privirec.runtime.network.node.run_state import SECRETS, ClientRun
 
 _VERSION = 3
@@ -62,6 +64,8 @@ class ForLife:
     sum_number: int = 0
     opened: Opened | None = None
     """What the sum of this number opens."""
+    spent: tuple[Any, ...] | None = None
+    """What it costs: a line of the record."""
 
 
 class Memory:
@@ -71,7 +75,9 @@ class Memory:
         self._folder = private_folder(folder)
         if not (folder / "CACHEDIR.TAG").exists():
             write_whole(folder / "CACHEDIR.TAG", _CACHE_TAG)
-        self._database = Database(folder / "memory.db", _SCHEMA, _VERSION, otherwise=_OTHER_VERSION)
+        self._database = Database(
+            folder / "memory.db", _SCHEMA + record.SCHEMA, _VERSION, otherwise=_OTHER_VERSION
+        )
 
     def close(self) -> None:
         self._database.close()
@@ -124,6 +130,12 @@ class Memory:
                     "INSERT INTO opened VALUES (?, ?, ?, ?)",
                     (state.run, for_life.sum_number, opened.numbers, opened.unknowns),
                 )
+            if for_life.spent is not None:
+                places = ", ".join("?" * len(for_life.spent))
+                database.execute(
+                    f"INSERT INTO spent ({record.COLUMNS}) VALUES ({places})",  # noqa: S608
+                    for_life.spent,
+                )
             if state.spoilt:
                 row = (state.run, state.spoilt)
                 database.execute("INSERT OR IGNORE INTO spoilt VALUES (?, ?)", row)
@@ -146,6 +158,15 @@ class Memory:
         """Runs in which the server claimed what cannot be, and what that was."""
         return dict(self._database.read("SELECT run, claim FROM spoilt ORDER BY run"))
 
+    def spent(self) -> list[tuple[Any, ...]]:
+        """The lines of the record, in their order."""
+        return self._database.read(f"SELECT {record.COLUMNS} FROM spent ORDER BY number")  # noqa: S608
+
+    def last_seal(self) -> bytes:
+        """Of the last line; empty where there is none."""
+        found = self._database.read("SELECT seal FROM spent ORDER BY number DESC LIMIT 1")
+        return bytes(found[0][0]) if found else b""
+
     # --- a file from before, or none --------------------------------------------------------------
 
     def note_answer(self, state: ClientRun) -> None:
@@ -153,7 +174,7 @@ class Memory:
         if self._known_note()[:2] == (state.run, state.answers):
             return
         note = self._folder / "last-answer"
-        words = (state.run, state.answers, self._answers_in_life())
+        words = (state.run, state.answers, self._answers_in_life(), self._lines())
         write_whole(note, " ".join(map(str, words)).encode() + b"\n")
         with self._database.transaction() as database:
             row = (state.run, state.answers, changed_at(note))
@@ -166,7 +187,7 @@ class Memory:
         answer was committed and before it is noted, and after it is noted and before the database
         knows when. Nothing has left in either.
         """
-        run, answers, _, changed = self._note()
+        run, answers, _, _, changed = self._note()
         known_run, known_answers, known_changed = self._known_note()
         if (run, answers) != (known_run, known_answers):
             return (run, answers) != (state.run, state.answers)
@@ -175,8 +196,8 @@ class Memory:
     def is_older(self) -> bool:
         """Whether answers have left that this file does not know of: what it remembers for life is
         not all."""
-        run, answers, life, changed = self._note()
-        if life > self._answers_in_life():
+        run, answers, life, lines, changed = self._note()
+        if life > self._answers_in_life() or lines > self._lines():
             return True
         known_run, known_answers, known_changed = self._known_note()
         if known_run and not run:
@@ -187,15 +208,20 @@ class Memory:
     def _answers_in_life(self) -> int:
         return int(self._database.read("SELECT answers FROM life")[0][0])
 
-    def _note(self) -> tuple[str, int, int, int]:
+    def _lines(self) -> int:
+        return int(self._database.read("SELECT count(*) FROM spent")[0][0])
+
+    def _note(self) -> tuple[str, int, int, int, int]:
         """Run and number of the last answer that may have left, its number in the life of this
-        client, and when that was written; nothing if it cannot be read."""
+        client, how many lines its record has, and when that was written; nothing if it cannot be
+        read."""
         note = self._folder / "last-answer"
         try:
-            run, answers, life = note.read_text(encoding="ascii").split()
-            return run, int(answers), int(life), changed_at(note)
+            run, *counts = note.read_text(encoding="ascii").split()
+            answers, life, lines = map(int, counts)
+            return run, answers, life, lines, changed_at(note)
         except (FileNotFoundError, ValueError):
-            return "", 0, 0, 0
+            return "", 0, 0, 0, 0
 
     def _known_note(self) -> tuple[str, int, int]:
         """Run and number as the database has them, and when it saw them written."""

@@ -30,6 +30,7 @@ from privirec.device.installed import Installed
 from privirec.durable import alone, private_folder
 from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
 from privirec.federated.randomness import SEED_BYTES
+from privirec.privacy.accountant import Account
 from privirec.privacy.policy import Policy
 from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime.network import envelope
@@ -50,13 +51,14 @@ from privirec.runtime.network.messages import (
     TurnedAway,
 )
 from privirec.runtime.network.node import calendar
+from privirec.runtime.network.node.budget import Budget
 from privirec.runtime.network.node.cohort_guard import CohortGuard
 from privirec.runtime.network.node.greeting import check_common, check_taking_part
 from privirec.runtime.network.node.inbox import Inbox, total_bytes
 from privirec.runtime.network.node.memory import Memory
 from privirec.runtime.network.node.run_state import ClientRun, Part
 from privirec.runtime.network.node.steps import StepAnswerer
-from privirec.runtime.network.node.upload import UploadFile
+from privirec.runtime.network.node.upload import UploadFile, forget_uploads
 from privirec.runtime.network.refusals import Code, Refusal, for_the_server
 from privirec.runtime.network.run_plan import is_run_number
 from privirec.secagg import ProtocolError
@@ -104,9 +106,10 @@ class Node:
         self._memory = memory = Memory(self._runs)
         self._guard = CohortGuard(client, identity, roster, self._policy, memory, lineages)
         self._calendar = calendar.Calendar(self._runs, self._policy.days_between_changes, clock)
+        self._budget = Budget(identity, self._policy, memory, server_key, clock)
         self._answerer = StepAnswerer(
             *(client, identity, roster, catalogue, self._policy),
-            *(self._guard, memory.opened_share, random_bytes),
+            *(self._guard, self._budget, memory.opened_share, random_bytes),
         )
 
     def __repr__(self) -> str:
@@ -115,6 +118,10 @@ class Node:
     def opened_share(self) -> float:
         """The share of the item-item matrix that sums of all its runs may have opened."""
         return self._memory.opened_share()
+
+    def account(self) -> Account:
+        """All sums that this client was in, and what they cost."""
+        return self._budget.account()
 
     def spoilt_runs(self) -> dict[str, str]:
         """Runs in which the server claimed what this client's histories show to be false."""
@@ -192,13 +199,15 @@ class Node:
             # Later in the run, after a restart of the server: who and how many, nothing new.
             return self._here(self._load(run, replayed=True))
         check_common(told, self.client, self._catalogue, self._roster)
-        since = self._calendar.period()
-        self._calendar.check_catalogue(self.client, self._catalogue.fingerprint)
+        since = None if told.protected else self._calendar.period()
+        if since is not None:
+            self._calendar.check_catalogue(self.client, self._catalogue.fingerprint)
         found = self._begin(run, since)
         state = ClientRun(run, found.n_users, found.fingerprint(), self._roster.digest.hex())
-        state.period = str(since or "")
+        state.protected, state.period = told.protected, str(since or "")
         state.noise_seed, state.bytes_down = self._random(SEED_BYTES), len(message)
-        self._calendar.check_histories(state.histories)
+        if since is not None:
+            self._calendar.check_histories(state.histories)
         self._guard.begin(state)
         for other in self._runs.iterdir():
             if other.is_dir():
@@ -248,7 +257,7 @@ class Node:
         state.answers += 1
         self._memory.commit(state, found.for_life)
         self._memory.note_answer(state)
-        self._forget_uploads(state.run, before=found.oldest_needed_upload)
+        forget_uploads(self._folder_of(state.run), before=found.oldest_needed_upload)
         return state.reply or self._blocks(state, asked.step, 0)
 
     def _note_use(self, state: ClientRun) -> None:
@@ -342,12 +351,6 @@ class Node:
     def _upload(self, run: str, step: int) -> UploadFile:
         return UploadFile(self._folder_of(run) / f"upload-{step}")
 
-    def _forget_uploads(self, run: str, *, before: int) -> None:
-        for path in self._folder_of(run).glob("upload-*"):
-            number = path.name.removeprefix("upload-")
-            if not number.isdigit() or int(number) < before:
-                path.unlink(missing_ok=True)
-
     def _load(self, run: str, *, replayed: bool = False) -> ClientRun:
         state = self._memory.load(run) if is_run_number(run) else None
         if state is None:
@@ -369,8 +372,7 @@ class Node:
             return state
         closed = state.closed(part, why)
         self._memory.save(closed)
-        for upload in self._folder_of(state.run).glob("upload-*"):
-            upload.unlink()
+        forget_uploads(self._folder_of(state.run))
         return closed
 
     def _leave(self, run: str, code: Code, reason: str) -> bytes:

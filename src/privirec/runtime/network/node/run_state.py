@@ -31,6 +31,8 @@ class ClientRun:
     """Clients with whom it was in sums of earlier runs, as it has pledged for this one."""
     past: tuple[int, ...] = ()
     """The same, with those with whom it may have been in one."""
+    protected: bool = False
+    """Whether noise protects every sum: who is in it, and what changed, need no hiding then."""
     period: str = ""
     """Calendar period in which it began; empty where there is no calendar."""
     sent: bool = False

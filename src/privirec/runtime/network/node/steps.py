@@ -25,6 +25,7 @@ from privirec.federated.contributions import (
 from privirec.federated.randomness import ClientRandomness
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.messages import EXCHANGE_PARTS
+from privirec.runtime.network.node.budget import Budget
 from privirec.runtime.network.node.cohort_guard import CohortGuard
 from privirec.runtime.network.node.memory import ForLife
 from privirec.runtime.network.node.run_state import ClientRun
@@ -64,6 +65,7 @@ class StepAnswerer:
         catalogue: Catalogue,
         policy: Policy,
         guard: CohortGuard,
+        budget: Budget,
         opened_share: Callable[[], float],
         random_bytes: RandomBytes,
     ) -> None:
@@ -73,6 +75,7 @@ class StepAnswerer:
         self._catalogue = catalogue
         self._policy = policy
         self._guard = guard
+        self._budget = budget
         self._opened_share = opened_share
         self._random = random_bytes
 
@@ -104,7 +107,7 @@ class StepAnswerer:
         for_life = ForLife()
         if step.phase is Phase.RECOVERY:
             cohort = self._check_summed(state, plan, step, session, more[0])
-            if step.opens_sum:
+            if step.opens_sum and not state.protected:
                 for_life = ForLife(self._guard.names(cohort), True, self._guard.binds)
         if reply is None:
             raise FederationError("the protocol has nothing to answer")
@@ -147,7 +150,11 @@ class StepAnswerer:
             _refuse_plan("the plan is for another roster than this client's")
         if not same_version(plan.version):
             _refuse_plan(f"the plan is of version {plan.version}, this is {__version__}")
+        if plan.protected != state.protected:
+            _refuse_plan("the plan has other noise than the run was begun for")
         self._policy.check_run(plan.for_policy(), self._opened_share())
+        self._budget.check(plan.sums())
+        self._budget.check_noise(plan, len(plan.users))
         self._guard.check_plan(state, plan)
         return plan
 
@@ -173,9 +180,12 @@ class StepAnswerer:
         own = Histories(histories().matrix, plan.first_user(self._client))
         planned.check(ask)
         self._policy.check_answer(
-            *(ask.name, plan.terms.aggregator, step.sum_number),
+            *(plan.terms.aggregator, step.sum_number),
             *(state.bytes_up + planned.payload_bytes, state.bytes_down),
         )
+        if planned.protection is None:
+            self._policy.check_exact((ask.name,))
+        self._budget.check(plan.sums()[step.sum_number - 1 :])
         context = ClientContext(plan.n_users, plan.n_items, plan.terms.settings, own, state.pinned)
         ask.check(context)
         _note_contradictions(state, context)
@@ -192,8 +202,11 @@ class StepAnswerer:
         )
         # From now on this client may be in a sum. Where nothing is recovered, nobody tells it more.
         is_told = step.opens_sum or bool(state.cohort)
-        names = self._guard.names(state.cohort or state.participants)
-        for_life = ForLife(names, is_told, self._guard.binds, step.sum_number, opened)
+        members = () if state.protected else state.cohort or state.participants
+        for_life = ForLife(
+            *(self._guard.names(members), is_told, self._guard.binds),
+            *(step.sum_number, opened, self._budget.line(plan, step.sum_number)),
+        )
         return StepAnswer(None, size, for_life, oldest_needed_upload=number)
 
     def _check_opened(self, plan: RunPlan, step: Step, ask: Contribution) -> Opened:
@@ -212,8 +225,14 @@ class StepAnswerer:
             return
         if not told <= plan.users.keys():
             _refuse_plan("clients take part that are not in the plan")
-        self._guard.check_sum(plan, told)
+        self._check_clients(plan, told)
         state.participants = tuple(sorted(told))
+
+    def _check_clients(self, plan: RunPlan, clients: frozenset[int]) -> None:
+        """Refuse a sum over these: people or noise must hide whoever is in it."""
+        if not plan.protected:
+            self._guard.check_sum(plan, clients)
+        self._budget.check_noise(plan, len(clients))
 
     def _check_summed(
         self, state: ClientRun, plan: RunPlan, step: Step, session: ClientSession, listed: bytes
@@ -222,7 +241,7 @@ class StepAnswerer:
         cohort = frozenset(read_participants(listed, self._roster).tolist())
         session.check_summed(cohort)
         if not state.cohort:
-            self._guard.check_sum(plan, cohort)
+            self._check_clients(plan, cohort)
             state.cohort = tuple(sorted(cohort))
         elif tuple(sorted(cohort)) != state.cohort:
             raise Refusal(

@@ -13,6 +13,14 @@ from privirec.runtime.network.envelope import MOST_PARTS
 _LENGTH = struct.Struct(">I")
 
 
+def forget_uploads(folder: Path, before: int | None = None) -> None:
+    """Remove the uploads of a run, or those of earlier steps."""
+    for path in folder.glob("upload-*"):
+        number = path.name.removeprefix("upload-")
+        if before is None or not number.isdigit() or int(number) < before:
+            path.unlink(missing_ok=True)
+
+
 class UploadFile:
     """The blocks of one sum, each behind its length."""
 

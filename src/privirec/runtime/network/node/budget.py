@@ -1,0 +1,101 @@
+"""A client's part in `privacy.accountant`: it counts every sum before its vector leaves, refuses
+what its policy does not allow, and makes sure that the noise it counts on is there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from privirec.dp.loss import Loss
+from privirec.federated.contributions import PlannedSum
+from privirec.privacy.accountant import Account, Spent
+from privirec.privacy.policy import Policy
+from privirec.privacy.refusal import Rule, refuse
+from privirec.runtime.network.node import record
+from privirec.runtime.network.node.memory import Memory
+from privirec.runtime.network.refusals import Code, Refusal
+from privirec.runtime.network.run_plan import RunPlan
+from privirec.secagg import Guarantee, protocol
+from privirec.secagg.keys import Identity
+
+
+class Budget:
+    """Of one client, for its life."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        policy: Policy,
+        memory: Memory,
+        server_key: bytes,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._identity = identity
+        self._policy = policy
+        self._memory = memory
+        self._server = server_key.hex()
+        self._clock = clock
+
+    def account(self) -> Account:
+        """All that was spent; refuses where the record is not as this client wrote it."""
+        try:
+            return record.account_of(self._memory.spent(), self._identity.public)
+        except record.BadRecord as error:
+            raise Refusal(Code.STATE_RESTORED, str(error), final=True) from None
+
+    def now(self) -> datetime:
+        """A clock that was set back brings no budget back."""
+        latest = self.account().latest
+        return max(self._clock(), latest) if latest else self._clock()
+
+    def check(self, sums: Iterable[PlannedSum]) -> None:
+        """Refuse these sums, all together, if they cost more than is left."""
+        promised = [one.protection for one in sums]
+        more = Loss.together(one.loss for one in promised if one)
+        if not any(promised):
+            return
+        policy, account = self._policy, self.account()
+        period = account.since(self.now() - timedelta(days=policy.days_per_period))
+        for spent, what, setting in (
+            (account, "in the life of this client", "most_epsilon"),
+            (period, f"within {policy.days_per_period} days", "most_epsilon_per_period"),
+        ):
+            limit = getattr(policy, setting)
+            before, after = spent.noisy, Loss.together((spent.noisy, more))
+            if after.epsilon(policy.delta) > limit * (1 + 1e-9):
+                refuse(
+                    Rule.BUDGET,
+                    f"sums that cost epsilon {_shown(more.epsilon(policy.delta))}, where "
+                    f"{_shown(before.epsilon(policy.delta))} were spent {what} and "
+                    f"{_shown(after.epsilon(policy.delta))} would be (at delta {policy.delta:g}); "
+                    f"this client's policy says {setting} = {limit:g}",
+                )
+
+    def check_noise(self, plan: RunPlan, clients: int) -> None:
+        """Refuse a sum over so many clients if too few of them can be counted on for noise."""
+        needed = max(
+            (one.protection.contributors for one in plan.sums() if one.protection), default=0
+        )
+        counted = clients - plan.statement().corrupt
+        if protocol(plan.terms.aggregator).guarantee is not Guarantee.CRYPTOGRAPHIC:
+            counted = 1  # the server sees what each client sends: its own noise is all it has
+        if counted < needed:
+            refuse(
+                Rule.BUDGET,
+                f"noise of which {needed} clients must keep their part to themselves, where "
+                f"{counted} can be counted on: {clients} are in the sum, and "
+                f"{plan.statement().corrupt} of the roster may be corrupt",
+            )
+
+    def line(self, plan: RunPlan, sum_number: int) -> tuple[Any, ...]:
+        """What this sum costs, for the record."""
+        planned = plan.sums()[sum_number - 1]
+        loss = planned.protection.loss if planned.protection else None
+        spent = Spent(self.now(), plan.run, sum_number, planned.name, self._server, loss)
+        return record.row_of(spent, self._memory.last_seal(), self._identity)
+
+
+def _shown(epsilon: float) -> str:
+    return "without bound" if math.isinf(epsilon) else f"{epsilon:.3g}"

@@ -1,0 +1,71 @@
+"""The record of what a client has spent: one line for every sum it was in, each sealed by its key.
+
+A seal is the client's signature over the line and over the seal before it, so that no line can be
+changed, added, moved or taken out from among the others without the client's key. That the last
+ones are missing shows beside the note of the last answer (`memory`), which counts them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from privirec.dp.loss import Loss
+from privirec.errors import FederationError
+from privirec.privacy.accountant import Account, Spent
+from privirec.secagg.errors import BadSignature
+from privirec.secagg.keys import Identity, verify
+
+_LABEL = b"privirec-spent\x01"
+
+SCHEMA = """
+CREATE TABLE spent (
+    number INTEGER PRIMARY KEY, at TEXT NOT NULL, run TEXT NOT NULL, sum INTEGER NOT NULL,
+    computation TEXT NOT NULL, server TEXT NOT NULL, mu REAL, gap REAL, seal BLOB NOT NULL
+);
+"""
+COLUMNS = "at, run, sum, computation, server, mu, gap, seal"
+
+
+class BadRecord(FederationError):
+    """A record that is not as this client wrote it."""
+
+
+def row_of(spent: Spent, before: bytes, identity: Identity) -> tuple[Any, ...]:
+    """A line in the order of COLUMNS, sealed; `before` is the seal of the line before it."""
+    plain = _plain(spent)
+    return *plain, identity.sign(_sealed(plain, before))
+
+
+def account_of(rows: Iterable[Sequence[Any]], public: bytes) -> Account:
+    """The account in these rows, in their order. Raises BadRecord unless the client of this key
+    has written them so."""
+    return Account.of(_read(rows, public))
+
+
+def _read(rows: Iterable[Sequence[Any]], public: bytes) -> Iterator[Spent]:
+    before = b""
+    for place, (*plain, seal) in enumerate(rows, start=1):
+        try:
+            verify(public, bytes(seal), _sealed(plain, before), 0)
+        except BadSignature:
+            raise BadRecord(
+                f"line {place} of this client's record of what it has spent is not as it wrote it"
+            ) from None
+        before = bytes(seal)
+        at, run, number, computation, server, mu, gap = plain
+        loss = None if mu is None else Loss(mu, gap)
+        yield Spent(datetime.fromisoformat(at), run, number, computation, server, loss)
+
+
+def _plain(spent: Spent) -> tuple[Any, ...]:
+    mu, gap = (spent.loss.mu, spent.loss.gap) if spent.loss else (None, None)
+    at = spent.at.isoformat(timespec="seconds")
+    return at, spent.run, spent.sum_number, spent.computation, spent.server, mu, gap
+
+
+def _sealed(plain: Sequence[Any], before: bytes) -> bytes:
+    # Numbers are written in full: JSON reads back what it wrote.
+    return _LABEL + before + json.dumps(list(plain)).encode()

@@ -1,0 +1,311 @@
+"""What a client has spent is counted before it leaves, refused beyond its budget, and never shows
+less than was spent, whatever the server or a crash does."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privirec.federated.programs import ProtectedSettings
+from privirec.privacy.accountant import Account
+from privirec.privacy.policy import Policy, allowing
+from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.network.messages import Refused
+from privirec.runtime.network.node import Node
+from privirec.runtime.network.node.budget import Budget
+from privirec.runtime.network.refusals import Code
+from privirec.runtime.terms import RunTerms
+from privirec.secagg.keys import Identity
+
+from .chaos import EXACT
+from .silos import Silos, refusals, run
+from .test_node import Talk, said_in
+from .test_people import codes
+
+ITEMS = 12
+BEGIN = datetime(2026, 11, 2, 12, tzinfo=UTC)
+
+
+def protected(clients: int = 3, contributors: int = 2, **changes: Any) -> RunTerms:
+    """Two sums with noise that two of three clients are enough for."""
+    settings = ProtectedSettings(head=4, clients=clients, contributors=contributors, **changes)
+    return RunTerms(settings=settings, dropped_share=0.0)
+
+
+class Devices(Silos):
+    """Clients whose clock we set."""
+
+    time = BEGIN
+
+    def __init__(self, folder: Path, policy: Policy | None = None, clients: int = 3) -> None:
+        rng = np.random.default_rng(1)
+        parts = [rng.random((2, ITEMS)) < 0.5 for _ in range(clients)]
+        for part in parts:
+            part[:, 0] = True
+        super().__init__(folder, parts, policy or Policy())
+        self.terms = protected(clients)
+
+    def node(self, client: int, **changes: Any) -> Node:
+        return super().node(client, **({"clock": lambda: self.time} | changes))
+
+    def account(self, client: int = 0) -> Account:
+        return self.node(client).account()
+
+
+def test_a_default_client_takes_part_where_noise_protects_and_counts_it(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    seen, talk = run(devices, "one")
+    assert talk.server.stage is Stage.COMPUTED, refusals(talk)
+    assert [ask.name for ask, _ in seen] == ["noisy-popularity", "noisy-head-gram"]
+    account = devices.account()
+    assert [one.computation for one in account.sums] == [ask.name for ask, _ in seen]
+    assert {one.run for one in account.sums} == {talk.server.run}
+    assert {one.server for one in account.sums} == {devices.operator.public.hex()}
+    assert account.exact == 0
+    assert 7.9 < account.epsilon(1e-6) <= 8.0
+
+
+def test_what_costs_more_than_is_left_is_refused_in_words(tmp_path: Path) -> None:
+    devices = Devices(tmp_path, Policy(most_epsilon_per_period=5.0))
+    devices.terms = protected(epsilon=3.5)
+    assert run(devices, "one")[1].server.stage is Stage.COMPUTED
+    spent = devices.account()
+    assert run(devices, "two")[0] == []
+    talk = Talk(devices, name="three")
+    talk.until("advertise")
+    said = said_in(devices.node(0).answer(talk.message_for(0)))
+    assert isinstance(said, Refused)
+    assert said.code is Code.BUDGET
+    for words in ("cost epsilon 3.5", "3.5 were spent within 30 days", "most_epsilon_per_period"):
+        assert words in said.reason
+    assert devices.account() == spent
+
+
+def test_with_the_guard_off_the_second_run_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = Devices(tmp_path, Policy(most_epsilon_per_period=5.0))
+    devices.terms = protected(epsilon=3.5)
+    monkeypatch.setattr(Budget, "check", lambda *_: None)
+    for name in ("one", "two"):
+        assert run(devices, name)[1].server.stage is Stage.COMPUTED
+    assert devices.account().epsilon(1e-6) > 5.0  # and it is counted all the same
+
+
+def test_a_period_passes_and_a_life_does_not(tmp_path: Path) -> None:
+    devices = Devices(tmp_path, Policy(most_epsilon_per_period=4.0, most_epsilon=5.5))
+    devices.terms = protected(epsilon=3.5)
+    assert run(devices, "one")[1].server.stage is Stage.COMPUTED
+    devices.time = BEGIN + timedelta(days=29)
+    assert run(devices, "two")[0] == []
+    devices.time = BEGIN + timedelta(days=31)
+    assert run(devices, "three")[1].server.stage is Stage.COMPUTED
+    devices.time = BEGIN + timedelta(days=500)
+    talk = Talk(devices, name="four")
+    talk.until("advertise")
+    said = said_in(devices.node(0).answer(talk.message_for(0)))
+    assert isinstance(said, Refused)
+    assert "in the life of this client" in said.reason
+
+
+def test_a_clock_that_is_set_back_brings_nothing_back(tmp_path: Path) -> None:
+    devices = Devices(tmp_path, Policy(most_epsilon_per_period=4.0))
+    devices.terms = protected(epsilon=3.5)
+    assert run(devices, "one")[1].server.stage is Stage.COMPUTED
+    for away in (timedelta(days=-400), timedelta(days=-1)):
+        devices.time = BEGIN + away
+        assert run(devices, f"at {away.days}")[0] == []
+
+
+@pytest.mark.parametrize("sums", [1, 2])
+def test_a_sum_is_in_the_record_before_its_vector_leaves(tmp_path: Path, sums: int) -> None:
+    """Whatever is asked again or in another name afterwards adds to it, and takes nothing away."""
+    devices = Devices(tmp_path)
+    talk = Talk(devices)
+    talk.until("input", sums)
+    asked = talk.message_for(0)
+    devices.node(0).answer(asked)
+    first = devices.account()
+    assert len(first.sums) == sums
+    for _ in range(2):
+        devices.node(0).answer(asked)
+        assert devices.account() == first
+    Talk(devices, name="renamed").step()  # the run is given up for another one
+    assert devices.account() == first
+
+
+def test_a_record_from_a_backup_begins_no_run(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    runs = tmp_path / "client-0/runs"
+    talk = Talk(devices)
+    talk.until("advertise")
+    shutil.copy(runs / "memory.db", tmp_path / "backup.db")
+    talk.until(Stage.COMPUTED)
+    shutil.copy(tmp_path / "backup.db", runs / "memory.db")
+    assert codes(devices, Talk(devices, name="next")) == {Code.STATE_RESTORED}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE spent SET mu = mu / 2 WHERE number = 1",
+        "UPDATE spent SET gap = 0",
+        "UPDATE spent SET at = '2020-01-01T00:00:00+00:00' WHERE number = 2",
+        "UPDATE spent SET mu = NULL, gap = NULL",
+        "UPDATE spent SET computation = 'noisy-popularity', sum = 3 - sum",
+        "UPDATE spent SET run = 'another'",
+        "DELETE FROM spent WHERE number = 1",
+        "DELETE FROM spent WHERE number = 2",
+        "DELETE FROM spent",
+        "UPDATE spent SET number = number + 5 WHERE number = 1",
+    ],
+)
+def test_a_record_that_was_changed_answers_nothing(tmp_path: Path, change: str) -> None:
+    devices = Devices(tmp_path, Policy(most_epsilon_per_period=100, most_epsilon=100))
+    assert run(devices, "one")[1].server.stage is Stage.COMPUTED
+    with sqlite3.connect(tmp_path / "client-0/runs/memory.db") as database:
+        database.execute(change)
+    talk = Talk(devices, name="next")
+    for _ in range(3):
+        talk.step()
+    assert not devices.node(0)._memory.knows(talk.server.run) or talk.server.clients[0].gone
+    assert talk.server.stage in (Stage.GATHERING, Stage.STOPPED)
+
+
+def test_lines_of_another_client_are_none_of_this_one(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    assert run(devices, "one")[1].server.stage is Stage.COMPUTED
+    rows = devices.node(1)._memory.spent()
+    with sqlite3.connect(tmp_path / "client-0/runs/memory.db") as database:
+        database.execute("DELETE FROM spent")
+        for row in rows:
+            database.execute(
+                "INSERT INTO spent (at, run, sum, computation, server, mu, gap, seal)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+    assert run(devices, "two")[0] == []
+
+
+# --- cohorts that change --------------------------------------------------------------------------
+
+
+def replaced(devices: Devices) -> None:
+    """Client 2 is gone, and somebody new has its number."""
+    devices.identities[2] = Identity(b"n" * 32)
+    devices.use_roster(range(3))
+    shutil.rmtree(devices.folder / "client-2")
+    devices.fill(2)
+
+
+def test_with_noise_a_client_of_three_may_be_replaced(tmp_path: Path) -> None:
+    devices = Devices(tmp_path, Policy(most_epsilon_per_period=20))
+    assert run(devices, "one")[1].server.stage is Stage.COMPUTED
+    replaced(devices)
+    assert run(devices, "two")[1].server.stage is Stage.COMPUTED
+    assert len(devices.account().sums) == 4
+    assert len(devices.account(2).sums) == 2
+
+
+def test_without_noise_it_may_not_and_the_refusal_says_what_to_do(tmp_path: Path) -> None:
+    lax = allowing(EXACT, fewest_other_people=1, smallest_change=2, largest_opened_share=1000)
+    devices = Devices(tmp_path, lax)
+    exact = Silos(tmp_path / "any", devices.parts, lax).terms
+    devices.terms = exact
+    assert run(devices, "one")[1].server.stage is Stage.COMPUTED
+    replaced(devices)
+    seen, talk = run(devices, "two")
+    assert seen == []
+    assert any("noise" in said for said in refusals(talk))
+    devices.terms = protected()
+    assert run(devices, "three")[1].server.stage is Stage.COMPUTED
+
+
+def test_exact_sums_are_in_the_record_and_have_no_epsilon(tmp_path: Path) -> None:
+    lax = allowing(EXACT, fewest_other_people=1, smallest_change=2, largest_opened_share=1000)
+    devices = Devices(tmp_path, lax)
+    devices.terms = Silos(tmp_path / "any", devices.parts, lax).terms
+    assert run(devices, "one")[1].server.stage is Stage.COMPUTED
+    account = devices.account()
+    assert account.exact == len(account.sums) > 0
+    assert account.epsilon(1e-6) == np.inf
+    assert account.noisy.epsilon(1e-6) == 0
+
+
+def test_changes_of_a_history_need_not_wait_where_noise_covers_them(tmp_path: Path) -> None:
+    devices = Devices(tmp_path, Policy(most_epsilon_per_period=20))
+    assert run(devices, "one")[1].server.stage is Stage.COMPUTED
+    with devices.store(0) as store:
+        store.add([("user-0-0", f"item-{item}") for item in range(ITEMS)])
+    assert run(devices, "two")[1].server.stage is Stage.COMPUTED
+
+
+# --- noise that is not there ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clients", "contributors", "aggregator"), [(3, 3, "secagg+"), (3, 2, "none")]
+)
+def test_noise_that_cannot_be_counted_on_is_refused(
+    tmp_path: Path,
+    clients: int,
+    contributors: int,
+    aggregator: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of three may be corrupt; and without masks a client's own noise is all that it has."""
+    devices = Devices(tmp_path, Policy(aggregators=("secagg+", "none")))
+    terms = protected(clients, contributors)
+    devices.terms = terms.model_copy(update={"aggregator": aggregator})
+    with monkeypatch.context() as off:
+        off.setattr(Budget, "check_noise", lambda *_: None)
+        assert run(devices, "off")[1].server.stage is Stage.COMPUTED
+    shutil.rmtree(tmp_path)
+    devices = Devices(tmp_path, Policy(aggregators=("secagg+", "none")))
+    devices.terms = terms.model_copy(update={"aggregator": aggregator})
+    talk = Talk(devices)
+    talk.until("advertise")
+    assert codes(devices, talk) == {Code.BUDGET}
+
+
+def test_noise_of_clients_that_dropped_out_is_missed(tmp_path: Path) -> None:
+    """Ten clients, one may be corrupt and two drop out: noise must count on seven, and a sum in
+    which eight are left has them; where eight are counted on, it is not opened."""
+    for contributors, stage in ((7, Stage.COMPUTED), (8, Stage.STOPPED)):
+        devices = Devices(tmp_path / str(contributors), clients=10)
+        terms = protected(10, contributors)
+        devices.terms = terms.model_copy(update={"dropped_share": 0.2})
+        clock = itertools.count(step=4)
+        talk = Talk(devices, clock=lambda clock=clock: float(next(clock)))
+        talk.until("input", 1)
+        for _ in range(40):
+            if talk.server.stage in (Stage.COMPUTED, Stage.STOPPED):
+                break
+            talk.step(skip={4, 5})
+        assert talk.server.stage is stage, refusals(talk)
+
+
+def test_a_run_that_was_begun_for_noise_has_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begun without the checks that exact sums need, and then a plan of exact sums."""
+    lax = allowing(EXACT, fewest_other_people=1, smallest_change=2, largest_opened_share=1000)
+
+    def lied(folder: Path) -> Talk:
+        devices = Devices(folder, lax)
+        devices.terms = Silos(folder / "any", devices.parts, lax).terms
+        with monkeypatch.context() as lie:
+            lie.setattr(RunTerms, "protected", True)
+            talk = Talk(devices)
+        return talk
+
+    talk = lied(tmp_path / "on")
+    talk.until("advertise")
+    assert codes(talk.federation, talk) == {Code.BAD_PLAN}
