@@ -56,7 +56,7 @@ class Devices(Silos):
         return super().node(client, **({"clock": lambda: self.time} | changes))
 
     def account(self, client: int = 0) -> Account:
-        return self.node(client).account()
+        return self.node(client).budget.account()
 
 
 def test_a_default_client_takes_part_where_noise_protects_and_counts_it(tmp_path: Path) -> None:
@@ -175,14 +175,14 @@ def test_a_record_that_was_changed_answers_nothing(tmp_path: Path, change: str) 
     talk = Talk(devices, name="next")
     for _ in range(3):
         talk.step()
-    assert not devices.node(0)._memory.knows(talk.server.run) or talk.server.clients[0].gone
+    assert not devices.node(0).memory.knows(talk.server.run) or talk.server.clients[0].gone
     assert talk.server.stage in (Stage.GATHERING, Stage.STOPPED)
 
 
 def test_lines_of_another_client_are_none_of_this_one(tmp_path: Path) -> None:
     devices = Devices(tmp_path)
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
-    rows = devices.node(1)._memory.spent()
+    rows = devices.node(1).memory.spent()
     with sqlite3.connect(tmp_path / "client-0/runs/memory.db") as database:
         database.execute("DELETE FROM spent")
         for row in rows:

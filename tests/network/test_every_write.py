@@ -340,7 +340,7 @@ class Life:
         has spent."""
         self.heard.check()
         node = self.recorded.node(self.home)
-        counted = {(one.run, one.sum_number) for one in node.account().sums}
+        counted = {(one.run, one.sum_number) for one in node.budget.account().sums}
         node.close()
         steps = self.recorded.plan.steps()
         for run, step, _ in self.heard.blocks:

@@ -112,7 +112,7 @@ def opening(federation: Federation, share: float) -> Any:
 
 def test_a_plan_counts_what_was_opened_in_the_life_of_a_client(federation: Federation) -> None:
     Talk(federation).until(Stage.COMPUTED)
-    before = federation.node(0).opened_share()
+    before = federation.node(0).memory.opened_share()
     talk = Talk(federation, name="second")
     talk.until("advertise")
     planned = talk.server.plan.for_policy().opened_share
@@ -124,7 +124,7 @@ def test_a_plan_counts_what_was_opened_in_the_life_of_a_client(federation: Feder
 def test_a_sum_counts_what_was_opened_in_the_life_of_a_client(federation: Federation) -> None:
     """The policy became stricter in the middle of a run."""
     Talk(federation).until(Stage.COMPUTED)
-    before = federation.node(0).opened_share()
+    before = federation.node(0).memory.opened_share()
     talk = Talk(federation, name="second")
     talk.until("input", 1)
     planned = talk.server.plan.for_policy().opened_share

@@ -211,12 +211,12 @@ def test_the_model_of_a_spoilt_run_is_left_out_and_the_server_does_not_hear_it(
     assert said == [Received(offset=size, installed=True)] * 7
     installed = [bool(Installed(tmp_path / f"client-{c}/model").versions()) for c in range(7)]
     assert installed == [client != HOLDER for client in range(7)]
-    assert federation.node(HOLDER).spoilt_runs() == {
+    assert federation.node(HOLDER).memory.spoilt() == {
         talk.server.run: "item degrees below this client's own"
     }
     assert said_in(hand_out(talk, tmp_path / "artifact", HOLDER)) == said[0]  # asked again
     Talk(federation, name="next").until(Stage.COMPUTED)
-    assert talk.server.run in federation.node(HOLDER).spoilt_runs()  # for life
+    assert talk.server.run in federation.node(HOLDER).memory.spoilt()  # for life
 
 
 def test_a_model_that_is_none_is_refused_by_all_alike(tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ def command(
     """Stay connected and answer what the policy allows, until interrupted."""
     home = ClientFolder(folder)
     with closing(home.node()) as node:
-        client, opened, spoilt = node.client, node.opened_share(), node.spoilt_runs()
+        client, memory = node.client, node.memory
+        opened, spoilt = memory.opened_share(), memory.spoilt()
     address = server or home.settings.server
     if not (folder / "ca.crt").is_file():
         raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")

@@ -17,6 +17,7 @@ from privirec.cli import (
     doctor,
     federate,
     keys,
+    privacy,
     protocols,
     recommend,
     server,
@@ -48,6 +49,8 @@ app.add_typer(data.app, name="data")
 app.add_typer(store.app, name="store")
 app.command("federate")(federate.command)
 app.command("client")(client.command)
+app.command("budget")(privacy.budget)
+app.command("explain-privacy")(privacy.explain_privacy)
 app.add_typer(server.app, name="server")
 app.add_typer(keys.app, name="keys")
 

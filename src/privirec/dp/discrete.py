@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 
-from privirec.dp.gaussian import delta_of, epsilon_of
+from privirec.dp.gaussian import LARGEST_EPSILON, delta_of, epsilon_of
 from privirec.errors import UsageError
 
 LEAST_DEVIATION = 8
@@ -44,10 +44,17 @@ def gaussian_deviation(deviation: float) -> float:
 
 
 def epsilon_with(mu: float, delta: float, gap: float) -> float:
-    """epsilon of a release that is mu-GDP but for a distance in total variation of `gap`."""
-    epsilon = epsilon_of(mu, delta)
-    while delta_of(epsilon, mu) + (1 + math.exp(min(epsilon, 700))) * gap > delta:
-        if epsilon > 100:
+    """The least epsilon of a release that is mu-GDP but for a distance in total variation of `gap`,
+    or a little more; infinite where there is none.
+
+    What the gap costs grows with epsilon, so that epsilon climbs to where both fit into delta.
+    """
+    epsilon = 0.0
+    while epsilon < LARGEST_EPSILON:
+        left = delta - (1 + math.exp(epsilon)) * gap
+        if left <= 0:
             return math.inf
-        epsilon = epsilon * (1 + 1e-6) + 1e-9
-    return epsilon
+        if delta_of(epsilon, mu) <= left:
+            return epsilon
+        epsilon = max(epsilon_of(mu, left), epsilon * (1 + 1e-9))
+    return math.inf

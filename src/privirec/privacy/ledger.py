@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from privirec.dp.loss import Loss
 from privirec.federated.contributions import Contribution, PlannedSum
 from privirec.federated.noise import NO_NOISE, Noise
 from privirec.federated.programs import Broadcast, Planned
+
+DELTA = 1e-6
+"""At which epsilon is stated where nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +32,15 @@ class Entry:
     """What whoever it was revealed to learns, in a sentence."""
     residual_deviation: float = 0.0
     """Standard deviation of what the aggregation itself left in an entry, in the sum's values."""
+    loss: Loss | None = None
+    """What the sum tells of a person at most; None where nothing bounds it."""
 
     def as_row(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"noise": self.noise.as_row()}
+        return values | {
+            "noise": self.noise.as_row(),
+            "loss": asdict(self.loss) if self.loss else None,
+        }
 
 
 @dataclass
@@ -38,6 +48,11 @@ class Ledger:
     """Every aggregate that was revealed, in order."""
 
     entries: list[Entry] = field(default_factory=list)
+    delta: float = DELTA
+    """At which epsilon is stated."""
+    secret_noise: bool = True
+    """Whether nobody can draw the noise again: where it comes from a seed that is known, as in a
+    simulation, it protects nobody."""
 
     @classmethod
     def planned(cls, plan: Iterable[Planned]) -> Ledger:
@@ -82,11 +97,16 @@ class Ledger:
                 ask.noise,
                 ask.gives_away,
                 residual_deviation * 2.0**-encoding.fraction_bits,
+                self._loss(ask),
             )
         )
 
     def add_broadcast(self, message: Broadcast) -> None:
         self.entries.append(Entry(message.name, 0, 0, 0, 0, message.n_bytes, "every client"))
+
+    def _loss(self, ask: Contribution) -> Loss | None:
+        found = type(ask).protection(ask.shape, vars(ask))
+        return found.loss if found and self.secret_noise else None
 
     @property
     def bytes_up(self) -> int:
@@ -96,5 +116,18 @@ class Ledger:
     def bytes_down(self) -> int:
         return sum(entry.bytes_down_per_client for entry in self.entries)
 
+    def epsilon(self, entries: int | None = None) -> float:
+        """Of the first so many entries, or of all; infinite if one of these sums is exact."""
+        sums = [entry.loss for entry in self.entries[:entries] if entry.entries]
+        if None in sums:
+            return math.inf
+        return Loss.together(loss for loss in sums if loss).epsilon(self.delta)
+
     def as_rows(self) -> list[dict[str, Any]]:
-        return [entry.as_row() for entry in self.entries]
+        """For a manifest: what was revealed, with epsilon up to and with each, or "none"."""
+        rows = []
+        for number, entry in enumerate(self.entries, start=1):
+            epsilon = self.epsilon(number)
+            so_far = "none" if math.isinf(epsilon) else epsilon
+            rows.append(entry.as_row() | {"epsilon_so_far": so_far, "delta": self.delta})
+        return rows

@@ -25,8 +25,8 @@ class Runtime(Protocol):
 def execute(
     steps: Steps, runtime: Runtime, on_round: OnRound | None = None
 ) -> tuple[Components, Ledger]:
-    """Run a program to its end."""
-    ledger = Ledger()
+    """Run a program to its end, in one process: all noise comes from a seed."""
+    ledger = Ledger(secret_noise=False)
     return execute_steps(steps, runtime, ledger, on_round), ledger
 
 

@@ -278,6 +278,7 @@ class ClientFolder:
             self.histories(),
             Policy.load(self.folder / "policy.toml"),
             lineages=found.lineages(),
+            own_keys=found.keys_of(settings.client),
         )
 
 

@@ -224,6 +224,14 @@ class RosterFile(BaseModel):
         back under another number, or has lost the old key, is somebody new."""
         return {m.client: m.lineage for m in self.members if not m.revoked}
 
+    def keys_of(self, client: int) -> tuple[bytes, ...]:
+        """All keys that a client has had, in their order, the present one last."""
+        return tuple(
+            bytes.fromhex(key)
+            for _, member, key in self.since(None)
+            if member is not None and member.client == client and key == member.key
+        )
+
     def since(self, before: RosterFile | None) -> list[tuple[str, Member | None, str]]:
         """What happened after an earlier roster, or ever: (what, to whom, key)."""
         standing = before._standing.copy() if before else _Standing(self.operator)

@@ -27,12 +27,14 @@ class Budget:
     def __init__(
         self,
         identity: Identity,
+        own_keys: tuple[bytes, ...],
         policy: Policy,
         memory: Memory,
         server_key: bytes,
         clock: Callable[[], datetime],
     ) -> None:
         self._identity = identity
+        self._own_keys = own_keys
         self._policy = policy
         self._memory = memory
         self._server = server_key.hex()
@@ -41,7 +43,7 @@ class Budget:
     def account(self) -> Account:
         """All that was spent; refuses where the record is not as this client wrote it."""
         try:
-            return record.account_of(self._memory.spent(), self._identity.public)
+            return record.account_of(self._memory.spent(), self._own_keys)
         except record.BadRecord as error:
             raise Refusal(Code.STATE_RESTORED, str(error), final=True) from None
 

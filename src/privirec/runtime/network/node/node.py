@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -30,7 +30,6 @@ from privirec.device.installed import Installed
 from privirec.durable import alone, private_folder
 from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
 from privirec.federated.randomness import SEED_BYTES
-from privirec.privacy.accountant import Account
 from privirec.privacy.policy import Policy
 from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime.network import envelope
@@ -83,11 +82,13 @@ class Node:
         policy: Policy | None = None,
         *,
         lineages: Mapping[int, str] | None = None,
+        own_keys: Sequence[bytes] = (),
         random_bytes: RandomBytes = os.urandom,
         clock: Callable[[], datetime] = calendar.now,
     ) -> None:
         """`server_key`: the public key with which the server signs all that this client listens
-        to, as the roster names it. `lineages`: see `CohortGuard`."""
+        to, as the roster names it. `lineages`: see `CohortGuard`. `own_keys`: all that this client
+        has had, where they were rotated."""
         if roster.get(client) != identity.public:
             raise FederationError(
                 f"client {client} with key {identity.public.hex()[:16]} is not in its own roster: "
@@ -103,33 +104,23 @@ class Node:
         self._source = histories
         self._policy = policy or Policy()
         self._random = random_bytes
-        self._memory = memory = Memory(self._runs)
+        self.memory = memory = Memory(self._runs)
+        """What it remembers for its life, beside the run that it is in."""
         self._guard = CohortGuard(client, identity, roster, self._policy, memory, lineages)
         self._calendar = calendar.Calendar(self._runs, self._policy.days_between_changes, clock)
-        self._budget = Budget(identity, self._policy, memory, server_key, clock)
+        keys = tuple(own_keys) or (identity.public,)
+        self.budget = Budget(identity, keys, self._policy, memory, server_key, clock)
         self._answerer = StepAnswerer(
             *(client, identity, roster, catalogue, self._policy),
-            *(self._guard, self._budget, memory.opened_share, random_bytes),
+            *(self._guard, self.budget, memory.opened_share, random_bytes),
         )
 
     def __repr__(self) -> str:
         return f"<client {self.client}, secrets and histories <redacted>>"
 
-    def opened_share(self) -> float:
-        """The share of the item-item matrix that sums of all its runs may have opened."""
-        return self._memory.opened_share()
-
-    def account(self) -> Account:
-        """All sums that this client was in, and what they cost."""
-        return self._budget.account()
-
-    def spoilt_runs(self) -> dict[str, str]:
-        """Runs in which the server claimed what this client's histories show to be false."""
-        return self._memory.spoilt()
-
     def close(self) -> None:
         """Let go of files; everything is in the folder."""
-        self._memory.close()
+        self.memory.close()
 
     # --- one message ------------------------------------------------------------------------------
 
@@ -195,7 +186,7 @@ class Node:
         """Say that this client is there, and begin a run that it has not heard of."""
         if not is_run_number(run):
             raise Refusal(Code.BAD_MESSAGE, "a run without a proper number")
-        if self._memory.knows(run):
+        if self.memory.knows(run):
             # Later in the run, after a restart of the server: who and how many, nothing new.
             return self._here(self._load(run, replayed=True))
         check_common(told, self.client, self._catalogue, self._roster)
@@ -213,7 +204,7 @@ class Node:
             if other.is_dir():
                 Inbox(other).clear()  # what is left of an earlier run
         private_folder(self._folder_of(run))
-        self._memory.begin(state)
+        self.memory.begin(state)
         return self._here(self._load(run))
 
     def _here(self, state: ClientRun) -> bytes:
@@ -235,7 +226,7 @@ class Node:
         self._check_next(state, asked.step, digest)
         if not state.bound:
             state.bound = digest
-            self._memory.save(state)
+            self.memory.save(state)
         state.bytes_down += len(message)
         self._policy.check_traffic(state.bytes_up, state.bytes_down)
         found = self._answerer.answer(
@@ -255,8 +246,8 @@ class Node:
         self._policy.check_traffic(state.bytes_up, state.bytes_down)
         state.step, state.answered, state.bound = asked.step, digest, ""
         state.answers += 1
-        self._memory.commit(state, found.for_life)
-        self._memory.note_answer(state)
+        self.memory.commit(state, found.for_life)
+        self.memory.note_answer(state)
         forget_uploads(self._folder_of(state.run), before=found.oldest_needed_upload)
         return state.reply or self._blocks(state, asked.step, 0)
 
@@ -352,18 +343,18 @@ class Node:
         return UploadFile(self._folder_of(run) / f"upload-{step}")
 
     def _load(self, run: str, *, replayed: bool = False) -> ClientRun:
-        state = self._memory.load(run) if is_run_number(run) else None
+        state = self.memory.load(run) if is_run_number(run) else None
         if state is None:
             if replayed:
                 raise Refusal(
                     Code.REPLAYED_RUN, f"run {run[:8]} was begun before: a replayed invitation"
                 )
             raise Refusal(Code.UNKNOWN_RUN, f"client {self.client} does not know run {run[:8]!r}")
-        if state.part is Part.TAKING and self._memory.is_restored(state):
+        if state.part is Part.TAKING and self.memory.is_restored(state):
             log.error("run %s: an older state was restored, so this client leaves", run[:8])
             state = self._close(state, Part.LEFT, "its state was restored from before an answer")
         elif state.part is Part.TAKING:
-            self._memory.note_answer(state)  # a crash may have come before it was noted
+            self.memory.note_answer(state)  # a crash may have come before it was noted
         return state
 
     def _close(self, state: ClientRun, part: Part, why: str) -> ClientRun:
@@ -371,7 +362,7 @@ class Node:
         if state.part is not Part.TAKING and part is Part.LEFT:
             return state
         closed = state.closed(part, why)
-        self._memory.save(closed)
+        self.memory.save(closed)
         forget_uploads(self._folder_of(state.run))
         return closed
 

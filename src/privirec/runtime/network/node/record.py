@@ -2,7 +2,8 @@
 
 A seal is the client's signature over the line and over the seal before it, so that no line can be
 changed, added, moved or taken out from among the others without the client's key. That the last
-ones are missing shows beside the note of the last answer (`memory`), which counts them.
+ones are missing shows beside the note of the last answer (`memory`), which counts them. Lines from
+before a change of keys stay sealed by the key of their time, which the roster vouches for.
 """
 
 from __future__ import annotations
@@ -39,25 +40,34 @@ def row_of(spent: Spent, before: bytes, identity: Identity) -> tuple[Any, ...]:
     return *plain, identity.sign(_sealed(plain, before))
 
 
-def account_of(rows: Iterable[Sequence[Any]], public: bytes) -> Account:
-    """The account in these rows, in their order. Raises BadRecord unless the client of this key
-    has written them so."""
-    return Account.of(_read(rows, public))
+def account_of(rows: Iterable[Sequence[Any]], keys: Sequence[bytes]) -> Account:
+    """The account in these rows, in their order. Raises BadRecord unless the client that has had
+    these keys, one after the other, has written them so."""
+    return Account.of(_read(rows, keys))
 
 
-def _read(rows: Iterable[Sequence[Any]], public: bytes) -> Iterator[Spent]:
-    before = b""
+def _read(rows: Iterable[Sequence[Any]], keys: Sequence[bytes]) -> Iterator[Spent]:
+    before, key = b"", 0
     for place, (*plain, seal) in enumerate(rows, start=1):
-        try:
-            verify(public, bytes(seal), _sealed(plain, before), 0)
-        except BadSignature:
+        sealed = _sealed(plain, before)
+        while key < len(keys) and not _is_signed(keys[key], bytes(seal), sealed):
+            key += 1
+        if key == len(keys):
             raise BadRecord(
                 f"line {place} of this client's record of what it has spent is not as it wrote it"
-            ) from None
+            )
         before = bytes(seal)
         at, run, number, computation, server, mu, gap = plain
         loss = None if mu is None else Loss(mu, gap)
         yield Spent(datetime.fromisoformat(at), run, number, computation, server, loss)
+
+
+def _is_signed(key: bytes, signature: bytes, message: bytes) -> bool:
+    try:
+        verify(key, signature, message, 0)
+    except BadSignature:
+        return False
+    return True
 
 
 def _plain(spent: Spent) -> tuple[Any, ...]:

@@ -1,0 +1,123 @@
+"""`privirec budget` and `privirec explain-privacy`: what was spent, and what a model says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privirec.cli import options
+from privirec.dp.gaussian import epsilon_of, mu_of
+from privirec.dp.loss import Loss
+from privirec.models.artifact import read_manifest
+from privirec.privacy.accountant import Account
+from privirec.privacy.explain import explained
+from privirec.privacy.policy import Policy
+from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
+
+COLUMNS = [
+    ("at", "when"),
+    ("run", "run"),
+    ("computed", "computed"),
+    ("sums", "sums"),
+    ("epsilon", "epsilon"),
+    ("server", "server's key"),
+]
+
+
+def budget(
+    folder: Annotated[Path, typer.Argument(help="A client's folder.", metavar="CLIENT")],
+    json_file: options.Json = None,
+) -> None:
+    """Show what a client has spent: when, for what, for whom, and how much is left.
+
+    Epsilon bounds what all sums with noise together can tell about a person, whoever collects them.
+    It does not add up run by run: two runs of epsilon 8 are about 12 together. The record is the
+    client's own; each line of it is sealed with the client's key, and no server can reset it.
+    """
+    from privirec.runtime.network.enrolment.folders import (  # noqa: PLC0415 - not for --help
+        ClientFolder,
+    )
+
+    check_writable(json_file)
+    home = ClientFolder(folder)
+    policy = Policy.load(folder / "policy.toml")
+    with closing(home.node()) as node:
+        account, now = node.budget.account(), node.budget.now()
+        is_whole = not node.memory.is_older()
+    rows = list(_runs(account, policy.delta))
+    totals = _totals(account, policy, now)
+    write_json_lines(json_file, [*rows, {"total": True, **totals}])
+    if not is_whole:
+        warn(
+            "This record is older than the client's last answer: it was restored from a backup. "
+            "The client takes part in no run with it."
+        )
+    if not rows:
+        say("Nothing was spent: this client was in no sum yet.")
+    else:
+        print_table(f"Client {folder}, at delta {policy.delta:g}", COLUMNS, rows)
+    if account.exact:
+        warn(
+            f"{account.exact} sums were exact: nothing bounds what they tell, so there is no "
+            "epsilon for all together. What follows is of the sums with noise alone."
+        )
+    for what, setting in (
+        ("in this client's life", "most_epsilon"),
+        (f"within {policy.days_per_period} days", "most_epsilon_per_period"),
+    ):
+        found = totals[setting]
+        say(
+            f"Spent {what}: epsilon {found['spent']:.3g} of {found['most']:g}; "
+            f"room for a run of epsilon {found['room']:.3g}."
+        )
+
+
+def explain_privacy(
+    artifact: Annotated[Path, typer.Argument(help="Folder of a saved model.", metavar="ARTIFACT")],
+) -> None:
+    """Say in plain words what a saved model was made from, who saw what, and what is promised."""
+    for sentence in explained(read_manifest(artifact)[1]):
+        say(sentence)
+
+
+def _runs(account: Account, delta: float) -> Iterator[dict[str, Any]]:
+    for run, lines in groupby(account.sums, key=lambda one: one.run):
+        sums = tuple(lines)
+        epsilon = Account(sums).epsilon(delta)
+        yield {
+            "at": f"{sums[0].at:%Y-%m-%d %H:%M}",
+            "run": run[:8],
+            "computed": ", ".join(dict.fromkeys(one.computation for one in sums)),
+            "sums": len(sums),
+            "epsilon": "none" if math.isinf(epsilon) else round(epsilon, 4),
+            "server": sums[0].server[:16],
+        }
+
+
+def _totals(account: Account, policy: Policy, now: datetime) -> dict[str, Any]:
+    period = account.since(now - timedelta(days=policy.days_per_period))
+    found: dict[str, Any] = {"delta": policy.delta, "exact_sums": account.exact}
+    for setting, loss in (
+        ("most_epsilon", account.noisy),
+        ("most_epsilon_per_period", period.noisy),
+    ):
+        most = getattr(policy, setting)
+        found[setting] = {
+            "spent": loss.epsilon(policy.delta),
+            "most": most,
+            "room": _room(loss, most, policy.delta),
+        }
+    return found
+
+
+def _room(spent: Loss, most: float, delta: float) -> float:
+    """The epsilon of one more run that stays within `most`."""
+    left = mu_of(most, delta) ** 2 - spent.mu**2
+    return epsilon_of(math.sqrt(left), delta) if left > 0 else 0.0

@@ -1,0 +1,148 @@
+"""The record of what was spent, through a change of keys, and how people read it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from privirec.cli.main import app
+from privirec.data.catalogue import write_catalogue
+from privirec.device import Catalogue, Store
+from privirec.dp.gaussian import mu_of
+from privirec.dp.loss import Loss
+from privirec.privacy.accountant import Spent
+from privirec.privacy.policy import Policy
+from privirec.runtime.network.enrolment.folders import ClientFolder
+from privirec.runtime.network.node import record
+from privirec.runtime.network.node.memory import ForLife
+from privirec.runtime.network.node.record import BadRecord
+from privirec.runtime.network.node.run_state import ClientRun
+from privirec.secagg.keys import Identity
+
+from .test_enrolment import Homes, homes, join
+
+__all__ = ["homes"]
+
+ONE, OTHER, STRANGER = (Identity(bytes([seed]) * 32) for seed in (1, 2, 3))
+BEGIN = datetime(2026, 11, 2, 12, tzinfo=UTC)
+
+
+def lines(*sealed_by: Identity) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for number, identity in enumerate(sealed_by, start=1):
+        loss = Loss(number / 8, 1e-12) if number % 3 else None
+        at = BEGIN + timedelta(days=number)
+        spent = Spent(at, "ab" * 16, number, "noisy-popularity", "cd" * 32, loss)
+        before = rows[-1][-1] if rows else b""
+        assert isinstance(before, bytes)
+        rows.append(record.row_of(spent, before, identity))
+    return rows
+
+
+def test_lines_of_earlier_keys_count_and_those_of_others_do_not() -> None:
+    keys = [ONE.public, OTHER.public]
+    account = record.account_of(lines(ONE, ONE, OTHER), keys)
+    assert [one.sum_number for one in account.sums] == [1, 2, 3]
+    assert account.sums[0].loss == Loss(1 / 8, 1e-12)
+    assert account.exact == 1
+    for sealed_by in ([ONE, OTHER, ONE], [ONE, STRANGER], [STRANGER]):
+        with pytest.raises(BadRecord, match="is not as it wrote it"):
+            record.account_of(lines(*sealed_by), keys)
+
+
+@given(st.data())
+def test_whatever_is_changed_shows(data: st.DataObject) -> None:
+    rows = lines(ONE, ONE, ONE, ONE)
+    record.account_of(rows, [ONE.public])
+    what = data.draw(st.sampled_from(["swap", "drop", "repeat", "value"]))
+    place = data.draw(st.integers(0, 2))
+    if what == "swap":
+        rows[place], rows[place + 1] = rows[place + 1], rows[place]
+    elif what == "drop":
+        del rows[place]
+    elif what == "repeat":
+        rows.insert(place, rows[place])
+    else:
+        column = data.draw(st.integers(0, len(rows[0]) - 2))
+        changed = list(rows[place])
+        old = changed[column]
+        changed[column] = {str: "2030-01-01", int: 77, float: 0.5}.get(type(old), 0.25)
+        rows[place] = tuple(changed)
+    with pytest.raises(BadRecord):
+        record.account_of(rows, [ONE.public])
+
+
+@pytest.fixture
+def client(homes: Homes) -> ClientFolder:
+    server, (found, *_) = homes
+    join(found, server)
+    write_catalogue(found.folder / "catalogue.txt", Catalogue(np.array(["a", "b"])))
+    Store(found.folder / "history.db", create=True).close()
+    return found
+
+
+def spend(client: ClientFolder, mu: float | None, days_ago: int = 0) -> None:
+    """As if a sum had been answered."""
+    with closing(client.node()) as node:
+        at = datetime.now(UTC) - timedelta(days=days_ago)
+        loss = None if mu is None else Loss(mu, 0.0)
+        run = ClientRun("ef" * 16, 1, "", "")
+        spent = Spent(at, run.run, 1, "noisy-popularity", "cd" * 32, loss)
+        row = record.row_of(spent, node.memory.last_seal(), client.identity)
+        node.memory.commit(run, ForLife(spent=row))
+
+
+def test_a_change_of_keys_keeps_what_was_spent(homes: Homes, client: ClientFolder) -> None:
+    server, _ = homes
+    spend(client, 1.0)
+    server.save(server.members.rotate(client.rotate()))
+    join(client, server)
+    spend(client, 1.0)
+    with closing(client.node()) as node:
+        assert node.budget.account().noisy.mu == pytest.approx(np.sqrt(2))
+        assert len(client.members.keys_of(0)) == 2
+
+
+def budget(client: ClientFolder, *more: str) -> str:
+    done = CliRunner().invoke(app, ["budget", str(client.folder), *more])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_the_command_shows_what_was_spent_and_what_is_left(
+    client: ClientFolder, tmp_path: Path
+) -> None:
+    assert "Nothing was spent" in budget(client)
+    assert "room for a run of epsilon 20" in budget(client)
+    spend(client, 1.0, days_ago=40)
+    spend(client, 1.0)
+    said = budget(client, "--json", str(tmp_path / "out.jsonl"))
+    assert "Spent in this client's life: epsilon 7.29 of 20" in said
+    assert "Spent within 30 days: epsilon 4.89 of 8" in said
+    *rows, total = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert rows[0]["epsilon"] == pytest.approx(7.29, abs=0.01)
+    assert total["most_epsilon_per_period"]["spent"] == pytest.approx(4.89, abs=0.01)
+    assert total["exact_sums"] == 0
+    room = total["most_epsilon_per_period"]["room"]
+    both = Loss.together((Loss(1.0), Loss(mu_of(room, 1e-6))))
+    assert both.epsilon(1e-6) == pytest.approx(Policy().most_epsilon_per_period, abs=1e-3)
+
+
+def test_exact_sums_are_said_to_have_no_bound(client: ClientFolder) -> None:
+    spend(client, None)
+    said = budget(client)
+    assert "1 sums were exact" in said
+    assert "none" in said
+
+
+def test_a_folder_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["budget", str(tmp_path)])
+    assert done.exit_code != 0
