@@ -89,7 +89,7 @@ class ManyClients:
 def test_in_a_sparse_graph_the_fewest_that_a_lie_leaves_must_be_people_enough(
     tmp_path: Path, aggregator: str, server: ServerModel, may_be_few: bool
 ) -> None:
-    """66 honest clients hide each other, whatever is said: all of them may be ones without people."""
+    """66 honest clients hide each other, whatever is said: all may be ones without people."""
     guard = CohortGuard(0, KEYS[0], ROSTER, Policy(), Memory(tmp_path))
     plan: Any = ManyClients(aggregator, server)
     everybody = frozenset(range(180))
