@@ -23,6 +23,7 @@ from privirec.runtime.network.node.memory import ForLife, Memory
 from privirec.runtime.network.node.run_state import ClientRun
 from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
 from privirec.runtime.network.refusals import Code
+from privirec.runtime.network.run_plan import RunPlan
 from privirec.secagg import ServerModel, Statement
 from privirec.secagg.errors import BadSignature
 from privirec.secagg.keys import Identity, Roster
@@ -72,6 +73,8 @@ class ManyClients:
         asks = Demands(3, 10, 1)
         self.inside = {client: Member(count, asks) for client, count in enumerate(people)}
         self._statement = Statement.of(180, 0.0, 0.1, correctness_bits=10, server=server)
+
+    fewest_honest = RunPlan.fewest_honest
 
     def statement(self) -> Statement:
         return self._statement

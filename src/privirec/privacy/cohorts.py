@@ -54,6 +54,10 @@ from privirec.privacy.refusal import Rule, refuse
 WHAT_TO_DO = (
     "run with the same clients as before, or with more people; only sums with noise lift this"
 )
+_MAY_BE_SOME = (
+    " (in a sparse graph a server that lies may open a sum over {honest} honest clients; under the "
+    "aggregator secagg there is no such choice)"
+)
 MOST_CLAIMS = 6
 """Different sets that a few clients claim; each is taken to be true, and to be a lie."""
 
@@ -165,11 +169,12 @@ def check_people(inside: Mapping[int, Member], corrupt: int, honest: int | None 
             left = with_next - member.people if is_least else with_next - smallest[honest - 1]
             others = min(others, left)
         if others < asks.fewest_other_people:
+            some = "" if honest is None else _MAY_BE_SOME.format(honest=honest)
             refuse(
                 Rule.PEOPLE,
                 f"a sum over {others} people beside those of client {client} and of {corrupt} "
                 f"clients that may be corrupt; client {client} asks for fewest_other_people = "
-                f"{asks.fewest_other_people}",
+                f"{asks.fewest_other_people}{some}",
             )
 
 

@@ -20,9 +20,7 @@ from privirec.runtime.network.node.run_state import ClientRun
 from privirec.runtime.network.pledges import BadPledge, Pledge
 from privirec.runtime.network.refusals import Code, Refusal
 from privirec.runtime.network.run_plan import RunPlan
-from privirec.secagg import ServerModel, protocol
 from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.parameters import least_honest
 from privirec.version import __version__
 
 
@@ -131,17 +129,7 @@ class CohortGuard:
     def check_sum(self, plan: RunPlan, cohort: frozenset[int], participants: int) -> None:
         """Refuse a sum over these clients, of so many that take part."""
         members, corrupt = plan.pledges.members(self._roster), plan.statement().corrupt
-        cohorts.check_sum(cohort, members, corrupt, _fewest_honest(plan, participants))
-
-
-def _fewest_honest(plan: RunPlan, participants: int) -> int | None:
-    """The fewest honest clients over which a lying server can open a sum; None where everybody
-    honest in a sum agrees with all others on who is in it."""
-    scheme, statement = protocol(plan.terms.aggregator), plan.statement().with_clients(participants)
-    if scheme.active_schedule is None or statement.server is not ServerModel.ACTIVE:
-        return None
-    graph = scheme.parameters(statement)
-    return None if graph.neighbours >= participants - 1 else least_honest(statement, graph)
+        cohorts.check_sum(cohort, members, corrupt, plan.fewest_honest(participants))
 
 
 def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
