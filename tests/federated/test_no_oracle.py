@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privirec.errors import PrivirecError
@@ -86,6 +86,9 @@ def test_clients_with_other_histories_do_not_differ_in_what_they_refuse(
 
 
 @given(st.integers(1, 64), st.booleans(), st.integers(-(2**62), 2**62))
+@example(8, True, -128)
+@example(8, True, 128)
+@example(32, True, -(2**31))
 def test_wrapping_keeps_what_fits_and_the_sum_of_what_does_not(
     width: int, signed: bool, value: int
 ) -> None:
