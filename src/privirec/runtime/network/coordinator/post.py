@@ -39,7 +39,7 @@ class Post:
         """What each client in the run is sent in a step that has just begun."""
         step, exchange = computing.step, Exchange(step=computing.position)
         if computing.position == 0:
-            plan = computing.plan.model_dump_json().encode()
+            plan = computing.plan.text()
             announced = self.seal(exchange, EVERYBODY, computing.session.announcement, plan)
             return dict.fromkeys(computing.plan.users, announced)
         more: tuple[bytes, ...] = ()

@@ -30,7 +30,7 @@ from privirec.runtime.network.node.memory import ForLife
 from privirec.runtime.network.node.run_state import ClientRun
 from privirec.runtime.network.node.upload import UploadFile
 from privirec.runtime.network.refusals import Code, Refusal
-from privirec.runtime.network.run_plan import RunPlan, same_version
+from privirec.runtime.network.run_plan import RunPlan, asked_digest, same_version
 from privirec.secagg import Agreement, ClientPolicy, ClientSession, Phase, Step, protocol
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.participants import read_participants
@@ -183,7 +183,8 @@ class StepAnswerer:
             self._policy.check_aim(ask.aim)
         opened = self._check_opened(plan, step, ask)
         noise = ClientRandomness(state.noise_seed).stream(step.sum_number, ask.name)
-        size = upload.write(session.contribute(step.sum_number, answer(ask, own, noise)))
+        asked = asked_digest(state.plan_text.encode(), request)
+        size = upload.write(session.contribute(step.sum_number, answer(ask, own, noise), asked))
         state.session = session.dump()
         log.info(
             "run %s: sum %d of %d (%s) answered",
