@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,8 +22,6 @@ from privirec.runtime.network.node.memory import ForLife, Memory
 from privirec.runtime.network.node.run_state import ClientRun
 from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
 from privirec.runtime.network.refusals import Code
-from privirec.runtime.network.run_plan import RunPlan
-from privirec.secagg import ServerModel, Statement
 from privirec.secagg.errors import BadSignature
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.participants import write_participants
@@ -61,49 +58,6 @@ def second_run_without(federation: Federation, client: int, *, after: str, until
 
 
 # --- every sum is judged, however far it has come -------------------------------------------------
-
-
-class ManyClients:
-    """As much of a plan as a guard looks at: 180 clients, of whom 70 have no people."""
-
-    def __init__(self, aggregator: str, server: ServerModel) -> None:
-        self.terms = SimpleNamespace(aggregator=aggregator)
-        self.pledges = SimpleNamespace(members=lambda _: self.inside)
-        people = [0] * 70 + [5] * 110
-        asks = Demands(3, 10, 1)
-        self.inside = {client: Member(count, asks) for client, count in enumerate(people)}
-        self._statement = Statement.of(180, 0.0, 0.1, correctness_bits=10, server=server)
-
-    fewest_honest = RunPlan.fewest_honest
-
-    def statement(self) -> Statement:
-        return self._statement
-
-
-@pytest.mark.parametrize(
-    ("aggregator", "server", "may_be_few"),
-    [
-        ("secagg+", ServerModel.ACTIVE, True),
-        ("secagg+", ServerModel.SEMI_HONEST, False),
-        ("secagg", ServerModel.ACTIVE, False),
-        ("lightsecagg", ServerModel.ACTIVE, False),
-    ],
-)
-def test_in_a_sparse_graph_the_fewest_that_a_lie_leaves_must_be_people_enough(
-    tmp_path: Path, aggregator: str, server: ServerModel, may_be_few: bool
-) -> None:
-    """66 honest clients hide each other, whatever is said: all may be ones without people."""
-    guard = CohortGuard(0, KEYS[0], ROSTER, Policy(), Memory(tmp_path))
-    plan: Any = ManyClients(aggregator, server)
-    everybody = frozenset(range(180))
-    if not may_be_few:
-        guard.check_sum(plan, everybody, 180)
-        return
-    with pytest.raises(PolicyRefusal, match="a sum over 0 people beside") as error:
-        guard.check_sum(plan, everybody, 180)
-    assert error.value.rule is Rule.PEOPLE
-    plan.inside = {client: Member(5, Demands(3, 10, 1)) for client in everybody}
-    guard.check_sum(plan, everybody, 180)
 
 
 def test_a_plan_without_those_of_earlier_sums_is_refused(federation: Federation) -> None:

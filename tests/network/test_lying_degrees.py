@@ -56,7 +56,7 @@ def people() -> list[np.ndarray]:
     return [touched[person : person + 1] for person in range(7)]
 
 
-POLICY = small_policy(computations=(*EXACT, "head-item-item", "item-item"), fewest_other_people=3)
+POLICY = small_policy(computations=(*EXACT, "head-item-item", "item-item"))
 
 
 def silos(folder: Path, settings: ProgramSettings | None = None) -> Silos:

@@ -72,30 +72,6 @@ def test_other_people_are_counted_as_the_definition_says(
     assert refusal.value.rule is Rule.PEOPLE
 
 
-@given(
-    st.lists(st.integers(0, 9), min_size=1, max_size=7),
-    st.integers(0, 2),
-    st.integers(1, 8),
-    st.integers(0, 12),
-)
-def test_where_a_sum_may_be_of_some_only_the_least_populous_are_counted(
-    people: list[int], corrupt: int, honest: int, least: int
-) -> None:
-    """Whichever honest clients, so many with oneself, a lying server leaves in the sum."""
-    enough = True
-    for one in range(len(people)):
-        others = sorted(people[:one] + people[one + 1 :])
-        all_others = sum(others[: len(others) - corrupt]) if corrupt < len(others) else 0
-        enough = enough and min(all_others, sum(others[: honest - 1])) >= least
-    inside = members(people, demands=Demands(0, least, 1))
-    if enough:
-        check_people(inside, corrupt, honest)
-        return
-    with pytest.raises(PolicyRefusal) as refusal:
-        check_people(inside, corrupt, honest)
-    assert refusal.value.rule is Rule.PEOPLE
-
-
 def test_the_strictest_client_of_a_sum_decides() -> None:
     """A lax one must not open what a strict one, whose vector is in it, would not."""
     inside = members([4, 4, 4], demands=Demands(0, 0, 1))

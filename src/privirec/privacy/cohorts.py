@@ -54,10 +54,6 @@ from privirec.privacy.refusal import Rule, refuse
 WHAT_TO_DO = (
     "run with the same clients as before, or with more people; only sums with noise lift this"
 )
-_MAY_BE_SOME = (
-    " (in a sparse graph a server that lies may open a sum over {honest} honest clients; under the "
-    "aggregator secagg there is no such choice)"
-)
 MOST_CLAIMS = 6
 """Different sets that a few clients claim; each is taken to be true, and to be a lie."""
 
@@ -91,13 +87,10 @@ class Member:
         return self.people if self.demands.smallest_change > 1 else 0
 
 
-def check_sum(
-    cohort: frozenset[int], members: Mapping[int, Member], corrupt: int, honest: int | None = None
-) -> None:
-    """Refuse a sum over these clients. `corrupt`: how many of them may work for the server.
-    `honest`: see `check_people`."""
+def check_sum(cohort: frozenset[int], members: Mapping[int, Member], corrupt: int) -> None:
+    """Refuse a sum over these clients. `corrupt`: how many of them may work for the server."""
     inside = {client: members[client] for client in cohort}
-    check_people(inside, corrupt, honest)
+    check_people(inside, corrupt)
     check_growth(cohort, {member.past for member in inside.values()})
     check_new(inside, corrupt)
 
@@ -140,18 +133,12 @@ def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
                 )
 
 
-def check_people(inside: Mapping[int, Member], corrupt: int, honest: int | None = None) -> None:
-    """Refuse a sum over too few people for one of the clients in it.
-
-    `honest`: the fewest honest clients of it over which a server that lies can open a sum, where
-    those are not all: then the least populous of them may be who is left to hide somebody.
-    """
+def check_people(inside: Mapping[int, Member], corrupt: int) -> None:
+    """Refuse a sum over too few people for one of the clients in it."""
     peopled = sum(member.people > 0 for member in inside.values())
     largest = sorted((member.people for member in inside.values()), reverse=True)
     total, top = sum(largest), sum(largest[:corrupt])
     next_one = largest[corrupt] if corrupt < len(largest) else 0
-    smallest = largest[::-1]
-    with_next = sum(smallest[:honest])
     for client, member in inside.items():
         asks = member.demands
         if peopled < asks.smallest_cohort:
@@ -163,18 +150,12 @@ def check_people(inside: Mapping[int, Member], corrupt: int, honest: int | None 
         # The largest of the *others*: for one of the largest, the next takes its place.
         is_top = corrupt > 0 and member.people >= largest[min(corrupt, len(largest)) - 1]
         others = total - top - (next_one if is_top else member.people)
-        if honest is not None:
-            # The least populous of the others; if it is one of these itself, the next as well.
-            is_least = honest > len(smallest) or member.people <= smallest[honest - 1]
-            left = with_next - member.people if is_least else with_next - smallest[honest - 1]
-            others = min(others, left)
         if others < asks.fewest_other_people:
-            some = "" if honest is None else _MAY_BE_SOME.format(honest=honest)
             refuse(
                 Rule.PEOPLE,
                 f"a sum over {others} people beside those of client {client} and of {corrupt} "
                 f"clients that may be corrupt; client {client} asks for fewest_other_people = "
-                f"{asks.fewest_other_people}{some}",
+                f"{asks.fewest_other_people}",
             )
 
 

@@ -181,10 +181,7 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
     )
     asked, usual = trial.for_policy(), Policy()
     corrupt = trial.statement().corrupt
-    fewest = terms.least_clients(clients)
-    left = [trial.fewest_honest(taking) for taking in range(fewest, clients + 1)]
-    honest_clients = min([fewest - corrupt, *(count for count in left if count is not None)])
-    honest = max(honest_clients, 0) * (train.n_users // clients)
+    honest = max(terms.least_clients(clients) - corrupt, 0) * (train.n_users // clients)
     others = max(honest - -(-train.n_users // clients), 0)
     in_use = int(np.count_nonzero(train.item_degrees))
     opened = sum(one.opened(train.n_items, in_use).share for one in trial.sums())

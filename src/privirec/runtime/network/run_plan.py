@@ -16,8 +16,7 @@ from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Terms
 from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.terms import RunTerms, vector_shape
-from privirec.secagg import ServerModel, Statement, Step, VectorShape, protocol
-from privirec.secagg.parameters import least_honest
+from privirec.secagg import Statement, Step, VectorShape, protocol
 from privirec.version import __version__
 
 
@@ -84,16 +83,6 @@ class RunPlan(BaseModel):
         """Every exchange of the run, in order."""
         statement = self.statement()
         return protocol(self.terms.aggregator).schedule_for(statement).steps(statement.rounds)
-
-    def fewest_honest(self, participants: int) -> int | None:
-        """The fewest honest clients, of so many that take part, over which a lying server can open
-        a sum; None where all honest clients in a sum agree on who is in it."""
-        scheme = protocol(self.terms.aggregator)
-        statement = self.statement().with_clients(participants)
-        if scheme.active_schedule is None or statement.server is not ServerModel.ACTIVE:
-            return None
-        graph = scheme.parameters(statement)
-        return None if graph.neighbours >= participants - 1 else least_honest(statement, graph)
 
     def for_policy(self) -> Terms:
         """What a client's policy looks at."""

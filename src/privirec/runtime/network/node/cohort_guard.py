@@ -126,10 +126,9 @@ class CohortGuard:
         if any(self._client in some for some in cohorts.newcomers(members, corrupt)):
             cohorts.check_new(members, corrupt)
 
-    def check_sum(self, plan: RunPlan, cohort: frozenset[int], participants: int) -> None:
-        """Refuse a sum over these clients, of so many that take part."""
-        members, corrupt = plan.pledges.members(self._roster), plan.statement().corrupt
-        cohorts.check_sum(cohort, members, corrupt, plan.fewest_honest(participants))
+    def check_sum(self, plan: RunPlan, cohort: frozenset[int]) -> None:
+        """Refuse a sum over these clients."""
+        cohorts.check_sum(cohort, plan.pledges.members(self._roster), plan.statement().corrupt)
 
 
 def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:

@@ -212,7 +212,7 @@ class StepAnswerer:
             return
         if not told <= plan.users.keys():
             _refuse_plan("clients take part that are not in the plan")
-        self._guard.check_sum(plan, told, len(told))
+        self._guard.check_sum(plan, told)
         state.participants = tuple(sorted(told))
 
     def _check_summed(
@@ -222,7 +222,7 @@ class StepAnswerer:
         cohort = frozenset(read_participants(listed, self._roster).tolist())
         session.check_summed(cohort)
         if not state.cohort:
-            self._guard.check_sum(plan, cohort, len(state.participants))
+            self._guard.check_sum(plan, cohort)
             state.cohort = tuple(sorted(cohort))
         elif tuple(sorted(cohort)) != state.cohort:
             raise Refusal(
