@@ -160,14 +160,13 @@ def test_one_client_is_told_another_plan_and_two_runs_are_subtracted(
 
     honest = sums_of(federation, "one", lambda _client, ask: ask)
     lied = sums_of(federation, "two", its_seed, plan_for_victim=with_another_seed)
+    difference = start_block(lied) - start_block(honest)
+    history = np.flatnonzero(federation.parts[VICTIM][0]).tolist()
+    assert (history_in(difference) == history) != guarded
     if guarded:
-        (_, degrees), *later = lied
+        (_, degrees), *_ = lied
         assert np.count_nonzero(degrees == federation.degrees(*range(12))) < 10
-        assert not later
-    else:
-        difference = start_block(lied) - start_block(honest)
-        history = np.flatnonzero(federation.parts[VICTIM][0]).tolist()
-        assert history_in(difference) == history
+        assert len(history_in(difference)) > ITEMS // 2
 
 
 def test_the_digest_is_of_plan_and_ask() -> None:
