@@ -202,7 +202,8 @@ class Plan:
         if not computes(program, config):
             raise UsageError(f"{self.method} does not compute what {self.model_name} needs")
         offered = {**config.needs, "rank": rank, "seed": self.seed}
-        if "head" in program.settings_type.model_fields and "head" not in config.needs:
+        head = program.settings_type.model_fields.get("head")
+        if head is not None and "head" not in config.needs and head.default is not None:
             if self.head is None:
                 raise UsageError(f"{self.method} needs a head: how many of the most popular items")
             offered["head"] = self.head
