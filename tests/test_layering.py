@@ -32,7 +32,7 @@ ALLOWED = {
     "privacy": {"federated", "secagg", "filters", "data", "errors", "dp"},
     "runtime": {
         *("federated", "secagg", "privacy", "device", "models", "filters", "data", "errors"),
-        *("durable", "threads", "codec"),
+        *("durable", "threads", "codec", "dp"),
     },
     "carriers": {
         *("runtime", "federated", "secagg", "privacy", "device", "models", "filters", "data"),

@@ -11,7 +11,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privirec.dp.discrete import distance, gaussian_deviation
+from privirec.dp.discrete import concentrated_epsilon, distance, gaussian_deviation
 from privirec.dp.gaussian import epsilon_of, mu_of
 from privirec.dp.loss import Loss
 
@@ -26,6 +26,7 @@ def test_one_gaussian_as_dp_accounting_has_it(mu: float, delta: float) -> None:
     assert theirs - 0.01 < ours <= theirs + 1e-9
     renyi = RdpAccountant().compose(GaussianDpEvent(1 / mu)).get_epsilon(delta)
     assert ours < renyi
+    assert ours < concentrated_epsilon(mu, delta) < renyi * (1 + 1e-6)  # of any order, not of some
 
 
 @pytest.mark.parametrize("runs", [2, 7, 30])
@@ -86,3 +87,13 @@ def test_nothing_costs_nothing_and_no_noise_has_no_epsilon() -> None:
     assert Loss.together([]) == Loss()
     assert Loss().epsilon(1e-6) == 0
     assert Loss(math.inf).epsilon(1e-6) == math.inf
+
+
+@pytest.mark.parametrize("runs", [1, 5, 12])
+def test_many_runs_of_whole_numbers_have_an_epsilon(runs: int) -> None:
+    """A gap that one run can afford is too much for many at a large epsilon; then the concentration
+    of the noise counts, and no figure is far from what the Gaussian alone would give."""
+    one = Loss(mu_of(8, 0.99e-6), 1e-13)
+    together = Loss.together([one] * runs)
+    exact = Loss(together.mu).epsilon(1e-6)
+    assert exact <= together.epsilon(1e-6) <= 1.15 * exact + 0.01

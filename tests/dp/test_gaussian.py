@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from privirec.dp.discrete import (
     LEAST_TOTAL_DEVIATION,
+    concentrated_epsilon,
     distance,
     epsilon_with,
     gaussian_deviation,
@@ -86,7 +87,7 @@ def test_what_discreteness_costs() -> None:
     mu, delta = mu_of(8, 0.99e-6), 1e-6
     assert distance(1000, 500_500) < 3e-12
     assert 0 < epsilon_with(mu, delta, distance(1000, 500_500)) <= 8
-    assert epsilon_with(mu, delta, 1e-6) == math.inf
+    assert epsilon_with(mu, delta, 1e-6) == concentrated_epsilon(mu, delta) > 8.5
     assert gaussian_deviation(64) < 64
     with pytest.raises(UsageError, match="too coarse"):
         distance(LEAST_TOTAL_DEVIATION - 1, 1)

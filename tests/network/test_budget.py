@@ -35,7 +35,9 @@ BEGIN = datetime(2026, 11, 2, 12, tzinfo=UTC)
 
 def protected(clients: int = 3, contributors: int = 2, **changes: Any) -> RunTerms:
     """Two sums with noise that two of three clients are enough for."""
-    settings = ProtectedSettings(head=4, clients=clients, contributors=contributors, **changes)
+    settings = ProtectedSettings(
+        way="gram", head=4, clients=clients, contributors=contributors, **changes
+    )
     return RunTerms(settings=settings, dropped_share=0.0)
 
 
@@ -99,6 +101,17 @@ def test_with_the_guard_off_the_second_run_is_answered(
     assert devices.account().epsilon(1e-6) > 5.0  # and it is counted all the same
 
 
+def test_a_budget_that_shrinks_in_the_middle_of_a_run_ends_it(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    talk = Talk(devices)
+    talk.until("input", 2)
+    devices.policy = Policy(most_epsilon=2.0)
+    said = said_in(devices.node(0).answer(talk.message_for(0)))
+    assert isinstance(said, Refused)
+    assert said.code is Code.BUDGET
+    assert len(devices.account().sums) == 1
+
+
 def test_a_period_passes_and_a_life_does_not(tmp_path: Path) -> None:
     devices = Devices(tmp_path, Policy(most_epsilon_per_period=4.0, most_epsilon=5.5))
     devices.terms = protected(epsilon=3.5)
@@ -122,6 +135,12 @@ def test_a_clock_that_is_set_back_brings_nothing_back(tmp_path: Path) -> None:
     for away in (timedelta(days=-400), timedelta(days=-1)):
         devices.time = BEGIN + away
         assert run(devices, f"at {away.days}")[0] == []
+    # Nor does what was spent in the meantime count as spent long ago.
+    devices.policy = Policy(most_epsilon_per_period=6.0)
+    devices.time = BEGIN - timedelta(days=400)
+    assert run(devices, "two")[1].server.stage is Stage.COMPUTED
+    devices.time = BEGIN + timedelta(days=1)
+    assert run(devices, "three")[0] == []
 
 
 @pytest.mark.parametrize("sums", [1, 2])
@@ -209,9 +228,10 @@ def test_with_noise_a_client_of_three_may_be_replaced(tmp_path: Path) -> None:
     devices = Devices(tmp_path, Policy(most_epsilon_per_period=20))
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     replaced(devices)
-    assert run(devices, "two")[1].server.stage is Stage.COMPUTED
-    assert len(devices.account().sums) == 4
-    assert len(devices.account(2).sums) == 2
+    seen, talk = run(devices, "two")
+    assert talk.server.stage is Stage.COMPUTED
+    assert len(devices.account().sums) == 2 * len(seen)
+    assert len(devices.account(2).sums) == len(seen)
 
 
 def test_without_noise_it_may_not_and_the_refusal_says_what_to_do(tmp_path: Path) -> None:

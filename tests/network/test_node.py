@@ -369,6 +369,14 @@ def test_a_policy_is_checked_before_every_answer(federation: Federation) -> None
     refused(reply, "the computation seeded-step", Code.POLICY, final=True)
 
 
+def test_limits_are_checked_before_every_answer(federation: Federation) -> None:
+    talk = Talk(federation)
+    talk.until("input", 2)
+    allowed = federation.policy.model_copy(update={"most_sums": 1})
+    reply = federation.node(0, policy=allowed).answer(talk.message_for(0))
+    refused(reply, "secure sum 2", Code.POLICY, final=True)
+
+
 def test_bytes_are_counted_over_the_run(federation: Federation) -> None:
     talk = Talk(federation)
     talk.until("input", 1)

@@ -173,11 +173,16 @@ def test_a_rotation_that_keeps_the_lasting_name_goes_on(
 ) -> None:
     silos = Silos(tmp_path, histories(4, 4, 4, 4), policy())
     run(silos, "first")
-    lasting = {3: silos.roster[3].hex()}
+    former = silos.roster[3]
     silos.identities[3] = Identity(b"rotated!" * 4)
     silos.use_roster(range(4))
     made = Node.__init__
-    monkeypatch.setattr(Node, "__init__", lambda *a, **k: made(*a, **k, lineages=lasting))
+
+    def with_history(*given: Any, **more: Any) -> None:
+        keys = (former, more["identity"].public) if more["client"] == 3 else ()
+        made(*given, **more, lineages={3: former.hex()}, own_keys=keys)
+
+    monkeypatch.setattr(Node, "__init__", with_history)
     _, talk = run(silos, "second")
     assert talk.server.stage is Stage.COMPUTED
 
@@ -432,6 +437,20 @@ def test_a_memory_from_before_an_answer_begins_no_run(federation: Federation) ->
     refused(reply, "restored from a backup or lost", Code.STATE_RESTORED, final=False)
     shutil.copy(newest, memory)
     second.until(Stage.COMPUTED)
+
+
+def test_a_memory_from_before_the_last_answer_that_was_no_vector_begins_no_run(
+    federation: Federation,
+) -> None:
+    memory = federation.folder / "client-0/runs/memory.db"
+    talk = Talk(federation, name="first")
+    talk.until("unmask", 3)
+    backup = shutil.copy(memory, federation.folder / "backup.db")
+    talk.until(Stage.COMPUTED)
+    shutil.copy(backup, memory)
+    second = Talk(federation, name="second")
+    reply = second.forged(0, second.hello())
+    refused(reply, "restored from a backup or lost", Code.STATE_RESTORED, final=False)
 
 
 def test_a_memory_without_the_note_of_its_last_answer_begins_no_run(

@@ -57,7 +57,7 @@ def _of_federation(federation: Mapping[str, Any]) -> Iterator[str]:
         if promised is Guarantee.CRYPTOGRAPHIC and "server_model" in federation:
             sentence += (
                 f", if it is {_server(str(federation['server_model']))} and no more than "
-                f"{float(federation.get('corrupt_share', 0)):.0%} of the clients work for it"
+                f"{float(federation.get('corrupt_share') or 0):.0%} of the clients work for it"
             )
         yield sentence + "."
 

@@ -1,0 +1,83 @@
+"""What an artifact says about privacy, in plain words."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from privirec.cli.main import app
+from privirec.data import load_dataset
+from privirec.dp.loss import Loss
+from privirec.federated.contributions import ItemDegrees, NoiseShare, NoisyPopularity
+from privirec.privacy.explain import explained
+from privirec.privacy.ledger import Ledger
+from privirec.workflows.run import Plan, run
+
+SHARE = NoiseShare(deviation=4000, clients=3, contributors=2, fraction_bits=12)
+
+
+def popularity() -> NoisyPopularity:
+    return NoisyPopularity.planned(20, 100, SHARE).ask()  # type: ignore[return-value]
+
+
+def test_a_ledger_says_epsilon_so_far() -> None:
+    ledger = Ledger()
+    ledger.add_sum(popularity())
+    ledger.add_sum(popularity())
+    first, second = ledger.as_rows()
+    loss = SHARE.protection(20).loss
+    assert first["epsilon_so_far"] == loss.epsilon(1e-6)
+    assert second["epsilon_so_far"] == Loss.together([loss, loss]).epsilon(1e-6)
+    assert ledger.epsilon() == second["epsilon_so_far"]
+    ledger.add_sum(ItemDegrees(20, 100))
+    assert ledger.as_rows()[-1]["epsilon_so_far"] == "none"
+    assert ledger.epsilon() == math.inf
+
+
+def test_noise_from_a_seed_promises_nothing() -> None:
+    ledger = Ledger(secret_noise=False)
+    ledger.add_sum(popularity())
+    assert ledger.as_rows()[0]["epsilon_so_far"] == "none"
+    said = " ".join(explained({"ledger": ledger.as_rows(), "run": {"seed": 7}}))
+    assert "Promised: nothing" in said
+    assert "drawn from a seed (7)" in said
+
+
+def test_a_federation_with_noise_is_promised_epsilon() -> None:
+    ledger = Ledger()
+    ledger.add_sum(popularity())
+    federation = {
+        "clients": 3,
+        "cohort": 3,
+        "aggregator": "secagg+",
+        "server_model": "active",
+        "corrupt_share": 0.05,
+    }
+    said = " ".join(explained({"ledger": ledger.as_rows(), "federation": federation}))
+    assert f"epsilon {ledger.epsilon():.3g} at delta 1e-06" in said
+    assert "if it is anything at all and no more than 5% of the clients work for it" in said
+    for lost in federation:
+        explained({"ledger": ledger.as_rows(), "federation": federation | {lost: None}})
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (Plan(model="gf-cf", rank=4), "can give some of them away"),
+        (Plan(model="gf-cf", method="privirec-k", rank=4), "These sums are exact"),
+        (Plan(method="protected"), "drawn from a seed (0)"),
+    ],
+)
+def test_saved_models_are_explained(tmp_path: Path, plan: Plan, words: str) -> None:
+    result = run(load_dataset("synthetic:200x30"), plan)
+    saved = result.recommender.save(tmp_path / "model", result.manifest())
+    done = CliRunner().invoke(app, ["explain-privacy", str(saved)])
+    assert done.exit_code == 0, done.output
+    assert words in done.output.replace("\n", " ")
+
+
+def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["explain-privacy", str(tmp_path)]).exit_code != 0
