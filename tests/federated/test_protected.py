@@ -63,10 +63,15 @@ def head_gram(
 
 
 def power_step(
-    n_items: int, items: np.ndarray, block: np.ndarray, share: NoiseShare = SHARE
+    n_items: int,
+    items: np.ndarray,
+    block: np.ndarray,
+    share: NoiseShare = SHARE,
+    weights: np.ndarray | None = None,
 ) -> NoisyPowerStep:
     planned = NoisyPowerStep.planned(n_items, 100, share, *block.shape)
-    found = planned.ask(items=items, block=block.astype(np.int32))
+    weights = np.ones(len(items), np.int64) if weights is None else weights
+    found = planned.ask(items=items, block=block.astype(np.int32), weights=weights)
     assert isinstance(found, NoisyPowerStep)
     return found
 
@@ -104,12 +109,14 @@ def test_one_person_changes_a_sum_by_at_most_one(items: set[int], bits: int) -> 
     st.integers(1, 5).flatmap(
         lambda columns: arrays(np.int64, (30, columns), elements=INT32 | st.integers(-3, 3))
     ),
+    arrays(np.int64, 30, elements=st.integers(1, (1 << 20) - 1)),
 )
 def test_one_person_changes_a_power_step_by_at_most_one(
-    items: set[int], bits: int, block: np.ndarray
+    items: set[int], bits: int, block: np.ndarray, weights: np.ndarray
 ) -> None:
-    """Whatever block a server broadcasts, extremes of its 32-bit integers included."""
-    ask = power_step(60, HEAD, block, NoiseShare(40, 10, 9, bits))
+    """Whatever a server broadcasts, extremes of its integers included."""
+    ask = power_step(60, HEAD, block, NoiseShare(40, 10, 9, bits), weights)
+    ask.check(ClientContext(100, 60, ProtectedSettings(), one_person(items, 60)))
     length = length_in_units(ask, one_person(items, 60))
     assert length <= 4**bits
     inside = np.array(sorted(item // 2 for item in items if item % 2 == 0), int)
@@ -124,7 +131,8 @@ def test_a_power_step_of_a_long_history_stays_within_one() -> None:
     """Millions of squares are summed, so that errors of rounding have room to add up."""
     rng = np.random.default_rng(3)
     block = rng.integers(-(2**31), 2**31, (20_000, 64))
-    ask = power_step(20_000, np.arange(20_000), block, NoiseShare(40, 10, 9, 40))
+    weights = rng.integers(1, 1 << 20, 20_000)
+    ask = power_step(20_000, np.arange(20_000), block, NoiseShare(40, 10, 9, 40), weights)
     vector = np.concatenate(list(ask.exact_blocks(one_person(set(range(20_000)), 20_000))))
     halves = vector >> 20, vector & (2**20 - 1)  # squares of halves fit 64 bits, and so do sums
     high, low = (half.astype(object) for half in halves)
@@ -137,12 +145,12 @@ def test_a_power_step_is_the_item_item_matrix_without_its_diagonal() -> None:
     rng = np.random.default_rng(1)
     matrix = (rng.random((50, 40)) < 0.2).astype(float)
     items = np.sort(rng.choice(40, 15, replace=False))
-    block = rng.integers(-1000, 1000, (15, 4))
-    ask = power_step(40, items, block, NoiseShare(40, 10, 9, 30))
+    block, weights = rng.integers(-1000, 1000, (15, 4)), rng.integers(1, 9, 15)
+    ask = power_step(40, items, block, NoiseShare(40, 10, 9, 30), weights)
     total = ask.collect(ask.exact_blocks(Histories(sp.csr_array(matrix))))
     expected = np.zeros((15, 4))
     for person in matrix[:, items]:
-        part = person[:, None] * (person @ block - block)
+        part = (weights * person)[:, None] * (person @ block - block)
         if part.any():
             expected += part / np.linalg.norm(part)
     np.testing.assert_allclose(np.ldexp(total.astype(float), -30), expected, atol=1e-6)
@@ -348,6 +356,12 @@ def test_no_ring_holds_too_many_people() -> None:
 def test_a_block_that_does_not_fit_is_refused() -> None:
     with pytest.raises(FederationError, match="a block of 3 rows for 2 items"):
         power_step(9, np.array([1, 2]), np.zeros((3, 2)))
+    with pytest.raises(FederationError, match="3 weights for 2 items"):
+        power_step(9, np.array([1, 2]), np.zeros((2, 2)), weights=np.ones(3, np.int64))
+    for wrong in ([0, 1], [1, 1 << 20], [-1, 1]):
+        ask = power_step(9, np.array([1, 2]), np.zeros((2, 2)), weights=np.array(wrong))
+        with pytest.raises(FederationError, match="weights that are not between"):
+            ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))
     ask = power_step(9, np.array([1, 9]), np.zeros((2, 2)))
     with pytest.raises(FederationError, match="not in the catalogue"):
         ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))
