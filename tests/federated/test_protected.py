@@ -317,7 +317,8 @@ def test_parts_of_the_budget_add_up_to_it() -> None:
         whole = program.settings.promise.mu**2
         parts = (1.0,) if way == "gram" else (0.2, 0.3, 0.5)
         assert sum(parts) == pytest.approx(1)
-        wanted = [0.1 * whole, *(0.9 * whole * part for part in parts)]
+        first = 0.1 if way == "gram" else 0.2
+        wanted = [first * whole, *((1 - first) * whole * part for part in parts)]
         for got, want in zip(squares, wanted, strict=True):
             assert 0.96 * want < got <= want
 

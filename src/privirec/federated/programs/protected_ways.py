@@ -67,7 +67,8 @@ class Way(ABC):
 
     name: ClassVar[str]
     parts: ClassVar[tuple[float, ...]]
-    """Of the budget that is left, for each sum."""
+    """Of the budget that popularity leaves, for each sum."""
+    popularity_share: ClassVar[float]
     n_items: int
     n_users: int
     head: int
@@ -102,6 +103,7 @@ class Gram(Way):
 
     name: ClassVar[str] = "gram"
     parts: ClassVar[tuple[float, ...]] = (1.0,)
+    popularity_share: ClassVar[float] = 0.1
 
     @staticmethod
     def head_for(signal: float) -> int:
@@ -140,6 +142,7 @@ class Power(Way):
 
     name: ClassVar[str] = "power"
     parts: ClassVar[tuple[float, ...]] = STEP_PARTS
+    popularity_share: ClassVar[float] = 0.2
     columns: int
 
     @staticmethod
