@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -33,11 +33,14 @@ from privirec.federated.programs.calibration import Promise
 from privirec.federated.programs.protected_ways import Gram, Power
 from privirec.federated.randomness import ClientRandomness, ClientStream
 from privirec.models import Denoised
+from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
-from privirec.runtime.local.secure import SecureInProcess
+from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.terms import Assumptions
+from privirec.secagg import ServerModel
 
 SHARE = NoiseShare(deviation=40, clients=10, contributors=9, fraction_bits=12)
 
@@ -202,9 +205,22 @@ def test_the_triangle_is_the_gram_matrix(monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def assert_gaussian(noise: np.ndarray, deviation: float) -> None:
+    """Moments, and a chi-squared test in fifty cells of equal probability."""
+    entries = len(noise)
+    assert abs(noise.mean()) < 5 * deviation / math.sqrt(entries)
+    assert noise.var() / deviation**2 == pytest.approx(1, abs=5 * math.sqrt(2 / entries))
+    fourth = (noise / deviation) ** 4
+    assert fourth.mean() == pytest.approx(3, abs=5 * math.sqrt(96 / entries))
+    cells = np.rint(norm.ppf(np.arange(1, 50) / 50) * deviation) + 0.5
+    counts = np.histogram(noise, np.concatenate([[-np.inf], cells, [np.inf]]))[0]
+    expected = entries * np.diff(np.concatenate([[0], norm.cdf(cells / deviation), [1]]))
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-6, 49)
+
+
 @pytest.mark.parametrize("gone", [0, 3])
 def test_noise_of_real_clients_adds_up_to_the_stated_gaussian(gone: int) -> None:
-    """Moments and a chi-squared test on sums of clients' shares, also when some are missing."""
+    """On sums of clients' shares, also when some are missing."""
     clients, entries = 12, 40_000
     share = NoiseShare(33, clients, clients - 3, 12)
     ask = popularity(entries, share)
@@ -216,14 +232,43 @@ def test_noise_of_real_clients_adds_up_to_the_stated_gaussian(gone: int) -> None
     noise = ask.total(nobody, streams)
     deviation = 33 * math.sqrt(clients - gone)
     assert deviation >= share.protecting_deviation * (1 - 1e-12)
-    assert abs(noise.mean()) < 5 * deviation / math.sqrt(entries)
-    assert noise.var() / deviation**2 == pytest.approx(1, abs=5 * math.sqrt(2 / entries))
-    cells = norm.ppf(np.arange(1, 50) / 50) * deviation
-    counts = np.histogram(noise, np.concatenate([[-np.inf], np.rint(cells) + 0.5, [np.inf]]))[0]
-    edges = np.concatenate([[0], norm.cdf((np.rint(cells) + 0.5) / deviation), [1]])
-    expected = entries * np.diff(edges)
-    assert ((counts - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-6, 49)
+    assert_gaussian(noise, deviation)
     assert np.abs(noise).max() <= ask.noise.largest * 2**12
+
+
+@pytest.mark.parametrize("kind", ["pairs", "power step"])
+def test_noise_in_opened_sums_when_clients_drop_out(kind: str) -> None:
+    """Real masks, four of twenty clients gone before the sum: what is opened is the exact sum over
+    the others and their noise, no less than was promised."""
+    clients, n_items, share = 20, 400, NoiseShare(50, 20, 15, 12)
+    rng = np.random.default_rng(2)
+    train = Interactions.from_matrix(sp.csr_array((rng.random((60, n_items)) < 0.05).astype(float)))
+    items = np.arange(0, n_items, 2)
+    if kind == "pairs":
+        planned = NoisyHeadGram.planned(n_items, 60, share, 200)
+        ask: Any = planned.ask(items=items)
+    else:
+        planned = NoisyPowerStep.planned(n_items, 60, share, 200, 90)
+        block = rng.integers(-(2**31), 2**31, (200, 90)).astype(np.int32)
+        ask = planned.ask(items=items, block=block, weights=np.ones(200, np.int64))
+    gone = {3, 4, 11, 19}
+    runtime = SecureInProcess(
+        clients_of(train, clients, 8),
+        [planned],
+        "secagg+",
+        assumptions=Assumptions(server=ServerModel.SEMI_HONEST),
+        dropouts=DropOuts(at_sums={1: {"input": gone}}),
+    )
+    opened = runtime.sum(ask, Ledger())
+    assert set(runtime.survivors) == set(range(clients)) - gone
+    exact = sum(
+        ask.collect(ask.exact_blocks(client.histories))
+        for number, client in enumerate(clients_of(train, clients, 8))
+        if number not in gone
+    )
+    deviation = share.deviation * math.sqrt(clients - len(gone))
+    assert deviation >= share.protecting_deviation
+    assert_gaussian((opened - exact).reshape(-1), deviation)
 
 
 def test_noise_is_secret_and_never_twice_the_same() -> None:
