@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -33,11 +33,14 @@ from privirec.federated.programs.calibration import Promise
 from privirec.federated.programs.protected_ways import Gram, Power
 from privirec.federated.randomness import ClientRandomness, ClientStream
 from privirec.models import Denoised
+from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
-from privirec.runtime.local.secure import SecureInProcess
+from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.terms import Assumptions
+from privirec.secagg import ServerModel
 
 SHARE = NoiseShare(deviation=40, clients=10, contributors=9, fraction_bits=12)
 
@@ -63,10 +66,15 @@ def head_gram(
 
 
 def power_step(
-    n_items: int, items: np.ndarray, block: np.ndarray, share: NoiseShare = SHARE
+    n_items: int,
+    items: np.ndarray,
+    block: np.ndarray,
+    share: NoiseShare = SHARE,
+    weights: np.ndarray | None = None,
 ) -> NoisyPowerStep:
     planned = NoisyPowerStep.planned(n_items, 100, share, *block.shape)
-    found = planned.ask(items=items, block=block.astype(np.int32))
+    weights = np.ones(len(items), np.int64) if weights is None else weights
+    found = planned.ask(items=items, block=block.astype(np.int32), weights=weights)
     assert isinstance(found, NoisyPowerStep)
     return found
 
@@ -104,12 +112,14 @@ def test_one_person_changes_a_sum_by_at_most_one(items: set[int], bits: int) -> 
     st.integers(1, 5).flatmap(
         lambda columns: arrays(np.int64, (30, columns), elements=INT32 | st.integers(-3, 3))
     ),
+    arrays(np.int64, 30, elements=st.integers(1, (1 << 20) - 1)),
 )
 def test_one_person_changes_a_power_step_by_at_most_one(
-    items: set[int], bits: int, block: np.ndarray
+    items: set[int], bits: int, block: np.ndarray, weights: np.ndarray
 ) -> None:
-    """Whatever block a server broadcasts, extremes of its 32-bit integers included."""
-    ask = power_step(60, HEAD, block, NoiseShare(40, 10, 9, bits))
+    """Whatever a server broadcasts, extremes of its integers included."""
+    ask = power_step(60, HEAD, block, NoiseShare(40, 10, 9, bits), weights)
+    ask.check(ClientContext(100, 60, ProtectedSettings(), one_person(items, 60)))
     length = length_in_units(ask, one_person(items, 60))
     assert length <= 4**bits
     inside = np.array(sorted(item // 2 for item in items if item % 2 == 0), int)
@@ -124,7 +134,8 @@ def test_a_power_step_of_a_long_history_stays_within_one() -> None:
     """Millions of squares are summed, so that errors of rounding have room to add up."""
     rng = np.random.default_rng(3)
     block = rng.integers(-(2**31), 2**31, (20_000, 64))
-    ask = power_step(20_000, np.arange(20_000), block, NoiseShare(40, 10, 9, 40))
+    weights = rng.integers(1, 1 << 20, 20_000)
+    ask = power_step(20_000, np.arange(20_000), block, NoiseShare(40, 10, 9, 40), weights)
     vector = np.concatenate(list(ask.exact_blocks(one_person(set(range(20_000)), 20_000))))
     halves = vector >> 20, vector & (2**20 - 1)  # squares of halves fit 64 bits, and so do sums
     high, low = (half.astype(object) for half in halves)
@@ -137,12 +148,12 @@ def test_a_power_step_is_the_item_item_matrix_without_its_diagonal() -> None:
     rng = np.random.default_rng(1)
     matrix = (rng.random((50, 40)) < 0.2).astype(float)
     items = np.sort(rng.choice(40, 15, replace=False))
-    block = rng.integers(-1000, 1000, (15, 4))
-    ask = power_step(40, items, block, NoiseShare(40, 10, 9, 30))
+    block, weights = rng.integers(-1000, 1000, (15, 4)), rng.integers(1, 9, 15)
+    ask = power_step(40, items, block, NoiseShare(40, 10, 9, 30), weights)
     total = ask.collect(ask.exact_blocks(Histories(sp.csr_array(matrix))))
     expected = np.zeros((15, 4))
     for person in matrix[:, items]:
-        part = person[:, None] * (person @ block - block)
+        part = (weights * person)[:, None] * (person @ block - block)
         if part.any():
             expected += part / np.linalg.norm(part)
     np.testing.assert_allclose(np.ldexp(total.astype(float), -30), expected, atol=1e-6)
@@ -194,9 +205,22 @@ def test_the_triangle_is_the_gram_matrix(monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def assert_gaussian(noise: np.ndarray, deviation: float) -> None:
+    """Moments, and a chi-squared test in fifty cells of equal probability."""
+    entries = len(noise)
+    assert abs(noise.mean()) < 5 * deviation / math.sqrt(entries)
+    assert noise.var() / deviation**2 == pytest.approx(1, abs=5 * math.sqrt(2 / entries))
+    fourth = (noise / deviation) ** 4
+    assert fourth.mean() == pytest.approx(3, abs=5 * math.sqrt(96 / entries))
+    cells = np.rint(norm.ppf(np.arange(1, 50) / 50) * deviation) + 0.5
+    counts = np.histogram(noise, np.concatenate([[-np.inf], cells, [np.inf]]))[0]
+    expected = entries * np.diff(np.concatenate([[0], norm.cdf(cells / deviation), [1]]))
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-6, 49)
+
+
 @pytest.mark.parametrize("gone", [0, 3])
 def test_noise_of_real_clients_adds_up_to_the_stated_gaussian(gone: int) -> None:
-    """Moments and a chi-squared test on sums of clients' shares, also when some are missing."""
+    """On sums of clients' shares, also when some are missing."""
     clients, entries = 12, 40_000
     share = NoiseShare(33, clients, clients - 3, 12)
     ask = popularity(entries, share)
@@ -208,14 +232,43 @@ def test_noise_of_real_clients_adds_up_to_the_stated_gaussian(gone: int) -> None
     noise = ask.total(nobody, streams)
     deviation = 33 * math.sqrt(clients - gone)
     assert deviation >= share.protecting_deviation * (1 - 1e-12)
-    assert abs(noise.mean()) < 5 * deviation / math.sqrt(entries)
-    assert noise.var() / deviation**2 == pytest.approx(1, abs=5 * math.sqrt(2 / entries))
-    cells = norm.ppf(np.arange(1, 50) / 50) * deviation
-    counts = np.histogram(noise, np.concatenate([[-np.inf], np.rint(cells) + 0.5, [np.inf]]))[0]
-    edges = np.concatenate([[0], norm.cdf((np.rint(cells) + 0.5) / deviation), [1]])
-    expected = entries * np.diff(edges)
-    assert ((counts - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-6, 49)
+    assert_gaussian(noise, deviation)
     assert np.abs(noise).max() <= ask.noise.largest * 2**12
+
+
+@pytest.mark.parametrize("kind", ["pairs", "power step"])
+def test_noise_in_opened_sums_when_clients_drop_out(kind: str) -> None:
+    """Real masks, four of twenty clients gone before the sum: what is opened is the exact sum over
+    the others and their noise, no less than was promised."""
+    clients, n_items, share = 20, 400, NoiseShare(50, 20, 15, 12)
+    rng = np.random.default_rng(2)
+    train = Interactions.from_matrix(sp.csr_array((rng.random((60, n_items)) < 0.05).astype(float)))
+    items = np.arange(0, n_items, 2)
+    if kind == "pairs":
+        planned = NoisyHeadGram.planned(n_items, 60, share, 200)
+        ask: Any = planned.ask(items=items)
+    else:
+        planned = NoisyPowerStep.planned(n_items, 60, share, 200, 90)
+        block = rng.integers(-(2**31), 2**31, (200, 90)).astype(np.int32)
+        ask = planned.ask(items=items, block=block, weights=np.ones(200, np.int64))
+    gone = {3, 4, 11, 19}
+    runtime = SecureInProcess(
+        clients_of(train, clients, 8),
+        [planned],
+        "secagg+",
+        assumptions=Assumptions(server=ServerModel.SEMI_HONEST),
+        dropouts=DropOuts(at_sums={1: {"input": gone}}),
+    )
+    opened = runtime.sum(ask, Ledger())
+    assert set(runtime.survivors) == set(range(clients)) - gone
+    exact = sum(
+        ask.collect(ask.exact_blocks(client.histories))
+        for number, client in enumerate(clients_of(train, clients, 8))
+        if number not in gone
+    )
+    deviation = share.deviation * math.sqrt(clients - len(gone))
+    assert deviation >= share.protecting_deviation
+    assert_gaussian((opened - exact).reshape(-1), deviation)
 
 
 def test_noise_is_secret_and_never_twice_the_same() -> None:
@@ -309,7 +362,8 @@ def test_parts_of_the_budget_add_up_to_it() -> None:
         whole = program.settings.promise.mu**2
         parts = (1.0,) if way == "gram" else (0.2, 0.3, 0.5)
         assert sum(parts) == pytest.approx(1)
-        wanted = [0.1 * whole, *(0.9 * whole * part for part in parts)]
+        first = 0.1 if way == "gram" else 0.2
+        wanted = [first * whole, *((1 - first) * whole * part for part in parts)]
         for got, want in zip(squares, wanted, strict=True):
             assert 0.96 * want < got <= want
 
@@ -348,6 +402,12 @@ def test_no_ring_holds_too_many_people() -> None:
 def test_a_block_that_does_not_fit_is_refused() -> None:
     with pytest.raises(FederationError, match="a block of 3 rows for 2 items"):
         power_step(9, np.array([1, 2]), np.zeros((3, 2)))
+    with pytest.raises(FederationError, match="3 weights for 2 items"):
+        power_step(9, np.array([1, 2]), np.zeros((2, 2)), weights=np.ones(3, np.int64))
+    for wrong in ([0, 1], [1, 1 << 20], [-1, 1]):
+        ask = power_step(9, np.array([1, 2]), np.zeros((2, 2)), weights=np.array(wrong))
+        with pytest.raises(FederationError, match="weights that are not between"):
+            ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))
     ask = power_step(9, np.array([1, 9]), np.zeros((2, 2)))
     with pytest.raises(FederationError, match="not in the catalogue"):
         ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))

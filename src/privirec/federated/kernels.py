@@ -72,10 +72,10 @@ def add_triangle_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def add_unit_rows(indptr, indices, block, unit, out):  # type: ignore[no-untyped-def]
-    """For each row of a history matrix with entries i: out[i] += scale (sum of block[j] - block[i])
-    towards zero, with the scale at which all these numbers together are of length `unit`, or very
-    little less: never more."""
+def add_unit_rows(indptr, indices, block, weights, unit, out):  # type: ignore[no-untyped-def]
+    """For each row of a history matrix with entries i: out[i] += scale weight[i] (sum of block[j] -
+    block[i]) towards zero, with the scale at which all these numbers together are of length `unit`,
+    or very little less: never more."""
     columns = block.shape[1]
     total = np.empty(columns, np.int64)
     for row in range(len(indptr) - 1):
@@ -89,15 +89,15 @@ def add_unit_rows(indptr, indices, block, unit, out):  # type: ignore[no-untyped
         for position in range(first, last):
             line = block[indices[position]]
             for column in range(columns):
-                value = np.float64(total[column] - line[column])
+                value = weights[indices[position]] * np.float64(total[column] - line[column])
                 squares += value * value
         if squares == 0.0:
             continue
-        margin = 1.0 - ((last - first) * columns + 8) * 2.0**-52
+        margin = 1.0 - ((last - first) * columns + 16) * 2.0**-52
         scale = unit / np.sqrt(squares) * margin
         for position in range(first, last):
             line = block[indices[position]]
             target = out[indices[position]]
             for column in range(columns):
-                value = np.float64(total[column] - line[column])
+                value = weights[indices[position]] * np.float64(total[column] - line[column])
                 target[column] += np.int64(value * scale)

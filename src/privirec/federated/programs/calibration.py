@@ -11,8 +11,8 @@ from privirec.dp.gaussian import composed, mu_of
 from privirec.federated.contributions import NoiseShare
 
 LEAST_FRACTION_BITS = 12
-FINE_ENOUGH = 4 * LEAST_DEVIATION
-"""A client's deviation is a whole number; at so many units rounding it up costs 1.5 % at most."""
+FINE_ENOUGH = 16 * LEAST_DEVIATION
+"""A client's deviation is a whole number; at so many units rounding it up costs 0.8 % at most."""
 FOR_DISCRETENESS = 0.01
 """Part of delta that whole numbers instead of real ones may cost. It is more than enough."""
 

@@ -36,8 +36,8 @@ class ProtectedSettings(ProgramSettings):
     something of."""
     columns: int | None = Field(None, ge=1)
     """Of the way power, at most as many as items; None: as for the head."""
-    popularity_share: float = Field(0.1, gt=0, lt=1)
-    """Part of the budget (of mu^2) that goes into popularity."""
+    popularity_share: float | None = Field(None, gt=0, lt=1)
+    """Part of the budget (of mu^2) that goes into popularity; None: what suits the way."""
     clients: int = Field(1, ge=1)
     """Most clients that add noise."""
     contributors: int = Field(1, ge=1)
@@ -84,7 +84,7 @@ class Protected(Program[ProtectedSettings]):
 
     @cached_property
     def calibration(self) -> Calibration:
-        first = self.settings.popularity_share
+        first = self.settings.popularity_share or self.way.popularity_share
         parts = [first, *((1 - first) * part for part in self.way.parts)]
         return Calibration.of(self.settings.promise, parts, [self.n_items, *self.way.lengths])
 

@@ -46,8 +46,14 @@ POWER_COLUMNS, LARGEST_POWER_COLUMNS = 1 / 550, 128
 """Columns for the signal itself."""
 STEP_PARTS = (0.2, 0.3, 0.5)
 """Of what popularity leaves of the budget: later steps ask better questions."""
-OWN_ROW = 1.4
+OWN_ROW = 1.5
 """How little an item's own row counts in a step; see `Power.steps`."""
+ITEM_WEIGHT = -0.2
+"""Less popular items, of which there are fewer people to tell, get more of each person's length: by
+popularity to this power."""
+WEIGHT_UNITS = 1 << 12
+LARGEST_BOOST = 10.0
+"""Of a weak direction over the strongest."""
 
 AS_GRAM = Normalisation(user=1.0, left=0.0, right=0.0)
 
@@ -61,7 +67,8 @@ class Way(ABC):
 
     name: ClassVar[str]
     parts: ClassVar[tuple[float, ...]]
-    """Of the budget that is left, for each sum."""
+    """Of the budget that popularity leaves, for each sum."""
+    popularity_share: ClassVar[float]
     n_items: int
     n_users: int
     head: int
@@ -96,6 +103,7 @@ class Gram(Way):
 
     name: ClassVar[str] = "gram"
     parts: ClassVar[tuple[float, ...]] = (1.0,)
+    popularity_share: ClassVar[float] = 0.1
 
     @staticmethod
     def head_for(signal: float) -> int:
@@ -134,6 +142,7 @@ class Power(Way):
 
     name: ClassVar[str] = "power"
     parts: ClassVar[tuple[float, ...]] = STEP_PARTS
+    popularity_share: ClassVar[float] = 0.2
     columns: int
 
     @staticmethod
@@ -163,16 +172,27 @@ class Power(Way):
     ) -> WaySteps:
         """A step multiplies the block with the item-item matrix without its diagonal. What the
         diagonal would add is an item's own row times its popularity, and to put that back costs
-        nothing: it holds on to what earlier steps found where the sum is mostly noise."""
+        nothing: it holds on to what earlier steps found where the sum is mostly noise.
+
+        Directions are sent out in inverse proportion to their strength, so that the strong ones
+        do not take all of a person's length, and are scaled back afterwards.
+        """
         scale = popularity[:, None] ** -0.5
+        relative = (popularity / popularity.mean()) ** ITEM_WEIGHT
+        weights = np.maximum(1, np.rint(WEIGHT_UNITS * relative)).astype(np.int64)
         basis = orthonormalize(start_signs(seed, self.head, self.columns) / scale)[0]
+        boost = np.ones(self.columns)
         # A person's part has length one where with rows of usual length it would have this one.
         usual = OWN_ROW * math.sqrt(self.columns / popularity.sum())
         for planned in sums:
             rows = scale * basis
-            ask: Any = planned.ask(items=items, block=quantize(rows)[0])
-            image = ask.encoding.decode((yield ask))
-            basis = orthonormalize(scale * (image + popularity[:, None] * rows / usual))[0]
+            block = quantize(rows * boost)[0]
+            ask: Any = planned.ask(items=items, block=block, weights=weights)
+            image = ask.encoding.decode((yield ask)) / (weights[:, None] / WEIGHT_UNITS * boost)
+            own = popularity[:, None] * rows / usual
+            basis, strength, _ = np.linalg.svd(scale * (image + own), full_matrices=False)
+            boost = np.minimum(LARGEST_BOOST, strength[0] / np.maximum(strength, 1e-300))
+            boost /= math.sqrt(np.square(boost).mean())
         everywhere = np.zeros((self.n_items, self.columns), np.float32)
         everywhere[items] = basis
         return Components(
