@@ -268,4 +268,5 @@ def test_the_defaults_of_a_run_stand_in_one_place(tmp_path: Path) -> None:
     program = PROGRAMS[str(defaults["method"])]
     terms = RunTerms(settings=program.settings_from({}, defaults))
     assert terms == RunTerms(settings=program.settings_type())
+    assert terms.protected
     assert program_of(terms.settings, 300, 300).sums()

@@ -88,11 +88,17 @@ def test_a_run_of_plain_flwr_is_what_its_model_needs() -> None:
     """Or is refused before anybody computes, not at the end."""
     from privirec.carriers.flower.server_app import run_file
 
-    usual = run_file({})
-    assert usual.terms.settings.model_dump() | {"rank": 256, "rounds": 5, "seed": 0} == (
-        usual.terms.settings.model_dump()
+    usual = run_file({}, 20)
+    assert usual.terms.protected
+    assert usual.model == "denoised"
+    chosen = {"epsilon": 8.0, "delta": 1e-6, "clients": 20, "contributors": 15}
+    assert usual.terms.settings.model_dump() | chosen == usual.terms.settings.model_dump()
+    exact = run_file({"method": "privirec-k"}, 20)
+    assert exact.model == "gf-cf"
+    assert exact.terms.settings.model_dump() | {"rank": 256, "rounds": 5, "seed": 0} == (
+        exact.terms.settings.model_dump()
     )
-    ease = run_file({"model": "ease", "method": "privirec"})
+    ease = run_file({"model": "ease", "method": "privirec"}, 20)
     assert ease.terms.settings.model_dump()["alpha"] == MODELS["ease"].config_type().needs["alpha"]
     assert ease.terms.settings.model_dump()["alpha"] != PrivirecSettings().alpha
     for wrong, said in (
@@ -101,7 +107,7 @@ def test_a_run_of_plain_flwr_is_what_its_model_needs() -> None:
         ({"method": "guess"}, "guess"),
     ):
         with pytest.raises(UsageError, match=said):
-            run_file(wrong)
+            run_file(wrong, 20)
 
 
 def test_programs_end_with_all_that_they_started(tmp_path: Path) -> None:

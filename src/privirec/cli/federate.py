@@ -20,9 +20,10 @@ from privirec.runtime.terms import (
     Assumptions,
 )
 from privirec.secagg import ServerModel
-from privirec.workflows.federate import FederateRequest, federate
-from privirec.workflows.run import PUBLISHED, Plan, gives_away, server_sees
+from privirec.workflows.federate import FederateRequest, federate, outlook, promise_kept
+from privirec.workflows.run import PUBLISHED, Plan, gives_away, is_noisy, server_sees
 
+DATASET = "synthetic:town"
 COLUMNS = [
     ("rank", "k"),
     ("rounds", "L"),
@@ -38,7 +39,7 @@ COLUMNS = [
 
 
 def command(
-    dataset: options.Dataset,
+    dataset: options.Dataset = DATASET,
     clients: Annotated[int, typer.Option(min=2, help="How many clients (silos).")] = 5,
     model: options.Model = None,
     method: options.Program = DEFAULT_PROGRAM,
@@ -56,6 +57,10 @@ def command(
     check: Annotated[
         bool, typer.Option("--check", help="Run the simulation too; exit 1 if a bit differs.")
     ] = False,
+    compare: Annotated[
+        bool,
+        typer.Option(help="Where noise protects: measure an exact run and popularity beside it."),
+    ] = True,
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
@@ -70,9 +75,16 @@ def command(
 ) -> None:
     """Start a server and clients as real processes, over TLS, and compute a model with them.
 
-    Example:
+    Without further options noise protects every person (--epsilon), and the last line says how
+    much that costs. The exact methods of the paper are for who asks for them.
 
-      privirec federate --clients 5 --dataset synthetic:small --rank 16
+    Examples:
+
+      privirec federate
+
+      privirec federate --dataset gowalla --epsilon 4
+
+      privirec federate --method privirec-k --dataset synthetic:small --rank 16
     """
     check_flower()
     check_writable(json_file, folder=save)
@@ -97,9 +109,11 @@ def command(
         keep,
         check,
         server_model,
+        compare and is_noisy(method),
     )
     data = load_dataset(dataset, data_dir)
-    warn(str(gives_away(method, data.name)))
+    tell = say if is_noisy(method) else warn
+    tell(outlook(data, request) or str(gives_away(method, data.name)))
     if seen := server_sees(aggregator):
         warn(seen)
     with live.federation() as watch:
@@ -108,7 +122,9 @@ def command(
     title = f"{data.name}: {row['model']} by {method} over {clients} clients, seed {seed}"
     print_table(title, COLUMNS, [row])
     say(f"Model {row['model_sha256'][:16]}" + (f", saved in {save}" if save else ""))
-    say("Its clients allow what this run asks for; in a real federation each names that itself.")
+    say("Its clients allow what this run asks for; in a real federation each decides that itself.")
+    if "epsilon" in row:
+        say(promise_kept(row))
     if check:
         same = row["same_as_simulation"]
         say(f"The simulation gives {'the same' if same else 'ANOTHER'} model, bit for bit.")

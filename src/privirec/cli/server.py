@@ -29,7 +29,7 @@ from privirec.runtime.terms import (
     RunTerms,
 )
 from privirec.secagg import ServerModel
-from privirec.workflows.run import Plan, gives_away, server_sees
+from privirec.workflows.run import Plan, gives_away, is_noisy, server_sees
 
 app = typer.Typer(
     help="Carry a federation, and run programs on it.", no_args_is_help=True, add_completion=False
@@ -144,7 +144,7 @@ def run(
         manifest={"gives_away": gives_away(method)},
     )
     # Before anybody is asked, not after.
-    warn(str(gives_away(method)))
+    (say if is_noisy(method) else warn)(str(gives_away(method)))
     if seen := server_sees(aggregator):
         warn(seen)
     env = _environment(home)

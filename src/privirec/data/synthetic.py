@@ -32,6 +32,7 @@ class Size:
 NAMED_SIZES = {
     "small": Size(200, 300, 24.0, 8),
     "demo": Size(2_000, 2_400, 30.0, 10),
+    "town": Size(30_000, 1_000, 32.0, 10),  # many people for each item, as noise needs them
     "gowalla": Size(29_858, 40_981, 1_027_370 / 29_858, 10),
     "amazon-book": Size(52_643, 91_599, 2_984_108 / 52_643, 20),
 }
@@ -45,7 +46,7 @@ _SHARE_OF_NOISE = 0.1  # draws by popularity alone, from the whole catalogue
 
 
 def synthetic(name: str, seed: int = DEFAULT_SEED) -> Dataset:
-    """`synthetic:small`, `:demo`, `:gowalla`, `:amazon-book` or `synthetic:USERSxITEMS`."""
+    """`synthetic:small`, `:town`, another of `NAMED_SIZES`, or `synthetic:USERSxITEMS`."""
     size = _size(name)
     return split(generate(size, seed), test=0.2, seed=seed, name=name)
 

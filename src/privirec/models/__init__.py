@@ -7,6 +7,7 @@ from privirec.models.ease import EASE, EASEConfig
 from privirec.models.gf_cf import GFCF, GFCFConfig
 from privirec.models.link_prop import LinkProp, LinkPropConfig
 from privirec.models.link_prop_multi import LinkPropMulti, LinkPropMultiConfig
+from privirec.models.popularity import Popularity, PopularityConfig
 from privirec.models.turbo_cf import TurboCF, TurboCFConfig
 
 MODELS: dict[str, type[Recommender]] = {
@@ -30,6 +31,8 @@ __all__ = [
     "LinkPropConfig",
     "LinkPropMulti",
     "LinkPropMultiConfig",
+    "Popularity",
+    "PopularityConfig",
     "Recommender",
     "TurboCF",
     "TurboCFConfig",

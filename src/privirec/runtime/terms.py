@@ -21,6 +21,7 @@ from privirec.federated.programs import (
     program_class,
     settings_of,
 )
+from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON
 from privirec.models.base import Config
 from privirec.privacy.policy import Aggregator
 from privirec.secagg import ServerModel, Statement, VectorShape
@@ -105,11 +106,14 @@ def computes(program: type[Program[Any]], config: Config) -> bool:
 
 
 def run_defaults() -> dict[str, str | int | float]:
-    """The choices of a run by the names that people give them, each with its default."""
+    """The choices of a run by the names that people give them, each with its default. No model:
+    the one that the method is made for."""
     return {
         "name": "",
-        "model": DEFAULT_MODEL,
+        "model": "",
         "method": DEFAULT_PROGRAM,
+        "epsilon": DEFAULT_EPSILON,
+        "delta": DEFAULT_DELTA,
         "rank": DEFAULT_RANK,
         "rounds": DEFAULT_ROUNDS,
         "seed": 0,

@@ -14,11 +14,12 @@ import numpy as np
 from privirec import threads as threading
 from privirec.carriers.flower import launch
 from privirec.data.interactions import Dataset, Interactions
+from privirec.dp.loss import Loss
 from privirec.durable import file_sha256
 from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
-from privirec.federated.programs import PROGRAMS, program_of
-from privirec.models import Recommender
+from privirec.federated.programs import PROGRAMS, PrivirecK, Protected, program_of
+from privirec.models import Popularity, Recommender
 from privirec.models.artifact import ARRAYS, check_replaceable, read_manifest
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Policy, allowing
@@ -28,6 +29,7 @@ from privirec.runtime.network.run_plan import RunPlan
 from privirec.runtime.terms import (
     CORRUPT_SHARE,
     DEFAULT_AGGREGATOR,
+    DEFAULT_MODEL,
     DROPPED_SHARE,
     SMALLEST_COHORT,
     RunTerms,
@@ -52,6 +54,8 @@ class FederateRequest:
     """Also run the simulation and compare the saved arrays."""
     server: ServerModel = ServerModel.ACTIVE
     """What the clients take the server for."""
+    compare: bool = False
+    """Also measure an exact run and popularity alone, on this machine."""
 
 
 def federate(
@@ -165,11 +169,36 @@ def _federate(
         "seed": plan.seed,
         "version": __version__,
     }
+    if request.compare:
+        row |= _without_noise(dataset, plan, phases)
     if request.check:
         row["same_as_simulation"] = _same_as_simulation(dataset, plan, artifact, phases)
     if save is not None:
         _copy(artifact, save)
     return row
+
+
+def outlook(dataset: Dataset, request: FederateRequest) -> str | None:
+    """What to expect of noise with these people, before anybody is asked."""
+    plan, train = request.plan, dataset.train
+    recommender = plan.recommender(dataset.name, train.n_items)
+    settings = plan.settings(recommender, train.n_items, request.clients)
+    program = program_of(settings, train.n_users, train.n_items)
+    return program.outlook() if isinstance(program, Protected) else None
+
+
+def promise_kept(row: dict[str, Any]) -> str:
+    """What was promised, and what it cost in accuracy."""
+    sentence = (
+        f"epsilon {row['epsilon']:.3g} at delta {row['delta']:g} for every person: NDCG@20 "
+        f"{row['ndcg@20']:.4f}"
+    )
+    if "exact_ndcg@20" in row:
+        sentence += (
+            f"; without privacy {row['exact_ndcg@20']:.4f} ({DEFAULT_MODEL}, exact sums), by "
+            f"popularity alone {row['popularity_ndcg@20']:.4f}"
+        )
+    return sentence
 
 
 def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
@@ -191,6 +220,9 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
     others = max(honest - -(-train.n_users // clients), 0)
     in_use = int(np.count_nonzero(train.item_degrees))
     opened = sum(one.opened(train.n_items, in_use).share for one in trial.sums())
+    cost = Loss.together(one.protection.loss for one in trial.sums() if one.protection).epsilon(
+        usual.delta
+    )
     room = 10_000_000  # set-up, headers, and a few messages that are sent twice
     return allowing(
         asked.exact,
@@ -207,7 +239,21 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
         largest_item_leverage=1.0,
         corrupt_share=terms.corrupt_share,
         server=terms.server,
+        most_epsilon=max(usual.most_epsilon, cost),
+        most_epsilon_per_period=max(usual.most_epsilon_per_period, cost),
     )
+
+
+def _without_noise(dataset: Dataset, plan: Plan, phases: Phases) -> dict[str, float]:
+    """How good an exact run would be, and how good popularity alone is."""
+    exact = Plan(model=DEFAULT_MODEL, method=PrivirecK.name, seed=plan.seed, threads=plan.threads)
+    popular = evaluate(
+        Popularity().fit(dataset.train), dataset, progress=phases("popularity: ranking")
+    )
+    return {
+        "exact_ndcg@20": run(dataset, exact, phases).row["ndcg@20"],
+        "popularity_ndcg@20": popular.as_row()["ndcg@20"],
+    }
 
 
 def _same_as_simulation(dataset: Dataset, plan: Plan, artifact: Path, phases: Phases) -> bool:

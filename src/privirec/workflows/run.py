@@ -79,7 +79,8 @@ def gives_away(method: str, dataset: str | None = None) -> str | None:
     """
     if method not in PROGRAMS:
         return None
-    warning = f"Warning: {PROGRAMS[method].gives_away}"
+    beginning = "Gives away" if PROGRAMS[method].protects else "Warning:"
+    warning = f"{beginning} {PROGRAMS[method].gives_away}"
     if dataset is None:
         return f"{warning}; privirec audit --release {method} shows it on any data set"
     return f"{warning}; see for yourself: privirec audit --release {method} --dataset {dataset}"

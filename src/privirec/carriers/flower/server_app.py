@@ -23,7 +23,13 @@ from privirec.models import MODELS
 from privirec.runtime.network.coordinator.clients import Address
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.runs import RunFile, RunFolder
-from privirec.runtime.terms import RunTerms, computes, run_defaults
+from privirec.runtime.terms import (
+    DEFAULT_MODEL,
+    Assumptions,
+    RunTerms,
+    computes,
+    run_defaults,
+)
 from privirec.secagg import ServerModel
 
 app = ServerApp()
@@ -40,7 +46,7 @@ def main(grid: Grid, context: Context) -> None:
     name = str(context.run_config.get("name") or f"run-{context.run_id}")
     RunFolder(home, name).serve(
         lambda file: FlowerCarrier(grid, file.deadlines.silence),
-        lambda: run_file(context.run_config),
+        lambda: run_file(context.run_config, len(home.members.roster())),
     )
 
 
@@ -86,27 +92,32 @@ class FlowerCarrier:
         time.sleep(PAUSE)
 
 
-def run_file(given: Mapping[str, Any]) -> RunFile:
-    """A run that was started by `flwr run --run-config` alone. What cannot work is refused here,
-    and not when the sums are there."""
+def run_file(given: Mapping[str, Any], clients: int) -> RunFile:
+    """A run that was started by `flwr run --run-config` alone, for so many clients. What cannot
+    work is refused here, and not when the sums are there."""
     chosen = {name: type(usual)(given.get(name, usual)) for name, usual in run_defaults().items()}
-    model, method = str(chosen["model"]), str(chosen["method"])
+    method = str(chosen["method"])
+    model = str(chosen["model"]) or program_class(method).usual_model or DEFAULT_MODEL
     if model not in MODELS:
         raise UsageError(f"no model {model!r}; there are {', '.join(MODELS)}")
     kind = MODELS[model].config_type
     config = kind(**({"rank": chosen["rank"]} if "rank" in kind.model_fields else {}))
     program = program_class(method)
+    assumed = Assumptions(
+        corrupt_share=float(chosen["corrupt-share"]),
+        dropped_share=float(chosen["dropped-share"]),
+        server=ServerModel(str(chosen["server-model"])),
+    )
     if not computes(program, config):
         raise UsageError(f"{method} does not compute what {model} needs")
-    offered = {name: chosen[name] for name in ("rank", "rounds", "seed")}
+    offered = {name: chosen[name] for name in ("rank", "rounds", "seed", "epsilon", "delta")}
+    offered |= {"clients": clients, "contributors": assumed.contributors(clients)}
     return RunFile(
         terms=RunTerms(
+            **assumed.model_dump(),
             settings=program.settings_from({}, offered | config.needs),
             aggregator=str(chosen["aggregator"]),
-            corrupt_share=float(chosen["corrupt-share"]),
-            dropped_share=float(chosen["dropped-share"]),
             smallest_cohort=int(chosen["smallest-cohort"]),
-            server=ServerModel(str(chosen["server-model"])),
         ),
         model=model,
         config=config.model_dump(),

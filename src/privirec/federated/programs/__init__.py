@@ -25,7 +25,8 @@ from privirec.federated.programs.protected import Protected, ProtectedSettings
 PROGRAMS: dict[str, type[Program[Any]]] = {
     kind.name: kind for kind in (Privirec, PrivirecK, HeadGram, LinkPropMulti, Protected)
 }
-DEFAULT_PROGRAM = PrivirecK.name
+DEFAULT_PROGRAM = Protected.name
+"""Of real federations."""
 
 
 def register(program: type[Program[Any]]) -> None:

@@ -1,0 +1,47 @@
+"""What everybody likes, for everybody: the least that any recommender has to beat."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from privirec.data.interactions import Interactions
+from privirec.filters.components import Components
+from privirec.filters.eigen import Progress
+from privirec.filters.operators import Float32, NotKept
+from privirec.models.base import Config, Derived, Recommender
+
+
+class PopularityConfig(Config):
+    """There is nothing to set."""
+
+    @property
+    def needs(self) -> dict[str, Any]:
+        return {}
+
+
+class Popularity(Recommender):
+    """Items by how many people have them, whatever one's own history."""
+
+    name = "popularity"
+    title = "Popularity"
+    config_type = PopularityConfig
+    published: ClassVar[dict[str, Config]] = {}
+    keeps_item_item = False
+    config: PopularityConfig
+
+    def _components_of(
+        self, train: Interactions, seed: int, progress: Progress | None
+    ) -> Components:
+        return Components(train.item_degrees, NotKept(train.n_items))
+
+    def _check_normalisation(self, components: Components) -> None:
+        """Any will do: it looks at degrees alone."""
+
+    def _prepare(self, components: Components, derived: Derived) -> None:
+        self._scores = components.item_degrees.astype(np.float32)
+
+    def _score(self, histories: sp.csr_array) -> Float32:
+        return np.repeat(self._scores[None], histories.shape[0], axis=0)
