@@ -1,0 +1,136 @@
+"""A released item-item matrix as an attacker can read it, with how far off its entries may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privirec.federated.contributions import (
+    HeadItemItem,
+    ItemItem,
+    NoisyHeadGram,
+    NoisyPopularity,
+)
+from privirec.federated.contributions.noisy import gram_of
+from privirec.federated.noise import NO_NOISE, AddedNoise
+from privirec.filters.operators import SparseOperator
+from privirec.privacy.releases import Release, ReleasedSum
+
+LEFT_BY_ROUNDING = 0.4
+"""Units by which an entry is off that clients rounded: the diagonal is rounded by another rule."""
+SINGLE = 2.0**-21
+"""How far off a number may be, relatively, that went through single precision a few times."""
+
+
+@dataclass(frozen=True)
+class MatrixView:
+    """sum_u w(d_u) r_u^T r_u, and how well it is known."""
+
+    matrix: sp.csr_array
+    """Double precision, columns ascending."""
+    exponent: float
+    """w(d) = d^-exponent."""
+    errors: NDArray[np.float64]
+    """Of each row the standard deviation of an entry off the diagonal."""
+    noisy: bool
+    """Whether the errors are noise that was added, and not of arithmetic."""
+    degrees: NDArray[np.int64] | None
+    """How many users each item has, where that is known."""
+    items: NDArray[np.int64] | None = None
+    """Numbers of the items of this matrix; None: all."""
+    rule: Callable[[int], float] | None = None
+    """w(d) as clients round it, where entries are exact enough for that to matter."""
+
+
+def item_item_view(release: Release) -> MatrixView | None:
+    """The item-item matrix of a release, exact or noisy, if there is one."""
+    for one in release.sums_of(ItemItem, HeadItemItem, NoisyHeadGram):
+        if isinstance(one.ask, NoisyHeadGram):
+            return _noisy_gram(release, one, one.ask)
+        if one.noise == NO_NOISE:
+            return _exact(release, one)
+    return _from_filters(release)
+
+
+def _noisy_gram(release: Release, one: ReleasedSum, ask: NoisyHeadGram) -> MatrixView:
+    gram = gram_of(one.total, len(ask.items), ask.fraction_bits)
+    full = sp.csr_array(np.ones_like(gram))
+    full.data = gram.reshape(-1).astype(np.float64)
+    # In the triangle all entries have the same noise; those off the diagonal are divided by sqrt 2.
+    off = release.deviation(ask) / math.sqrt(2)
+    rule = None
+    if release.noise_left_out:
+        off *= LEFT_BY_ROUNDING
+
+        def rule(length: int) -> float:
+            unit = math.sqrt(2) * 2.0**ask.fraction_bits
+            return math.isqrt(2 * 4**ask.fraction_bits // length**2) / unit
+
+    items = np.asarray(ask.items)
+    return MatrixView(full, 1.0, np.full(len(gram), off), True, None, items, rule)
+
+
+def _exact(release: Release, one: ReleasedSum) -> MatrixView:
+    ask, items, degrees = one.ask, None, release.item_degrees
+    if isinstance(ask, HeadItemItem):
+        items, ask = np.asarray(ask.items), ask.inside
+        degrees = None if degrees is None else degrees[items]
+    assert isinstance(ask, ItemItem)
+    bits = ask.encoding.fraction_bits
+    matrix = sp.csr_array(one.total, dtype=np.float64, copy=True)
+    matrix.data = np.ldexp(matrix.data, -bits)
+    errors = np.full(matrix.shape[0], 2.0**-bits)
+    return MatrixView(matrix, 2 * ask.alpha, errors, False, degrees, items)
+
+
+def _from_filters(release: Release) -> MatrixView | None:
+    """P' out of the P~ of an artifact, however it was made."""
+    filters = release.filters
+    if filters is None or not isinstance(filters.components.item_item, SparseOperator):
+        return None
+    noises = (filters.noise(kind) for kind in (ItemItem, HeadItemItem, NoisyHeadGram))
+    noise = next((one for one in noises if isinstance(one, AddedNoise)), None)
+    components = filters.components
+    by, degrees = components.normalisation, np.asarray(components.item_degrees)
+    if noise is not None:
+        inside = np.flatnonzero(np.diff(components.item_item.matrix.indptr))
+        some = sp.csr_array(components.item_item.matrix[inside][:, inside], dtype=np.float64)
+        some.sort_indices()
+        errors = np.full(len(inside), noise.scale / math.sqrt(2))
+        return MatrixView(some, by.user, errors, True, None, inside)
+    matrix = sp.csr_array(components.item_item.matrix, dtype=np.float64, copy=True)
+    matrix.sum_duplicates()
+    rows = np.repeat(np.arange(len(degrees)), np.diff(matrix.indptr))
+    matrix.data *= degrees[rows] ** by.left * degrees[matrix.indices] ** by.right
+    largest = np.zeros(len(degrees))
+    np.maximum.at(largest, rows, matrix.data)
+    return MatrixView(matrix, by.user, SINGLE * largest, False, degrees)
+
+
+@dataclass(frozen=True)
+class PopularityView:
+    """How popular each item is, in votes; `deviation` of the noise, if any."""
+
+    votes: NDArray[np.float64]
+    deviation: float
+
+
+def popularity_view(release: Release) -> PopularityView | None:
+    for one in release.sums_of(NoisyPopularity):
+        assert isinstance(one.ask, NoisyPopularity)
+        votes = np.ldexp(one.total.astype(np.float64), -one.ask.fraction_bits)
+        return PopularityView(votes, release.deviation(one.ask))
+    degrees = release.item_degrees
+    return None if degrees is None else PopularityView(degrees.astype(np.float64), 0.0)
+
+
+def most_likely(votes: NDArray[np.float64], count: int) -> NDArray[np.int32]:
+    """So many of the items with the most votes, ascending."""
+    count = min(count, len(votes))
+    chosen = np.argpartition(-votes, count - 1)[:count] if count else np.zeros(0, np.int64)
+    return np.sort(chosen).astype(np.int32)
