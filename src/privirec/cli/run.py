@@ -27,6 +27,7 @@ from privirec.workflows.run import (
     RUNTIMES,
     SOLVERS,
     Plan,
+    CENTRAL_MODEL,
     gives_away,
     methods,
     presets,
@@ -185,5 +186,7 @@ def command(
     if warning := gives_away(method, data.name):
         warn(warning)
     if save:
+        if plan.program is None:
+            warn(CENTRAL_MODEL)
         result.recommender.save(save, result.manifest())
         say(f"Saved in {save}")

@@ -15,7 +15,6 @@ from privirec.federated.contributions import Contribution, Histories, PlannedSum
 from privirec.federated.programs import (
     DEFAULT_RANK,
     PROGRAMS,
-    Broadcast,
     Program,
     ProgramSettings,
     program_class,
@@ -31,24 +30,7 @@ from privirec.runtime.execute import Runtime
 from privirec.runtime.local.client import summed_stream
 from privirec.runtime.terms import DROPPED_SHARE_ON_ONE_MACHINE, Assumptions
 from privirec.version import __version__
-
-
-def opened_by(
-    program: Program[Any], runtime: Runtime, sums: int | None = None
-) -> list[ReleasedSum]:
-    """Every sum that a run of a program opens, or the first few; what the program makes of the last
-    is left out."""
-    steps = program.steps()
-    left, opened, answer = sums or len(program.sums()), [], None
-    while left:
-        step = steps.send(answer)
-        answer = None
-        if not isinstance(step, Broadcast):
-            answer = runtime.sum(step, Ledger())
-            opened.append(ReleasedSum(step, answer))
-            left -= 1
-    steps.close()
-    return opened
+from privirec.workflows.transcript import is_record, opened_by, recorded
 
 
 class AskedAgain:
@@ -176,7 +158,7 @@ def release_of(
         raise UsageError(f"{name} is saved: its settings cannot be chosen any more")
     if not noise:
         raise UsageError(f"{name} is saved: its noise cannot be switched off any more")
-    return _saved(folder, dataset)
+    return recorded(folder, dataset) if is_record(folder) else _saved(folder, dataset)
 
 
 def _saved(folder: Path, dataset: Dataset) -> Release:

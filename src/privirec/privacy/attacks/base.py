@@ -36,6 +36,8 @@ class Guesses:
     guessed: Sequence[NDArray[np.int32]]
     from_popularity: Sequence[NDArray[np.int32]]
     """As many items for each of them, by how popular they are."""
+    whole: bool
+    """Whether that is all of their history, and not one item of it."""
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,15 @@ from privirec.privacy.attacks.base import Attack, Found, Guesses, Progress
 from privirec.privacy.attacks.views import most_likely, popularity_view
 from privirec.privacy.releases import Federation, Release
 
-TARGETS = 20
+TARGETS = 100
 _SWEEPS = 4
 
 
 class _Differencing(Attack):
     """Attack some people, each by two runs over everybody that differ in that person."""
 
+    whole: ClassVar[bool]
+    """Whether the runs differ by a whole history."""
     needs: ClassVar[str] = "item degrees or popularity, and people who can be asked twice"
 
     def applies_to(self, release: Release) -> bool:
@@ -51,7 +53,8 @@ class _Differencing(Attack):
             truth.append(changed)
             guessed.append(found)
             popular.append(usual)
-        return Found.nothing(guesses=Guesses(truth, guessed, popular), claims_histories=False)
+        guesses = Guesses(truth, guessed, popular, self.whole)
+        return Found.nothing(guesses=guesses, claims_histories=False)
 
     def changed(
         self, people: Interactions, target: int, rng: np.random.Generator
@@ -64,6 +67,7 @@ class TwoCohorts(_Differencing):
     """One run with a person and one without."""
 
     name: ClassVar[str] = "differencing-cohorts"
+    whole: ClassVar[bool] = True
 
     def changed(
         self, people: Interactions, target: int, rng: np.random.Generator
@@ -79,6 +83,7 @@ class TwoRuns(_Differencing):
     """One run before a person touched an item, and one after."""
 
     name: ClassVar[str] = "differencing-runs"
+    whole: ClassVar[bool] = False
 
     def changed(
         self, people: Interactions, target: int, rng: np.random.Generator

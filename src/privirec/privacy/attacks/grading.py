@@ -58,9 +58,10 @@ def grade(
 ) -> dict[str, int | float | None]:
     """Match recovered histories with true ones, each at most once, as whole sets of items.
 
-    Users without interactions leave no trace and do not count. An interaction is right if its whole
+    Users without interactions leave no trace and do not count. An interaction is right if its
     history is; where nothing was claimed there is no precision (None). If the release left items
-    out, `visible_items` marks those it contains and only these are compared.
+    out, `visible_items` marks those it contains: interactions and `parts_recovered` are about the
+    part of each history on these, while `users_recovered` counts whole histories only.
     """
     matrix = _visible(truth, visible_items)
     true = _histories(matrix.indptr, matrix.indices)
@@ -68,25 +69,40 @@ def grade(
     right = true & found
     right_interactions = _interactions(right)
     claimed = _interactions(found)
-    return {
+    row: dict[str, int | float | None] = {
         "users": true.total(),
         "users_recovered": right.total(),
         "users_wrong": found.total() - right.total(),
         "interaction_precision": right_interactions / claimed if claimed else None,
         "interaction_recall": _share(right_interactions, _interactions(true)),
     }
+    if visible_items is None:
+        return row
+    whole = _histories(truth.matrix.indptr, truth.matrix.indices)
+    counts = {
+        "users": whole.total(),
+        "users_recovered": (whole & found).total(),
+        "parts": true.total(),
+        "parts_recovered": right.total(),
+    }
+    return row | counts
 
 
 def grade_beside_popularity(
     recovered: RecoveredHistories,
     truth: Interactions,
     visible_items: NDArray[np.bool_] | None = None,
-) -> dict[str, float | None]:
-    """How much of a claim is in the true history that is most like it; and of the most popular
-    items, as many as were claimed."""
+) -> dict[str, int | float | None]:
+    """How much of a claim is in the true history that is most like it, and how much of the most
+    popular items, as many as were claimed; and how many histories are hit by chance: by as many
+    sets of the same lengths, drawn by popularity."""
     bounds = list(pairwise(recovered.indptr.tolist()))[:_MOST_MATCHED]
     if not bounds:
-        return {"matched_precision": None, "popularity_precision": None}
+        return {
+            "matched_precision": None,
+            "popularity_precision": None,
+            "popularity_recovered": None,
+        }
     matrix = _visible(truth, visible_items)
     matrix.sort_indices()
     popular = np.argsort(-np.bincount(matrix.indices, minlength=matrix.shape[1]), kind="stable")
@@ -95,7 +111,24 @@ def grade_beside_popularity(
     return {
         "matched_precision": _matched(claims, matrix),
         "popularity_precision": _matched(guesses, matrix),
+        "popularity_recovered": (
+            _histories(matrix.indptr, matrix.indices) & _drawn([len(one) for one in claims], matrix)
+        ).total(),
     }
+
+
+def _drawn(lengths: Sequence[int], matrix: sp.csr_array) -> Counter[bytes]:
+    """Sets of these lengths, drawn by popularity without replacement (Gumbel's trick)."""
+    popularity = np.bincount(matrix.indices, minlength=matrix.shape[1])
+    in_use = np.flatnonzero(popularity)
+    scores = np.log(popularity[in_use])
+    rng = np.random.Generator(np.random.Philox(5))
+    drawn: Counter[bytes] = Counter()
+    for length in lengths:
+        perturbed = scores + rng.gumbel(size=len(scores))
+        chosen = in_use[np.argsort(-perturbed)[:length]]
+        drawn[np.sort(chosen).astype(np.int32).tobytes()] += 1
+    return drawn
 
 
 def grade_by_parts(
@@ -178,15 +211,16 @@ def grade_guesses(guesses: Guesses) -> dict[str, int | float | None]:
     claimed = sum(map(len, guesses.guessed))
     right = _common(guesses.guessed, guesses.truth)
     usual = sum(map(len, guesses.from_popularity))
-    whole = sum(
+    exact = sum(
         bool(np.array_equal(np.sort(one), np.sort(true)))
         for one, true in zip(guesses.guessed, guesses.truth, strict=True)
     )
+    wrong = sum(map(bool, map(len, guesses.guessed))) - exact
     by_popularity = _common(guesses.from_popularity, guesses.truth)
     return {
         "users": len(guesses.truth),
-        "users_recovered": whole,
-        "users_wrong": sum(map(bool, map(len, guesses.guessed))) - whole,
+        "users_recovered": exact if guesses.whole else None,
+        "users_wrong": wrong if guesses.whole else None,
         "interaction_precision": right / claimed if claimed else None,
         "interaction_recall": _share(right, sum(map(len, guesses.truth))),
         "popularity_precision": by_popularity / usual if usual else None,

@@ -54,7 +54,7 @@ class _LastItem(Attack):
                 popular.append(np.array([int(usual.argmax())], np.int32))
         outside = ~candidates.took_part
         facts = {"precision_on_outsiders": float(hits[outside].mean())}
-        guesses = Guesses(truth, guessed, popular)
+        guesses = Guesses(truth, guessed, popular, whole=False)
         return Found.nothing(guesses=guesses, claims_histories=False, facts=facts)
 
     def sums(self, release: Release) -> int | None:

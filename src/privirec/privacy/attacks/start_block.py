@@ -81,7 +81,7 @@ class _Recovery:
 
     def run(self, items: NDArray[np.int64], progress: Progress | None) -> None:
         """Rarest first; again while that makes suspects fewer."""
-        open_items, suspects = items, len(self._rows) + 1
+        open_items, suspects = items, 2 * len(self._rows)
         while len(open_items):
             self._weights[(self._length > 0) & (self._found >= self._length)] = 0
             left = int(np.count_nonzero(self._weights))
