@@ -15,7 +15,7 @@ bound supposes in addition that the trade-off is a Gaussian's, which needs far f
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +32,8 @@ from privirec.privacy.attacks.base import Attack, Found, Progress, Test
 from privirec.privacy.attacks.informed import rest_of
 from privirec.privacy.attacks.views import popularity_view
 from privirec.privacy.releases import Release
+
+Floats = NDArray[np.float64]
 
 CANARIES = 1_000
 """Canaries in a run, at most; one an item."""
@@ -59,8 +61,8 @@ class Canaries(Attack):
         federation, popularity = release.federation, popularity_view(release)
         if federation is None or popularity is None:
             raise UsageError(f"{self.name} needs {self.needs}")
-        count = min(CANARIES, len(popularity.votes))
-        items = _canary_items(release, popularity.votes, count)
+        items = _canary_items(release, popularity.votes)
+        count = len(items)
         asks = [one.ask for one in release.sums if isinstance(one.ask, ItemDegrees | NormedSum)]
         nobody = Interactions.from_matrix(sp.csr_array((0, len(popularity.votes)), dtype=float))
         rng = np.random.Generator(np.random.Philox(4))
@@ -95,54 +97,61 @@ def canaries(items: NDArray[np.int32], n_items: int) -> Interactions:
     )
 
 
-def _canary_items(
-    release: Release, votes: NDArray[np.float64], count: int
-) -> NDArray[np.int32]:
+def _canary_items(release: Release, votes: NDArray[np.float64]) -> NDArray[np.int32]:
     """Of the head, if there is one: there a canary is in every sum."""
     for one in release.sums_of(NoisyHeadGram):
         assert isinstance(one.ask, NoisyHeadGram)
-        return np.asarray(one.ask.items[:count], np.int32)
-    return np.sort(np.argsort(-votes, kind="stable")[:count]).astype(np.int32)
+        return np.asarray(one.ask.items[:CANARIES], np.int32)
+    return np.sort(np.argsort(-votes, kind="stable")[:CANARIES]).astype(np.int32)
 
 
 def empirical_epsilon(test: Test, delta: float, confidence: float = CONFIDENCE) -> dict[str, float]:
     """Two lower bounds on epsilon, each with this confidence."""
     half = np.arange(len(test.scores)) % 2 == 0
     chosen, judged = (Test(test.scores[part], test.took_part[part]) for part in (half, ~half))
-    thresholds = np.unique(np.quantile(chosen.scores, np.linspace(0.001, 0.999, 999)))
-    middles = np.concatenate([thresholds, (thresholds[1:] + thresholds[:-1]) / 2])
-    bounds = {}
-    for name, bound in (("empirical_epsilon", _plain), ("empirical_epsilon_gaussian", _gaussian)):
-        best = max(middles, key=lambda level: bound(*_limits(chosen, level, confidence), delta))
-        bounds[name] = bound(*_limits(judged, best, confidence), delta)
-    return bounds
+    levels = np.unique(np.quantile(chosen.scores, np.linspace(0.001, 0.999, 999)))
+    levels = np.concatenate([levels, (levels[1:] + levels[:-1]) / 2])
+    tried, final = (_Limits.of(part, levels, confidence) for part in (chosen, judged))
+    plain, gaussian = int(tried.log_ratio(delta).argmax()), int(tried.mu().argmax())
+    mu = float(final.mu()[gaussian])
+    return {
+        "empirical_epsilon": max(0.0, float(final.log_ratio(delta)[plain])),
+        "empirical_epsilon_gaussian": epsilon_of(mu, delta) if mu > 0 else 0.0,
+    }
 
 
-def _limits(test: Test, threshold: float, confidence: float) -> tuple[float, float, float, float]:
-    """Least TPR, most FPR, and the same of the opposite claim (least TNR, most FNR)."""
-    says_in = test.scores > threshold
-    inside, outside = int(test.took_part.sum()), int((~test.took_part).sum())
-    hits = int((says_in & test.took_part).sum())
-    alarms = int((says_in & ~test.took_part).sum())
-    wrong = (1 - confidence) / 2  # two limits have to hold at once
-    return (
-        _at_least(hits, inside, wrong),
-        1 - _at_least(outside - alarms, outside, wrong),
-        _at_least(outside - alarms, outside, wrong),
-        1 - _at_least(hits, inside, wrong),
-    )
+@dataclass(frozen=True)
+class _Limits:
+    """Confidence limits of a test at several thresholds."""
+
+    least_true: Floats
+    """TPR is at least this, ..."""
+    least_quiet: Floats
+    """... and so is one less FPR."""
+
+    @classmethod
+    def of(cls, test: Test, levels: Floats, confidence: float) -> _Limits:
+        inside, outside = (np.sort(test.scores[part]) for part in (test.took_part, ~test.took_part))
+        hits = len(inside) - np.searchsorted(inside, levels, side="right")
+        quiet = np.searchsorted(outside, levels, side="right")
+        wrong = (1 - confidence) / 2  # two limits have to hold at once
+        return cls(_at_least(hits, len(inside), wrong), _at_least(quiet, len(outside), wrong))
+
+    def log_ratio(self, delta: float) -> Floats:
+        """Epsilon by TPR <= e^epsilon FPR + delta, for the claim and for its opposite."""
+        claims = (self.least_true, 1 - self.least_quiet), (self.least_quiet, 1 - self.least_true)
+        ratios = [(true - delta) / np.maximum(false, 1e-300) for true, false in claims]
+        best: Floats = np.log(np.maximum(np.maximum(*ratios), 1e-300))
+        return best
+
+    def mu(self) -> Floats:
+        """By Phi^-1(TPR) - Phi^-1(FPR) <= mu."""
+        found: Floats = norm.ppf(self.least_true) + norm.ppf(self.least_quiet)
+        return found
 
 
-def _at_least(successes: int, trials: int, wrong: float) -> float:
+def _at_least(successes: NDArray[np.int64], trials: int, wrong: float) -> Floats:
     """Clopper and Pearson's lower limit of a probability."""
-    return float(beta.ppf(wrong, successes, trials - successes + 1)) if successes else 0.0
-
-
-def _plain(tpr: float, fpr: float, tnr: float, fnr: float, delta: float) -> float:
-    ratios = [(tpr - delta) / max(fpr, 1e-300), (tnr - delta) / max(fnr, 1e-300)]
-    return max(0.0, *(math.log(ratio) for ratio in ratios if ratio > 0), 0.0)
-
-
-def _gaussian(tpr: float, fpr: float, tnr: float, fnr: float, delta: float) -> float:
-    mu = float(norm.ppf(tpr) - norm.ppf(fpr))
-    return epsilon_of(mu, delta) if math.isfinite(mu) and mu > 0 else 0.0
+    some = np.maximum(successes, 1)
+    limits: Floats = np.where(successes > 0, beta.ppf(wrong, some, trials - some + 1), 0.0)
+    return limits

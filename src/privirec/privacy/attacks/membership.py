@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.linalg import eigsh
 
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
@@ -29,7 +30,9 @@ Items = NDArray[np.int32]
 Statistic = Callable[[Items], float]
 
 MOST_OUTSIDERS = 2_000
-_RUN = 200_001
+CROWD = 30
+"""Eigenvectors that say what people have in common; chosen by trying on Gowalla and Globo."""
+_RUN = 212_001
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Candidates:
     def of(cls, federation: Federation, sums: int | None = None) -> Candidates:
         """Leave a tenth of the people out of a run, and take as many who are in."""
         people = federation.people
-        rng = np.random.Generator(np.random.Philox(2))
+        rng = np.random.Generator(np.random.Philox(12))
         order = rng.permutation(np.flatnonzero(people.user_degrees > 1))
         count = max(1, min(MOST_OUTSIDERS, len(order) // 10))
         outside, inside = order[:count], order[count : 2 * count]
@@ -160,7 +163,15 @@ def _pair_statistics(view: MatrixView) -> dict[str, Statistic]:
             return statistic
 
         relative = left / np.outer(size, size)
+        unlikely = beyond_the_crowd(raw, float(view.errors[0]))
+
+        def by_pairs(history: Items) -> float:
+            rows = rows_of(history)
+            pairs = len(rows) * (len(rows) - 1)
+            return float(unlikely[np.ix_(rows, rows)].sum()) / pairs if pairs else 0.0
+
         return {
+            "beyond-the-crowd": by_pairs,
             "likelihood": among(left),
             "likelihood-by-popularity": among(relative),
             "pairs": among(raw),
@@ -177,6 +188,27 @@ def _pair_statistics(view: MatrixView) -> dict[str, Statistic]:
         return float(block.min()) * len(history) ** view.exponent
 
     return {"least-pair": least_pair}
+
+
+def beyond_the_crowd(gram: Floats, deviation: float) -> Floats:
+    """Pairs by how much more there is of them than the many explain, in units of their variance.
+
+    The many are the leading eigenvectors of the matrix, each item scaled by its users; the diagonal,
+    on which every person counts alone, is filled in from them. What is left of a pair are a few
+    people and noise: the variance is that of the noise and of people who come and go.
+    """
+    size = np.sqrt(np.maximum(gram.sum(axis=1), 1.0))
+    scaled = gram / np.outer(size, size)
+    kept = min(CROWD, max(1, len(gram) // 4))
+    explained = scaled
+    for _ in range(4):
+        values, vectors = eigsh(scaled, kept, v0=np.ones(len(gram)))
+        explained = (vectors * values) @ vectors.T
+        np.fill_diagonal(scaled, explained.diagonal())
+    explained = explained * np.outer(size, size)
+    left: Floats = (gram - explained) / (deviation**2 + np.maximum(explained, 0.05))
+    np.fill_diagonal(left, 0.0)
+    return left
 
 
 def _sketch(blocks: NDArray[np.float32], images: NDArray[np.float32]) -> Statistic:
