@@ -270,9 +270,12 @@ def test_noise_of_the_audit_is_what_the_promise_counts_on(small: Dataset) -> Non
     assert view.errors[0] == pytest.approx(np.std(noise) / 2**gram.ask.fraction_bits / 2**0.5, 0.02)
     promise = federation.promise
     assert promise is not None
-    assert promise[0] == Protected(
-        ProtectedSettings(head=200, clients=200, contributors=gram.ask.contributors), 200, 300
-    ).describe()["epsilon"]
+    assert (
+        promise[0]
+        == Protected(
+            ProtectedSettings(head=200, clients=200, contributors=gram.ask.contributors), 200, 300
+        ).describe()["epsilon"]
+    )
 
 
 def test_seeds_give_other_noise_and_the_same_seed_the_same(small: Dataset) -> None:

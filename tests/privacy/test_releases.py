@@ -23,8 +23,8 @@ from privirec.privacy.attacks.grading import grade, grade_rows
 from privirec.privacy.releases import Release, ReleasedFilters, ReleasedSum
 from privirec.runtime.local.simulation import Simulation
 from privirec.workflows.audit import audit, release_of
-from privirec.workflows.transcript import opened_by
 from privirec.workflows.run import Plan, run
+from privirec.workflows.transcript import opened_by
 
 NOISE = AddedNoise("uniform", 1.0, "a test", 3.0)
 WITH_PEOPLE = {
@@ -87,7 +87,9 @@ def test_every_attack_that_applies_is_run(
 ) -> None:
     rows = [one.row for one in audit(small, name, given)]
     assert {row["attack"] for row in rows} == {*attacks, *WITH_PEOPLE}
-    assert [row["attack"] for row in rows] == [one for one in ATTACKS if one in {*attacks, *WITH_PEOPLE}]
+    assert [row["attack"] for row in rows] == [
+        one for one in ATTACKS if one in {*attacks, *WITH_PEOPLE}
+    ]
     for row in rows:
         assert set(COLUMNS.split()) <= set(row)
         assert (row["dataset"], row["release"]) == (small.name, name)

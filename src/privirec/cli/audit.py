@@ -92,12 +92,13 @@ def command(
     """Attack a release as somebody curious would, and count what comes out.
 
     A run of a program releases its sums to the server; a saved model is what every client holds; a
-    server's folder of a run has the sums that it saw. Every attack that applies is run. The truth is
-    used to grade the result, and for what an attacker is said to know.
+    server's folder of a run has the sums that it saw. Every attack that applies is run. The truth
+    is used to grade the result, and for what an attacker is said to know.
 
-    peeling: an item with few users has a row of the item-item matrix that is a sum of few histories;
-    read those off, take them away, and further items have few users left. likelihood-peeling: the
-    same where entries are rounded or noisy. cliques: the best guesses when there is noise.
+    peeling: an item with few users has a row of the item-item matrix that is a sum of few
+    histories; read those off, take them away, and further items have few users left.
+    likelihood-peeling: the same where entries are rounded or noisy. cliques: the best guesses when
+    there is noise.
 
     matching-pursuit: such rows out of their products with public vectors. start-block: the users of
     items out of the paper's first sum.

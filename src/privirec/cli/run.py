@@ -22,12 +22,12 @@ from privirec.runtime.terms import (
 )
 from privirec.secagg import protocol_names
 from privirec.workflows.run import (
+    CENTRAL_MODEL,
     CENTRALIZED,
     PUBLISHED,
     RUNTIMES,
     SOLVERS,
     Plan,
-    CENTRAL_MODEL,
     gives_away,
     methods,
     presets,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from privirec.federated.contributions import Contribution, ItemDegrees, PlannedS
 from privirec.federated.contributions.noisy import NormedSum
 from privirec.federated.noise import Noise, noise_of
 from privirec.filters.components import Components
+
+Kind = TypeVar("Kind", bound=Contribution)
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,10 @@ class Release:
         """Of the noise in an entry of a sum, in its values; without noise, of its rounding."""
         units = 1.0 if self.noise_left_out else ask.share.protecting_deviation
         return float(np.ldexp(units, -ask.fraction_bits))
+
+    def opened(self, kind: type[Kind]) -> list[tuple[Kind, Any]]:
+        """What was asked and what came out, for each sum of a kind."""
+        return [(one.ask, one.total) for one in self.sums if isinstance(one.ask, kind)]
 
     def sums_of(self, *kinds: type[Contribution]) -> list[ReleasedSum]:
         """The sums of these kinds, in order."""

@@ -43,7 +43,8 @@ COLUMNS = [
     ("seconds", "seconds"),
 ]
 _STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;color:#22303c;max-width:70rem;margin:2rem auto;padding:0 1rem}
+body{font:16px/1.5 system-ui,sans-serif;color:#22303c;max-width:70rem;margin:2rem auto}
+body{padding:0 1rem}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem}
 th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #dde3e8;white-space:nowrap}

@@ -237,8 +237,7 @@ class Result:
         return {
             "run": self.row,
             "ledger": self.ledger.as_rows() if self.ledger else [],
-            "gives_away": gives_away(self.row["method"], self.row["dataset"])
-            or CENTRAL_MODEL,
+            "gives_away": gives_away(self.row["method"], self.row["dataset"]) or CENTRAL_MODEL,
         }
 
 

@@ -45,7 +45,7 @@ def is_record(folder: Path) -> bool:
 
 
 def recorded(folder: Path, dataset: Dataset) -> Release:
-    """The sums that a run opened, with what was asked for each: the program is run again on them."""
+    """The sums that a run opened, with what was asked for each: its program runs on them again."""
     plan, opened = None, 0
     for event, content in RunJournal(folder).events():
         if isinstance(event, Planned):

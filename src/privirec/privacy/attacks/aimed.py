@@ -2,8 +2,8 @@
 
 In the power method the server chooses the block that is multiplied with P'. With one column an item
 the products *are* rows of P', those of the rarest items first: each is a sum of few histories. In a
-protected run it chooses the head: rare items, on which a person's few items weigh most. Clients have
-a policy against aimed blocks; this shows what it is for, and what noise leaves without it.
+protected run it chooses the head: rare items, on which a person's few items weigh most. Clients
+have a policy against aimed blocks; this shows what it is for, and what noise leaves without it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from privirec.errors import PrivirecError, UsageError
 from privirec.federated.contributions import NoisyHeadGram, PlannedSum, PowerStep
-from privirec.privacy.attacks.base import Attack, Found, Progress
+from privirec.privacy.attacks.base import Attack, Found, Progress, there
 from privirec.privacy.attacks.cliques import guessed
 from privirec.privacy.attacks.few_users import Cascade, Weights
 from privirec.privacy.attacks.views import item_item_view, popularity_view
@@ -53,8 +53,7 @@ def _aimable(federation: Federation) -> list[PlannedSum]:
 def _by_blocks(
     release: Release, federation: Federation, planned: list[PlannedSum], progress: Progress | None
 ) -> Found:
-    degrees = release.item_degrees
-    assert degrees is not None
+    degrees = there(release.item_degrees)
     columns = planned[0].shape.length // len(degrees)
     in_use = np.flatnonzero(degrees)
     rarest = in_use[np.argsort(degrees[in_use], kind="stable")][: columns * len(planned)]
@@ -95,16 +94,13 @@ def _in_place(rows: sp.csr_array, numbers: NDArray[np.int64], n_items: int) -> s
 def _by_head(
     release: Release, federation: Federation, planned: PlannedSum, progress: Progress | None
 ) -> Found:
-    popularity = popularity_view(release)
-    assert popularity is not None
+    popularity = there(popularity_view(release))
     length = planned.shape.length
     head = int((np.sqrt(8 * length + 1) - 1) / 2)
     rarest = np.sort(np.argsort(popularity.votes, kind="stable")[:head])
     ask = planned.ask(items=rarest)
     answer = federation.ask([ask], _RUN)
-    view = item_item_view(answer)
-    assert view is not None
-    found = guessed(view, answer, progress)
+    found = guessed(there(item_item_view(answer)), answer, progress)
     facts = {"items_aimed_at": head, "refused_by_policy": _refused(ask)}
     return Found(found.indptr, found.indices, found.visible_items, facts=facts)
 

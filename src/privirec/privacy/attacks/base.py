@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.data.interactions import Interactions
+from privirec.errors import UsageError
 from privirec.privacy.releases import Release
 
 Progress = Callable[[int, int], None]
@@ -41,6 +43,15 @@ class Guesses:
 
 
 @dataclass(frozen=True)
+class Control:
+    """Guesses at histories from a run over some people, to be held against others as well."""
+
+    claims: Sequence[NDArray[np.int32]]
+    inside: Interactions
+    outside: Interactions
+
+
+@dataclass(frozen=True)
 class Found:
     """What an attack claims to have found."""
 
@@ -56,6 +67,7 @@ class Found:
     rows_tried: int | None = None
     """How many rows or lists of users were looked at, where that is fewer than all."""
     guesses: Guesses | None = None
+    control: Control | None = None
     tests: Mapping[str, Test] = field(default_factory=dict)
     """Ways to tell who took part; the first is the one that counts."""
     claims_histories: bool = True
@@ -79,6 +91,16 @@ class Found:
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         indices = np.concatenate([np.zeros(0, np.int32), *histories]).astype(np.int32)
         return cls(indptr, indices, **more)
+
+
+Thing = TypeVar("Thing")
+
+
+def there(thing: Thing | None) -> Thing:
+    """What `applies_to` has found to be there."""
+    if thing is None:
+        raise UsageError("this attack does not apply to this release")
+    return thing
 
 
 class Attack(ABC):

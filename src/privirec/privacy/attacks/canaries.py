@@ -1,9 +1,9 @@
 """A lower bound on epsilon, from people made up to be found.
 
-A canary is a person with one item: the longest vector that a person may send, in a place of its own.
-Some are put into a run and some are not, by the toss of a coin each, and an attacker who knows
-everything else says which. Its true and false positives bound epsilon from below, whatever the noise
-really is: a release that is (epsilon, delta)-private has
+A canary is a person with one item: the longest vector that a person may send, in a place of its
+own. Some are put into a run and some are not, by the toss of a coin each, and an attacker who knows
+everything else says which. Its true and false positives bound epsilon from below, whatever the
+noise really is: a release that is (epsilon, delta)-private has
 
     TPR <= e^epsilon FPR + delta
 
@@ -75,9 +75,7 @@ class Canaries(Attack):
             # noise, the canaries, and the very asks of this release.
             seen = federation.ask(asks, _RUN + number, canaries(items[coins], nobody.n_items))
             rest = rest_of(seen, federation, nobody)
-            scores.append(
-                np.array([rest.log_ratio(items[n : n + 1], False) for n in range(count)])
-            )
+            scores.append(np.array([rest.log_ratio(items[n : n + 1], False) for n in range(count)]))
             there.append(coins)
         test = Test(np.concatenate(scores), np.concatenate(there))
         promise = federation.promise
@@ -99,9 +97,8 @@ def canaries(items: NDArray[np.int32], n_items: int) -> Interactions:
 
 def _canary_items(release: Release, votes: NDArray[np.float64]) -> NDArray[np.int32]:
     """Of the head, if there is one: there a canary is in every sum."""
-    for one in release.sums_of(NoisyHeadGram):
-        assert isinstance(one.ask, NoisyHeadGram)
-        return np.asarray(one.ask.items[:CANARIES], np.int32)
+    for ask, _ in release.opened(NoisyHeadGram):
+        return np.asarray(ask.items[:CANARIES], np.int32)
     return np.sort(np.argsort(-votes, kind="stable")[:CANARIES]).astype(np.int32)
 
 

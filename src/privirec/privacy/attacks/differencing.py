@@ -17,7 +17,7 @@ from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
 from privirec.federated.contributions import ItemDegrees, NoisyHeadGram, NoisyPopularity
 from privirec.federated.contributions.noisy import gram_of
-from privirec.privacy.attacks.base import Attack, Found, Guesses, Progress
+from privirec.privacy.attacks.base import Attack, Found, Guesses, Progress, there
 from privirec.privacy.attacks.views import most_likely, popularity_view
 from privirec.privacy.releases import Federation, Release
 
@@ -103,12 +103,10 @@ def _guess(
     sums = 1 if exact else None
     first = federation.run(people, number, sums)
     second = federation.run(before, number + 1, sums)
-    popularity = popularity_view(first)
-    assert popularity is not None
+    popularity = there(popularity_view(first))
     usual = most_likely(popularity.votes, length)
     if exact:
-        one, other = first.item_degrees, second.item_degrees
-        assert one is not None and other is not None
+        one, other = there(first.item_degrees), there(second.item_degrees)
         return np.flatnonzero(one != other).astype(np.int32), usual
     seen = _difference(first, second)
     prior = np.maximum(popularity.votes, popularity.deviation / 10)
@@ -127,35 +125,29 @@ class _Difference:
 
 
 def _difference(first: Release, second: Release) -> _Difference:
-    votes, (popularity,) = [], first.sums_of(NoisyPopularity)
+    votes, variance = [], 1.0
     for release in (first, second):
-        (one,) = release.sums_of(NoisyPopularity)
-        assert isinstance(one.ask, NoisyPopularity)
-        votes.append(np.ldexp(one.total.astype(np.float64), -one.ask.fraction_bits))
-    grams, heads, deviation = [], [], 1.0
+        ((asked, total),) = release.opened(NoisyPopularity)
+        votes.append(np.ldexp(total.astype(np.float64), -asked.fraction_bits))
+        variance = 2 * release.deviation(asked) ** 2
+    grams, heads, gram_variance = [], [], 1.0
     for release in (first, second):
-        for one in release.sums_of(NoisyHeadGram):
-            assert isinstance(one.ask, NoisyHeadGram)
-            heads.append(np.asarray(one.ask.items))
-            grams.append(gram_of(one.total, len(heads[-1]), one.ask.fraction_bits))
-            deviation = release.deviation(one.ask)
-    ask = popularity.ask
-    assert isinstance(ask, NoisyPopularity)
-    variance = 2 * first.deviation(ask) ** 2
+        for ask, total in release.opened(NoisyHeadGram):
+            heads.append(np.asarray(ask.items))
+            grams.append(gram_of(total, len(ask.items), ask.fraction_bits))
+            gram_variance = 2 * release.deviation(ask) ** 2
+    seen = votes[0] - votes[1]
     if len(grams) < 2:
-        nothing = np.zeros((0, 0))
-        return _Difference(votes[0] - votes[1], variance, nothing, 1.0, np.zeros(0, np.int64))
+        return _Difference(seen, variance, np.zeros((0, 0)), 1.0, np.zeros(0, np.int64))
     both = np.intersect1d(heads[0], heads[1])
     parts = [
         gram[np.ix_(where, where)]
         for gram, where in zip(grams, (np.searchsorted(head, both) for head in heads), strict=True)
     ]
-    return _Difference(votes[0] - votes[1], variance, parts[0] - parts[1], 2 * deviation**2, both)
+    return _Difference(seen, variance, parts[0] - parts[1], gram_variance, both)
 
 
-def _most_probable(
-    seen: _Difference, prior: NDArray[np.float64], length: int
-) -> NDArray[np.int32]:
+def _most_probable(seen: _Difference, prior: NDArray[np.float64], length: int) -> NDArray[np.int32]:
     """Items by their log-odds: popularity, and what the difference says of each, the other items of
     the history being there as probably as the last sweep says (mean field)."""
     chance = np.clip(length * prior / prior.sum(), 1e-9, 0.5)

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privirec.privacy.attacks.base import Progress
+from privirec.privacy.attacks.base import Progress, there
 
 Floats = NDArray[np.float64]
 Items = NDArray[np.int32]
@@ -30,8 +30,7 @@ MOST_USERS = 6
 
 @dataclass(frozen=True)
 class Weights:
-    """w(d) = d^-exponent for d = 1, 2, ..., longest; rounded by a client's rule, where it is known.
-    """
+    """w(d) = d^-exponent for d = 1, 2, ..., longest; by a client's rule, where that is known."""
 
     exponent: float
     longest: int
@@ -151,8 +150,7 @@ class Cascade:
 
     @property
     def _left(self) -> NDArray[np.int64]:
-        assert self._degrees is not None
-        return self._degrees
+        return there(self._degrees)
 
     def run(self, progress: Progress | None = None) -> None:
         """Until no row can be read any more."""

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privirec.data.interactions import Interactions
-from privirec.privacy.attacks.base import Found, Guesses, Test
+from privirec.privacy.attacks.base import Control, Found, Guesses, Test
 
 FALSE_POSITIVES = 0.001
 """How many false alarms an attacker allows itself who wants to be sure."""
@@ -44,6 +44,8 @@ def graded(found: Found, truth: Interactions) -> dict[str, Any]:
         row |= grade_rows(found.rows, truth)
     if found.users_of or found.rows_tried is not None:
         row |= grade_user_lists(found.users_of, found.rows_tried, truth)
+    if found.control is not None:
+        row |= grade_control(found.control)
     if found.guesses is not None:
         row |= grade_guesses(found.guesses)
     if found.tests:
@@ -150,7 +152,9 @@ def grade_by_parts(
         ("popularity", lambda flat: popularity[flat.items]),
     ):
         weights = [measure(flat) for flat in kinds]
-        edges = np.quantile(weights[0], np.linspace(0, 1, PARTS + 1)[1:-1]) if len(weights[0]) else 0
+        edges = (
+            np.quantile(weights[0], np.linspace(0, 1, PARTS + 1)[1:-1]) if len(weights[0]) else 0
+        )
         counts = [
             np.bincount(np.searchsorted(np.atleast_1d(edges), values), minlength=PARTS)
             for values in weights
@@ -203,6 +207,20 @@ def grade_user_lists(
         "lists_recovered": int(right),
         "lists_wrong": len(users_of) - int(right),
         "lists_share": _share(int(right), tried),
+    }
+
+
+def grade_control(control: Control) -> dict[str, int]:
+    """Whole histories hit by guesses: of people who took part, and of as many who did not."""
+    claims = {np.sort(claim).astype(np.int32).tobytes() for claim in control.claims}
+    hits = [
+        len(claims & _histories(people.matrix.indptr, people.matrix.indices).keys())
+        for people in (control.inside, control.outside)
+    ]
+    return {
+        "control_guesses": len(claims),
+        "control_hits_on_participants": hits[0],
+        "control_hits_on_outsiders": hits[1],
     }
 
 

@@ -1,7 +1,7 @@
 """All but one item of a person are known: which is the last one?
 
-A useful model tells that of anybody, whether they took part or not: that is what recommending is. So
-hits are counted beside those of popularity, and beside those on people who did not take part.
+A useful model tells that of anybody, whether they took part or not: that is what recommending is.
+So hits are counted beside those of popularity, and beside those on people who did not take part.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.errors import UsageError
-from privirec.privacy.attacks.base import Attack, Found, Guesses, Progress
+from privirec.privacy.attacks.base import Attack, Found, Guesses, Progress, there
 from privirec.privacy.attacks.informed import Rest, has_noise, rest_of
 from privirec.privacy.attacks.membership import Candidates
 from privirec.privacy.attacks.views import MatrixView, item_item_view, popularity_view
@@ -31,8 +31,7 @@ class _LastItem(Attack):
         if release.federation is None or not self.applies_to(release):
             raise UsageError(f"{self.name} needs {self.needs}")
         candidates = Candidates.of(release.federation, self.sums(release))
-        popularity = popularity_view(candidates.release)
-        assert popularity is not None
+        popularity = there(popularity_view(candidates.release))
         rng = np.random.Generator(np.random.Philox(3))
         self.look_at(candidates)
         hits = np.zeros(len(candidates.histories), np.bool_)
@@ -79,9 +78,8 @@ class LastItem(_LastItem):
         return release.federation is not None and item_item_view(release) is not None
 
     def look_at(self, candidates: Candidates) -> None:
-        view = item_item_view(candidates.release)
-        popularity = popularity_view(candidates.release)
-        assert view is not None and popularity is not None
+        view = there(item_item_view(candidates.release))
+        popularity = there(popularity_view(candidates.release))
         self._view: MatrixView = view
         self._size = popularity.votes
         n_items = len(popularity.votes)
@@ -123,8 +121,7 @@ class InformedLastItem(_LastItem):
         self._rest: Rest = rest_of(
             candidates.release, candidates.federation, candidates.participants
         )
-        popularity = popularity_view(candidates.release)
-        assert popularity is not None
+        popularity = there(popularity_view(candidates.release))
         least = max(popularity.deviation, 1.0) / 10
         self._prior = np.log(np.maximum(popularity.votes, least))
         self._exact = not has_noise(candidates.release)

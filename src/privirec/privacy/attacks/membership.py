@@ -1,14 +1,14 @@
 """Did this person take part? Graded against people of the same data who did not.
 
-Two attackers. One holds the release and a whole candidate history, and nothing else. The other knows
-besides what everybody else sent (`informed`): nobody can know more.
+Two attackers. One holds the release and a whole candidate history, and nothing else. The other
+knows besides what everybody else sent (`informed`): nobody can know more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -130,8 +130,7 @@ def _statistics(release: Release) -> dict[str, Statistic]:
     if steps:
         blocks, images = [], []
         for one in steps:
-            step = one.ask.step if isinstance(one.ask, SeededStep) else one.ask
-            assert isinstance(step, PowerStep)
+            step: Any = one.ask.step if isinstance(one.ask, SeededStep) else one.ask
             blocks.append(np.ldexp(step.block.astype(np.float32), -step.block_bits))
             images.append(step.encoding.decode(one.total).astype(np.float32))
         found["sketch"] = _sketch(np.concatenate(blocks, axis=1), np.concatenate(images, axis=1))
@@ -193,9 +192,9 @@ def _pair_statistics(view: MatrixView) -> dict[str, Statistic]:
 def beyond_the_crowd(gram: Floats, deviation: float) -> Floats:
     """Pairs by how much more there is of them than the many explain, in units of their variance.
 
-    The many are the leading eigenvectors of the matrix, each item scaled by its users; the diagonal,
-    on which every person counts alone, is filled in from them. What is left of a pair are a few
-    people and noise: the variance is that of the noise and of people who come and go.
+    The many are the leading eigenvectors of the matrix, each item scaled by its users; the
+    diagonal, on which every person counts alone, is filled in from them. What is left of a pair are
+    a few people and noise: the variance is that of the noise and of people who come and go.
     """
     size = np.sqrt(np.maximum(gram.sum(axis=1), 1.0))
     scaled = gram / np.outer(size, size)

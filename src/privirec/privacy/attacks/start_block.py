@@ -9,7 +9,7 @@ taken off the list of suspects, which leaves fewer for popular items.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from privirec.federated.contributions import UserStart
 from privirec.federated.noise import NO_NOISE
 from privirec.privacy.attacks.base import Attack, Found, Progress
 from privirec.privacy.attacks.explained_row import ExplainedRow
-from privirec.privacy.releases import Release, ReleasedSum
+from privirec.privacy.releases import Release
 
 MOST_ROWS = 2_000
 """Items to try, chosen at random: each takes a pass over all users for each of its own."""
@@ -59,18 +59,17 @@ class StartBlock(Attack):
         )
 
 
-def _start_in(release: Release) -> ReleasedSum | None:
-    found = (one for one in release.sums_of(UserStart) if one.noise == NO_NOISE)
+def _start_in(release: Release) -> tuple[UserStart, Any] | None:
+    found = (one for one in release.opened(UserStart) if one[0].noise == NO_NOISE)
     return next(found, None)
 
 
 class _Recovery:
     """What is known of users while one item after the other is read."""
 
-    def __init__(self, start: ReleasedSum, degrees: NDArray[np.int64]) -> None:
-        ask = start.ask
-        assert isinstance(ask, UserStart)
-        self._ask, self._total, self._degrees = ask, start.total, degrees
+    def __init__(self, start: tuple[UserStart, Any], degrees: NDArray[np.int64]) -> None:
+        ask, total = start
+        self._ask, self._total, self._degrees = ask, total, degrees
         self.columns = ask.columns
         self.users_of: dict[int, NDArray[np.int64]] = {}
         self._rows = np.ldexp(ask.block.astype(np.float32), -ask.block_bits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +20,7 @@ from privirec.federated.contributions import (
 from privirec.federated.contributions.noisy import gram_of
 from privirec.federated.noise import NO_NOISE, AddedNoise
 from privirec.filters.operators import SparseOperator
-from privirec.privacy.releases import Release, ReleasedSum
+from privirec.privacy.releases import Release
 
 LEFT_BY_ROUNDING = 0.4
 """Units by which an entry is off that clients rounded: the diagonal is rounded by another rule."""
@@ -49,16 +50,19 @@ class MatrixView:
 
 def item_item_view(release: Release) -> MatrixView | None:
     """The item-item matrix of a release, exact or noisy, if there is one."""
-    for one in release.sums_of(ItemItem, HeadItemItem, NoisyHeadGram):
-        if isinstance(one.ask, NoisyHeadGram):
-            return _noisy_gram(release, one, one.ask)
-        if one.noise == NO_NOISE:
-            return _exact(release, one)
+    for gram, total in release.opened(NoisyHeadGram):
+        return _noisy_gram(release, gram, total)
+    for head, total in release.opened(HeadItemItem):
+        if head.noise == NO_NOISE:
+            return _exact(release, head.inside, total, np.asarray(head.items))
+    for ask, total in release.opened(ItemItem):
+        if ask.noise == NO_NOISE:
+            return _exact(release, ask, total, None)
     return _from_filters(release)
 
 
-def _noisy_gram(release: Release, one: ReleasedSum, ask: NoisyHeadGram) -> MatrixView:
-    gram = gram_of(one.total, len(ask.items), ask.fraction_bits)
+def _noisy_gram(release: Release, ask: NoisyHeadGram, total: Any) -> MatrixView:
+    gram = gram_of(total, len(ask.items), ask.fraction_bits)
     full = sp.csr_array(np.ones_like(gram))
     full.data = gram.reshape(-1).astype(np.float64)
     # In the triangle all entries have the same noise; those off the diagonal are divided by sqrt 2.
@@ -75,14 +79,14 @@ def _noisy_gram(release: Release, one: ReleasedSum, ask: NoisyHeadGram) -> Matri
     return MatrixView(full, 1.0, np.full(len(gram), off), True, None, items, rule)
 
 
-def _exact(release: Release, one: ReleasedSum) -> MatrixView:
-    ask, items, degrees = one.ask, None, release.item_degrees
-    if isinstance(ask, HeadItemItem):
-        items, ask = np.asarray(ask.items), ask.inside
-        degrees = None if degrees is None else degrees[items]
-    assert isinstance(ask, ItemItem)
+def _exact(
+    release: Release, ask: ItemItem, total: Any, items: NDArray[np.int64] | None
+) -> MatrixView:
+    degrees = release.item_degrees
+    if degrees is not None and items is not None:
+        degrees = degrees[items]
     bits = ask.encoding.fraction_bits
-    matrix = sp.csr_array(one.total, dtype=np.float64, copy=True)
+    matrix = sp.csr_array(total, dtype=np.float64, copy=True)
     matrix.data = np.ldexp(matrix.data, -bits)
     errors = np.full(matrix.shape[0], 2.0**-bits)
     return MatrixView(matrix, 2 * ask.alpha, errors, False, degrees, items)
@@ -91,19 +95,20 @@ def _exact(release: Release, one: ReleasedSum) -> MatrixView:
 def _from_filters(release: Release) -> MatrixView | None:
     """P' out of the P~ of an artifact, however it was made."""
     filters = release.filters
-    if filters is None or not isinstance(filters.components.item_item, SparseOperator):
+    operator = None if filters is None else filters.components.item_item
+    if filters is None or not isinstance(operator, SparseOperator):
         return None
     noises = (filters.noise(kind) for kind in (ItemItem, HeadItemItem, NoisyHeadGram))
     noise = next((one for one in noises if isinstance(one, AddedNoise)), None)
     components = filters.components
     by, degrees = components.normalisation, np.asarray(components.item_degrees)
     if noise is not None:
-        inside = np.flatnonzero(np.diff(components.item_item.matrix.indptr))
-        some = sp.csr_array(components.item_item.matrix[inside][:, inside], dtype=np.float64)
+        inside = np.flatnonzero(np.diff(operator.matrix.indptr))
+        some = sp.csr_array(operator.matrix[inside][:, inside], dtype=np.float64)
         some.sort_indices()
         errors = np.full(len(inside), noise.scale / math.sqrt(2))
         return MatrixView(some, by.user, errors, True, None, inside)
-    matrix = sp.csr_array(components.item_item.matrix, dtype=np.float64, copy=True)
+    matrix = sp.csr_array(operator.matrix, dtype=np.float64, copy=True)
     matrix.sum_duplicates()
     rows = np.repeat(np.arange(len(degrees)), np.diff(matrix.indptr))
     matrix.data *= degrees[rows] ** by.left * degrees[matrix.indices] ** by.right
@@ -121,10 +126,9 @@ class PopularityView:
 
 
 def popularity_view(release: Release) -> PopularityView | None:
-    for one in release.sums_of(NoisyPopularity):
-        assert isinstance(one.ask, NoisyPopularity)
-        votes = np.ldexp(one.total.astype(np.float64), -one.ask.fraction_bits)
-        return PopularityView(votes, release.deviation(one.ask))
+    for ask, total in release.opened(NoisyPopularity):
+        votes = np.ldexp(total.astype(np.float64), -ask.fraction_bits)
+        return PopularityView(votes, release.deviation(ask))
     degrees = release.item_degrees
     return None if degrees is None else PopularityView(degrees.astype(np.float64), 0.0)
 
