@@ -20,6 +20,7 @@ from privirec.federated.noise import AddedNoise
 from privirec.federated.programs import PrivirecK, PrivirecKSettings, PrivirecSettings, program_of
 from privirec.privacy.attacks import ATTACKS, Attack, Found, MatchingPursuit, Peeling
 from privirec.privacy.attacks.grading import grade, grade_rows
+from privirec.privacy.attacks.views import item_item_view
 from privirec.privacy.releases import Release, ReleasedFilters, ReleasedSum
 from privirec.runtime.local.simulation import Simulation
 from privirec.workflows.audit import audit, release_of
@@ -123,6 +124,22 @@ def test_saved_models_are_releases_too(small: Dataset, tmp_path: Path) -> None:
     told = json.loads((tmp_path / "centralized" / "manifest.json").read_text())["gives_away"]
     assert "worked out" in told
     assert "holds no history" not in told
+
+
+def test_weights_of_ease_are_the_matrix_that_they_were_made_from(tmp_path: Path) -> None:
+    train = sparse(6)
+    dataset = Dataset("sparse", train, train)
+    result = run(dataset, Plan(model="ease"))
+    saved = result.recommender.save(tmp_path / "ease", result.manifest())
+    view = item_item_view(release_of(str(saved), dataset))
+    assert view is not None
+    assert view.items is not None
+    expected = (train.matrix.T @ train.matrix).toarray()
+    np.testing.assert_array_equal(view.matrix.toarray(), expected[np.ix_(view.items, view.items)])
+    (one,) = audit(dataset, str(saved))
+    assert one.row["attack"] == "likelihood-peeling"
+    assert one.row["users_wrong"] == 0
+    assert one.row["users_recovered"] > 0.5 * one.row["users"]
 
 
 def test_a_release_is_of_the_data_that_grade_it(small: Dataset, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ class ReleasedFilters:
     """Rows of `Ledger.as_rows`."""
     derived: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """What the model made of the filters and keeps in their place, by name."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the model."""
 
     def entry(self, kind: type[Contribution]) -> Mapping[str, Any] | None:
         """The row about the first sum of a kind, if there was one."""

@@ -173,7 +173,8 @@ def _saved(folder: Path, dataset: Dataset) -> Release:
         raise UsageError(f"{folder}: a model of other histories than {dataset.name}")
     rows = manifest.get("ledger")
     ledger = tuple(row for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
-    filters = ReleasedFilters(saved.components, ledger, saved.derived)
+    settings = {"model": manifest.get("model"), **dict(manifest.get("config") or {})}
+    filters = ReleasedFilters(saved.components, ledger, saved.derived, settings)
     return Release(str(folder), filters=filters)
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from privirec.privacy.attacks.base import Progress, there
 
@@ -180,6 +181,8 @@ class Cascade:
     def _read(self, item: int) -> list[Items]:
         start, stop = self._matrix.indptr[item : item + 2]
         columns, values = self._matrix.indices[start:stop], self._matrix.data[start:stop]
+        if not self._weights.exponent and self._degrees is not None and self._left[item] == 2:
+            return self._two_alike(item, columns, values)
         unknown = self._degrees is None
         counts = range(1, MOST_USERS + 1) if unknown else [int(self._left[item])]
         for users in counts:
@@ -187,6 +190,25 @@ class Cascade:
             if found := read_users(item, *arguments):
                 return found
         return []
+
+    def _two_alike(self, item: int, columns: Items, values: Floats) -> list[Items]:
+        """Two users whose weights do not tell them apart, by what they cannot have in common: two
+        items that nobody has together belong to different ones."""
+        tolerance = 2 * float(self._tolerances[item])
+        both, one = (columns[np.abs(values - count) <= tolerance] for count in (2, 1))
+        if len(both) + len(one) != np.count_nonzero(values > tolerance):
+            return []
+        if not len(one):
+            return [np.sort(both).astype(np.int32)] * 2
+        apart = self._matrix[one][:, one].toarray() < 1 - tolerance
+        groups, side = connected_components(sp.csr_array(_doubled(apart)), False)
+        first, second = side[: len(one)], side[len(one) :]
+        if groups != 2 or (first == second).any():  # no split, or more than one
+            return []
+        return [
+            np.sort(np.concatenate([both, one[first == group]])).astype(np.int32)
+            for group in range(2)
+        ]
 
     def _entry(self, row: int, column: int) -> float:
         start, stop = self._matrix.indptr[row : row + 2]
@@ -215,6 +237,12 @@ class Cascade:
             matrix.data[place] -= weight
         self.histories.append(history)
         return True
+
+
+def _doubled(apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Every item twice, once on each side: items that are apart lie on opposite sides."""
+    nothing = np.zeros_like(apart)
+    return np.block([[nothing, apart], [apart, nothing]])
 
 
 def longest_in(matrix: sp.csr_array) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from privirec.federated.contributions import (
     HeadItemItem,
@@ -20,10 +21,12 @@ from privirec.federated.contributions import (
 from privirec.federated.contributions.noisy import gram_of
 from privirec.federated.noise import NO_NOISE, AddedNoise
 from privirec.filters.operators import SparseOperator
-from privirec.privacy.releases import Release
+from privirec.privacy.releases import Release, ReleasedFilters
 
 LEFT_BY_ROUNDING = 0.4
 """Units by which an entry is off that clients rounded: the diagonal is rounded by another rule."""
+MOST_WEIGHTS = 6000
+CLOSE_TO_WHOLE = 0.2
 SINGLE = 2.0**-21
 """How far off a number may be, relatively, that went through single precision a few times."""
 
@@ -96,6 +99,8 @@ def _from_filters(release: Release) -> MatrixView | None:
     """P' out of the P~ of an artifact, however it was made."""
     filters = release.filters
     operator = None if filters is None else filters.components.item_item
+    if filters is not None and filters.settings.get("model") == "ease":
+        return gram_of_weights(filters)
     if filters is None or not isinstance(operator, SparseOperator):
         return None
     noises = (filters.noise(kind) for kind in (ItemItem, HeadItemItem, NoisyHeadGram))
@@ -115,6 +120,47 @@ def _from_filters(release: Release) -> MatrixView | None:
     largest = np.zeros(len(degrees))
     np.maximum.at(largest, rows, matrix.data)
     return MatrixView(matrix, by.user, SINGLE * largest, False, degrees)
+
+
+def gram_of_weights(filters: ReleasedFilters) -> MatrixView | None:
+    """R^T R out of EASE's weights, which were made from it.
+
+    B_ij = -P_ij / P_jj, P = (R^T R + lambda I)^-1. P is symmetric: B_ij / B_ji = P_ii / P_jj, so
+    all of P but its scale follows; the diagonal of R^T R, which are the item degrees, gives that.
+    What comes out are whole numbers, or the weights were not precise enough.
+    """
+    weights, items = filters.derived.get("weights"), filters.derived.get("items")
+    ridge = filters.settings.get("regularisation")
+    degrees = np.asarray(filters.components.item_degrees)
+    if weights is None or items is None or not isinstance(ridge, int | float):
+        return None
+    if not 0 < len(items) <= MOST_WEIGHTS:
+        return None
+    b, own = np.asarray(weights, np.float64), degrees[items].astype(np.float64)
+    strength = np.maximum(b * b.T, 0.0)  # 0 where the two have unlike signs
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(strength > 0, np.log(np.abs(b) / np.abs(b.T)), 0.0)
+    laplacian = np.diag(strength.sum(axis=1)) - strength
+    laplacian[np.diag_indices(len(b))] += 1e-9 * max(float(strength.sum(axis=1).max()), 1e-300)
+    diagonal = np.exp(np.linalg.solve(laplacian, (strength * ratios).sum(axis=1)))
+    inverse = -b * diagonal
+    np.fill_diagonal(inverse, diagonal)
+    try:
+        gram = np.linalg.inv((inverse + inverse.T) / 2)
+    except np.linalg.LinAlgError:
+        return None
+    # Items that share no people, directly or through others, have each their own scale.
+    linked = strength > 1e-12 * max(float(strength.max()), 1e-300)
+    _, part = connected_components(sp.csr_array(linked), False)
+    wanted = np.bincount(part, (own + ridge) ** 2)
+    gram *= (wanted / np.bincount(part, gram.diagonal() * (own + ridge)))[part][:, None]
+    gram[np.diag_indices(len(b))] -= ridge
+    whole = np.rint(gram)
+    if not np.abs(gram - whole).max() < CLOSE_TO_WHOLE:
+        return None
+    matrix = sp.csr_array(whole)
+    errors = np.full(len(items), 0.01)
+    return MatrixView(matrix, 0.0, errors, False, degrees[items], np.asarray(items))
 
 
 @dataclass(frozen=True)
