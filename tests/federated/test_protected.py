@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy.stats import chi2, norm
 
 from privirec.data import Interactions
 from privirec.dp.gaussian import epsilon_of
-from privirec.errors import FederationError, UsageError
+from privirec.errors import FederationError, OverflowRefused, UsageError
 from privirec.federated.contributions import (
     ClientContext,
     Histories,
     NoiseShare,
     NoisyHeadGram,
     NoisyPopularity,
+    NoisyPowerStep,
     base,
 )
-from privirec.federated.contributions.noisy import gram_of
+from privirec.federated.contributions.noisy import NormedSum
+from privirec.federated.contributions.noisy_gram import gram_of
 from privirec.federated.programs import Protected, ProtectedSettings, program_of
+from privirec.federated.programs.calibration import Promise
+from privirec.federated.programs.protected_ways import Gram, Power
 from privirec.federated.randomness import ClientRandomness, ClientStream
+from privirec.models import Denoised
+from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
-from privirec.runtime.local.secure import SecureInProcess
+from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.terms import Assumptions
+from privirec.secagg import ServerModel
 
 SHARE = NoiseShare(deviation=40, clients=10, contributors=9, fraction_bits=12)
 
@@ -54,19 +65,127 @@ def head_gram(
     return found
 
 
+def power_step(
+    n_items: int,
+    items: np.ndarray,
+    block: np.ndarray,
+    share: NoiseShare = SHARE,
+    weights: np.ndarray | None = None,
+) -> NoisyPowerStep:
+    planned = NoisyPowerStep.planned(n_items, 100, share, *block.shape)
+    weights = np.ones(len(items), np.int64) if weights is None else weights
+    found = planned.ask(items=items, block=block.astype(np.int32), weights=weights)
+    assert isinstance(found, NoisyPowerStep)
+    return found
+
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+HEAD = np.arange(0, 60, 2)
+
+
+def length_in_units(ask: NormedSum, person: Histories) -> int:
+    """The square of it, in integers of any size."""
+    return sum(int(entry) ** 2 for block in ask.exact_blocks(person) for entry in block)
+
+
 @given(st.sets(st.integers(0, 59)), st.integers(8, 20))
 def test_one_person_changes_a_sum_by_at_most_one(items: set[int], bits: int) -> None:
     """In units, exactly: the length of what anybody adds is at most 2^bits, rounding included."""
     share = NoiseShare(40, 10, 9, bits)
     person = one_person(items, 60)
-    for ask in (popularity(60, share), head_gram(60, np.arange(0, 60, 2), share)):
-        vector = np.concatenate(list(ask.exact_blocks(person)))
-        assert sum(int(entry) ** 2 for entry in vector) <= 4**bits
-        inside = (
-            items if ask.name == "noisy-popularity" else {item for item in items if item % 2 == 0}
-        )
-        if inside:  # and not much less: rounding is all that is lost
-            assert sum(int(entry) ** 2 for entry in vector) >= 4**bits * (1 - 130 * 2.0**-bits) ** 2
+    on_head = sum(item % 2 == 0 for item in items)
+    for ask, fewest, have in (
+        (popularity(60, share), 1, len(items)),
+        (head_gram(60, HEAD, share), 2, on_head),
+    ):
+        length = length_in_units(ask, person)
+        assert length <= 4**bits
+        if have >= fewest:  # and not much less: rounding is all that is lost
+            assert length >= 4**bits * (1 - 130 * 2.0**-bits) ** 2
+        else:
+            assert length == 0
+
+
+@given(
+    st.sets(st.integers(0, 59)),
+    st.integers(8, 40),
+    st.integers(1, 5).flatmap(
+        lambda columns: arrays(np.int64, (30, columns), elements=INT32 | st.integers(-3, 3))
+    ),
+    arrays(np.int64, 30, elements=st.integers(1, (1 << 20) - 1)),
+)
+def test_one_person_changes_a_power_step_by_at_most_one(
+    items: set[int], bits: int, block: np.ndarray, weights: np.ndarray
+) -> None:
+    """Whatever a server broadcasts, extremes of its integers included."""
+    ask = power_step(60, HEAD, block, NoiseShare(40, 10, 9, bits), weights)
+    ask.check(ClientContext(100, 60, ProtectedSettings(), one_person(items, 60)))
+    length = length_in_units(ask, one_person(items, 60))
+    assert length <= 4**bits
+    inside = np.array(sorted(item // 2 for item in items if item % 2 == 0), int)
+    parts = block[inside].sum(axis=0) - block[inside]
+    if len(inside) and parts.any():
+        assert length >= 4**bits * (1 - 2 * math.sqrt(parts.size) * 2.0**-bits) ** 2
+    else:
+        assert length == 0
+
+
+def test_a_power_step_of_a_long_history_stays_within_one() -> None:
+    """Millions of squares are summed, so that errors of rounding have room to add up."""
+    rng = np.random.default_rng(3)
+    block = rng.integers(-(2**31), 2**31, (20_000, 64))
+    weights = rng.integers(1, 1 << 20, 20_000)
+    ask = power_step(20_000, np.arange(20_000), block, NoiseShare(40, 10, 9, 40), weights)
+    vector = np.concatenate(list(ask.exact_blocks(one_person(set(range(20_000)), 20_000))))
+    halves = vector >> 20, vector & (2**20 - 1)  # squares of halves fit 64 bits, and so do sums
+    high, low = (half.astype(object) for half in halves)
+    length = int((high * high).sum() << 40) + int((2 * high * low).sum() << 20)
+    length += int((low * low).sum())
+    assert 4**40 * (1 - 1e-8) < length <= 4**40
+
+
+def test_a_power_step_is_the_item_item_matrix_without_its_diagonal() -> None:
+    rng = np.random.default_rng(1)
+    matrix = (rng.random((50, 40)) < 0.2).astype(float)
+    items = np.sort(rng.choice(40, 15, replace=False))
+    block, weights = rng.integers(-1000, 1000, (15, 4)), rng.integers(1, 9, 15)
+    ask = power_step(40, items, block, NoiseShare(40, 10, 9, 30), weights)
+    total = ask.collect(ask.exact_blocks(Histories(sp.csr_array(matrix))))
+    expected = np.zeros((15, 4))
+    for person in matrix[:, items]:
+        part = (weights * person)[:, None] * (person @ block - block)
+        if part.any():
+            expected += part / np.linalg.norm(part)
+    np.testing.assert_allclose(np.ldexp(total.astype(float), -30), expected, atol=1e-6)
+
+
+@given(
+    arrays(np.bool_, st.tuples(st.integers(1, 8), st.just(12))),
+    st.lists(st.integers(1, 7)),
+    st.sampled_from([1, 5, 1 << 22]),
+)
+def test_any_split_of_the_people_gives_the_same_bits(
+    matrix: np.ndarray, cuts: list[int], entries: int
+) -> None:
+    """What clients send, noise included and modulo the ring, is what a simulation computes."""
+    everybody = sp.csr_array(matrix.astype(np.float64))
+    edges = [0, *sorted({cut for cut in cuts if cut < len(matrix)}), len(matrix)]
+    block = np.random.default_rng(4).integers(-(2**31), 2**31, (6, 3))
+    items = np.arange(0, 12, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "BLOCK_ENTRIES", entries)
+        for ask in (popularity(12), head_gram(12, items), power_step(12, items, block)):
+            clients = [
+                ClientStream(a, b - a, ClientRandomness.insecure(7, a).stream(2, ask.name))
+                for a, b in itertools.pairwise(edges)
+            ]
+            summed = [np.zeros(length, np.uint64) for length in ask.block_lengths()]
+            for one in clients:
+                own = Histories(everybody[one.first_user : one.first_user + one.n_users])
+                for place, sent in enumerate(ask.blocks(own, one.stream)):
+                    summed[place] += ask.encoding.to_ring(sent)
+            opened = ask.collect(ask.encoding.from_ring(part) for part in summed)
+            np.testing.assert_array_equal(opened, ask.total(Histories(everybody), clients))
 
 
 def test_the_triangle_is_the_gram_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,14 +199,28 @@ def test_the_triangle_is_the_gram_matrix(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [len(block) for block in blocks] == list(ask.block_lengths())
     assert len(blocks) > 1
     head = matrix[:, items]
-    sizes = np.maximum(head.sum(axis=1), 1)
-    expected = head.T @ (head / sizes[:, None])
-    np.testing.assert_allclose(gram_of(np.concatenate(blocks), 15, 30), expected, atol=1e-6)
+    sizes = np.maximum(head.sum(axis=1), 2)
+    expected = head.T @ (head / np.sqrt(sizes * (sizes - 1))[:, None])
+    found = gram_of(np.concatenate(blocks), 15, 30, np.diag(expected))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def assert_gaussian(noise: np.ndarray, deviation: float) -> None:
+    """Moments, and a chi-squared test in fifty cells of equal probability."""
+    entries = len(noise)
+    assert abs(noise.mean()) < 5 * deviation / math.sqrt(entries)
+    assert noise.var() / deviation**2 == pytest.approx(1, abs=5 * math.sqrt(2 / entries))
+    fourth = (noise / deviation) ** 4
+    assert fourth.mean() == pytest.approx(3, abs=5 * math.sqrt(96 / entries))
+    cells = np.rint(norm.ppf(np.arange(1, 50) / 50) * deviation) + 0.5
+    counts = np.histogram(noise, np.concatenate([[-np.inf], cells, [np.inf]]))[0]
+    expected = entries * np.diff(np.concatenate([[0], norm.cdf(cells / deviation), [1]]))
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-6, 49)
 
 
 @pytest.mark.parametrize("gone", [0, 3])
 def test_noise_of_real_clients_adds_up_to_the_stated_gaussian(gone: int) -> None:
-    """Moments and a chi-squared test on sums of clients' shares, also when some are missing."""
+    """On sums of clients' shares, also when some are missing."""
     clients, entries = 12, 40_000
     share = NoiseShare(33, clients, clients - 3, 12)
     ask = popularity(entries, share)
@@ -99,14 +232,43 @@ def test_noise_of_real_clients_adds_up_to_the_stated_gaussian(gone: int) -> None
     noise = ask.total(nobody, streams)
     deviation = 33 * math.sqrt(clients - gone)
     assert deviation >= share.protecting_deviation * (1 - 1e-12)
-    assert abs(noise.mean()) < 5 * deviation / math.sqrt(entries)
-    assert noise.var() / deviation**2 == pytest.approx(1, abs=5 * math.sqrt(2 / entries))
-    cells = norm.ppf(np.arange(1, 50) / 50) * deviation
-    counts = np.histogram(noise, np.concatenate([[-np.inf], np.rint(cells) + 0.5, [np.inf]]))[0]
-    edges = np.concatenate([[0], norm.cdf((np.rint(cells) + 0.5) / deviation), [1]])
-    expected = entries * np.diff(edges)
-    assert ((counts - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-6, 49)
+    assert_gaussian(noise, deviation)
     assert np.abs(noise).max() <= ask.noise.largest * 2**12
+
+
+@pytest.mark.parametrize("kind", ["pairs", "power step"])
+def test_noise_in_opened_sums_when_clients_drop_out(kind: str) -> None:
+    """Real masks, four of twenty clients gone before the sum: what is opened is the exact sum over
+    the others and their noise, no less than was promised."""
+    clients, n_items, share = 20, 400, NoiseShare(50, 20, 15, 12)
+    rng = np.random.default_rng(2)
+    train = Interactions.from_matrix(sp.csr_array((rng.random((60, n_items)) < 0.05).astype(float)))
+    items = np.arange(0, n_items, 2)
+    if kind == "pairs":
+        planned = NoisyHeadGram.planned(n_items, 60, share, 200)
+        ask: Any = planned.ask(items=items)
+    else:
+        planned = NoisyPowerStep.planned(n_items, 60, share, 200, 90)
+        block = rng.integers(-(2**31), 2**31, (200, 90)).astype(np.int32)
+        ask = planned.ask(items=items, block=block, weights=np.ones(200, np.int64))
+    gone = {3, 4, 11, 19}
+    runtime = SecureInProcess(
+        clients_of(train, clients, 8),
+        [planned],
+        "secagg+",
+        assumptions=Assumptions(server=ServerModel.SEMI_HONEST),
+        dropouts=DropOuts(at_sums={1: {"input": gone}}),
+    )
+    opened = runtime.sum(ask, Ledger())
+    assert set(runtime.survivors) == set(range(clients)) - gone
+    exact = sum(
+        ask.collect(ask.exact_blocks(client.histories))
+        for number, client in enumerate(clients_of(train, clients, 8))
+        if number not in gone
+    )
+    deviation = share.deviation * math.sqrt(clients - len(gone))
+    assert deviation >= share.protecting_deviation
+    assert_gaussian((opened - exact).reshape(-1), deviation)
 
 
 def test_noise_is_secret_and_never_twice_the_same() -> None:
@@ -127,10 +289,12 @@ def test_noise_is_secret_and_never_twice_the_same() -> None:
         list(popularity(5).blocks(one_person(set(), 5)))
 
 
-def test_every_runtime_gets_the_same_bits() -> None:
+@pytest.mark.parametrize("way", ["gram", "power"])
+def test_every_runtime_gets_the_same_bits(way: Literal["gram", "power"]) -> None:
     rng = np.random.default_rng(0)
     train = Interactions.from_matrix(sp.csr_array((rng.random((60, 80)) < 0.1).astype(float)))
-    program = program_of(ProtectedSettings(head=30, epsilon=4, clients=6, contributors=4), 60, 80)
+    settings = ProtectedSettings(way=way, head=30, columns=5, epsilon=4, clients=6, contributors=4)
+    program = program_of(settings, 60, 80)
     found = [
         execute(program.steps(), runtime)[0]
         for runtime in (
@@ -141,7 +305,11 @@ def test_every_runtime_gets_the_same_bits() -> None:
     ]
     for other in found[1:]:
         assert (other.item_degrees == found[0].item_degrees).all()
-        assert (other.item_item.matrix != found[0].item_item.matrix).nnz == 0
+        if way == "gram":
+            assert (other.item_item.matrix != found[0].item_item.matrix).nnz == 0
+        else:
+            assert (other.basis == found[0].basis).all()
+            assert np.count_nonzero(other.basis.any(axis=1)) == 30
 
 
 @settings(max_examples=25)
@@ -151,9 +319,15 @@ def test_every_runtime_gets_the_same_bits() -> None:
     st.integers(1, 200_000),
     st.floats(0.3, 1),
     st.floats(0.05, 0.5),
+    st.sampled_from(["gram", "power"]),
 )
 def test_the_promise_is_kept_and_not_by_wasting(
-    epsilon: float, delta: float, clients: int, share: float, part: float
+    epsilon: float,
+    delta: float,
+    clients: int,
+    share: float,
+    part: float,
+    way: Literal["gram", "power"],
 ) -> None:
     contributors = max(1, round(clients * share))
     wanted = ProtectedSettings(
@@ -162,16 +336,81 @@ def test_the_promise_is_kept_and_not_by_wasting(
         clients=clients,
         contributors=contributors,
         popularity_share=part,
+        way=way,
     )
-    found = Protected(wanted, 1000, 5000).calibration
+    program = Protected(wanted, 1000, 5000)
+    found = program.calibration
+    assert len(found.shares) == len(program.sums()) == (2 if way == "gram" else 4)
     level = math.hypot(
         *(
             2.0**noise.fraction_bits / noise.deviation / math.sqrt(contributors)
-            for noise in (found.popularity, found.gram)
+            for noise in found.shares
         )
     )
-    assert epsilon_of(level, delta) <= found.epsilon <= epsilon
+    assert epsilon_of(level, delta) - 1e-9 <= found.epsilon <= epsilon
     assert found.epsilon >= 0.9 * epsilon
+
+
+def test_parts_of_the_budget_add_up_to_it() -> None:
+    """Each sum gets its part of mu^2, all of them together the whole."""
+    for way in ("gram", "power"):
+        program = Protected(ProtectedSettings(way=way, clients=1000, contributors=900), 1000, 500)
+        squares = [
+            (2.0**noise.fraction_bits / noise.protecting_deviation) ** 2
+            for noise in program.calibration.shares
+        ]
+        whole = program.settings.promise.mu**2
+        parts = (1.0,) if way == "gram" else (0.2, 0.3, 0.5)
+        assert sum(parts) == pytest.approx(1)
+        first = 0.1 if way == "gram" else 0.2
+        wanted = [first * whole, *((1 - first) * whole * part for part in parts)]
+        for got, want in zip(squares, wanted, strict=True):
+            assert 0.96 * want < got <= want
+
+
+def test_the_way_and_its_size_follow_from_public_numbers() -> None:
+    globo = Protected(ProtectedSettings(epsilon=1), 157_926, 11_832).way
+    gowalla = Protected(ProtectedSettings(), 29_858, 40_981).way
+    assert (type(globo), globo.head) == (Gram, 619)
+    assert isinstance(gowalla, Power)
+    assert (gowalla.head, gowalla.columns) == (3421, 83)
+    assert Protected(ProtectedSettings(epsilon=50), 157_926, 11_832).way.head == 1500
+    small = Protected(ProtectedSettings(way="power", columns=9, head=7), 5, 4).way
+    assert isinstance(small, Power)
+    assert (small.head, small.columns) == (4, 4)
+    # Noise that need not be there because nobody dropped out is noise all the same.
+    half = Promise(8, 1e-6, clients=100, contributors=25)
+    assert half.signal(10) == pytest.approx(Promise(8, 1e-6, 1, 1).signal(10) / 2)
+
+
+@pytest.mark.parametrize("way", ["gram", "power"])
+@pytest.mark.parametrize("n_items", [1, 2, 3])
+def test_the_smallest_catalogues(way: Literal["gram", "power"], n_items: int) -> None:
+    train = Interactions.from_matrix(sp.csr_array(np.ones((2, n_items))))
+    program = program_of(ProtectedSettings(way=way, clients=2, contributors=1), 2, n_items)
+    components, ledger = execute(program.steps(), Simulation(train, 2))
+    scores = Denoised().use(components).score(train.matrix)
+    assert np.isfinite(scores).all()
+    assert all(row["noise"]["tail"] == 2.0**-64 for row in ledger.as_rows()[:-1])
+
+
+def test_no_ring_holds_too_many_people() -> None:
+    with pytest.raises(OverflowRefused, match="no ring holds"):
+        _ = popularity(5, NoiseShare(40, 10, 9, 40), n_users=1 << 24).encoding
+
+
+def test_a_block_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(FederationError, match="a block of 3 rows for 2 items"):
+        power_step(9, np.array([1, 2]), np.zeros((3, 2)))
+    with pytest.raises(FederationError, match="3 weights for 2 items"):
+        power_step(9, np.array([1, 2]), np.zeros((2, 2)), weights=np.ones(3, np.int64))
+    for wrong in ([0, 1], [1, 1 << 20], [-1, 1]):
+        ask = power_step(9, np.array([1, 2]), np.zeros((2, 2)), weights=np.array(wrong))
+        with pytest.raises(FederationError, match="weights that are not between"):
+            ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))
+    ask = power_step(9, np.array([1, 9]), np.zeros((2, 2)))
+    with pytest.raises(FederationError, match="not in the catalogue"):
+        ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))
 
 
 def test_a_head_that_cannot_be_is_refused() -> None:

@@ -16,6 +16,7 @@ from privirec.models import (
     GFCF,
     MODELS,
     BSPMConfig,
+    Denoised,
     EASEConfig,
     GFCFConfig,
     LinkProp,
@@ -38,6 +39,12 @@ class TestTurboCF(ModelTests):
 
 class TestEASE(ModelTests):
     model = EASE
+    small_rank = {}  # noqa: RUF012
+    alike = np.eye(9)  # no weights at all
+
+
+class TestDenoised(ModelTests):
+    model = Denoised
     small_rank = {}  # noqa: RUF012
     alike = np.eye(9)  # no weights at all
 

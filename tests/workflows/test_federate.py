@@ -77,3 +77,13 @@ def test_whoever_is_not_in_the_sums_counts_as_missing(small: Dataset, tmp_path: 
     federation = {"clients": 7, "cohort": 4}
     saved = GFCF(rank=4).fit(small.train).save(tmp_path / "model", {"federation": federation})
     assert drop_outs(saved) == 3
+
+
+def test_a_method_with_noise_cannot_be_checked_bit_for_bit(small: Dataset) -> None:
+    request = FederateRequest(Plan(method="protected"), 3, check=True)
+    with (
+        mock.patch.object(workflow, "_federate") as run,
+        pytest.raises(UsageError, match="clients of protected add noise that nobody else knows"),
+    ):
+        federate(small, request)
+    run.assert_not_called()

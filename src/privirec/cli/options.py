@@ -11,7 +11,7 @@ import typer
 from pydantic import BaseModel
 
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS
-from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON
+from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON, ProtectedSettings
 from privirec.models import MODELS
 from privirec.secagg import ServerModel, protocol_names
 from privirec.workflows.run import presets
@@ -90,7 +90,7 @@ Rounds = Annotated[
 ]
 Head = Annotated[
     int | None,
-    typer.Option(min=1, help="ease, protected: only so many of the most popular items."),
+    typer.Option(min=1, help="ease, denoised: only so many of the most popular items."),
 ]
 Epsilon = Annotated[
     float | None,
@@ -98,6 +98,13 @@ Epsilon = Annotated[
         min=0.01,
         max=50,
         help=f"protected: the promise to every person (default {DEFAULT_EPSILON:g}).",
+    ),
+]
+Way = Annotated[
+    str | None,
+    one_of(
+        choices_of(ProtectedSettings, "way"),
+        help="protected: pairs of items, or a power method; auto: by people for each item.",
     ),
 ]
 Delta = Annotated[

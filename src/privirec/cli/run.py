@@ -16,7 +16,7 @@ from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.terms import (
     CORRUPT_SHARE,
-    DROPPED_SHARE_ON_ONE_MACHINE,
+    DROPPED_SHARE,
     SERVER_ON_ONE_MACHINE,
     Assumptions,
 )
@@ -32,6 +32,7 @@ from privirec.workflows.run import (
     methods,
     presets,
     run,
+    usual_dropped_share,
 )
 
 COLUMNS = [
@@ -78,6 +79,7 @@ def command(
     head: options.Head = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
+    way: options.Way = None,
     solver: Annotated[
         str,
         options.one_of(
@@ -124,7 +126,12 @@ def command(
     ] = "none",
     drop_share: Annotated[
         float,
-        typer.Option(min=0, max=0.5, help="Share of clients that drop out before the first sum."),
+        typer.Option(
+            min=0,
+            max=0.5,
+            help="Share of clients that drop out before the first sum. Noise is enough for "
+            f"{DROPPED_SHARE:g} of them, or for this share if it is more.",
+        ),
     ] = 0.0,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     server_model: options.ServerModelName = SERVER_ON_ONE_MACHINE,
@@ -156,6 +163,7 @@ def command(
         ring_bits=ring_bits,
         epsilon=epsilon,
         delta=delta,
+        way=way,
     )
     plan = Plan(
         model=model,
@@ -171,7 +179,7 @@ def command(
         drop_share=drop_share,
         assumptions=Assumptions(
             corrupt_share=corrupt_share,
-            dropped_share=max(DROPPED_SHARE_ON_ONE_MACHINE, drop_share),
+            dropped_share=max(usual_dropped_share(method), drop_share),
             server=server_model,
         ),
         seed=seed,

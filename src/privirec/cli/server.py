@@ -83,6 +83,7 @@ def run(
     head: options.Head = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
+    way: options.Way = None,
     aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     server_model: options.ServerModelName = ServerModel.ACTIVE,
@@ -116,7 +117,7 @@ def run(
         seed=seed,
         threads=threads,
         assumptions=Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share),
-        federated=options.given(epsilon=epsilon, delta=delta),
+        federated=options.given(epsilon=epsilon, delta=delta, way=way),
     )
     n_items = len(home.catalogue.item_ids)
     recommender = plan.recommender("", n_items)

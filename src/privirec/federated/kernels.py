@@ -69,3 +69,35 @@ def add_triangle_rows(  # type: ignore[no-untyped-def]
                     break
                 block[offset + other - item] += weight
         offset += n_items - item
+
+
+@njit(cache=True)
+def add_unit_rows(indptr, indices, block, weights, unit, out):  # type: ignore[no-untyped-def]
+    """For each row of a history matrix with entries i: out[i] += scale weight[i] (sum of block[j] -
+    block[i]) towards zero, with the scale at which all these numbers together are of length `unit`,
+    or very little less: never more."""
+    columns = block.shape[1]
+    total = np.empty(columns, np.int64)
+    for row in range(len(indptr) - 1):
+        first, last = indptr[row], indptr[row + 1]
+        total[:] = 0
+        for position in range(first, last):
+            line = block[indices[position]]
+            for column in range(columns):
+                total[column] += line[column]
+        squares = 0.0
+        for position in range(first, last):
+            line = block[indices[position]]
+            for column in range(columns):
+                value = weights[indices[position]] * np.float64(total[column] - line[column])
+                squares += value * value
+        if squares == 0.0:
+            continue
+        margin = 1.0 - ((last - first) * columns + 16) * 2.0**-52
+        scale = unit / np.sqrt(squares) * margin
+        for position in range(first, last):
+            line = block[indices[position]]
+            target = out[indices[position]]
+            for column in range(columns):
+                value = weights[indices[position]] * np.float64(total[column] - line[column])
+                target[column] += np.int64(value * scale)

@@ -61,8 +61,10 @@ class Components:
     item_item: ItemOperator
     basis: Float32 | None = None
     normalisation: Normalisation = SYMMETRIC
-    noise_edge: float = 0.0
-    """Largest eigenvalue, in size, of the noise in the item-item matrix; 0: there is none."""
+    head: int | None = None
+    """Matrix and basis are of so many of the most popular items only; None: of all."""
+    noise_deviation: float = 0.0
+    """Of the noise in each entry off the diagonal of the item-item matrix; 0: there is none."""
 
     @property
     def n_items(self) -> int:

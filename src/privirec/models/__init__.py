@@ -2,16 +2,16 @@
 
 from privirec.models.base import Config, Recommender
 from privirec.models.bspm import BSPMEM, BSPMLM, BSPMConfig
+from privirec.models.denoised import Denoised, DenoisedConfig
 from privirec.models.ease import EASE, EASEConfig
 from privirec.models.gf_cf import GFCF, GFCFConfig
 from privirec.models.link_prop import LinkProp, LinkPropConfig
 from privirec.models.link_prop_multi import LinkPropMulti, LinkPropMultiConfig
-from privirec.models.noisy_ease import NoisyEASE, NoisyEASEConfig
 from privirec.models.turbo_cf import TurboCF, TurboCFConfig
 
 MODELS: dict[str, type[Recommender]] = {
     model.name: model
-    for model in (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, NoisyEASE, LinkProp, LinkPropMulti)
+    for model in (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, Denoised, LinkProp, LinkPropMulti)
 }
 
 __all__ = [
@@ -22,14 +22,14 @@ __all__ = [
     "MODELS",
     "BSPMConfig",
     "Config",
+    "Denoised",
+    "DenoisedConfig",
     "EASEConfig",
     "GFCFConfig",
     "LinkProp",
     "LinkPropConfig",
     "LinkPropMulti",
     "LinkPropMultiConfig",
-    "NoisyEASE",
-    "NoisyEASEConfig",
     "Recommender",
     "TurboCF",
     "TurboCFConfig",

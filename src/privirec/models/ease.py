@@ -55,15 +55,10 @@ class EASE(Recommender):
     keeps_item_item = False
     config: EASEConfig
 
-    def ridge_of(self, components: Components) -> float:
-        """What is added to the diagonal of the Gram matrix."""
-        return self.config.regularisation
-
     def _derive(self, components: Components) -> Derived:
         items = most_popular(components.item_degrees, self.config.head)
         weights = components.item_item.among(items)
-        _invert(weights, self.ridge_of(components))
-        kernels.weights_of_inverse(weights, weights.diagonal().copy())
+        make_weights(weights, self.config.regularisation)
         return {"weights": weights, "items": items}
 
     def _prepare(self, components: Components, derived: Derived) -> None:
@@ -82,6 +77,12 @@ class EASE(Recommender):
         head = sp.csr_array(histories[:, self._items])
         scores[:, self._items] = history_coordinates(head, self._weights)
         return scores
+
+
+def make_weights(gram: Float32, regularisation: float) -> None:
+    """B in the place of a Gram matrix. Raises UsageError where that cannot be inverted."""
+    _invert(gram, regularisation)
+    kernels.weights_of_inverse(gram, gram.diagonal().copy())
 
 
 def _invert(gram: Float32, regularisation: float) -> None:

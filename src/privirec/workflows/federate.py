@@ -69,6 +69,11 @@ def federate(
         raise UsageError(
             f"--check compares bit for bit, and {request.aggregator} leaves noise in its sums"
         )
+    if request.check and request.plan.noisy:
+        raise UsageError(
+            f"--check compares bit for bit, and clients of {request.plan.method} add noise that "
+            "nobody else knows"
+        )
     if request.keep is not None and request.keep.exists() and any(request.keep.iterdir()):
         raise UsageError(f"{request.keep}: not empty")
     folder = request.keep or Path(tempfile.mkdtemp(prefix="privirec-federation-"))

@@ -33,6 +33,7 @@ from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.terms import (
     DEFAULT_MODEL,
+    DROPPED_SHARE,
     DROPPED_SHARE_ON_ONE_MACHINE,
     Assumptions,
     computes,
@@ -90,6 +91,17 @@ def gives_away(method: str, dataset: str | None = None) -> str | None:
     return f"{warning}; see for yourself: privirec audit --release {method} --dataset {dataset}"
 
 
+def is_noisy(method: str) -> bool:
+    """Whether its clients add noise of their own."""
+    return method in PROGRAMS and "contributors" in PROGRAMS[method].settings_type.model_fields
+
+
+def usual_dropped_share(method: str) -> float:
+    """Clients that may drop out of a run on one machine. Noise is measured for those of a network,
+    so that its figures are those of a network."""
+    return DROPPED_SHARE if is_noisy(method) else DROPPED_SHARE_ON_ONE_MACHINE
+
+
 @dataclass(frozen=True)
 class Plan:
     """What to run. Settings left None come from the preset."""
@@ -128,9 +140,7 @@ class Plan:
     @property
     def noisy(self) -> bool:
         """Whether clients add noise of their own, so that it matters how many they are."""
-        return (
-            self.program is not None and "contributors" in self.program.settings_type.model_fields
-        )
+        return is_noisy(self.method)
 
     def check(self) -> None:
         """Refuse what would do nothing: nobody should believe that it did."""
@@ -208,12 +218,13 @@ class Plan:
         if not computes(program, config):
             raise UsageError(f"{self.method} does not compute what {self.model_name} needs")
         offered = {**config.needs, "rank": rank, "seed": self.seed}
-        if "head" in program.settings_type.model_fields and "head" not in config.needs:
+        head = program.settings_type.model_fields.get("head")
+        if head is not None and "head" not in config.needs and head.default is not None:
             if self.head is None:
                 raise UsageError(f"{self.method} needs a head: how many of the most popular items")
             offered["head"] = self.head
         if self.noisy:
-            assumed = self.assumptions or Assumptions(dropped_share=DROPPED_SHARE_ON_ONE_MACHINE)
+            assumed = self.assumptions or Assumptions()
             offered |= {"clients": n_clients, "contributors": assumed.contributors(n_clients)}
         given = dict(self.federated)
         if self.rounds is not None:
@@ -315,7 +326,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         n_clients = plan.clients or train.n_users
         settings = plan.settings(recommender, train.n_items, n_clients)
         program = program_of(settings, train.n_users, train.n_items)
-        computed = program.describe()
+        computed = program.describe() | {"sums": len(program.sums())}
         simulation = Simulation(train, n_clients, plan.seed, noise_at_once=True)
         runtime = _runtime(plan, program, train, simulation)
         components, ledger = execute(
@@ -338,6 +349,9 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         "preset": plan.preset,
         "runtime": plan.runtime if ledger else "none",
         "aggregator": plan.aggregator,
+        "sums": 0,
+        "epsilon": None,
+        "delta": None,
         **computed,
         "users": train.n_users,
         "items": train.n_items,

@@ -20,7 +20,9 @@ from privirec.federated.contributions.head_item_item import HeadItemItem
 from privirec.federated.contributions.item_degrees import ItemDegrees
 from privirec.federated.contributions.item_item import ItemItem
 from privirec.federated.contributions.links import LinkDegrees, LinkItemItem, ScoreHistogram
-from privirec.federated.contributions.noisy import NoiseShare, NoisyHeadGram, NoisyPopularity
+from privirec.federated.contributions.noisy import NoiseShare, NoisyPopularity
+from privirec.federated.contributions.noisy_gram import NoisyHeadGram
+from privirec.federated.contributions.noisy_power import NoisyPowerStep
 from privirec.federated.contributions.power_step import PowerStep, SeededStep, start_signs
 from privirec.federated.contributions.user_start import UserStart
 from privirec.federated.randomness import RandomStream
@@ -30,7 +32,7 @@ REGISTRY: dict[str, type[Contribution]] = {
     for kind in (
         *(ItemDegrees, ItemItem, HeadItemItem, PowerStep, SeededStep, UserStart),
         *(ScoreHistogram, LinkDegrees, LinkItemItem),
-        *(NoisyPopularity, NoisyHeadGram),
+        *(NoisyPopularity, NoisyHeadGram, NoisyPowerStep),
     )
 }
 
@@ -71,6 +73,7 @@ __all__ = [
     "NoiseShare",
     "NoisyHeadGram",
     "NoisyPopularity",
+    "NoisyPowerStep",
     "Opened",
     "PlannedSum",
     "PowerStep",

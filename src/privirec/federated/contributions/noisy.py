@@ -28,7 +28,6 @@ from privirec.federated.contributions.base import (
     PlannedSum,
     SumShape,
 )
-from privirec.federated.contributions.item_item import ItemItem
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.noise import AddedNoise, Noise
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
@@ -166,7 +165,7 @@ class NoisyPopularity(NormedSum):
 
     def exact_blocks(self, histories: Histories) -> Iterator[Integers]:
         unit = 4**self.fraction_bits
-        weights = _by_degree(histories.degrees, lambda degree: isqrt(unit // degree))
+        weights = by_degree(histories.degrees, lambda degree: isqrt(unit // degree))
         matrix = histories.matrix
         total = np.zeros(self.n_items, np.int64)
         np.add.at(total, matrix.indices, np.repeat(weights, histories.degrees))
@@ -177,28 +176,11 @@ class NoisyPopularity(NormedSum):
 
 
 @dataclass(frozen=True)
-class NoisyHeadGram(NormedSum):
-    """sum_u x_u^T x_u / |x_u|^2 with noise, x_u the history on the head; its upper triangle with
-    what is off the diagonal times sqrt(2), so that the triangle is as long as the matrix."""
+class HeadSum(NormedSum):
+    """A sum over histories of which only the head counts: the items of the highest popularity."""
 
-    name: ClassVar[str] = "noisy-head-gram"
-    gives_away: ClassVar[str] = (
-        "about how often any two of the most popular items were touched by the same people; "
-        "protected by noise"
-    )
-    is_item_item: ClassVar[bool] = True
     items: Integers
     """The head, ascending. It may be any: whichever it is, the noise protects."""
-
-    @classmethod
-    def planned(cls, n_items: int, n_users: int, share: NoiseShare, head: int) -> PlannedSum:
-        fixed = {"n_items": n_items, "n_users": n_users, **asdict(share)}
-        return PlannedSum(cls, cls(**fixed, items=np.arange(head)).shape, fixed)
-
-    @property
-    def _length(self) -> int:
-        head = len(self.items)
-        return head * (head + 1) // 2
 
     @property
     def _broadcast_bytes(self) -> int:
@@ -211,42 +193,11 @@ class NoisyHeadGram(NormedSum):
         if (np.diff(items) <= 0).any():
             raise FederationError("a head that is not in ascending order, or names an item twice")
 
-    @cached_property
-    def _triangle(self) -> ItemItem:
-        """Which entry of the triangle stands where."""
-        return ItemItem(len(self.items), 1)
-
-    def block_lengths(self) -> Iterator[int]:
-        return self._triangle.block_lengths()
-
-    def exact_blocks(self, histories: Histories) -> Iterator[Integers]:
-        head = Histories(sp.csr_array(histories.matrix[:, self.items]), histories.first_user)
-        bits = self.fraction_bits
-        off = _by_degree(head.degrees, lambda degree: isqrt(2 * 4**bits // degree**2))
-        on = _by_degree(head.degrees, lambda degree: (1 << bits) // degree)
-        surplus = np.zeros(len(self.items), np.int64)
-        np.add.at(surplus, head.matrix.indices, np.repeat(off - on, head.degrees))
-        row = 0
-        for block in self._triangle.weighted_blocks(head, off):
-            place = 0
-            while place < len(block):
-                block[place] -= surplus[row]
-                place += len(self.items) - row
-                row += 1
-            yield block
+    def on_head(self, histories: Histories) -> Histories:
+        return Histories(sp.csr_array(histories.matrix[:, self.items]), histories.first_user)
 
 
-def _by_degree(degrees: Integers, weight: Callable[[int], int]) -> Integers:
+def by_degree(degrees: Integers, weight: Callable[[int], int]) -> Integers:
     """A whole number for each user that depends on how many items it has, exact; 0 for none."""
     known, where = np.unique(degrees, return_inverse=True)
     return np.array([weight(degree) if degree else 0 for degree in known.tolist()], np.int64)[where]
-
-
-def gram_of(triangle: Integers, head: int, fraction_bits: int) -> np.ndarray[Any, Any]:
-    """The symmetric matrix from the summed triangle."""
-    gram = np.zeros((head, head))
-    rows, columns = np.triu_indices(head)
-    gram[rows, columns] = np.ldexp(triangle.astype(np.float64), -fraction_bits) / math.sqrt(2)
-    gram += np.triu(gram, 1).T
-    gram[np.diag_indices(head)] *= math.sqrt(2)
-    return gram

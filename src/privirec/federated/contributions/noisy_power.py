@@ -1,0 +1,102 @@
+"""One step of a power method on the head of the catalogue, with differential privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec.errors import FederationError
+from privirec.federated import kernels
+from privirec.federated.contributions.base import ClientContext, Histories, Integers, PlannedSum
+from privirec.federated.contributions.noisy import HeadSum, NoiseShare
+from privirec.federated.contributions.outer import BROADCAST_ENTRY
+
+LARGEST_HEAD = 1 << 20
+"""Sums of so many 32-bit integers, and of their differences, are exact in a double."""
+LARGEST_WEIGHT = 1 << 20
+
+
+@dataclass(frozen=True)
+class NoisyPowerStep(HeadSum):
+    """For each item of the head, its weight times the sum over its people of z_u - w_i with noise,
+    where z_u is the sum of the rows w_j of a public block over a person's items; each person's
+    part, which is a matrix of the items touched and the columns of the block, at length one.
+
+    An item's own row is left out of what it is sent: its sum would be popularity times that row,
+    which is known. A person with one item of the head sends zeros.
+
+    What a person sends is rounded towards zero, and its length is computed with a relative error
+    of at most (n + 4) / 2^53 for n squares, which are summed one after the other. The part is
+    scaled to 1 - (n + 16) / 2^52, so that in whole units it is never longer than one, that error
+    and those of the root, the quotient and the products included.
+    """
+
+    name: ClassVar[str] = "noisy-power-step"
+    gives_away: ClassVar[str] = (
+        "about how the people of each of the most popular items combine public numbers of their "
+        "items; protected by noise"
+    )
+    block: NDArray[np.int32]
+    """One row for each item of the head, in units that do not matter."""
+    weights: Integers
+    """One for each item of the head, in units that do not matter either: how large a part of its
+    people's length an item gets."""
+
+    def __post_init__(self) -> None:
+        # Compiled loops do not check where they read.
+        if self.block.ndim != 2 or self.block.dtype != np.int32:
+            raise FederationError("a block must be a matrix of 32-bit integers")
+        if len(self.block) != len(self.items):
+            raise FederationError(f"a block of {len(self.block)} rows for {len(self.items)} items")
+        if len(self.weights) != len(self.items):
+            raise FederationError(f"{len(self.weights)} weights for {len(self.items)} items")
+
+    @classmethod
+    def planned(
+        cls, n_items: int, n_users: int, share: NoiseShare, head: int, columns: int
+    ) -> PlannedSum:
+        fixed = {"n_items": n_items, "n_users": n_users, **asdict(share)}
+        items, block = np.arange(head), np.zeros((head, columns), np.int32)
+        return PlannedSum(cls, cls(**fixed, items=items, block=block, weights=items).shape, fixed)
+
+    @property
+    def columns(self) -> int:
+        return int(self.block.shape[1])
+
+    @property
+    def row_entries(self) -> int:
+        return max(1, self.columns)
+
+    @property
+    def _length(self) -> int:
+        return self.block.size
+
+    @property
+    def _broadcast_bytes(self) -> int:
+        return super()._broadcast_bytes + BROADCAST_ENTRY * (self.block.size + len(self.weights))
+
+    def check(self, context: ClientContext) -> None:
+        super().check(context)
+        if len(self.items) > LARGEST_HEAD:
+            raise FederationError(f"a head of {len(self.items)} items; {LARGEST_HEAD} are the most")
+        if len(self.weights) and not 0 < self.weights.min() <= self.weights.max() < LARGEST_WEIGHT:
+            raise FederationError(f"weights that are not between 0 and {LARGEST_WEIGHT}")
+
+    def exact_blocks(self, histories: Histories) -> Iterator[Integers]:
+        matrix = self.on_head(histories).matrix
+        total = np.zeros(self.block.shape, np.int64)
+        kernels.add_unit_rows(
+            matrix.indptr, matrix.indices, self.block, self.weights, float(self._unit), total
+        )
+        flat, start = total.reshape(-1), 0
+        for length in self.block_lengths():
+            yield flat[start : start + length].copy()
+            start += length
+
+    def collect(self, blocks: Iterable[Integers]) -> Integers:
+        summed: Integers = super().collect(blocks)
+        return summed.reshape(self.block.shape)

@@ -1,0 +1,181 @@
+"""Filters from noisy sums: EASE^R on a noisy Gram matrix, or a low-pass filter from a noisy basis.
+
+A Gram matrix G of known noise (deviation s an entry) is taken in three steps. *Threshold*: an entry
+off the diagonal is drawn towards zero by s, since most pairs are hardly ever touched together.
+*Ridge*: EASE on the result plus lambda I, lambda a multiple of the largest eigenvalue that noise
+alone has, 2 s sqrt(m). Which multiple, the matrix itself tells: with fresh noise N of the same
+deviation, G + N/2 and G - 2N are two looks at the exact matrix whose noises are independent, so
+weights made from one can be graded on the other. *Damping*: EASE corrects for popularity where the
+ridge is small; where it is large, items of a history count p^-a with a up to 0.4.
+
+All of this looks at nothing but the noisy sums, so it costs no privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from pydantic import Field
+
+from privirec.errors import UsageError
+from privirec.filters.components import Components
+from privirec.filters.normalize import Normalisation, most_popular
+from privirec.filters.operators import Float32, history_coordinates
+from privirec.models.base import Config, Derived, Recommender
+from privirec.models.ease import make_weights
+
+RIDGES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+"""In units of the largest eigenvalue of the noise."""
+MOST_DAMPING = 0.4
+LIFT = 0.2
+"""A low-pass filter's scores are multiplied by popularity to this power."""
+
+# So small that it only decides between items of which the weights know nothing.
+_POPULARITY_WEIGHT = 1e-6
+_SPLIT = 0.5
+"""How much fresh noise the look gets that weights are made from; the other one gets 1 / _SPLIT."""
+
+
+class DenoisedConfig(Config):
+    regularisation: float = Field(3.0, gt=0)
+    """What is added to the diagonal of the Gram matrix in any case."""
+    threshold: float = Field(1.0, ge=0)
+    """By how much entries are drawn towards zero, in deviations of their noise."""
+    ridge: float | None = Field(None, ge=0)
+    """What is added to the diagonal beside it, in units of the noise's largest eigenvalue; None:
+    what the matrix itself tells."""
+    damping: float | None = Field(None, ge=0, le=1)
+    """Popular items of a history count less, by their popularity to this power; None: by ridge."""
+    head: int | None = Field(None, ge=1)
+    """Only so many of the most popular items; None: as many as were computed."""
+
+    @property
+    def normalisation(self) -> Normalisation:
+        return Normalisation(user=1.0, left=0.0, right=0.0)
+
+    @property
+    def needs(self) -> dict[str, Any]:
+        """Sums with noise, in any way; and a head if somebody wants a certain one."""
+        return {"way": "auto"} | ({"head": self.head} if self.head else {})
+
+
+class Denoised(Recommender):
+    """Scores of the head from the filter; everything else by its popularity, behind it."""
+
+    name = "denoised"
+    title = "Denoised"
+    config_type = DenoisedConfig
+    published: ClassVar[dict[str, Config]] = {}
+    derives: ClassVar[dict[str, tuple[str, int]]] = {
+        "items": ("<i8", 1),
+        "left": ("<f4", 2),
+        "right": ("<f4", 2),
+    }
+    keeps_item_item = False
+    config: DenoisedConfig
+
+    def _take(
+        self, components: Components, derived: Derived, item_ids: NDArray | None = None
+    ) -> Self:
+        return super()._take(replace(components, basis=None), derived, item_ids)
+
+    def _derive(self, components: Components) -> Derived:
+        """The filter on the head as left @ right; an empty right side stands for the identity."""
+        items = most_popular(components.item_degrees, self.config.head or components.head)
+        popularity = np.maximum(components.item_degrees[items], 1).astype(np.float64)
+        if components.basis is not None:
+            left, right = low_pass(components.basis[items].astype(np.float64), popularity)
+        else:
+            gram = components.item_item.among(items)
+            left = self._weights(gram, components.noise_deviation, popularity)
+            right = np.zeros((0, 0), np.float32)
+        return {"items": items, "left": left, "right": right}
+
+    def _weights(self, gram: Float32, deviation: float, popularity: NDArray[np.float64]) -> Float32:
+        config = self.config
+        edge = 2 * deviation * math.sqrt(len(gram))
+        mean = float(gram.diagonal().mean())
+        ridge = config.ridge
+        if ridge is None:
+            ridge = best_ridge(gram, deviation, config) if deviation else 0.0
+        weights = softened(gram, config.threshold * deviation)
+        make_weights(weights, config.regularisation + ridge * edge)
+        damping = config.damping
+        if damping is None:
+            damping = MOST_DAMPING * ridge * edge / (ridge * edge + 2 * mean) if deviation else 0.0
+        weights *= (popularity**-damping)[:, None].astype(np.float32)
+        return weights
+
+    def _prepare(self, components: Components, derived: Derived) -> None:
+        items, left, right = derived["items"], derived["left"], derived["right"]
+        head = len(items)
+        if not np.array_equal(items, most_popular(components.item_degrees, head)):
+            raise UsageError("a filter of other items than the most popular ones")
+        as_weights = left.shape == (head, head) and right.shape == (0, 0)
+        if not as_weights and (len(left) != head or right.shape != (left.shape[1], head)):
+            raise UsageError("a filter whose sides do not fit its items")
+        self._items: NDArray[np.int64] = items
+        self._left: Float32 = left
+        self._right: Float32 = right
+        popularity = components.item_degrees.astype(np.float64)
+        largest = max(1.0, float(popularity.max(initial=0)))
+        self._behind = (popularity / largest * _POPULARITY_WEIGHT).astype(np.float32)
+
+    def _score(self, histories: sp.csr_array) -> Float32:
+        scores = np.repeat(self._behind[None], histories.shape[0], axis=0)
+        on_head = history_coordinates(sp.csr_array(histories[:, self._items]), self._left)
+        scores[:, self._items] = on_head @ self._right if self._right.size else on_head
+        return scores
+
+
+def low_pass(
+    basis: NDArray[np.float64], popularity: NDArray[np.float64]
+) -> tuple[Float32, Float32]:
+    """x p^-1/2 S S^T p^0.2 in two sides; the noisiest rows, those of the least popular items, count
+    half on the side of the history."""
+    trust = popularity / (popularity + popularity.min(initial=np.inf))
+    left = (trust * popularity**-0.5)[:, None] * basis
+    right = (popularity[:, None] ** LIFT * basis).T
+    return np.ascontiguousarray(left, np.float32), np.ascontiguousarray(right, np.float32)
+
+
+def softened(gram: Float32, threshold: float) -> Float32:
+    """Every entry off the diagonal drawn towards zero."""
+    soft = np.sign(gram) * np.maximum(np.abs(gram) - np.float32(threshold), np.float32(0))
+    np.fill_diagonal(soft, gram.diagonal())
+    return np.asarray(soft, np.float32)
+
+
+def best_ridge(gram: Float32, deviation: float, config: DenoisedConfig) -> float:
+    """The ridge whose weights, made from one look at the matrix, do best on another.
+
+    Weights B, at the best scale, leave tr(G) - tr(G B)^2 / tr(B^T G B) of the squared error.
+    """
+    fresh = _symmetric_noise(len(gram), deviation)
+    seen, graded = gram + np.float32(_SPLIT) * fresh, gram - np.float32(1 / _SPLIT) * fresh
+    more = deviation * math.sqrt(1 + _SPLIT**2)
+    soft = softened(seen, config.threshold * more)
+    edge = 2 * more * math.sqrt(len(gram))
+    gains = {}
+    for ridge in RIDGES:
+        weights = soft.copy()
+        try:
+            make_weights(weights, config.regularisation + ridge * edge)
+        except UsageError:  # too little to invert the matrix: noise is all that is left
+            continue
+        hit = float(np.vdot(graded, weights))
+        energy = float(np.vdot(graded @ weights, weights))
+        gains[ridge] = hit * hit / energy if hit > 0 and energy > 0 else 0.0
+    return max(gains, key=lambda ridge: gains[ridge]) if gains else RIDGES[-1]
+
+
+def _symmetric_noise(size: int, deviation: float) -> Float32:
+    """Off the diagonal; always the same, since nothing depends on its being secret."""
+    generator = np.random.Generator(np.random.Philox(0))
+    upper = np.triu(generator.standard_normal((size, size), np.float32), 1)
+    return np.asarray(np.float32(deviation) * (upper + upper.T), np.float32)
