@@ -189,13 +189,35 @@ def test_json_rows_have_the_promised_fields(tmp_path: Path) -> None:
 
 def test_audit_says_when_nothing_applies(tmp_path: Path) -> None:
     save = str(tmp_path / "model")
-    assert privirec("run", *SMALL, "--rank", "8", "--save", save).returncode == 0
+    made = privirec("run", *SMALL, "--method", "privirec-k", "--rank", "8", "--save", save)
+    assert made.returncode == 0
     result = privirec("audit", *SMALL, "--release", save)
     assert result.returncode == 0, result.stderr
     assert "No attack here applies" in result.stdout
     assert "does not make it safe" in result.stdout
     refused(privirec("audit", *SMALL, "--release", "magic"), "magic", "privirec-k")
     refused(privirec("audit", *SMALL, "--release", save, "--rank", "3"), "cannot be chosen")
+    refused(privirec("audit", *SMALL, "--release", save, "--without-noise"), "switched off")
+    refused(privirec("audit", *SMALL, "--epsilon", "1"), "epsilon does not go with privirec")
+    refused(privirec("audit", *SMALL, "--release", "protected", "--preset", "paper"), "preset")
+    refused(privirec("audit", *SMALL, "--release", str(tmp_path)), "manifest.json")
+
+
+def test_an_audit_of_a_model_without_clients_says_what_it_gives_away(tmp_path: Path) -> None:
+    save, page = str(tmp_path / "model"), tmp_path / "page"
+    made = privirec("run", *SMALL, "--rank", "8", "--save", save)
+    assert "can be worked out" in made.stderr
+    result = privirec(
+        *("audit", *SMALL, "--release", save, "--report", str(page)),
+        *("--json", str(tmp_path / "rows.json")),
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Likelihood-peeling read 200 of 200 whole histories (100.0%)" in result.stdout
+    (row,) = [json.loads(line) for line in (tmp_path / "rows.json").read_text().splitlines()]
+    assert row["users_recovered"] == 200
+    text = (page / "index.html").read_text()
+    assert text.count("data:image/png;base64,") == 3
+    assert "http" not in text
 
 
 def test_help_teaches_and_stays_quiet_in_a_pipe() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,12 +20,19 @@ from privirec.federated.noise import AddedNoise
 from privirec.federated.programs import PrivirecK, PrivirecKSettings, PrivirecSettings, program_of
 from privirec.privacy.attacks import ATTACKS, Attack, Found, MatchingPursuit, Peeling
 from privirec.privacy.attacks.grading import grade, grade_rows
+from privirec.privacy.attacks.views import item_item_view
 from privirec.privacy.releases import Release, ReleasedFilters, ReleasedSum
 from privirec.runtime.local.simulation import Simulation
-from privirec.workflows.audit import audit, opened_by, release_of
+from privirec.workflows.audit import audit, release_of
 from privirec.workflows.run import Plan, run
+from privirec.workflows.transcript import opened_by
 
 NOISE = AddedNoise("uniform", 1.0, "a test", 3.0)
+WITH_PEOPLE = {
+    *("differencing-cohorts", "differencing-runs", "membership", "membership-knowing-others"),
+    *("last-item-knowing-others", "canaries"),
+}
+"""Attacks on all programs whose people can be asked again."""
 COLUMNS = (
     "attack users users_recovered users_wrong interaction_precision interaction_recall seconds"
 )
@@ -60,31 +68,44 @@ def test_what_a_run_opens_is_what_its_program_asked_for(small: Dataset) -> None:
 @pytest.mark.parametrize(
     ("name", "given", "attacks"),
     [
-        ("privirec", {}, ["peeling"]),
-        ("privirec", {"rank": 8, "rounds": 2}, ["peeling", "matching-pursuit"]),
-        ("privirec-k", {"rank": 64, "ring_bits": 40}, ["matching-pursuit"]),
-        ("privirec-k", {"rank": 4, "rounds": 2, "start": "users"}, ["matching-pursuit"]),
+        ("privirec", {}, ["peeling", "last-item"]),
+        (
+            "privirec",
+            {"rank": 8, "rounds": 2},
+            ["peeling", "matching-pursuit", "aimed-server", "last-item"],
+        ),
+        ("privirec-k", {"rank": 64, "ring_bits": 40}, ["matching-pursuit", "aimed-server"]),
+        (
+            "privirec-k",
+            {"rank": 4, "rounds": 2, "start": "users"},
+            ["matching-pursuit", "start-block", "aimed-server"],
+        ),
+        ("protected", {}, ["likelihood-peeling", "cliques", "aimed-server", "last-item"]),
     ],
 )
 def test_every_attack_that_applies_is_run(
     small: Dataset, name: str, given: dict[str, Any], attacks: list[str]
 ) -> None:
-    rows = audit(small, name, given)
-    assert [row["attack"] for row in rows] == attacks
+    rows = [one.row for one in audit(small, name, given)]
+    assert {row["attack"] for row in rows} == {*attacks, *WITH_PEOPLE}
+    assert [row["attack"] for row in rows] == [
+        one for one in ATTACKS if one in {*attacks, *WITH_PEOPLE}
+    ]
     for row in rows:
         assert set(COLUMNS.split()) <= set(row)
         assert (row["dataset"], row["release"]) == (small.name, name)
-        assert row["users_wrong"] == 0
+        assert name == "protected" or not row["users_wrong"]
+        assert json.loads(json.dumps(row)) == row
         assert all(not isinstance(value, dict | list) for value in row.values())
     if "peeling" in attacks:
         assert rows[0]["users_recovered"] == rows[0]["users"] == 200
 
 
 def test_a_head_gives_away_what_lies_in_it(small: Dataset) -> None:
-    (row,) = audit(small, "head-gram", {"head": 250, "alpha": 0.5})
-    assert row["attack"] == "peeling"
-    assert row["users_wrong"] == 0
-    assert row["users_recovered"] > 0.9 * row["users"]
+    (one,) = audit(small, "head-gram", {"head": 250, "alpha": 0.5}, attacks=["peeling"])
+    assert one.row["users_wrong"] == 0
+    assert one.row["parts_recovered"] > 0.9 * one.row["parts"]
+    assert one.row["users_recovered"] < one.row["parts_recovered"]
     with pytest.raises(UsageError, match="head"):
         audit(small, "head-gram", {"head": 0})
 
@@ -94,12 +115,31 @@ def test_saved_models_are_releases_too(small: Dataset, tmp_path: Path) -> None:
     for method in ("privirec", "privirec-k", "centralized"):
         result = run(small, Plan(method=method, rank=8))
         result.recommender.save(tmp_path / method, result.manifest())
-    (row,) = audit(small, str(tmp_path / "privirec"))
-    assert row["attack"] == "peeling"
-    assert row["users_wrong"] == 0
-    assert row["users_recovered"] > 0.5 * row["users"]
+    for method, attack in (("privirec", "peeling"), ("centralized", "likelihood-peeling")):
+        (one,) = audit(small, str(tmp_path / method))
+        assert one.row["attack"] == attack
+        assert one.row["users_wrong"] == 0
+        assert one.row["users_recovered"] > 0.5 * one.row["users"]
     assert audit(small, str(tmp_path / "privirec-k")) == []
-    assert audit(small, str(tmp_path / "centralized")) == []
+    told = json.loads((tmp_path / "centralized" / "manifest.json").read_text())["gives_away"]
+    assert "worked out" in told
+    assert "holds no history" not in told
+
+
+def test_weights_of_ease_are_the_matrix_that_they_were_made_from(tmp_path: Path) -> None:
+    train = sparse(6)
+    dataset = Dataset("sparse", train, train)
+    result = run(dataset, Plan(model="ease"))
+    saved = result.recommender.save(tmp_path / "ease", result.manifest())
+    view = item_item_view(release_of(str(saved), dataset))
+    assert view is not None
+    assert view.items is not None
+    expected = (train.matrix.T @ train.matrix).toarray()
+    np.testing.assert_array_equal(view.matrix.toarray(), expected[np.ix_(view.items, view.items)])
+    (one,) = audit(dataset, str(saved))
+    assert one.row["attack"] == "likelihood-peeling"
+    assert one.row["users_wrong"] == 0
+    assert one.row["users_recovered"] > 0.5 * one.row["users"]
 
 
 def test_a_release_is_of_the_data_that_grade_it(small: Dataset, tmp_path: Path) -> None:
@@ -134,11 +174,13 @@ def test_noise_and_missing_scales_are_not_taken_for_exact_sums(holes: Interactio
 
     exact = released(holes, PrivirecSettings(rank=3, rounds=2))
     for attack in ATTACKS.values():
-        assert attack.applies_to(exact)
         assert not attack.applies_to(Release("nothing"))
-        assert not attack.applies_to(replace(exact, sums=exact.sums[1:]))  # no item degrees
-        with pytest.raises(UsageError, match=f"{attack.name} needs item degrees"):
+        with pytest.raises(UsageError, match=f"{attack.name} needs {attack.needs}"):
             attack.run(Release("nothing"))
+    for name in ("peeling", "matching-pursuit"):
+        assert ATTACKS[name].applies_to(exact)
+        without_degrees = replace(exact, sums=exact.sums[1:])
+        assert not ATTACKS[name].applies_to(without_degrees)
     degrees, matrix, _, step = exact.sums
     noisy_matrix = NoisyMatrix(17, 5)
     assert isinstance(step.ask, PowerStep)
@@ -255,7 +297,15 @@ def _counting() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_counting")
 def test_a_further_attack_needs_one_class_and_one_line(small: Dataset) -> None:
-    rows = audit(small, "privirec-k", {"rank": 4, "rounds": 2})
-    assert [row["attack"] for row in rows] == ["matching-pursuit", "counting"]
+    wanted = ["matching-pursuit", "counting"]
+    rows = [one.row for one in audit(small, "privirec-k", {"rank": 4, "rounds": 2}, attacks=wanted)]
+    assert [row["attack"] for row in rows] == wanted
     assert rows[1]["sums"] == 3
     assert rows[1]["users_recovered"] == 0
+    assert rows[1]["interaction_precision"] is None
+
+
+def test_the_registry_is_closed(small: Dataset) -> None:
+    with pytest.raises(UsageError, match="no attack 'magic'; there are peeling"):
+        audit(small, "privirec", attacks=["magic"])
+    assert all(name == attack.name and attack.needs for name, attack in ATTACKS.items())

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from privirec.cli import options
 from privirec.data import load_dataset
-from privirec.federated.programs import PROGRAMS, Privirec
+from privirec.federated.programs import PROGRAMS, Privirec, preset_names
+from privirec.privacy.attacks import ATTACKS
+from privirec.report.audit_page import promise_of, write_page
 from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, write_json_lines
 from privirec.workflows.audit import audit, unmet_needs
 
 COLUMNS = [
     ("attack", "attack"),
-    ("users", "users"),
-    ("users_recovered", "whole history recovered"),
+    ("users", "people"),
+    ("users_recovered", "whole histories"),
     ("users_wrong", "wrong"),
     ("interaction_precision", "precision"),
+    ("popularity_precision", "popularity's"),
     ("interaction_recall", "recall"),
-    ("rows_recovered", "rows of P'"),
+    ("lists_share", "user lists"),
+    ("auc", "AUC"),
+    ("tpr_at_0.1%_fpr", "TPR at 0.1%"),
+    ("empirical_epsilon", "epsilon >="),
     ("seconds", "seconds"),
 ]
 
@@ -30,11 +38,21 @@ def command(
     release: Annotated[
         str,
         typer.Option(
-            help=f"What was released: the sums of {' or '.join(PROGRAMS)}, or a saved model's "
-            "folder.",
+            help=f"What was released: the sums of {' or '.join(PROGRAMS)}, a saved model's folder, "
+            "or the folder of a run that a server keeps.",
             metavar="|".join([*PROGRAMS, "FOLDER"]),
         ),
     ] = Privirec.name,
+    attack: Annotated[
+        list[str] | None,
+        options.one_of(ATTACKS, help="Only this one; may be given several times."),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        options.one_of(
+            preset_names(), help="Published settings of a program: the paper's to the letter."
+        ),
+    ] = None,
     rank: Annotated[
         int | None,
         typer.Option(
@@ -44,42 +62,130 @@ def command(
     rounds: options.Rounds = None,
     head: Annotated[
         int | None,
-        typer.Option(min=1, help="head-gram: how many of the most popular items."),
+        typer.Option(min=1, help="head-gram, protected: how many of the most popular items."),
     ] = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    without_noise: Annotated[
+        bool,
+        typer.Option(
+            "--without-noise",
+            help="protected: leave the noise out, to see that the attacks would find something.",
+        ),
+    ] = False,
     ring_bits: Annotated[
         int | None,
         typer.Option(min=1, max=64, help="Width of the ring the release was summed in."),
     ] = None,
+    seed: options.Seed = 0,
     threads: options.Threads = None,
     data_dir: options.DataDir = None,
     json_file: options.Json = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write a page with pictures into this folder (index.html).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Attack a release as somebody curious would, and count the histories that come out.
+    """Attack a release as somebody curious would, and count what comes out.
 
-    A run of a program releases its sums to the server; a saved model is what every client holds.
-    Every attack that applies is run, and says nothing that it has not checked: truth is used only
-    to grade the result.
+    A run of a program releases its sums to the server; a saved model is what every client holds; a
+    server's folder of a run has the sums that it saw. Every attack that applies is run. The truth
+    is used to grade the result, and for what an attacker is said to know.
 
     peeling: an item with few users has a row of the item-item matrix that is a sum of few
     histories; read those off, take them away, and further items have few users left.
+    likelihood-peeling: the same where entries are rounded or noisy. cliques: the best guesses when
+    there is noise.
 
-    matching-pursuit: the same rows out of their products with public vectors.
+    matching-pursuit: such rows out of their products with public vectors. start-block: the users of
+    items out of the paper's first sum.
+
+    differencing: two runs that differ by one person, or one item. aimed-server: a server that asks
+    about single items.
+
+    membership, last-item: who took part, and what is the one item that is not known; by an attacker
+    who knows the rest of the history, and by one who knows everybody else's as well. canaries: a
+    lower bound on epsilon.
+
+    Examples:
+
+      privirec audit --dataset gowalla --release protected --epsilon 1 --report audit
+
+      privirec audit --dataset gowalla --release privirec-k --preset paper --rank 512
     """
-    check_writable(json_file)
+    check_writable(json_file, folder=report)
+    chosen = options.given(
+        rank=rank, rounds=rounds, head=head, ring_bits=ring_bits, epsilon=epsilon, delta=delta
+    )
     data = load_dataset(dataset, data_dir)
-    chosen = {"rank": rank, "rounds": rounds, "head": head, "ring_bits": ring_bits}
-    given = {name: value for name, value in chosen.items() if value is not None}
     with shown_progress() as phases:
-        rows = audit(data, release, given, threads=threads, phases=phases)
+        audited = audit(
+            data,
+            release,
+            chosen,
+            attacks=attack,
+            preset=preset,
+            seed=seed,
+            noise=not without_noise,
+            threads=threads,
+            phases=phases,
+        )
+    rows = [one.row for one in audited]
     write_json_lines(json_file, rows)
     if not rows:
         say(f"No attack here applies to {release}, which does not make it safe: {unmet_needs()}.")
         return
-    print_table(f"{data.name}: what {release} gives away", COLUMNS, rows)
+    title = f"{data.name}: what {release} gives away"
+    print_table(title, COLUMNS, [_as_shown(row) for row in rows])
+    say(promise_of(rows[0]))
     for row in rows:
-        share = row["users_recovered"] / max(row["users"], 1)
-        say(
-            f"{row['attack'].capitalize()} read {row['users_recovered']:,} of {row['users']:,} "
-            f"histories ({share:.1%}) out of what was released as planned. Secure aggregation "
-            "hides who sent what, not what the sum itself says."
+        say(in_words(row))
+    if report is not None:
+        path = write_page(report, title, [(one.row, one.found) for one in audited])
+        say(f"Pictures in {path}")
+
+
+def _as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """An attack that claimed nothing has no precision."""
+    missing = row.get("interaction_recall") is not None and row["interaction_precision"] is None
+    return {**row, "interaction_precision": "-"} if missing else dict(row)
+
+
+def in_words(row: Mapping[str, Any]) -> str:
+    """One sentence about an attack."""
+    name = row["attack"].capitalize()
+    if row.get("empirical_epsilon") is not None:
+        promised = row.get("promised_epsilon")
+        beside = "nothing was promised" if promised is None else f"promised was {promised:.2f}"
+        return (
+            f"{name}: epsilon is at least {row['empirical_epsilon']:.2f}, and at least "
+            f"{row['empirical_epsilon_gaussian']:.2f} if noise is Gaussian, each with 95 % "
+            f"confidence; {beside}."
         )
+    if row.get("auc") is not None:
+        return (
+            f"{name} tells a participant from an outsider with AUC {row['auc']:.3f}, and finds "
+            f"{row['tpr_at_0.1%_fpr']:.1%} of them at 0.1 % false alarms."
+        )
+    if row["users_recovered"] is None:
+        outside = row.get("precision_on_outsiders")
+        beside = "" if outside is None else f", and {outside:.1%} of outsiders'"
+        return (
+            f"{name} guessed {row['interaction_precision'] or 0:.1%} of {row['users']:,} single "
+            f"items; popularity {row['popularity_precision']:.1%}{beside}."
+        )
+    whole = row["users_recovered"] / max(row["users"], 1)
+    found = (
+        f"{name} read {row['users_recovered']:,} of {row['users']:,} whole histories ({whole:.1%})"
+    )
+    if row.get("parts"):
+        found += f", and of {row['parts_recovered']:,} the part on the released items"
+    if row.get("lists_tried"):
+        found += (
+            f", and the exact users of {row['lists_recovered']:,} of {row['lists_tried']:,} items "
+            f"({row['lists_share']:.1%})"
+        )
+    return f"{found}."

@@ -22,6 +22,7 @@ from privirec.runtime.terms import (
 )
 from privirec.secagg import protocol_names
 from privirec.workflows.run import (
+    CENTRAL_MODEL,
     CENTRALIZED,
     PUBLISHED,
     RUNTIMES,
@@ -193,5 +194,7 @@ def command(
     if warning := gives_away(method, data.name):
         warn(warning)
     if save:
+        if plan.program is None:
+            warn(CENTRAL_MODEL)
         result.recommender.save(save, result.manifest())
         say(f"Saved in {save}")

@@ -82,7 +82,7 @@ class Components:
         return replace(self, item_item=NotKept(self.n_items))
 
     def written_out(self) -> Components:
-        """Safe to hand out: nothing in it holds single histories."""
+        """Without the histories themselves, in whatever form they are kept for speed."""
         if isinstance(self.item_item, FactoredOperator):
             return replace(self, item_item=self.item_item.written_out())
         return self

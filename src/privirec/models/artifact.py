@@ -1,7 +1,8 @@
 """A saved model: a folder with `model.safetensors`, `manifest.json` and perhaps `manifest.sig`.
 
-Arrays only, no code, no histories. The folder appears whole or not at all. The manifest holds the
-hash of the arrays and the signature covers the manifest, so a damaged or forged one is refused.
+Arrays only, no code. They are not histories, but exact filters give those away (`privirec audit`).
+The folder appears whole or not at all. The manifest holds the hash of the arrays and the signature
+covers the manifest, so a damaged or forged one is refused.
 Arrays are mapped from the file: a device reads the pages that its own history touches.
 
 Beside the components stand the arrays that a model derived from them, if it keeps any. What is kept

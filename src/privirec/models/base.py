@@ -206,7 +206,11 @@ class Recommender(ABC):
         *,
         signing_key: Ed25519PrivateKey | None = None,
     ) -> Path:
-        """Write `model.safetensors` and `manifest.json`, all or nothing. Holds no history."""
+        """Write `model.safetensors` and `manifest.json`, all or nothing.
+
+        No history is in it as such; an exact item-item matrix still gives histories away
+        (`privirec audit --release FOLDER`).
+        """
         record = {**(manifest or {}), "model": self.name, "config": self.config.model_dump()}
         ids = np.arange(self.components.n_items) if self.item_ids is None else self.item_ids
         components = self.components.written_out()

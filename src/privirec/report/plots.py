@@ -30,13 +30,13 @@ def write_figure(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _axes(figure: Figure, position: Any = 111) -> Axes:
+def axes_in(figure: Figure, position: Any = 111) -> Axes:
     axes = figure.add_subplot(position)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -52,8 +52,8 @@ def sweep_plot(
     dataset: str, points: Sequence[Mapping[str, Any]], competitive: int | None, path: Path
 ) -> Path:
     """NDCG@20 of GF-CF on PriviRec-k against k, PriviRec as a level line of the same colour."""
-    figure = _figure(7.2, 4.4)
-    axes = _axes(figure)
+    figure = new_figure(7.2, 4.4)
+    axes = axes_in(figure)
     for colour, rounds in zip(COLOURS, sorted({row["rounds"] for row in points}), strict=False):
         curve = sorted((row["rank"], row["ndcg@20"]) for row in points if row["rounds"] == rounds)
         level = [ndcg for rank, ndcg in curve if rank == 0]
@@ -84,13 +84,13 @@ def sweep_plot(
 
 def methods_plot(title: str, rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
     """Accuracy beside bytes a client sends and receives, one bar a method."""
-    figure = _figure(8.4, 3.6)
+    figure = new_figure(8.4, 3.6)
     names = [row["label"] for row in rows]
-    left = _axes(figure, 121)
+    left = axes_in(figure, 121)
     bars = left.bar(names, [row["ndcg@20"] for row in rows], color=COLOURS[: len(rows)], width=0.6)
     left.bar_label(bars, fmt="%.4f", fontsize=8, color=INK)
     left.set_title("NDCG@20", loc="left", color=INK, fontsize=10)
-    right = _axes(figure, 122)
+    right = axes_in(figure, 122)
     federated = [row for row in rows if row["bytes_up_per_client"]]
     places = range(len(federated))
     for offset, key, label in (

@@ -3,50 +3,131 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from privirec import threads as threading
-from privirec.data.interactions import Dataset
+from privirec.data.interactions import Dataset, Interactions
 from privirec.errors import UsageError
+from privirec.federated.contributions import Contribution, Histories, PlannedSum
 from privirec.federated.programs import (
     DEFAULT_RANK,
     PROGRAMS,
-    Broadcast,
     Program,
+    ProgramSettings,
     program_class,
     program_of,
 )
 from privirec.models import artifact
-from privirec.privacy.attacks import ATTACKS
-from privirec.privacy.attacks.grading import grade, grade_rows
+from privirec.privacy.attacks import ATTACKS, Found
+from privirec.privacy.attacks.grading import graded
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.releases import Release, ReleasedFilters, ReleasedSum
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime
-from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.local.client import summed_stream
+from privirec.runtime.terms import DROPPED_SHARE_ON_ONE_MACHINE, Assumptions
 from privirec.version import __version__
+from privirec.workflows.transcript import is_record, opened_by, recorded
 
 
-def opened_by(program: Program[Any], runtime: Runtime) -> list[ReleasedSum]:
-    """Every sum that a run of a program opens; what the program makes of the last is left out."""
-    steps = program.steps()
-    left, opened, answer = len(program.sums()), [], None
-    while left:
-        step = steps.send(answer)
-        answer = None
-        if not isinstance(step, Broadcast):
-            answer = runtime.sum(step, Ledger())
-            opened.append(ReleasedSum(step, answer))
-            left -= 1
-    steps.close()
-    return opened
+class AskedAgain:
+    """The people of a data set, who can be asked again (`privacy.releases.Federation`).
+
+    Of noise there is as much as the promise counts on: that of the clients which neither drop out
+    nor work for the server. `noise` off leaves it out, though what is asked says that it is there:
+    an audit that cannot see that sees nothing.
+    """
+
+    def __init__(
+        self, train: Interactions, settings: ProgramSettings, seed: int = 0, *, noise: bool = True
+    ) -> None:
+        self._train = train
+        self._settings = settings
+        self._seed = seed
+        self._noise = noise
+
+    @property
+    def people(self) -> Interactions:
+        return self._train
+
+    @property
+    def promise(self) -> tuple[float, float] | None:
+        described = self._program(self._train.n_users).describe()
+        if described.get("epsilon") is None:
+            return None
+        return float(described["epsilon"]), float(described["delta"])
+
+    def planned(self) -> list[PlannedSum]:
+        return self._program(self._train.n_users).sums()
+
+    def run(self, people: Interactions, number: int, sums: int | None = None) -> Release:
+        program = self._program(people.n_users)
+        opened = opened_by(program, self._runtime(people, number), sums)
+        return Release(program.name, tuple(opened), noise_left_out=not self._noise)
+
+    def ask(
+        self, asks: Sequence[Contribution], number: int, people: Interactions | None = None
+    ) -> Release:
+        runtime = self._runtime(self._train if people is None else people, number)
+        opened = [ReleasedSum(ask, runtime.sum(ask, Ledger())) for ask in asks]
+        return Release(self._settings.method, tuple(opened), noise_left_out=not self._noise)
+
+    def exact(self, ask: Contribution, people: Interactions) -> Any:
+        return ask.total(Histories(people.matrix), [])
+
+    def _program(self, n_users: int) -> Program[Any]:
+        return program_of(self._settings, n_users, self._train.n_items)
+
+    def _runtime(self, people: Interactions, number: int) -> Runtime:
+        if not self._noise:
+            return _Noiseless(people)
+        sources = int(getattr(self._settings, "contributors", self._train.n_users))
+        return _WithNoiseOf(people, sources, self._seed * _RUNS_A_SEED + number)
 
 
-def release_of(name: str, dataset: Dataset, given: Mapping[str, Any] | None = None) -> Release:
-    """What the server of a run holds, by the name of a program, or what an artifact in a folder of
-    this name says. `given` are settings of the program.
+_RUNS_A_SEED = 1_000_000
+
+
+class _Noiseless:
+    """A runtime that leaves out the noise that was asked for."""
+
+    def __init__(self, people: Interactions) -> None:
+        self._histories = Histories(people.matrix)
+
+    def sum(self, ask: Contribution, ledger: Ledger) -> Any:
+        return ask.total(self._histories, [])
+
+
+class _WithNoiseOf(_Noiseless):
+    """A runtime with the noise of so many clients, whoever the people are."""
+
+    def __init__(self, people: Interactions, sources: int, seed: int) -> None:
+        super().__init__(people)
+        self._sources = sources
+        self._seed = seed
+        self._asked = 0
+
+    def sum(self, ask: Contribution, ledger: Ledger) -> Any:
+        self._asked += 1
+        people = self._histories.n_users
+        noise = summed_stream(people, self._sources, self._seed, self._asked, ask.name)
+        return ask.total(self._histories, [noise])
+
+
+def release_of(
+    name: str,
+    dataset: Dataset,
+    given: Mapping[str, Any] | None = None,
+    *,
+    preset: str | None = None,
+    seed: int = 0,
+    noise: bool = True,
+) -> Release:
+    """What the server of a run holds, by the name of a program; what a saved model says, or the
+    sums of a run on a network that a server has in its folder. `given` are settings of the program.
 
     Without a rank, the low-pass filter of a program that has one beside its item-item matrix is
     left out of the run.
@@ -54,16 +135,30 @@ def release_of(name: str, dataset: Dataset, given: Mapping[str, Any] | None = No
     if name in PROGRAMS:
         train = dataset.train
         kind = program_class(name)
-        rank = min(DEFAULT_RANK, train.n_items) if kind.low_rank else 0
-        settings = kind.settings_from(given or {}, {"rank": rank})
-        program = program_of(settings, train.n_users, train.n_items)
-        return Release(name, tuple(opened_by(program, Simulation(train))))
-    if not Path(name).is_dir():
+        clients = train.n_users
+        assumed = Assumptions(dropped_share=DROPPED_SHARE_ON_ONE_MACHINE)
+        offered = {
+            "rank": min(DEFAULT_RANK, train.n_items) if kind.low_rank else 0,
+            "seed": seed,
+            "clients": clients,
+            "contributors": assumed.contributors(clients),
+        }
+        settings = kind.settings_from(given or {}, offered, preset)
+        federation = AskedAgain(train, settings, seed, noise=noise)
+        release = federation.run(train, 0)
+        return replace(release, federation=federation)
+    folder = Path(name)
+    if not folder.is_dir():
         known = ", ".join(PROGRAMS)
-        raise UsageError(f"no release {name!r}: name a program ({known}) or a saved model's folder")
-    if given:
+        raise UsageError(
+            f"no release {name!r}: name a program ({known}), a saved model's folder, or the folder "
+            "of a run that a server keeps"
+        )
+    if given or preset:
         raise UsageError(f"{name} is saved: its settings cannot be chosen any more")
-    return _saved(Path(name), dataset)
+    if not noise:
+        raise UsageError(f"{name} is saved: its noise cannot be switched off any more")
+    return recorded(folder, dataset) if is_record(folder) else _saved(folder, dataset)
 
 
 def _saved(folder: Path, dataset: Dataset) -> Release:
@@ -78,7 +173,17 @@ def _saved(folder: Path, dataset: Dataset) -> Release:
         raise UsageError(f"{folder}: a model of other histories than {dataset.name}")
     rows = manifest.get("ledger")
     ledger = tuple(row for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
-    return Release(str(folder), filters=ReleasedFilters(saved.components, ledger))
+    settings = {"model": manifest.get("model"), **dict(manifest.get("config") or {})}
+    filters = ReleasedFilters(saved.components, ledger, saved.derived, settings)
+    return Release(str(folder), filters=filters)
+
+
+@dataclass(frozen=True)
+class Audited:
+    """One attack: its row, and what a picture of it needs."""
+
+    row: dict[str, Any]
+    found: Found
 
 
 def audit(
@@ -86,36 +191,55 @@ def audit(
     release: str,
     given: Mapping[str, Any] | None = None,
     *,
+    attacks: Sequence[str] | None = None,
+    preset: str | None = None,
+    seed: int = 0,
+    noise: bool = True,
     threads: int | None = None,
     phases: Phases = QUIET,
-) -> list[dict[str, Any]]:
-    """A row for each attack that applies to a release; the truth is used only to grade."""
+) -> list[Audited]:
+    """Each attack that applies to a release (None: all there are); the truth is used only to
+    grade."""
+    chosen = list(ATTACKS) if attacks is None else list(attacks)
+    for name in chosen:
+        if name not in ATTACKS:
+            raise UsageError(f"no attack {name!r}; there are {', '.join(ATTACKS)}")
     with threading.limit(threads):
         phases(f"what {release} releases")(0, 1)
-        held = release_of(release, dataset, given)
+        held = release_of(release, dataset, given, preset=preset, seed=seed, noise=noise)
+        promise = held.federation.promise if held.federation else None
+        about = {
+            "dataset": dataset.name,
+            "release": held.source,
+            "preset": preset,
+            "epsilon": promise[0] if promise else None,
+            "delta": promise[1] if promise else None,
+            "noise": ("on" if noise else "off") if promise else None,
+            "seed": seed,
+        }
         return [
-            _attacked(name, held, dataset, phases)
-            for name, attack in ATTACKS.items()
-            if attack.applies_to(held)
+            _attacked(name, held, dataset, about, phases)
+            for name in chosen
+            if ATTACKS[name].applies_to(held)
         ]
 
 
-def _attacked(name: str, release: Release, dataset: Dataset, phases: Phases) -> dict[str, Any]:
+def _attacked(
+    name: str, release: Release, dataset: Dataset, about: Mapping[str, Any], phases: Phases
+) -> Audited:
     wall, cpu = time.perf_counter(), time.process_time()
     found = ATTACKS[name].run(release, phases(name))
     seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
-    rows = grade_rows(found.rows, dataset.train) if found.rows else {}
-    return {
-        "dataset": dataset.name,
-        "release": release.source,
+    row = {
+        **about,
         "attack": name,
-        **grade(found, dataset.train, found.visible_items),
-        **rows,
+        **graded(found, dataset.train),
         **found.facts,
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "version": __version__,
     }
+    return Audited(row, found)
 
 
 def unmet_needs() -> str:

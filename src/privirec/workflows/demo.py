@@ -8,6 +8,7 @@ from typing import Any
 
 from privirec.data import load_dataset
 from privirec.federated.programs import Privirec, PrivirecK
+from privirec.privacy.attacks import Peeling
 from privirec.report.plots import methods_plot
 from privirec.report.progress import QUIET, Phases
 from privirec.workflows.audit import audit
@@ -39,12 +40,18 @@ def demo(folder: Path, seed: int = 0, threads: int | None = None, phases: Phases
         result = run(dataset, plan, phases)
         rows.append({"label": label, **result.row})
     # Once on little data first: the very first run on a machine compiles the attack.
-    audit(load_dataset("synthetic:small"), Privirec.name, threads=threads, phases=phases)
-    (attacked,) = audit(dataset, Privirec.name, threads=threads, phases=phases)
+    peeling: dict[str, Any] = {
+        "release": Privirec.name,
+        "attacks": [Peeling.name],
+        "threads": threads,
+        "phases": phases,
+    }
+    audit(load_dataset("synthetic:small"), **peeling)
+    (attacked,) = audit(dataset, **peeling)
     picture = methods_plot(
         f"GF-CF on {DATASET}: {dataset.train.n_users:,} users, {dataset.train.n_items:,} items",
         rows,
         folder / "demo.png",
     )
     model = result.recommender.save(folder / "demo-model", result.manifest())
-    return Demo(rows, attacked, picture, model)
+    return Demo(rows, attacked.row, picture, model)

@@ -56,6 +56,12 @@ BLURRED = (
     "blurred; docs/correlated-noise.md says what that hides."
 )
 
+CENTRAL_MODEL = (
+    "Warning: computed on one machine from all histories; no history is in it as such, but most "
+    "can be worked out of an exact item-item matrix: whoever holds the model can run privirec audit"
+)
+"""What a model without clients gives away."""
+
 
 def server_sees(aggregator: str) -> str | None:
     """The warning where a server sees more than sums. Shown before anybody is asked."""
@@ -243,8 +249,7 @@ class Result:
         return {
             "run": self.row,
             "ledger": self.ledger.as_rows() if self.ledger else [],
-            "gives_away": gives_away(self.row["method"], self.row["dataset"])
-            or "computed on one machine; holds no history itself",
+            "gives_away": gives_away(self.row["method"], self.row["dataset"]) or CENTRAL_MODEL,
         }
 
 

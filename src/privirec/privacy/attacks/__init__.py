@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
-from privirec.privacy.attacks.base import Attack, Found
+from privirec.privacy.attacks.aimed import Aimed
+from privirec.privacy.attacks.base import Attack, Found, Guesses, Test
+from privirec.privacy.attacks.canaries import Canaries
+from privirec.privacy.attacks.cliques import Cliques
+from privirec.privacy.attacks.differencing import TwoCohorts, TwoRuns
+from privirec.privacy.attacks.last_item import InformedLastItem, LastItem
+from privirec.privacy.attacks.likelihood_peeling import LikelihoodPeeling
 from privirec.privacy.attacks.matching_pursuit import MatchingPursuit
+from privirec.privacy.attacks.membership import InformedMembership, Membership
 from privirec.privacy.attacks.peeling import Peeling
+from privirec.privacy.attacks.start_block import StartBlock
 
-ATTACKS: dict[str, Attack] = {attack.name: attack for attack in (Peeling(), MatchingPursuit())}
+ATTACKS: dict[str, Attack] = {
+    attack.name: attack
+    for attack in (
+        *(Peeling(), LikelihoodPeeling(), Cliques(), MatchingPursuit(), StartBlock()),
+        *(TwoCohorts(), TwoRuns(), Aimed()),
+        *(Membership(), InformedMembership(), LastItem(), InformedLastItem(), Canaries()),
+    )
+}
 """By the name that reports use."""
 
-__all__ = ["ATTACKS", "Attack", "Found", "MatchingPursuit", "Peeling"]
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "Canaries",
+    "Cliques",
+    "Found",
+    "Guesses",
+    "LikelihoodPeeling",
+    "MatchingPursuit",
+    "Membership",
+    "Peeling",
+    "StartBlock",
+    "Test",
+]

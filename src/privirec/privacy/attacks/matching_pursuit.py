@@ -11,7 +11,6 @@ with few users.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from privirec.errors import UsageError
 from privirec.federated.contributions import Histories, PowerStep, SeededStep
 from privirec.federated.noise import NO_NOISE
 from privirec.privacy.attacks.base import Attack, Found, Progress
+from privirec.privacy.attacks.explained_row import ExplainedRow
 from privirec.privacy.releases import Release, ReleasedSum
 
 Items = NDArray[np.int32]
@@ -56,10 +56,8 @@ class MatchingPursuit(Attack):
             raise UsageError(f"{self.name} needs {self.needs}")
         pursued = _Pursuit(degrees.copy(), sums)
         pursued.cascade(self._most_rows, progress)
-        lengths = [len(history) for history in pursued.histories]
-        return Found(
-            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            np.concatenate([np.zeros(0, np.int32), *pursued.histories]),
+        return Found.histories(
+            pursued.histories,
             rows=pursued.rows,
             facts={
                 "columns": pursued.atoms.columns,
@@ -120,42 +118,6 @@ class _Fingerprints:
         return numbers
 
 
-@dataclass
-class _OneRow:
-    """A row while it is being explained: atoms taken, and what they leave."""
-
-    left: NDArray[np.float64]
-    taken: list[int] = field(default_factory=list)
-    basis: list[NDArray[np.float64]] = field(default_factory=list)
-    """Orthonormal, spanning the atoms taken."""
-    triangle: list[NDArray[np.float64]] = field(default_factory=list)
-    along: list[float] = field(default_factory=list)
-
-    def take(self, item: int, atom: NDArray[np.float64]) -> bool:
-        """Explain a part of the row by this atom; False if those taken before say all of it."""
-        inside = np.array([direction @ atom for direction in self.basis])
-        rest = atom - sum((c * d for c, d in zip(inside, self.basis, strict=True)), np.zeros(1))
-        length = float(np.linalg.norm(rest))
-        if length <= 1e-6 * float(np.linalg.norm(atom)):
-            return False
-        direction = rest / length
-        share = float(direction @ self.left)
-        self.taken.append(item)
-        self.basis.append(direction)
-        self.triangle.append(np.append(inside, length))
-        self.along.append(share)
-        self.left = self.left - share * direction
-        return True
-
-    def coefficients(self) -> NDArray[np.float64]:
-        """Of the atoms taken, in the order in which they were."""
-        size = len(self.taken)
-        upper = np.zeros((size, size))
-        for column, entries in enumerate(self.triangle):
-            upper[: column + 1, column] = entries
-        return np.linalg.solve(upper, np.array(self.along)) if size else np.zeros(0)
-
-
 class _Pursuit:
     """What is left of the sums while users are taken out."""
 
@@ -193,7 +155,7 @@ class _Pursuit:
         """(item, items of its row, their coefficients) of the rows that few atoms explain."""
         seen = self.atoms.seen(self._totals, items)
         sizes = np.linalg.norm(seen, axis=1)
-        rows = [_OneRow(line) for line in seen]
+        rows = [ExplainedRow(line) for line in seen]
         for row, item in zip(rows, items.tolist(), strict=True):
             for known in self._surely_in(item):
                 row.take(known, self.atoms.rows[known].astype(np.float64))

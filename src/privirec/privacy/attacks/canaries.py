@@ -1,0 +1,154 @@
+"""A lower bound on epsilon, from people made up to be found.
+
+A canary is a person with one item: the longest vector that a person may send, in a place of its
+own. Some are put into a run and some are not, by the toss of a coin each, and an attacker who knows
+everything else says which. Its true and false positives bound epsilon from below, whatever the
+noise really is: a release that is (epsilon, delta)-private has
+
+    TPR <= e^epsilon FPR + delta
+
+for every test (Kairouz, Oh and Viswanath 2015), with exact (Clopper and Pearson 1934) confidence
+limits for both. Where many draws are affordable the bound is still at most log(draws); the second
+bound supposes in addition that the trade-off is a Gaussian's, which needs far fewer (Nasr et al.
+2023). The test is fixed on one half of the canaries and judged on the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.stats import beta, norm
+
+from privirec.data.interactions import Interactions
+from privirec.dp.gaussian import epsilon_of
+from privirec.errors import UsageError
+from privirec.federated.contributions import ItemDegrees, NoisyHeadGram
+from privirec.federated.contributions.noisy import NormedSum
+from privirec.privacy.attacks.base import Attack, Found, Progress, Test
+from privirec.privacy.attacks.informed import rest_of
+from privirec.privacy.attacks.views import popularity_view
+from privirec.privacy.releases import Release
+
+Floats = NDArray[np.float64]
+
+CANARIES = 1_000
+"""Canaries in a run, at most; one an item."""
+RUNS = 200
+"""Draws of noise."""
+CONFIDENCE = 0.95
+USUAL_DELTA = 1e-6
+"""Where nothing was promised."""
+_RUN = 300_001
+
+
+class Canaries(Attack):
+    """An empirical epsilon beside the promised one."""
+
+    name: ClassVar[str] = "canaries"
+    needs: ClassVar[str] = "people among whom others can be put"
+
+    def __init__(self, runs: int = RUNS) -> None:
+        self._runs = runs
+
+    def applies_to(self, release: Release) -> bool:
+        return release.federation is not None and popularity_view(release) is not None
+
+    def run(self, release: Release, progress: Progress | None = None) -> Found:
+        federation, popularity = release.federation, popularity_view(release)
+        if federation is None or popularity is None:
+            raise UsageError(f"{self.name} needs {self.needs}")
+        items = _canary_items(release, popularity.votes)
+        count = len(items)
+        asks = [one.ask for one in release.sums if isinstance(one.ask, ItemDegrees | NormedSum)]
+        nobody = Interactions.from_matrix(sp.csr_array((0, len(popularity.votes)), dtype=float))
+        rng = np.random.Generator(np.random.Philox(4))
+        scores, there = [], []
+        for number in range(self._runs):
+            if progress is not None:
+                progress(number, self._runs)
+            coins = rng.random(count) < 0.5
+            # What people add is known and taken off again, so they need not be there: only the
+            # noise, the canaries, and the very asks of this release.
+            seen = federation.ask(asks, _RUN + number, canaries(items[coins], nobody.n_items))
+            rest = rest_of(seen, federation, nobody)
+            scores.append(np.array([rest.log_ratio(items[n : n + 1], False) for n in range(count)]))
+            there.append(coins)
+        test = Test(np.concatenate(scores), np.concatenate(there))
+        promise = federation.promise
+        delta = promise[1] if promise else USUAL_DELTA
+        facts: dict[str, Any] = {"canaries": len(test.scores), "bound_delta": delta}
+        facts |= empirical_epsilon(test, delta)
+        facts["promised_epsilon"] = promise[0] if promise else None
+        return Found.nothing(tests={"canaries": test}, claims_histories=False, facts=facts)
+
+
+def canaries(items: NDArray[np.int32], n_items: int) -> Interactions:
+    """One person for each of these items, who has just that one."""
+    ones = np.ones(len(items), np.float32)
+    shape = (len(items), n_items)
+    return Interactions.from_matrix(
+        sp.csr_array((ones, items, np.arange(len(items) + 1)), shape=shape)
+    )
+
+
+def _canary_items(release: Release, votes: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Of the head, if there is one: there a canary is in every sum."""
+    for ask, _ in release.opened(NoisyHeadGram):
+        return np.asarray(ask.items[:CANARIES], np.int32)
+    return np.sort(np.argsort(-votes, kind="stable")[:CANARIES]).astype(np.int32)
+
+
+def empirical_epsilon(test: Test, delta: float, confidence: float = CONFIDENCE) -> dict[str, float]:
+    """Two lower bounds on epsilon, each with this confidence."""
+    half = np.arange(len(test.scores)) % 2 == 0
+    chosen, judged = (Test(test.scores[part], test.took_part[part]) for part in (half, ~half))
+    levels = np.unique(np.quantile(chosen.scores, np.linspace(0.001, 0.999, 999)))
+    levels = np.concatenate([levels, (levels[1:] + levels[:-1]) / 2])
+    tried, final = (_Limits.of(part, levels, confidence) for part in (chosen, judged))
+    plain, gaussian = int(tried.log_ratio(delta).argmax()), int(tried.mu().argmax())
+    mu = float(final.mu()[gaussian])
+    return {
+        "empirical_epsilon": max(0.0, float(final.log_ratio(delta)[plain])),
+        "empirical_epsilon_gaussian": epsilon_of(mu, delta) if mu > 0 else 0.0,
+    }
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Confidence limits of a test at several thresholds."""
+
+    least_true: Floats
+    """TPR is at least this, ..."""
+    least_quiet: Floats
+    """... and so is one less FPR."""
+
+    @classmethod
+    def of(cls, test: Test, levels: Floats, confidence: float) -> _Limits:
+        inside, outside = (np.sort(test.scores[part]) for part in (test.took_part, ~test.took_part))
+        hits = len(inside) - np.searchsorted(inside, levels, side="right")
+        quiet = np.searchsorted(outside, levels, side="right")
+        wrong = (1 - confidence) / 2  # two limits have to hold at once
+        return cls(_at_least(hits, len(inside), wrong), _at_least(quiet, len(outside), wrong))
+
+    def log_ratio(self, delta: float) -> Floats:
+        """Epsilon by TPR <= e^epsilon FPR + delta, for the claim and for its opposite."""
+        claims = (self.least_true, 1 - self.least_quiet), (self.least_quiet, 1 - self.least_true)
+        ratios = [(true - delta) / np.maximum(false, 1e-300) for true, false in claims]
+        best: Floats = np.log(np.maximum(np.maximum(*ratios), 1e-300))
+        return best
+
+    def mu(self) -> Floats:
+        """By Phi^-1(TPR) - Phi^-1(FPR) <= mu."""
+        found: Floats = norm.ppf(self.least_true) + norm.ppf(self.least_quiet)
+        return found
+
+
+def _at_least(successes: NDArray[np.int64], trials: int, wrong: float) -> Floats:
+    """Clopper and Pearson's lower limit of a probability."""
+    some = np.maximum(successes, 1)
+    limits: Floats = np.where(successes > 0, beta.ppf(wrong, some, trials - some + 1), 0.0)
+    return limits

@@ -1,0 +1,75 @@
+"""What an attacker sees of one person who knows what everybody else sent.
+
+Of every noisy sum the contributions of all others can be taken off. What is left is noise, and the
+person's vector if the person took part; the likelihood ratio of the two is the best test there is
+(Neyman and Pearson), so what it cannot tell nobody can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec.data.interactions import Interactions
+from privirec.federated.contributions import ItemDegrees, NoisyHeadGram, NoisyPopularity
+from privirec.federated.contributions.noisy import NormedSum, gram_of
+from privirec.privacy.releases import Federation, Release
+
+Floats = NDArray[np.float64]
+Items = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Sums without all that is known: noise, in the values of the sums."""
+
+    votes: Floats | None
+    votes_deviation: float
+    gram: Floats | None
+    gram_deviation: float
+    place: NDArray[np.int64]
+    """Item -> its row of the Gram matrix, or -1."""
+
+    def head(self, history: Items) -> NDArray[np.int64]:
+        """The rows of a history's items that are in the head."""
+        rows = self.place[history]
+        return rows[rows >= 0]
+
+    def log_ratio(self, history: Items, took_part: bool) -> float:
+        """log P[what is seen | took part] - log P[... | did not]; both vectors have length one."""
+        score = 0.0
+        if self.votes is not None and len(history):
+            product = float(self.votes[history].sum()) / np.sqrt(len(history))
+            score += (product + took_part - 0.5) / self.votes_deviation**2
+        if self.gram is not None and len(rows := self.head(history)):
+            product = float(self.gram[np.ix_(rows, rows)].sum()) / len(rows)
+            score += (product + took_part - 0.5) / self.gram_deviation**2
+        return score
+
+
+def has_noise(release: Release) -> bool:
+    return bool(release.sums_of(NoisyPopularity, NoisyHeadGram))
+
+
+def rest_of(release: Release, federation: Federation, known: Interactions) -> Rest:
+    """The sums of a release without what the known people added."""
+    votes = gram = None
+    votes_deviation = gram_deviation = 1.0
+    place = np.full(known.n_items, -1, np.int64)
+    for one in release.sums:
+        ask = one.ask
+        if isinstance(ask, ItemDegrees):
+            votes = (one.total - federation.exact(ask, known)).astype(np.float64)
+        elif isinstance(ask, NormedSum):
+            left = one.total - federation.exact(ask, known)
+            deviation = release.deviation(ask)
+            if isinstance(ask, NoisyPopularity):
+                votes = np.ldexp(left.astype(np.float64), -ask.fraction_bits)
+                votes_deviation = deviation
+            elif isinstance(ask, NoisyHeadGram):
+                gram = gram_of(left, len(ask.items), ask.fraction_bits)
+                gram_deviation = deviation
+                place[ask.items] = np.arange(len(ask.items))
+    return Rest(votes, votes_deviation, gram, gram_deviation, place)

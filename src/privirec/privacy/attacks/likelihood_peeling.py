@@ -1,0 +1,49 @@
+"""Peeling where entries are not exact: in single precision, or with noise of a known level."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from privirec.errors import UsageError
+from privirec.privacy.attacks.base import Attack, Found, Progress
+from privirec.privacy.attacks.cliques import n_items_of
+from privirec.privacy.attacks.few_users import Cascade, Weights, longest_in
+from privirec.privacy.attacks.peeling import Peeling
+from privirec.privacy.attacks.views import MatrixView, item_item_view
+from privirec.privacy.releases import Release
+
+SURE = 5.0
+"""Deviations within which an entry is believed to lie: beyond, one in 3.5 million does."""
+
+
+class LikelihoodPeeling(Attack):
+    """Histories out of rows of few users, as far as they stand out of the errors."""
+
+    name: ClassVar[str] = "likelihood-peeling"
+    needs: ClassVar[str] = "an item-item matrix with noise or rounding of a known level"
+
+    def applies_to(self, release: Release) -> bool:
+        return not Peeling().applies_to(release) and item_item_view(release) is not None
+
+    def run(self, release: Release, progress: Progress | None = None) -> Found:
+        view = item_item_view(release)
+        if view is None:
+            raise UsageError(f"{self.name} needs {self.needs}")
+        return peeled(view, release, progress)
+
+
+def peeled(view: MatrixView, release: Release, progress: Progress | None = None) -> Found:
+    """What can be read out of a view of a release."""
+    longest = longest_in(view.matrix)
+    weights = Weights(view.exponent, longest, view.rule)
+    cascade = Cascade(view.matrix, view.degrees, weights, SURE * view.errors)
+    cascade.run(progress)
+    facts = {"largest_error": float(view.errors.max(initial=0.0))}
+    if view.items is None:
+        return Found.histories(cascade.histories, facts=facts)
+    visible = np.zeros(n_items_of(release), np.bool_)
+    visible[view.items] = True
+    found = [np.sort(view.items[history]).astype(np.int32) for history in cascade.histories]
+    return Found.histories(found, visible_items=visible, facts=facts)

@@ -1,0 +1,186 @@
+"""A released item-item matrix as an attacker can read it, with how far off its entries may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from privirec.federated.contributions import (
+    HeadItemItem,
+    ItemItem,
+    NoisyHeadGram,
+    NoisyPopularity,
+)
+from privirec.federated.contributions.noisy import gram_of
+from privirec.federated.noise import NO_NOISE, AddedNoise
+from privirec.filters.operators import SparseOperator
+from privirec.privacy.releases import Release, ReleasedFilters
+
+LEFT_BY_ROUNDING = 0.4
+"""Units by which an entry is off that clients rounded: the diagonal is rounded by another rule."""
+MOST_WEIGHTS = 6000
+CLOSE_TO_WHOLE = 0.2
+SINGLE = 2.0**-21
+"""How far off a number may be, relatively, that went through single precision a few times."""
+
+
+@dataclass(frozen=True)
+class MatrixView:
+    """sum_u w(d_u) r_u^T r_u, and how well it is known."""
+
+    matrix: sp.csr_array
+    """Double precision, columns ascending."""
+    exponent: float
+    """w(d) = d^-exponent."""
+    errors: NDArray[np.float64]
+    """Of each row the standard deviation of an entry off the diagonal."""
+    noisy: bool
+    """Whether the errors are noise that was added, and not of arithmetic."""
+    degrees: NDArray[np.int64] | None
+    """How many users each item has, where that is known."""
+    items: NDArray[np.int64] | None = None
+    """Numbers of the items of this matrix; None: all."""
+    rule: Callable[[int], float] | None = None
+    """w(d) as clients round it, where entries are exact enough for that to matter."""
+
+
+def item_item_view(release: Release) -> MatrixView | None:
+    """The item-item matrix of a release, exact or noisy, if there is one."""
+    for gram, total in release.opened(NoisyHeadGram):
+        return _noisy_gram(release, gram, total)
+    for head, total in release.opened(HeadItemItem):
+        if head.noise == NO_NOISE:
+            return _exact(release, head.inside, total, np.asarray(head.items))
+    for ask, total in release.opened(ItemItem):
+        if ask.noise == NO_NOISE:
+            return _exact(release, ask, total, None)
+    return _from_filters(release)
+
+
+def _noisy_gram(release: Release, ask: NoisyHeadGram, total: Any) -> MatrixView:
+    gram = gram_of(total, len(ask.items), ask.fraction_bits)
+    full = sp.csr_array(np.ones_like(gram))
+    full.data = gram.reshape(-1).astype(np.float64)
+    # In the triangle all entries have the same noise; those off the diagonal are divided by sqrt 2.
+    off = release.deviation(ask) / math.sqrt(2)
+    rule = None
+    if release.noise_left_out:
+        off *= LEFT_BY_ROUNDING
+
+        def rule(length: int) -> float:
+            unit = math.sqrt(2) * 2.0**ask.fraction_bits
+            return math.isqrt(2 * 4**ask.fraction_bits // length**2) / unit
+
+    items = np.asarray(ask.items)
+    return MatrixView(full, 1.0, np.full(len(gram), off), True, None, items, rule)
+
+
+def _exact(
+    release: Release, ask: ItemItem, total: Any, items: NDArray[np.int64] | None
+) -> MatrixView:
+    degrees = release.item_degrees
+    if degrees is not None and items is not None:
+        degrees = degrees[items]
+    bits = ask.encoding.fraction_bits
+    matrix = sp.csr_array(total, dtype=np.float64, copy=True)
+    matrix.data = np.ldexp(matrix.data, -bits)
+    errors = np.full(matrix.shape[0], 2.0**-bits)
+    return MatrixView(matrix, 2 * ask.alpha, errors, False, degrees, items)
+
+
+def _from_filters(release: Release) -> MatrixView | None:
+    """P' out of the P~ of an artifact, however it was made."""
+    filters = release.filters
+    operator = None if filters is None else filters.components.item_item
+    if filters is not None and filters.settings.get("model") == "ease":
+        return gram_of_weights(filters)
+    if filters is None or not isinstance(operator, SparseOperator):
+        return None
+    noises = (filters.noise(kind) for kind in (ItemItem, HeadItemItem, NoisyHeadGram))
+    noise = next((one for one in noises if isinstance(one, AddedNoise)), None)
+    components = filters.components
+    by, degrees = components.normalisation, np.asarray(components.item_degrees)
+    if noise is not None:
+        inside = np.flatnonzero(np.diff(operator.matrix.indptr))
+        some = sp.csr_array(operator.matrix[inside][:, inside], dtype=np.float64)
+        some.sort_indices()
+        errors = np.full(len(inside), noise.scale / math.sqrt(2))
+        return MatrixView(some, by.user, errors, True, None, inside)
+    matrix = sp.csr_array(operator.matrix, dtype=np.float64, copy=True)
+    matrix.sum_duplicates()
+    rows = np.repeat(np.arange(len(degrees)), np.diff(matrix.indptr))
+    matrix.data *= degrees[rows] ** by.left * degrees[matrix.indices] ** by.right
+    largest = np.zeros(len(degrees))
+    np.maximum.at(largest, rows, matrix.data)
+    return MatrixView(matrix, by.user, SINGLE * largest, False, degrees)
+
+
+def gram_of_weights(filters: ReleasedFilters) -> MatrixView | None:
+    """R^T R out of EASE's weights, which were made from it.
+
+    B_ij = -P_ij / P_jj, P = (R^T R + lambda I)^-1. P is symmetric: B_ij / B_ji = P_ii / P_jj, so
+    all of P but its scale follows; the diagonal of R^T R, which are the item degrees, gives that.
+    What comes out are whole numbers, or the weights were not precise enough.
+    """
+    weights, items = filters.derived.get("weights"), filters.derived.get("items")
+    ridge = filters.settings.get("regularisation")
+    degrees = np.asarray(filters.components.item_degrees)
+    if weights is None or items is None or not isinstance(ridge, int | float):
+        return None
+    if not 0 < len(items) <= MOST_WEIGHTS:
+        return None
+    b, own = np.asarray(weights, np.float64), degrees[items].astype(np.float64)
+    strength = np.maximum(b * b.T, 0.0)  # 0 where the two have unlike signs
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(strength > 0, np.log(np.abs(b) / np.abs(b.T)), 0.0)
+    laplacian = np.diag(strength.sum(axis=1)) - strength
+    laplacian[np.diag_indices(len(b))] += 1e-9 * max(float(strength.sum(axis=1).max()), 1e-300)
+    diagonal = np.exp(np.linalg.solve(laplacian, (strength * ratios).sum(axis=1)))
+    inverse = -b * diagonal
+    np.fill_diagonal(inverse, diagonal)
+    try:
+        gram = np.linalg.inv((inverse + inverse.T) / 2)
+    except np.linalg.LinAlgError:
+        return None
+    # Items that share no people, directly or through others, have each their own scale.
+    linked = strength > 1e-12 * max(float(strength.max()), 1e-300)
+    _, part = connected_components(sp.csr_array(linked), False)
+    wanted = np.bincount(part, (own + ridge) ** 2)
+    gram *= (wanted / np.bincount(part, gram.diagonal() * (own + ridge)))[part][:, None]
+    gram[np.diag_indices(len(b))] -= ridge
+    whole = np.rint(gram)
+    if not np.abs(gram - whole).max() < CLOSE_TO_WHOLE:
+        return None
+    matrix = sp.csr_array(whole)
+    errors = np.full(len(items), 0.01)
+    return MatrixView(matrix, 0.0, errors, False, degrees[items], np.asarray(items))
+
+
+@dataclass(frozen=True)
+class PopularityView:
+    """How popular each item is, in votes; `deviation` of the noise, if any."""
+
+    votes: NDArray[np.float64]
+    deviation: float
+
+
+def popularity_view(release: Release) -> PopularityView | None:
+    for ask, total in release.opened(NoisyPopularity):
+        votes = np.ldexp(total.astype(np.float64), -ask.fraction_bits)
+        return PopularityView(votes, release.deviation(ask))
+    degrees = release.item_degrees
+    return None if degrees is None else PopularityView(degrees.astype(np.float64), 0.0)
+
+
+def most_likely(votes: NDArray[np.float64], count: int) -> NDArray[np.int32]:
+    """So many of the items with the most votes, ascending."""
+    count = min(count, len(votes))
+    chosen = np.argpartition(-votes, count - 1)[:count] if count else np.zeros(0, np.int64)
+    return np.sort(chosen).astype(np.int32)
