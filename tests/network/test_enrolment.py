@@ -90,6 +90,7 @@ def test_revoked_duplicated_and_foreign_ones_are_refused(homes: Homes, tmp_path:
     with pytest.raises(UsageError, match="has the name 'client 0' already"):
         server.members.approve(stranger(tmp_path / "namesake", "client 0"))
     server.save(server.members.revoke(1))
+    assert set(server.members.roster()) == {0, 2}
     with pytest.raises(UsageError, match="is not approved there"):
         join(clients[1], server)
     with pytest.raises(UsageError, match="is revoked already"):
@@ -102,6 +103,8 @@ def test_revoked_duplicated_and_foreign_ones_are_refused(homes: Homes, tmp_path:
     join(clients[0], server)
     with pytest.raises(UsageError, match=r"where .* is trusted"):
         clients[0].offered(other.folder / "roster.json")
+    with pytest.raises(UsageError, match=r"where .* is trusted"):
+        RosterFile.read(other.folder / "roster.json", server.operator)
     with pytest.raises(UsageError, match="for another operator make another client"):
         clients[0].offered(other.folder / "roster.json", operator=other.operator)
 
