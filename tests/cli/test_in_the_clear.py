@@ -79,3 +79,20 @@ def test_the_clients_of_federate_agree_to_this_aggregator_and_no_other(
         else:
             with pytest.raises(PolicyRefusal, match=r"aggregators = "):
                 policy.check_run(asked)
+
+
+@pytest.mark.parametrize("server", ["active", "semi-honest"])
+def test_the_clients_of_federate_agree_to_the_server_model_that_was_asked_for(server: str) -> None:
+    began = mock.Mock(side_effect=FederationError("as far as this test goes"))
+    given = ["federate", "--dataset", "synthetic:small", "--clients", "3"]
+    given += [] if server == "active" else ["--server-model", server]  # as on the network
+    with (
+        mock.patch("privirec.cli.federate.federate", began),
+        mock.patch("privirec.cli.federate.check_flower"),
+    ):
+        CliRunner().invoke(app, given)
+    request = began.call_args.args[1]
+    assert request.server == server
+    terms = RunTerms(settings=SETTINGS, server=request.server)
+    train = Interactions.from_matrix(np.eye(12, 9, dtype=np.float32))
+    assert _policy(terms, train, 3).server == server

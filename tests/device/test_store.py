@@ -312,6 +312,43 @@ def test_runs_of_one_period_use_one_history(path: Path) -> None:
         assert store.summary().waiting == 0
 
 
+def test_filters_of_a_run_that_sent_nothing_do_not_end_the_period(path: Path) -> None:
+    """Nor are earlier runs' forgotten items counted any more once other filters are there."""
+    with Store(path, create=True) as store:
+        store.add([("ann", "a"), ("ann", "b")])
+        store.begin_run("old", ALL, SINCE)
+        first = store.begin_run("one", ALL, SINCE)[0]
+        store.note_sent("one")
+        store.finish_run("one")
+        assert [run.run for run in store.runs()] == ["one"]
+        store.add([("ann", "c")])
+        store.begin_run("early", ALL, SINCE)
+        store.finish_run("early")
+        assert [run.run for run in store.runs()] == ["one", "early"]
+        again = store.begin_run("two", ALL, SINCE)[0]
+        assert again.fingerprint() == first.fingerprint()
+        store.note_sent("two")
+        store.finish_run("two")
+        assert [run.run for run in store.runs()] == ["two"]
+        store.begin_run("unsent", ALL)
+        store.finish_run("unsent")
+        store.forget_items("ann", ["c"])  # that "two" has not used
+        assert [run.forgotten for run in store.runs()] == [0, 1]
+        store.begin_run("next", ALL)
+        store.finish_run("next")
+        assert store.pending_forgets() == 0
+
+
+def test_users_without_an_item_of_the_catalogue_are_nobody_in_a_run(path: Path) -> None:
+    with Store(path, create=True) as store:
+        store.add([("ann", "a"), ("bob", "elsewhere")])
+        found, ignored = store.begin_run("one", ALL)
+        assert (found.user_ids.tolist(), ignored) == (["ann"], 1)
+        assert store.begin_run("one", ALL)[0].user_ids.tolist() == ["ann"]
+        assert store.runs()[0].users == 1
+        assert store.interactions(ALL)[0].user_ids.tolist() == ["ann", "bob"]
+
+
 def test_after_forgetting_a_store_sits_out_the_period(path: Path) -> None:
     with Store(path, create=True) as store:
         store.add([("ann", "a"), ("ann", "b")])

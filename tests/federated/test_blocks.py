@@ -25,6 +25,7 @@ from privirec.federated.contributions import (
 from privirec.federated.programs import PrivirecKSettings, program_of
 from privirec.filters.eigen import orthonormalize
 from privirec.privacy.policy import Policy
+from privirec.privacy.refusal import PolicyRefusal
 
 
 def context(histories: Histories) -> ClientContext:
@@ -53,7 +54,7 @@ def test_every_block_that_an_honest_server_sends_is_orthonormal(
     ask.check(context(histories))
     squares = basis**2
     aim = ask.aim
-    assert (aim.items_in_use, aim.columns) == (np.count_nonzero(degrees), columns)
+    assert (aim.items, aim.columns) == (items, columns)
     assert aim.share == pytest.approx(squares.max(), abs=1e-5)
     assert aim.leverage == pytest.approx(squares.sum(axis=1).max(), abs=1e-5)
 
@@ -86,6 +87,36 @@ def test_units_so_coarse_that_anything_would_pass_are_refused(small: Dataset) ->
         coarse.check(context(histories))
     nothing = replace(fine, block=np.zeros_like(fine.block))
     nothing.check(context(histories))
+
+
+def test_a_block_does_not_lie_on_items_that_nobody_is_said_to_have(small: Dataset) -> None:
+    """By the claimed degrees such a row weighs nothing, and could be as large as it likes."""
+    histories = Histories(small.train.matrix)
+    degrees = histories.item_degrees
+    target = int(degrees.argmax())
+    claimed = np.where(np.arange(len(degrees)) == target, 0, degrees)
+    basis, _ = orthonormalize(np.random.default_rng(1).standard_normal((histories.n_items, 4)))
+    basis[target] = 0
+    basis, _ = orthonormalize(basis)
+    honest = PowerStep.of(basis, claimed, 32)
+    honest.check(context(histories))
+    block = honest.block.copy()
+    block[target, 0] = 1 << 29
+    aimed = replace(honest, block=block)
+    assert aimed.aim.share < 0.25  # by what it claims, it aims at nothing
+    with pytest.raises(FederationError, match="on items which nobody has"):
+        aimed.check(context(histories))
+
+
+def test_claiming_that_few_items_are_in_use_gives_no_room_to_aim(small: Dataset) -> None:
+    histories = Histories(small.train.matrix)
+    degrees = histories.item_degrees
+    claimed = np.where(np.arange(len(degrees)) < 20, degrees, 0)
+    aimed = PowerStep.of(np.eye(len(degrees), 1), claimed, 32)
+    aimed.check(context(histories))
+    with pytest.raises(PolicyRefusal, match="aimed at single items"):
+        Policy().check_aim(aimed.aim)
+    Policy().check_aim(replace(aimed.aim, items=20))  # what it would be if the claim counted
 
 
 def test_honest_blocks_aim_at_nothing(small: Dataset) -> None:

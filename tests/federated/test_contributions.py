@@ -342,8 +342,15 @@ def test_the_head_follows_from_degrees_that_a_client_checks(holes: Interactions)
     HeadItemItem(17, holes.item_degrees, 5).check(context)
     with pytest.raises(FederationError, match="other item degrees than"):
         HeadItemItem(17, holes.item_degrees + 1, 5).check(context)
-    with pytest.raises(FederationError, match="this client has more"):
-        HeadItemItem(17, holes.item_degrees * 0, 5).check(context)
+    fresh = ClientContext(30, 17, LinkPropMultiSettings(), own)
+    HeadItemItem(17, holes.item_degrees * 0, 5).check(fresh)
+    assert fresh.contradictions == ["item degrees below this client's own"]
+    for wrong, said in (
+        (holes.item_degrees[:-1], "another catalogue"),
+        (-own.item_degrees, "less"),
+    ):
+        with pytest.raises(FederationError, match=said):
+            HeadItemItem(17, wrong, 5).check(ClientContext(30, 17, LinkPropMultiSettings(), own))
 
 
 # --- what the integers stand for ------------------------------------------------------------------

@@ -147,14 +147,18 @@ def client(holes: Interactions, **changes: Any) -> ClientContext:
     return replace(ClientContext(30, 17, PrivirecSettings(), own), **changes)
 
 
-def test_degrees_that_cannot_be_are_refused(holes: Interactions) -> None:
+def test_degrees_that_cannot_be_are_refused_or_noted(holes: Interactions) -> None:
+    """Refused where everybody can see it, noted where only this client can."""
     degrees, own = holes.item_degrees, holes.rows(0, 10).item_degrees
     for kind in (PowerStep, UserStart):
         rows = 17 if kind is PowerStep else 30
-        kind.of(np.eye(rows, 2), degrees, 32).check(client(holes))
-        kind.of(np.eye(rows, 2), own, 32).check(client(holes))
-        with pytest.raises(FederationError, match="this client has more"):
-            kind.of(np.eye(rows, 2), np.maximum(own - 1, 0), 32).check(client(holes))
+        for fine in (degrees, own):
+            context = client(holes)
+            kind.of(np.eye(rows, 2), fine, 32).check(context)
+            assert not context.contradictions
+        context = client(holes)
+        kind.of(np.eye(rows, 2), np.maximum(own - 1, 0), 32).check(context)
+        assert context.contradictions == ["item degrees below this client's own"]
         with pytest.raises(FederationError, match="more than there are users"):
             kind.of(np.eye(rows, 2), degrees + 30, 32).check(client(holes))
     with pytest.raises(FederationError, match="another number of users"):
@@ -164,8 +168,12 @@ def test_degrees_that_cannot_be_are_refused(holes: Interactions) -> None:
 def test_a_largest_degree_that_cannot_be_is_refused(holes: Interactions) -> None:
     own = int(holes.rows(0, 10).item_degrees.max())
     for fine in (own, 30):
-        ItemItem(17, fine).check(client(holes))
-    for wrong in (own - 1, 31):
+        context = client(holes)
+        ItemItem(17, fine).check(context)
+        assert not context.contradictions
+    ItemItem(17, own - 1).check(context)
+    assert context.contradictions == ["a largest item degree below this client's own"]
+    for wrong in (-1, 31):
         with pytest.raises(FederationError, match="largest item degree"):
             ItemItem(17, wrong).check(client(holes))
 

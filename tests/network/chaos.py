@@ -165,7 +165,7 @@ class Federation:
             "client": client,
             "identity": self.identities[client],
             "roster": self.roster,
-            "operator": self.operator.public,
+            "server_key": self.operator.public,
             "catalogue": self.catalogue,
             "histories": FromStore(home / "history.db"),
             "policy": self.policy,
@@ -177,7 +177,7 @@ class Federation:
     ) -> Coordinator:
         """A new process of the server, on the same folder."""
         given: dict[str, Any] = {
-            "operator": self.operator,
+            "server_key": self.operator,
             "roster": self.roster,
             "catalogue": self.catalogue,
             "terms": self.terms,

@@ -144,6 +144,18 @@ class Hostile:
             finally:
                 over.set()
 
+    @contextlib.contextmanager
+    def unfinished_heads(self, count: int, size: int) -> Iterator[None]:
+        """Connections that stay open, each with so much of a head that does not end."""
+        with contextlib.ExitStack() as open_lines:
+            for _ in range(count):
+                with contextlib.suppress(OSError):
+                    line = open_lines.enter_context(self.line())
+                    line.sendall(b"POST /v1/fleet/x HTTP/1.1\r\nA: ")
+                    for _ in range(size >> 16):
+                        line.sendall(b"a" * (1 << 16))
+            yield
+
     def huge_head(self) -> bytes:
         """What comes back for a header of a megabyte."""
         with contextlib.suppress(OSError), self.line() as line:

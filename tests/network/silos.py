@@ -60,6 +60,9 @@ class Silos(Federation):
                 for user, item in zip(users.tolist(), items.tolist(), strict=True)
             )
 
+    def store(self, client: int) -> Store:
+        return Store(self.folder / f"client-{client}/history.db")
+
     def degrees(self, *clients: int) -> NDArray[np.int64]:
         """V over these clients alone."""
         return np.concatenate([self.parts[client] for client in clients]).sum(axis=0)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privirec.device import Store
+from privirec.device import Catalogue, Store
 from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Stage
 from privirec.runtime.network.histories import FromFile, FromStore
@@ -20,7 +20,8 @@ from privirec.runtime.network.node import Node
 from privirec.runtime.network.node.calendar import Calendar
 from privirec.runtime.network.refusals import Code
 
-from .chaos import PLANTED_ITEM, Federation
+from .chaos import PLANTED_ITEM, TERMS, Federation
+from .test_guards import hand_out
 from .test_node import Talk, refused, remembered, said_in
 
 NEXT_PERIOD = timedelta(days=7)
@@ -32,12 +33,19 @@ class InTime(Federation):
     later = timedelta()
     days = 7
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.sources: dict[int, FromFile] = {}
+        """Clients whose histories are not in a store."""
+
     def node(self, client: int, **changes: Any) -> Node:
         policy = self.policy.model_copy(update={"days_between_changes": self.days})
         given: dict[str, Any] = {
             "policy": policy,
             "clock": lambda: datetime.now(UTC) + self.later,
         }
+        if client in self.sources:
+            given["histories"] = self.sources[client]
         return super().node(client, **(given | changes))
 
     def store(self, client: int) -> Store:
@@ -148,21 +156,79 @@ def test_a_file_that_changed_sits_out_too(federation: InTime, tmp_path: Path) ->
     histories = tmp_path / "shop.csv"
     lines = lines_of(federation, 0)
     write_file(histories, lines)
-    real = InTime.node
+    federation.sources[0] = FromFile(histories)
+    before = federation.degrees("first")
+    np.testing.assert_array_equal(federation.degrees("second"), before)
+    write_file(histories, lines[:-1])
+    talk = Talk(federation, name="third")
+    refused(talk.forged(0, talk.hello()), "has left", Code.HAS_LEFT, final=True)
+    federation.later = NEXT_PERIOD
+    assert (before - federation.degrees("fourth")).sum() == 1
 
-    def node(self: InTime, client: int, **changes: Any) -> Node:
-        source = {"histories": FromFile(histories)} if client == 0 else {}
-        return real(self, client, **(source | changes))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(InTime, "node", node)
-        before = federation.degrees("first")
-        np.testing.assert_array_equal(federation.degrees("second"), before)
-        write_file(histories, lines[:-1])
-        talk = Talk(federation, name="third")
-        refused(talk.forged(0, talk.hello()), "has left", Code.HAS_LEFT, final=True)
-        federation.later = NEXT_PERIOD
-        assert (before - federation.degrees("fourth")).sum() == 1
+def two_catalogues(folder: Path, *, later: timedelta = timedelta()) -> tuple[np.ndarray, Talk]:
+    """The degrees of a first run, and a second one over a catalogue with one item more, after an
+    interaction is gone from the file of client 0."""
+    federation = InTime(folder)
+    histories = folder / "shop.csv"
+    write_file(histories, lines_of(federation, 0))
+    federation.sources[0] = FromFile(histories)
+    before = federation.degrees("first")
+    write_file(histories, lines_of(federation, 0)[:-1])
+    federation.later = later
+    federation.catalogue = Catalogue([*federation.catalogue.item_ids.tolist(), "one more"])
+    return before, Talk(federation, name="second")
+
+
+def test_another_catalogue_does_not_begin_another_period(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as off:
+        off.setattr(Calendar, "check_catalogue", lambda *_: None)
+        off.setattr(Calendar, "check_histories", lambda *_: None)
+        before, talk = two_catalogues(tmp_path / "off")
+        talk.until(Stage.COMPUTED)
+        assert talk.server.components is not None
+        gone = before - talk.server.components.item_degrees[:17]
+        assert gone.sum() == gone.max() == 1  # what is gone from one file
+
+    _, talk = two_catalogues(tmp_path / "on")
+    for client in (0, 1):  # a file and a store
+        reply = talk.forged(client, talk.hello())
+        refused(reply, "in a run over another catalogue", Code.OTHER_CATALOGUE, final=False)
+    _, talk = two_catalogues(tmp_path / "later", later=NEXT_PERIOD)
+    talk.until(Stage.COMPUTED)
+
+
+def finish_and_forget(store: Store, run: str) -> None:
+    """As if the filters of a run replaced all that was remembered of those before."""
+    with store._change() as db:
+        (number,) = db.execute("SELECT number FROM runs WHERE run = ?", (run,)).fetchone()
+        db.execute("UPDATE runs SET finished = 1 WHERE run = ?", (run,))
+        db.execute("DELETE FROM runs WHERE number < ?", (number,))
+
+
+def after_an_early_model(federation: InTime) -> np.ndarray:
+    """The difference of two runs, between which a model came in one that had hardly begun."""
+    before = federation.degrees("first")
+    add_one(federation, 0)
+    talk = Talk(federation, name="second")
+    talk.until("share")
+    model = federation.artifact(federation.simulated(frozenset(range(6)), TERMS.settings))
+    assert said_in(hand_out(talk, model)).installed
+    return federation.degrees("third") - before
+
+
+def test_a_model_that_comes_early_does_not_make_a_client_forget_what_it_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as off:
+        off.setattr(Store, "finish_run", finish_and_forget)
+        off.setattr(Calendar, "check_histories", lambda *_: None)  # the guard behind it
+        shown = after_an_early_model(InTime(tmp_path / "off"))
+    assert shown.sum() == shown.max() == 1  # what client 0 has added
+
+    assert not after_an_early_model(InTime(tmp_path / "on")).any()  # and nobody has to sit out
 
 
 def test_a_file_that_changes_within_a_run_ends_the_clients_part(
@@ -287,4 +353,5 @@ def test_a_clock_that_was_set_back_brings_no_period_back(tmp_path: Path) -> None
 @pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'["x", "y", "z"]', b"\xff", b"[1, 2, 3]"])
 def test_a_damaged_note_is_none(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "used-histories").write_bytes(damage)
-    Calendar(tmp_path, 7).check("catalogue", "histories")
+    Calendar(tmp_path, 7).check_catalogue(0, "catalogue")
+    Calendar(tmp_path, 7).check_histories("histories")

@@ -90,6 +90,7 @@ def test_revoked_duplicated_and_foreign_ones_are_refused(homes: Homes, tmp_path:
     with pytest.raises(UsageError, match="has the name 'client 0' already"):
         server.members.approve(stranger(tmp_path / "namesake", "client 0"))
     server.save(server.members.revoke(1))
+    assert set(server.members.roster()) == {0, 2}
     with pytest.raises(UsageError, match="is not approved there"):
         join(clients[1], server)
     with pytest.raises(UsageError, match="is revoked already"):
@@ -102,6 +103,8 @@ def test_revoked_duplicated_and_foreign_ones_are_refused(homes: Homes, tmp_path:
     join(clients[0], server)
     with pytest.raises(UsageError, match=r"where .* is trusted"):
         clients[0].offered(other.folder / "roster.json")
+    with pytest.raises(UsageError, match=r"where .* is trusted"):
+        RosterFile.read(other.folder / "roster.json", server.operator)
     with pytest.raises(UsageError, match="for another operator make another client"):
         clients[0].offered(other.folder / "roster.json", operator=other.operator)
 
@@ -450,7 +453,8 @@ def test_histories_from_a_file_stand_in_the_catalogues_columns(tmp_path: Path) -
     path = tmp_path / "history.txt"
     path.write_text("0 7 5\n1\n2 9\n")
     found = FromFile(path).begin("run", Catalogue([9, 5, 6, 7]))
-    assert found.matrix.toarray().tolist() == [[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]
+    assert found.matrix.toarray().tolist() == [[0, 1, 0, 1], [1, 0, 0, 0]]
+    assert found.user_ids.tolist() == [0, 2]  # the one without items is nobody to hide behind
 
 
 def test_items_outside_the_catalogue_are_left_out_of_files_and_stores_alike(
@@ -466,9 +470,12 @@ def test_items_outside_the_catalogue_are_left_out_of_files_and_stores_alike(
         assert source.preview(Catalogue([9, 5]))[1] == 1
         assert "1 interactions" in caplog.text
         caplog.clear()
-        with pytest.raises(DataError, match="no item that is in this client's catalogue") as wrong:
-            source.begin("other", Catalogue([1, 2]))
-        assert "7" not in str(wrong.value).replace(str(tmp_path), "")
+        found = source.begin("other", Catalogue([1, 2]))
+        assert found.n_users == 0
+        (said,) = caplog.messages  # to the owner; a refusal would tell the server
+        assert "no item of catalogue.txt" in said
+        assert "7" not in said.replace(str(tmp_path), "")
+        caplog.clear()
 
 
 def test_a_journal_forgets_only_what_was_cut_off(tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ from privirec.runtime.network.refusals import Code
 from privirec.secagg.bell2020.client import BellClient
 from privirec.secagg.keys import Identity
 from privirec.secagg.participants import write_participants
-from privirec.version import __version__
 
 from .chaos import Federation
 from .test_node import Talk, plan_with, refused, remembered, said_in
@@ -100,11 +99,11 @@ def test_headers_that_cannot_be_are_refused(changes: dict[str, Any], behind: byt
 # --- artifacts ------------------------------------------------------------------------------------
 
 
-def hand_out(talk: Talk, artifact: Path) -> Any:
-    """What client 0 says to the whole artifact in one piece."""
+def hand_out(talk: Talk, artifact: Path, client: int = 0) -> Any:
+    """What a client says to the whole artifact in one piece."""
     files = [(name, (artifact / name).read_bytes()) for name in ARTIFACT_FILES]
     piece = ArtifactPiece(files=tuple((name, len(data)) for name, data in files), offset=0)
-    return talk.forged(0, piece, b"".join(data for _, data in files))
+    return talk.forged(client, piece, b"".join(data for _, data in files))
 
 
 def test_an_artifact_that_the_operator_did_not_sign_is_not_installed(
@@ -389,10 +388,11 @@ def test_who_comes_late_is_not_in_the_run(federation: Federation) -> None:
             break
     assert talk.server.stage is Stage.SUMMING
     assert 5 not in talk.server.plan.users
-    here = Here(users=4, asks=(3, 0, 1), signature="0" * 128, version=__version__)
+    invited = Envelope(talk.server.run, 5, talk.hello()).seal(federation.operator, "to-client")
+    here = federation.node(5).answer(invited)
+    assert isinstance(said_in(here), Here)
     talk.server.connected(set(federation.roster))
-    sealed = Envelope(talk.server.run, 5, here).seal(federation.identities[5], "to-server")
-    talk.server.receive(5, sealed)
+    talk.server.receive(5, here)
     assert talk.server.clients[5].address is None
 
 

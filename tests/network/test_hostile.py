@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +154,105 @@ def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
         assert set(injected) == {403}
         assert max(peak) - first < 400
         assert _size(network.server.folder / "runs") < 5 * MEGABYTE
+
+
+# --- the same bounds, and without them ------------------------------------------------------------
+
+LIFTED = """
+import runpy
+from privirec.carriers.flower import allowance, front_door, lines
+allowance.RATE = allowance.BURST = 1e9
+allowance.AT_ONCE = front_door.AT_ONCE = lines.UNPROVEN = lines.PROVEN = 1 << 30
+lines.HEAD_WITHIN, lines.LARGEST_HEAD, front_door.SAID_AGAIN = 1e9, 1 << 30, 0.0
+runpy.run_module("privirec.carriers.flower.link", run_name="__main__")
+"""
+"""The server's process, without the bounds at its door."""
+
+
+@contextlib.contextmanager
+def door(folder: Path, *, lifted: bool, largest: int = 8 * MEGABYTE) -> Iterator[Any]:
+    """A server that is up, with its bounds or without, and a hostile client of its roster."""
+    from privirec.carriers.flower import launch
+    from privirec.carriers.flower.one_machine import LocalNetwork
+
+    from .hostile import Hostile
+
+    module = launch.module
+
+    def unbounded(name: str, *arguments: str) -> list[str]:
+        if name != "privirec.carriers.flower.link":
+            return module(name, *arguments)
+        return [sys.executable, "-P", "-c", LIFTED, *arguments]
+
+    with LocalNetwork(folder / "federation") as network, pytest.MonkeyPatch.context() as patch:
+        if lifted:
+            patch.setattr(launch, "module", unbounded)
+        network.prepare(_planted(), 3, Policy())
+        clients, network.clients = network.clients, []
+        network.start(1 << 40 if lifted else largest)
+        host, port = network.address.split(":")
+        bad = Hostile(clients[0], (host, int(port)))
+        bad.activate()
+        yield network, bad
+
+
+def _memory(network: Any) -> float:
+    return child_processes.memory(network.link.process.pid)
+
+
+@pytest.mark.parametrize("lifted", [False, True], ids=["bounded", "lifted"])
+def test_heads_that_do_not_end_fill_the_memory_only_without_a_bound(
+    tmp_path: Path, lifted: bool
+) -> None:
+    with door(tmp_path, lifted=lifted) as (network, bad):
+        before = _memory(network)
+        with bad.unfinished_heads(100, 2 * MEGABYTE):
+            grown = _memory(network) - before
+        assert (grown > 150) == lifted, grown
+        assert grown > 150 or grown < 60, grown  # far from the line, on either side
+
+
+@pytest.mark.parametrize("lifted", [False, True], ids=["bounded", "lifted"])
+def test_floods_are_served_and_logged_only_without_a_bound(tmp_path: Path, lifted: bool) -> None:
+    from privirec.carriers.flower.allowance import BURST, RATE
+
+    with door(tmp_path, lifted=lifted) as (network, bad):
+        log = network.server.folder / "superlink.log"
+        kept = log.stat().st_size
+        began = time.monotonic()
+        bad.flood(8, at_once=24)
+        served = bad.heard["pull-messages 200"]
+        most = BURST + RATE * (time.monotonic() - began) + 10
+        assert (served > most) == lifted, (served, most)
+        assert (bad.heard["pull-messages 429"] > 0) != lifted
+        for _ in range(100):
+            bad.post("pull-messages", bytes(1 << 17))  # more than a question may have
+        lines = log.read_bytes()[kept:].count(b"turned away")
+        assert (lines > 50) == lifted, (lines, bad.heard)
+
+
+@pytest.mark.parametrize("lifted", [False, True], ids=["bounded", "lifted"])
+def test_junk_in_replies_fills_the_memory_only_without_a_bound(
+    tmp_path: Path, lifted: bool
+) -> None:
+    from privirec.carriers.flower.runs import start_run
+    from privirec.federated.programs import PrivirecKSettings
+    from privirec.runtime.network.coordinator import Deadlines
+    from privirec.runtime.network.runs import RunFile
+    from privirec.runtime.terms import RunTerms
+
+    terms = RunTerms(settings=PrivirecKSettings(rank=2, rounds=2))
+    file = RunFile(terms=terms, config={"rank": 2}, deadlines=Deadlines(hello=60, silence=60))
+    with door(tmp_path, lifted=lifted) as (network, bad):
+        start_run(network.server, "waiting", file, network.env)
+        questions: list[Any] = []
+        end = time.monotonic() + 60
+        while not questions and time.monotonic() < end:
+            questions = bad.pull()
+            time.sleep(0.2)
+        before = _memory(network)
+        taken = bad.store_junk(questions[0], 256 * MEGABYTE)
+        grown = _memory(network) - before
+        assert (taken > 200 * MEGABYTE) == lifted, bad.heard
+        assert (grown > 150) == lifted, grown
+        assert grown > 150 or grown < 60, grown

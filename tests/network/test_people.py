@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privirec.data import Interactions
 from privirec.device import Store
 from privirec.errors import FederationError
 from privirec.privacy import cohorts
@@ -18,8 +19,9 @@ from privirec.privacy.cohorts import Demands
 from privirec.privacy.policy import Policy, allowing
 from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.messages import Blocks, Exchange, Refused
+from privirec.runtime.network.messages import Blocks, Exchange, Here, Refused
 from privirec.runtime.network.node import Node
+from privirec.runtime.network.node import node as node_module
 from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
 from privirec.runtime.network.refusals import Code
 from privirec.secagg.keys import Identity
@@ -75,6 +77,31 @@ def test_the_degrees_of_one_person_among_empty_clients_are_a_history(
     talk.until("advertise")
     assert codes(silos, talk) == {Code.TOO_FEW_PEOPLE}
     assert run(Silos(tmp_path / "lax", parts, lax), "server")[0] == []  # nor by asking for little
+
+
+def with_idle_people(folder: Path) -> Silos:
+    """One person, and three clients of twelve whose items the catalogue does not have."""
+    silos = Silos(folder, histories(1, 0, 0, 0), allowing(EXACT, largest_opened_share=1000))
+    for client in (1, 2, 3):
+        with silos.store(client) as store:
+            store.add((f"idle-{client}-{user}", "elsewhere") for user in range(12))
+    return silos
+
+
+def test_people_with_nothing_in_the_catalogue_hide_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as off:
+        off.setattr(Interactions, "without_idle_users", lambda found: found)
+        seen, talk = run(with_idle_people(tmp_path / "off"), "server")
+        assert talk.server.stage is Stage.COMPUTED
+    assert np.array_equal(seen[0][1] > 0, histories(1, 0, 0, 0)[0][0])  # item by item
+
+    silos = with_idle_people(tmp_path / "on")
+    talk = Talk(silos)
+    talk.until("advertise")
+    assert codes(silos, talk) == {Code.TOO_FEW_PEOPLE}
+    assert [talk.server.plan.users[client] for client in range(4)] == [1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("people", [(5, 5, 5), (40, 3, 3, 3), (5, 1, 1, 1, 1, 1, 1)])
@@ -153,6 +180,46 @@ def test_a_rotation_that_keeps_the_lasting_name_goes_on(
     monkeypatch.setattr(Node, "__init__", lambda *a, **k: made(*a, **k, lineages=lasting))
     _, talk = run(silos, "second")
     assert talk.server.stage is Stage.COMPUTED
+
+
+# --- a roster that changes within a run -----------------------------------------------------------
+
+
+def begun_and_changed(folder: Path) -> tuple[Silos, Talk]:
+    """Clients that were in a sum together begin a run; then client 3 leaves the roster and client
+    4 comes."""
+    silos = Silos(folder, histories(4, 4, 4, 4, 4), policy())
+    silos.use_roster(range(4))
+    run(silos, "first")
+    talk = Talk(silos, name="second")
+    talk.until("share")
+    silos.use_roster([0, 1, 2, 4])
+    return silos, talk
+
+
+def test_a_client_does_not_pledge_twice_when_the_roster_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as off:
+        off.setattr(node_module, "check_taking_part", lambda *_: None)
+        silos, talk = begun_and_changed(tmp_path / "off")
+        with pytest.raises(KeyError):  # it pledged to be with client 3, who is gone
+            talk.forged(0, talk.hello())
+        silos.use_roster(range(5))
+        again = talk.forged(0, talk.hello())
+        made = talk.server.plan.pledges.pledge(0)
+        assert isinstance(again.message, Here)
+        assert bytes.fromhex(again.message.signature) != made.signature  # two for one run
+
+    for clients in ([0, 1, 2, 4], range(5)):
+        silos, talk = begun_and_changed(tmp_path / f"on {len(clients)}")
+        silos.use_roster(clients)
+        reply = talk.forged(0, talk.hello())
+        refused(reply, "another roster", Code.OTHER_ROSTER, final=True)
+        message = talk.forged(1, Exchange(step=1), b"")
+        refused(message, "another roster", Code.OTHER_ROSTER, final=True)
+        silos.use_roster(range(4))  # and it does not come back
+        refused(talk.forged(0, talk.hello()), "has left", Code.HAS_LEFT, final=False)
 
 
 # --- rosters that differ --------------------------------------------------------------------------

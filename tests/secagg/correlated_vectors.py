@@ -58,6 +58,7 @@ def primitives() -> dict[str, Any]:
         streams.append(
             {"deviation": deviation, "seed": seed.hex(), "offset": offset, "values": block.tolist()}
         )
+    secret, asked = keys.derive(agreed, b"pair", run, 2, (5, 9)), bytes(range(32))
     return {
         "version": keys.VERSION,
         "probabilities": {
@@ -72,7 +73,9 @@ def primitives() -> dict[str, Any]:
             "run": run.hex(),
             "pair": [5, 9],
             "sum": 2,
-            "seed": keys.derive(agreed, b"pair", run, 2, (5, 9)).hex(),
+            "asked": asked.hex(),
+            "secret": secret.hex(),
+            "seed": keys.derive(secret, b"asks", run, 2, (5, 9), asked).hex(),
         },
         "levels": [
             {
@@ -190,7 +193,7 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     case("truncated announcement", "TruncatedMessage", 0, raw[0][:-1])
     case("bytes after the end", "OversizedMessage", 0, raw[0] + b"\0")
     case("another version", "WrongVersion", 0, b"\1" + raw[0][1:])
-    case("unknown kind", "MalformedMessage", 0, b"\2\x63" + raw[0][2:])
+    case("unknown kind", "MalformedMessage", 0, bytes([keys.VERSION, 0x63]) + raw[0][2:])
     case("neighbours before the announcement", "OutOfOrder", 0, raw[1])
     # Who takes part.
     case("announcement replayed", "ReplayedMessage", 1, raw[0])

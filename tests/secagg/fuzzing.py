@@ -58,7 +58,11 @@ class RecordedClient:
             if "receive" in step:
                 client.receive(bytes.fromhex(step["receive"]))
             else:
-                list(client.contribute(step["contribute"], [np.array(step["values"])]))
+                list(
+                    client.contribute(
+                        step["contribute"], [np.array(step["values"])], bytes.fromhex(step["asked"])
+                    )
+                )
 
     def at(self, stage: int) -> ClientSession:
         """A new session with the state before a step."""

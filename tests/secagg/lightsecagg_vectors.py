@@ -157,7 +157,12 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     case("more corrupt than can be withstood", "ParametersInfeasible", 0, encode(hopeless))
     case("bytes after the end", "OversizedMessage", 0, raw[0] + b"\0")
     case("another version", "WrongVersion", 0, b"\1" + raw[0][1:])
-    case("a message of another protocol", "MalformedMessage", 0, b"\2\3" + raw[0][2:])
+    case(
+        "a message of another protocol",
+        "MalformedMessage",
+        0,
+        bytes([keys.VERSION, 3]) + raw[0][2:],
+    )
     case("pieces before the announcement", "OutOfOrder", 0, raw[1])
     # Deal, first sum.
     case("announcement replayed", "ReplayedMessage", 1, raw[0])
@@ -281,5 +286,5 @@ def _sealed_to(
     (agreed,) = keys.agree(private, [keys.public_key(bytes.fromhex(recorded["random"][0]))])
     receiver = recorded["client"]
     key = keys.sealing_key(agreed, deal.run, sender, receiver)
-    context = pieces_context(digest, 1, deal.receivers)
+    context = pieces_context(digest, 1, deal.asked, deal.receivers)
     return keys.seal(key, bytes(12), plain, keys.shares_context(context, sender, receiver))

@@ -125,7 +125,8 @@ def primitives() -> dict[str, Any]:
             "run": run.hex(),
             "pair": [5, 9],
             "round": 2,
-            "mask_seed": keys.mask_seed(agreed, run, 2, 5, 9).hex(),
+            "asked": asked_in(2).hex(),
+            "mask_seed": keys.mask_seed(agreed, run, 2, 5, 9, asked_in(2)).hex(),
             "sealing_key_5_to_9": sealing.hex(),
             "sealing_key_9_to_5": keys.sealing_key(agreed, run, 9, 5).hex(),
         },
@@ -204,6 +205,11 @@ def primitives() -> dict[str, Any]:
     }
 
 
+def asked_in(number: int) -> bytes:
+    """Stands for the digest of what a sum is about."""
+    return hashlib.sha256(f"sum {number}".encode()).digest()
+
+
 def values_of(client: int, number: int, shape: VectorShape) -> list[int]:
     lowest = -shape.bound if shape.signed else 0
     random = np.random.default_rng([client, number])
@@ -241,11 +247,13 @@ def good_run(
     def contribute(number: int) -> None:
         for client in sorted(server.waiting_for() - {DROPPED}):
             values = values_of(client, number, shapes[number - 1])
-            masked = list(sessions[client].contribute(number, [np.array(values)]))
+            vector, asked = [np.array(values)], asked_in(number)
+            masked = list(sessions[client].contribute(number, vector, asked))
             steps[client].append(
                 {
                     "contribute": number,
                     "values": values,
+                    "asked": asked.hex(),
                     "messages": [message.hex() for message in masked],
                 }
             )
@@ -254,6 +262,7 @@ def good_run(
 
     sums, survivors = [], []
     while (step := server.step) is not None:
+        server.asked = asked_in(step.sum_number)
         exchange([(client, message) for client, message in server.outgoing() if message])
         if step.phase is Phase.INPUT:
             contribute(step.sum_number)
@@ -383,7 +392,7 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("truncated announcement", "TruncatedMessage", 0, raw[0][:-1])
     case("bytes after the end", "OversizedMessage", 0, raw[0] + b"\0")
     case("another version", "WrongVersion", 0, b"\1" + raw[0][1:])
-    case("unknown kind", "MalformedMessage", 0, b"\2\x63" + raw[0][2:])
+    case("unknown kind", "MalformedMessage", 0, bytes([keys.VERSION, 0x63]) + raw[0][2:])
     case("unknown kind of server", "MalformedMessage", 0, raw[0][:27] + b"\2" + raw[0][28:])
     case("a server that is trusted more than allowed", "WeakParameters", 0, raw[0], server="active")
     case("neighbours before the announcement", "OutOfOrder", 0, raw[1])

@@ -244,7 +244,7 @@ def test_all_neighbours_in_the_sum_have_to_confirm_it_and_not_only_a_threshold(
     if not all_must_confirm:
         monkeypatch.setattr(BellClient, "check_confirmed", a_threshold_is_enough)
     arc = arc_behind_shares_kept_back(server)
-    assert len(arc) < least_honest(SMALL_STATEMENT, server.parameters)
+    assert len(arc) < least_honest(SMALL_STATEMENT)
     if all_must_confirm:
         assert server.groups() == []
         assert server.loot.refusals.keys() == {"BelowThreshold", "Unconfirmed"}

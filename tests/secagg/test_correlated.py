@@ -465,7 +465,7 @@ def test_seeds_are_gone_when_they_are_spent() -> None:
     run.tell()
     assert state.private_key.wiped == 32
     assert private not in client.dump()
-    own, pairs = state.own_seeds.reveal(), state.pair_seeds.reveal()
+    own, pairs = state.own_seeds.reveal(), state.pair_secrets.reveal()
     assert len(own) == 2 * 32
     assert len(pairs) == 2 * 11 * 32
     messages = client.contribute(1, [run.vector(4)])
@@ -476,21 +476,21 @@ def test_seeds_are_gone_when_they_are_spent() -> None:
     list(messages)
     assert client._own_seed == b""
     client.close()
-    assert not any(state.own_seeds.stored() + state.pair_seeds.stored())
+    assert not any(state.own_seeds.stored() + state.pair_secrets.stored())
     assert "redacted" in repr(client)
-    assert "redacted" in repr(state.pair_seeds)
+    assert "redacted" in repr(state.pair_secrets)
 
 
-def test_neighbours_hold_the_same_seeds() -> None:
+def test_neighbours_hold_the_same_secrets() -> None:
     run = started(clients=30, shares=(0.05, 0.05), shapes=(SHAPE, SHAPE))
     held: dict[tuple[int, int, int], set[bytes]] = {}
     for client, session in run.clients.items():
-        seeds, peers = session.state.pair_seeds.reveal(), session.state.peers
+        secrets, peers = session.state.pair_secrets.reveal(), session.state.peers
         for number in range(2):
             for place, peer in enumerate(peers):
                 start_at = 32 * (number * len(peers) + place)
                 pair = (number, min(client, peer), max(client, peer))
-                held.setdefault(pair, set()).add(seeds[start_at : start_at + 32])
+                held.setdefault(pair, set()).add(secrets[start_at : start_at + 32])
     assert all(len(found) == 1 for found in held.values())
     assert len({next(iter(found)) for found in held.values()}) == len(held)
     assert len(held) == 30 * run.server.parameters.neighbours

@@ -46,7 +46,7 @@ def refused(run: Run, client: int, message: bytes, error: type[ProtocolError]) -
     with pytest.raises(SessionClosed):
         session.dump()
     state = session.state
-    secrets = (state.private_key, state.own_seeds, state.pair_seeds)
+    secrets = (state.private_key, state.own_seeds, state.pair_secrets)
     assert not any(any(secret.stored()) for secret in secrets)
 
 

@@ -13,6 +13,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from privirec.dp.sampler import GaussianNoise, NoiseGenerator
+from privirec.secagg import keys
 from privirec.secagg.correlated.guarantee import (
     composed,
     crowds,
@@ -296,10 +297,13 @@ def test_the_best_attack_on_real_uploads_is_as_good_as_stated() -> None:
     generator = NoiseGenerator(GaussianNoise(1 << level.pair_bits))
     for client in corrupt:
         state = run.clients[client].state
-        seeds = state.pair_seeds.reveal()
+        secrets, run_number = state.pair_secrets.reveal(), run.announce().run
         for number, peer in enumerate(state.peers):
+            pair = (min(client, peer), max(client, peer))
+            secret = secrets[32 * number : 32 * (number + 1)]
+            seed = keys.derive(secret, b"asks", run_number, 1, pair, keys.NOTHING_ASKED)
             apply = generator.add if peer < client else generator.subtract
-            apply(known[peer], 0, [seeds[32 * number : 32 * (number + 1)]])
+            apply(known[peer], 0, [seed])
     noise = np.empty((9, length), np.int64)
     for client in range(9):
         (message,) = run.clients[client].contribute(1, [run.vector(client)])

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUN = json.loads((FOLDER / "run-correlated-noise.json").read_text())
 PRIMITIVES = json.loads((FOLDER / "primitives-correlated-noise.json").read_text())
-LABEL = b"privirec-secagg-\x02"
+LABEL = b"privirec-secagg-\x03"
 
 
 @cache
@@ -92,15 +92,17 @@ def noise(seed: bytes, deviation: int, entry: int) -> int:
     return total
 
 
-def derived(secret: bytes, run: bytes, number: int, low: int, high: int) -> bytes:
-    info = b"pair" + run + b"".join(value.to_bytes(4, "big") for value in (number, low, high))
-    return HKDF(hashes.SHA256(), 32, LABEL, info).derive(secret)
+def derived(secret: bytes, run: bytes, number: int, pair: list[int], asked: bytes) -> bytes:
+    numbers = b"".join(value.to_bytes(4, "big") for value in (number, *pair))
+    for info in (b"pair" + run + numbers, b"asks" + run + numbers + asked):
+        secret = HKDF(hashes.SHA256(), 32, LABEL, info).derive(secret)
+    return secret
 
 
 def announced() -> dict[str, Any]:
     """Fields of the announcement, by their places."""
     raw = bytes.fromhex(RUN["clients"][0]["steps"][0]["receive"])
-    assert raw[:2] == bytes([2, 32])
+    assert raw[:2] == bytes([3, 32])
     sums = int.from_bytes(raw[26 + 22 : 26 + 24], "big")
     shapes_at = 26 + 28 + 32
     noise_at = shapes_at + 18 * sums
@@ -147,18 +149,19 @@ def upload(recorded: dict[str, Any], number: int) -> list[int]:
     private, own_seeds = (bytes.fromhex(drawn) for drawn in recorded["random"])
     own_seed = own_seeds[32 * (number - 1) : 32 * number]
     told = bytes.fromhex(recorded["steps"][1]["receive"])
-    assert told[:2] == bytes([2, 34])
+    assert told[:2] == bytes([3, 34])
     size, entries = (int.from_bytes(told[at : at + 4], "big") for at in (26, 30))
     client = recorded["client"]
+    (step,) = [step for step in recorded["steps"] if step.get("contribute") == number]
+    values, asked = step["values"], bytes.fromhex(step["asked"])
     seeds = []
     for place in range(entries):
         at = 34 + size + 100 * place
         peer = int.from_bytes(told[at : at + 4], "big")
         public = X25519PublicKey.from_public_bytes(told[at + 4 : at + 36])
         secret = X25519PrivateKey.from_private_bytes(private).exchange(public)
-        low, high = sorted((client, peer))
-        seeds.append((1 if client < peer else -1, derived(secret, terms["run"], number, low, high)))
-    (values,) = [step["values"] for step in recorded["steps"] if step.get("contribute") == number]
+        seed = derived(secret, terms["run"], number, sorted((client, peer)), asked)
+        seeds.append((1 if client < peer else -1, seed))
     sent = []
     for entry, value in enumerate(values):
         if unit > 0:
@@ -186,7 +189,7 @@ def test_uploads_byte_for_byte(place: int, number: int) -> None:
     for index, message in enumerate(step["messages"]):
         raw = bytes.fromhex(message)
         offset = index * terms["block"]
-        assert raw[:2] == bytes([2, 6])
+        assert raw[:2] == bytes([3, 6])
         assert int.from_bytes(raw[26:34], "big") == offset
         assert raw[34:] == packed(sent[offset : offset + terms["block"]], width)
 
@@ -209,7 +212,7 @@ def test_sums_and_signatures() -> None:
             opened = [(total + 2 ** (-unit - 1)) // 2**-unit for total in signed]
         assert opened == RUN["sums"][number - 1]
     reply = bytes.fromhex(RUN["clients"][0]["steps"][0]["reply"])
-    assert reply[:2] == bytes([2, 33])
+    assert reply[:2] == bytes([3, 33])
     identity = Ed25519PrivateKey.from_private_bytes(
         bytes.fromhex(RUN["clients"][0]["identity_seed"])
     )

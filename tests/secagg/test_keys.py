@@ -26,9 +26,9 @@ def agreed_secret() -> bytes:
 
 def test_the_derivation_is_hkdf_sha256() -> None:
     info = b"mask" + RUN + (7).to_bytes(4, "big") + (3).to_bytes(4, "big") + (9).to_bytes(4, "big")
-    extracted = hmac.digest(b"privirec-secagg-\x02", b"k" * 32, "sha256")
-    expanded = hmac.digest(extracted, info + b"\x01", "sha256")  # RFC 5869, one block
-    assert keys.mask_seed(b"k" * 32, RUN, 7, 9, 3) == expanded
+    extracted = hmac.digest(b"privirec-secagg-\x03", b"k" * 32, "sha256")
+    expanded = hmac.digest(extracted, info + b"a" * 32 + b"\x01", "sha256")  # RFC 5869, one block
+    assert keys.mask_seed(b"k" * 32, RUN, 7, 9, 3, b"a" * 32) == expanded
 
 
 def test_every_part_of_the_derivation_counts() -> None:
@@ -40,6 +40,7 @@ def test_every_part_of_the_derivation_counts() -> None:
         keys.mask_seed(secret, RUN, 1, 4, 6),
         keys.mask_seed(os.urandom(32), RUN, 1, 4, 5),
         keys.mask_seed(secret, RUN, 0, 4, 5),
+        keys.mask_seed(secret, RUN, 1, 4, 5, b"a" * 32),
         keys.sealing_key(secret, RUN, 4, 5),
         keys.sealing_key(secret, RUN, 5, 4),
     ]

@@ -451,7 +451,8 @@ def test_a_client_that_seals_something_else_than_pieces(plain: bytes) -> None:
     assert size == 12 + 17 + 16
     corrupt = run.clients[0].state  # type: ignore[attr-defined]
     key = corrupt.sealing_keys.reveal(64 * VICTIM, 64 * VICTIM + 32)
-    context = secagg_keys.shares_context(pieces_context(digest_of(run), 1, b"\xff"), 0, VICTIM)
+    bound_to = pieces_context(digest_of(run), 1, secagg_keys.NOTHING_ASKED, b"\xff")
+    context = secagg_keys.shares_context(bound_to, 0, VICTIM)
     sealed = bytes(12) + secagg_keys.seal(key, bytes(12), plain, context)
     lie = replace(opening, pieces=sealed + opening.pieces[size:])
     with pytest.raises(BadShare, match="client 0 has dealt something else"):
@@ -469,7 +470,7 @@ def test_an_opening_is_answered_once() -> None:
 
 def test_messages_out_of_order_are_noise() -> None:
     run = start(sums=2)
-    deal = Deal(announced(run).run, 1, VICTIM, 1, 7, b"\xff", ())
+    deal = Deal(announced(run).run, 1, VICTIM, 1, 7, bytes(32), b"\xff", ())
     refuses(run.clients[VICTIM], deal, OutOfOrder)
     run.go_to("share")
     first = told(run, Deal)

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUN = json.loads((FOLDER / "run-lightsecagg.json").read_text())
 PRIMITIVES = json.loads((FOLDER / "primitives-lightsecagg.json").read_text())
-LABEL = b"privirec-secagg-\x02"
+LABEL = b"privirec-secagg-\x03"
 
 
 def u32(*numbers: int) -> bytes:
@@ -182,7 +182,7 @@ class SecondClient:
         self.survivors = b""
 
     def header(self, kind: int, number: int) -> bytes:
-        return bytes([2, kind]) + self.run + u32(number, self.client)
+        return bytes([3, kind]) + self.run + u32(number, self.client)
 
     def listed(self, bitmap: bytes) -> list[int]:
         return [
@@ -201,12 +201,12 @@ class SecondClient:
 
     def deal(self, message: bytes, number: int) -> bytes:
         self.private, self.needed, size, count_ = struct.unpack(">IIII", message[26:42])
-        self.map = message[42 : 42 + size]
+        self.asked, self.map = message[42:74], message[74 : 74 + size]
         receivers = self.listed(self.map)
         if count_:
             self.participants = self.map
             self.sealing = {
-                client: message[42 + size + 96 * place :][:32]
+                client: message[74 + size + 96 * place :][:32]
                 for place, client in enumerate(receivers)
             }
         self.shape = RUN["shapes"][number - 1]
@@ -238,8 +238,9 @@ class SecondClient:
         return hmac.new(extracted, info + b"\x01", hashlib.sha256).digest()
 
     def context(self, number: int, sender: int, receiver: int) -> bytes:
-        bound = hashlib.sha256(LABEL + b"pieces" + self.digest + u32(number) + self.map).digest()
-        return LABEL + b"shares" + bound + u32(sender, receiver)
+        bound = LABEL + b"pieces" + self.digest + u32(number) + self.asked + self.map
+        digest = hashlib.sha256(bound).digest()
+        return LABEL + b"shares" + digest + u32(sender, receiver)
 
     def contribute(self, number: int, values: list[int]) -> list[bytes]:
         columns = -(-self.elements // (self.needed - self.private))
@@ -299,6 +300,7 @@ def test_a_second_client_answers_as_recorded(recorded: dict[str, Any]) -> None:
     client = SecondClient(recorded)
     for step in recorded["steps"]:
         if "contribute" in step:
+            assert step["asked"] == client.asked.hex()
             sent = client.contribute(step["contribute"], step["values"])
             assert [message.hex() for message in sent] == step["messages"]
             continue

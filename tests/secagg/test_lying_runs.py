@@ -152,7 +152,7 @@ def lying_run(seed: int, model: ServerModel = ServerModel.ACTIVE) -> Ending:
 
 def check(server: LyingServer, statement: Statement, where: str) -> None:
     assert not server.opened_seeds() & server.opened_keys(), where
-    least = least_honest(statement, server.parameters)
+    least = least_honest(statement)
     for group in server.groups():
         assert len(group) >= least, (where, len(group), least)
         expected = np.sum([server.vector(one) for one in group], axis=0)

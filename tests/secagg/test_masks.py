@@ -154,18 +154,20 @@ def test_taking_both_away_leaves_the_vector() -> None:
 ORIGINAL = BellClient.mask_seeds
 
 
-def without_common(self: BellClient, number: int) -> tuple[list[bytes], list[bytes]]:
-    add, _ = ORIGINAL(self, number)
+def without_common(self: BellClient, number: int, asked: bytes) -> tuple[list[bytes], list[bytes]]:
+    add, _ = ORIGINAL(self, number, asked)
     return add[:1], []
 
 
-def without_own(self: BellClient, number: int) -> tuple[list[bytes], list[bytes]]:
-    add, subtract = ORIGINAL(self, number)
+def without_own(self: BellClient, number: int, asked: bytes) -> tuple[list[bytes], list[bytes]]:
+    add, subtract = ORIGINAL(self, number, asked)
     return add[1:], subtract
 
 
-def same_own_for_all(self: BellClient, number: int) -> tuple[list[bytes], list[bytes]]:
-    add, subtract = ORIGINAL(self, number)
+def same_own_for_all(
+    self: BellClient, number: int, asked: bytes
+) -> tuple[list[bytes], list[bytes]]:
+    add, subtract = ORIGINAL(self, number, asked)
     return [bytes(32), *add[1:]], subtract
 
 

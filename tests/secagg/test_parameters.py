@@ -224,13 +224,9 @@ def test_in_the_complete_graph_an_active_server_changes_nothing_but_what_is_refu
 
 
 def test_the_fewest_honest_clients_in_a_sum() -> None:
-    trusted = Statement.of(1_000, 0.05, 0.05, rounds=10)
-    assert least_honest(trusted, sparse_parameters(trusted)) == 900
-    active = Statement.of(1_000, 0.05, 0.05, rounds=10, server=ACTIVE)
-    # 37 of 108 neighbours may be corrupt, and six neighbourhoods have room: 6 (84 - 37 + 1).
-    assert least_honest(active, sparse_parameters(active)) == 288
-    assert least_honest(active, complete_parameters(active)) == 900
-    for size in (3, 10, 50, 100, 300):
-        few = Statement.of(size, 0.05, 0.2, server=ACTIVE)
-        found = sparse_parameters(few)
-        assert found.threshold - few.corrupt < least_honest(few, found) < size
+    for model in ServerModel:
+        all_there = Statement.of(1_000, 0.05, 0.05, rounds=10, server=model)
+        assert least_honest(all_there) == 900
+        # 50 who do not come may all be honest, and 47 of those who do may drop out.
+        assert least_honest(all_there.with_clients(950)) == 950 - 47 - 50
+    assert least_honest(Statement.of(3, 0.9, 0.3)) == 0

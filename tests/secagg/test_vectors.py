@@ -171,7 +171,8 @@ def step(client: ClientSession, expected: dict[str, Any]) -> None:
         reply = client.receive(bytes.fromhex(expected["receive"]))
         assert (reply.hex() if reply else None) == expected["reply"]
     else:
-        masked = client.contribute(expected["contribute"], [np.array(expected["values"])])
+        asked = bytes.fromhex(expected["asked"])
+        masked = client.contribute(expected["contribute"], [np.array(expected["values"])], asked)
         assert [message.hex() for message in masked] == expected["messages"]
 
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUNS = [json.loads((FOLDER / name).read_text()) for name in ("run.json", "run-active.json")]
-LABEL = b"privirec-secagg-\x02"
+LABEL = b"privirec-secagg-\x03"
 PRIME = 2**257 - 93
 ROUNDS = 2
 
@@ -29,9 +29,16 @@ def u32(*numbers: int) -> bytes:
     return struct.pack(f">{len(numbers)}I", *numbers)
 
 
-def derive(secret: bytes, purpose: bytes, run: bytes, number: int, pair: tuple[int, int]) -> bytes:
+def derive(
+    secret: bytes,
+    purpose: bytes,
+    run: bytes,
+    number: int,
+    pair: tuple[int, int],
+    asked: bytes = b"",
+) -> bytes:
     key = hmac.new(LABEL, secret, hashlib.sha256).digest()
-    info = purpose + run + u32(number, *pair)
+    info = purpose + run + u32(number, *pair) + asked
     return hmac.new(key, info + b"\x01", hashlib.sha256).digest()
 
 
@@ -52,7 +59,7 @@ class SecondClient:
         self.widths = [shape["width"] for shape in run["shapes"]]
 
     def header(self, kind: int, number: int = 0) -> bytes:
-        return bytes([2, kind]) + self.run + u32(number, self.client)
+        return bytes([3, kind]) + self.run + u32(number, self.client)
 
     def agree(self, private: bytes, public: bytes) -> bytes:
         key = X25519PrivateKey.from_private_bytes(private)
@@ -151,7 +158,7 @@ class SecondClient:
             self.held[peer] = AESGCM(self.opening[peer]).decrypt(entry[4:16], entry[16:], context)
         self.active = sorted(self.held)
 
-    def contribute(self, number: int, values: list[int]) -> list[bytes]:
+    def contribute(self, number: int, values: list[int], asked: bytes) -> list[bytes]:
         width = self.widths[number - 1]
         word = 1 if width <= 8 else 2
         masks = [(1, self.seeds[number - 1])]
@@ -159,7 +166,7 @@ class SecondClient:
             agreed = self.agree(self.masks[number - 1], self.peer_masks[peer][number - 1])
             pair = (min(self.client, peer), max(self.client, peer))
             sign = 1 if self.client < peer else -1
-            masks.append((sign, derive(agreed, b"mask", self.run, number, pair)))
+            masks.append((sign, derive(agreed, b"mask", self.run, number, pair, asked)))
         masked = list(values)
         for sign, seed in masks:
             stream = key_stream(seed, word * len(values))
@@ -227,7 +234,8 @@ def test_a_client_written_from_the_document_answers_as_recorded(
     }
     for step in recorded["steps"]:
         if "contribute" in step:
-            masked = client.contribute(step["contribute"], step["values"])
+            asked = bytes.fromhex(step["asked"])
+            masked = client.contribute(step["contribute"], step["values"], asked)
             assert [message.hex() for message in masked] == step["messages"]
             continue
         message = bytes.fromhex(step["receive"])

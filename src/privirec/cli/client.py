@@ -33,7 +33,7 @@ def command(
     """Stay connected and answer what the policy allows, until interrupted."""
     home = ClientFolder(folder)
     with closing(home.node()) as node:
-        client, opened = node.client, node.opened_share()
+        client, opened, spoilt = node.client, node.opened_share(), node.spoilt_runs()
     address = server or home.settings.server
     if not (folder / "ca.crt").is_file():
         raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
@@ -51,6 +51,11 @@ def command(
             f"Opened by sums so far: {opened:.3f} of the item-item matrix; "
             f"its policy allows {allowed.largest_opened_share}"
         )
+        for run, claim in spoilt.items():
+            warn(
+                f"Run {run[:8]} is spoilt: the server claimed {claim}, which cannot be. Its model "
+                "was not installed. The server does not know; talk to the operator, or leave."
+            )
         return
     if ":" not in address:
         raise UsageError("no server is known: privirec keys join --server HOST:PORT")

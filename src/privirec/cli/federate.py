@@ -19,6 +19,7 @@ from privirec.runtime.terms import (
     DROPPED_SHARE,
     Assumptions,
 )
+from privirec.secagg import ServerModel
 from privirec.workflows.federate import FederateRequest, federate
 from privirec.workflows.run import PUBLISHED, Plan, gives_away, server_sees
 
@@ -51,6 +52,7 @@ def command(
     aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     drop_share: options.DropShare = DROPPED_SHARE,
+    server_model: options.ServerModelName = ServerModel.ACTIVE,
     check: Annotated[
         bool, typer.Option("--check", help="Run the simulation too; exit 1 if a bit differs.")
     ] = False,
@@ -94,6 +96,7 @@ def command(
         drop_share,
         keep,
         check,
+        server_model,
     )
     data = load_dataset(dataset, data_dir)
     warn(str(gives_away(method, data.name)))

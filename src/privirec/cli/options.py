@@ -126,7 +126,8 @@ ServerModelName = Annotated[
     typer.Option(
         "--server-model",
         help="What secagg+ and secagg take the server for: active, it may tell each client what it "
-        "likes; semi-honest, it keeps to the protocol.",
+        "likes (clients compare what they heard: more neighbours, one more exchange); semi-honest, "
+        "it keeps to the protocol and only looks (cheaper, and no protection if it lies).",
     ),
 ]
 DropShare = Annotated[

@@ -104,6 +104,11 @@ class Interactions:
         """The users from `start` up to, not including, `stop`, on the same catalogue."""
         return Interactions(self.matrix[start:stop], self.user_ids[start:stop], self.item_ids)
 
+    def without_idle_users(self) -> Interactions:
+        """The same without users who have touched nothing."""
+        active = self.user_degrees > 0
+        return Interactions(self.matrix[active], self.user_ids[active], self.item_ids)
+
     def select(self, keep: NDArray[np.bool_]) -> Interactions:
         """The interactions marked in `keep` (one flag an entry, in storage order), same ids."""
         kept_before = np.concatenate(([0], np.cumsum(keep)))

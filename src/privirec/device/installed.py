@@ -84,31 +84,42 @@ class Installed:
                 if self.current() == folder:
                     raise
 
+    def check(self, source: str | Path, trusted_key: Ed25519PublicKey | None = None) -> None:
+        """Raise what `install` would, after the same work, and install nothing."""
+        with self._alone(), self._verified(Path(source), trusted_key):
+            pass
+
     def install(self, source: str | Path, trusted_key: Ed25519PublicKey | None = None) -> str:
         """Copy an artifact, verify the copy, make it current; returns its hash."""
         with self._alone():
-            incoming = Path(tempfile.mkdtemp(prefix=_INCOMING, dir=self.folder))
-            try:
-                _copy(Path(source), incoming)
-                try:
-                    # The copy, not the source: nobody can change it between this and its use.
-                    Recommender.load(incoming, trusted_key=trusted_key)
-                except ArtifactError as error:
-                    raise ArtifactError(str(error).replace(str(incoming), str(source))) from None
+            with self._verified(Path(source), trusted_key) as incoming:
                 name = hashlib.sha256((incoming / artifact.MANIFEST).read_bytes()).hexdigest()
                 self._keep(incoming, name)
-            except OSError as error:
-                raise ArtifactError(
-                    f"{source}: could not be installed: {error.strerror or error}"
-                ) from None
-            finally:
-                shutil.rmtree(incoming, ignore_errors=True)
             try:
                 before = self.versions()
             except ArtifactError:
                 before = []  # a damaged pointer is what a new installation repairs
             self._switch([name, *(old for old in before if old != name)][:KEPT])
         return name
+
+    @contextmanager
+    def _verified(self, source: Path, trusted_key: Ed25519PublicKey | None) -> Iterator[Path]:
+        """A copy of an artifact that was verified: the copy, so that nobody can change it between
+        this and its use. What is left of it is removed."""
+        incoming = Path(tempfile.mkdtemp(prefix=_INCOMING, dir=self.folder))
+        try:
+            _copy(source, incoming)
+            try:
+                Recommender.load(incoming, trusted_key=trusted_key)
+            except ArtifactError as error:
+                raise ArtifactError(str(error).replace(str(incoming), str(source))) from None
+            yield incoming
+        except OSError as error:
+            raise ArtifactError(
+                f"{source}: could not be installed: {error.strerror or error}"
+            ) from None
+        finally:
+            shutil.rmtree(incoming, ignore_errors=True)
 
     def _path(self, name: str) -> Path:
         return self.folder / _VERSIONS / name

@@ -276,7 +276,8 @@ class Store:
     def begin_run(
         self, run: str, catalogue: Catalogue, since: datetime | None = None
     ) -> tuple[Interactions, int]:
-        """The histories to use in a run (and the count left out), noted before they are used.
+        """The histories to use in a run (and the count left out), noted before they are used: of
+        users with an interaction in the catalogue, since others would be counted and hide nobody.
 
         If something left in a run that began since then, the same histories are used again:
         additions wait, and SitsOut says that something of them was forgotten.
@@ -287,11 +288,6 @@ class Store:
         one run with two different histories would give the difference away.
         """
         with self._change() as db:
-            pinned = self._setting("catalogue")
-            if pinned is not None and pinned != catalogue.fingerprint:
-                raise FederationError(
-                    f"{self.path}: run {run} is over another catalogue than this store is tied to"
-                )
             known = db.execute(
                 "SELECT snapshot, finished FROM runs WHERE run = ?", (run,)
             ).fetchone()
@@ -301,7 +297,7 @@ class Store:
             if finished:
                 raise FederationError(f"{self.path}: run {run} is over")
             self.check_run(run)
-            return self._interactions(catalogue, "first_run <= ?", (snapshot,))
+            return self._in_run(catalogue, snapshot)
 
     def check_run(self, run: str) -> None:
         """Raise SitsOut if something was forgotten that this run may use."""
@@ -321,17 +317,26 @@ class Store:
             db.execute("UPDATE runs SET sent = 1 WHERE run = ?", (run,))
 
     def finish_run(self, run: str) -> None:
-        """The filters of this run replace those before, and what those still counted is over."""
+        """The filters of this run replace those before, and what those still counted is over.
+
+        What runs before it have sent is remembered until this store has sent something in a later
+        one: by that the next run knows which histories it has to use again. (Filters may come
+        before anything was sent, from a server that would like this to be forgotten.)
+        """
         with self._change() as db:
             done = db.execute("UPDATE runs SET finished = 1 WHERE run = ?", (run,)).rowcount
             if not done:
                 raise UsageError(f"{self.path}: no run {run} has begun")
             db.execute(
-                "DELETE FROM runs WHERE number < (SELECT number FROM runs WHERE run = ?)", (run,)
+                "DELETE FROM runs AS earlier WHERE EXISTS (SELECT 1 FROM runs AS this"
+                " WHERE this.run = ? AND earlier.number < this.number"
+                " AND (this.sent OR NOT earlier.sent))",
+                (run,),
             )
 
     def runs(self) -> list[Run]:
-        """The last finished run and all that began later, oldest first."""
+        """The last finished run, all that began later, and before it those that have sent something
+        since this store last did; oldest first."""
         with self._reported():
             found = self._db.execute(
                 "SELECT run, begun, users, interactions, forgotten, finished, sent"
@@ -344,7 +349,9 @@ class Store:
 
     def pending_forgets(self) -> int:
         """Forgotten interactions that may still be counted in filters, until the next run."""
-        return max((run.forgotten for run in self.runs()), default=0)
+        runs = self.runs()
+        last = max((place for place, run in enumerate(runs) if run.finished), default=0)
+        return max((run.forgotten for run in runs[last:]), default=0)
 
     # --- inside ---------------------------------------------------------------------------------
 
@@ -364,7 +371,7 @@ class Store:
             " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'runs'), 0))"
         ).fetchone()
         snapshot = used[0] if used else last + 1
-        found, ignored = self._interactions(catalogue, "first_run <= ?", (snapshot,))
+        found, ignored = self._in_run(catalogue, snapshot)
         db.execute(
             "INSERT INTO runs (number, run, begun, users, interactions, snapshot)"
             " VALUES (?, ?, ?, ?, ?, ?)",
@@ -374,6 +381,10 @@ class Store:
             ),
         )
         return found, ignored
+
+    def _in_run(self, catalogue: Catalogue, snapshot: int) -> tuple[Interactions, int]:
+        found, ignored = self._interactions(catalogue, "first_run <= ?", (snapshot,))
+        return found.without_idle_users(), ignored
 
     def _create(self) -> None:
         """Make an empty store aside and link it into place, so that it appears whole."""

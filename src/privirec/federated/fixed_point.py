@@ -69,6 +69,18 @@ class FixedPoint:
         """Signed units to ring elements."""
         return values.astype(np.int64).view(np.uint64) & self.mask
 
+    def wrapped(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same modulo 2^width.
+
+        What keeps to the bound stays as it is. Public inputs that are lies can make the bound of a
+        client's vector false; that must not show, neither by an error nor in the sum, and modulo
+        2^width a sum is the same whoever's entries were wrapped.
+        """
+        inside = self.from_ring(self.to_ring(values))
+        if self.signed:  # -2^(width - 1) has no counterpart, and no protocol takes it
+            np.maximum(inside, 1 - 2 ** (self.width - 1), out=inside)
+        return inside
+
     def from_ring(self, elements: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Ring elements to units, the upper half being negative in a signed ring."""
         elements = elements & self.mask

@@ -36,10 +36,10 @@ A client may ask for nothing (`smallest_change` of 1). Then it pledges no more p
 that it is not new, and those whom it was bound to by an earlier pledge: they count on it. Nobody
 counts on it from now on (`hiding`), and nothing is promised to it.
 
-This leans on four things. Everybody in a sum was told the same participants and the same clients in
-it: that is the protocol's part (`secagg`). Everybody was asked the same: nothing checks that yet. A
-sum is not opened without one honest client. And people are those that were pledged: a client that
-stands for others may invent them, as the corrupt may.
+This leans on three things. Everybody in a sum was told the same participants and the same clients
+in it, and was asked for the same: that is the protocol's part (`secagg`). A sum is not opened
+without one honest client. And people are those that were pledged: a client that stands for others
+may invent them, as the corrupt may.
 """
 
 from __future__ import annotations

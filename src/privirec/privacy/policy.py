@@ -39,7 +39,7 @@ FORMER_NAMES = {"most_rounds": "most_sums", "most_of_item_item": "largest_opened
 
 
 FEW_ITEMS = 40
-"""With so few items in use, and fewer, honest blocks lie on single items; see `check_aim`."""
+"""In a catalogue of so few items, honest blocks lie on single ones; see `check_aim`."""
 
 
 @dataclass(frozen=True)
@@ -178,11 +178,11 @@ class Policy(BaseModel):
     def check_aim(self, aim: Aim) -> None:
         """Refuse a block that is aimed at an item.
 
-        Honest blocks lie on many items, unless few are in use, or nearly as many columns as items
+        Honest blocks lie on many items, unless there are few, or nearly as many columns as items
         are asked for: then the limits are wider. `benchmarks/blocks.py` measures them.
         """
-        room = FEW_ITEMS / max(aim.items_in_use, 1)
-        wide = 2 * aim.columns / max(aim.items_in_use, 1)
+        room = FEW_ITEMS / max(aim.items, 1)
+        wide = 2 * aim.columns / max(aim.items, 1)
         for what, found, setting, limit in (
             ("a column", aim.share, "largest_item_share", max(self.largest_item_share, room)),
             (

@@ -28,7 +28,7 @@ from privirec.secagg.errors import (
     WrongRun,
 )
 from privirec.secagg.exchange import Exchange
-from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.keys import NOTHING_ASKED, Identity, Roster
 from privirec.secagg.messages import Announce, Message
 from privirec.secagg.participants import read_participants
 from privirec.secagg.protocol import ClientPolicy, ClientSession
@@ -85,8 +85,11 @@ class BaseClient(ClientSession, Generic[State]):
         """
 
     @abstractmethod
-    def masks(self, sum_number: int) -> ChangeBlock:
-        """What hides the blocks of this sum's vector. Derives all secrets it needs at once."""
+    def masks(self, sum_number: int, asked: bytes) -> ChangeBlock:
+        """What hides the blocks of this sum's vector, among clients that were asked for the same.
+
+        Derives all secrets it needs at once.
+        """
 
     @property
     @abstractmethod
@@ -133,8 +136,12 @@ class BaseClient(ClientSession, Generic[State]):
                 self.close()
             raise
 
-    def contribute(self, sum_number: int, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
+    def contribute(
+        self, sum_number: int, blocks: Iterable[NDArray[Any]], asked: bytes = NOTHING_ASKED
+    ) -> Iterator[bytes]:
         self.check_open()
+        if len(asked) != len(NOTHING_ASKED):
+            raise ValueError(f"a digest of {len(asked)} bytes")
         state = self.state
         sums = self.announcement.terms.statement.rounds
         if not 1 <= sum_number <= sums:
@@ -146,7 +153,7 @@ class BaseClient(ClientSession, Generic[State]):
         state.input_begun = 1
         # Now and not when the first block is asked for: the secrets may be gone by then.
         try:
-            hide = self.masks(sum_number)
+            hide = self.masks(sum_number, asked)
         except ProtocolError:
             self.close()
             raise

@@ -74,6 +74,10 @@ class SecondInput(ProtocolError):
 # --- refusals: the session ends -------------------------------------------------------------------
 
 
+class OtherAsk(ProtocolError):
+    """A sum about something else than its clients were told before they agreed on its masks."""
+
+
 class SessionClosed(ProtocolError):
     """The session refused or aborted before, and its secrets are gone."""
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.randomness import RandomBytes
 
-VERSION = 2
+VERSION = 3
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 NONCE_BYTES = 12
@@ -42,6 +42,9 @@ _SMALL_ORDER = frozenset(
         0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
     )
 )
+
+NOTHING_ASKED = bytes(32)
+"""The digest of what clients are asked for, where nobody says."""
 
 LABEL = b"privirec-secagg-" + bytes([VERSION])
 """What every derivation, signature and sealed string begins with."""
@@ -170,10 +173,15 @@ def agree(private: bytes, publics: Iterable[bytes]) -> Iterator[bytes]:
             raise BadKey("a public key of small order: no honest client sends one") from None
 
 
-def mask_seed(agreed: bytes, run: bytes, sum_number: int, one: int, other: int) -> bytes:
-    """Seed of the mask that two clients add and subtract in a round; symmetric in the two."""
+def mask_seed(
+    agreed: bytes, run: bytes, sum_number: int, one: int, other: int, asked: bytes = NOTHING_ASKED
+) -> bytes:
+    """Seed of the mask that two clients add and subtract in a round; symmetric in the two.
+
+    Two that were asked for different things derive different seeds: their masks do not cancel.
+    """
     pair = (one, other) if one < other else (other, one)
-    return derive(agreed, b"mask", run, sum_number, pair)
+    return derive(agreed, b"mask", run, sum_number, pair, asked)
 
 
 def sealing_key(agreed: bytes, run: bytes, sender: int, receiver: int) -> bytes:
@@ -182,10 +190,18 @@ def sealing_key(agreed: bytes, run: bytes, sender: int, receiver: int) -> bytes:
 
 
 def derive(
-    agreed: bytes, purpose: bytes, run: bytes, sum_number: int, pair: tuple[int, int]
+    agreed: bytes,
+    purpose: bytes,
+    run: bytes,
+    sum_number: int,
+    pair: tuple[int, int],
+    asked: bytes = b"",
 ) -> bytes:
-    """A key of 32 bytes for one purpose (four letters) and one ordered pair of clients."""
-    info = purpose + run + struct.pack(">III", sum_number, *pair)
+    """A key of 32 bytes for one purpose (four letters) and one ordered pair of clients.
+
+    `asked` is the digest of what the sum is about, in keys that hide a vector.
+    """
+    info = purpose + run + struct.pack(">III", sum_number, *pair) + asked
     return HKDF(_SHA256, KEY_BYTES, salt=LABEL, info=info).derive(agreed)
 
 

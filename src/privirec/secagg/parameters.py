@@ -245,21 +245,14 @@ def certain_to_stay(statement: Statement, degree: int) -> int:
     return degree - _most(others, statement.dropped, degree, clients, statement.correctness_bits)
 
 
-def least_honest(statement: Statement, parameters: Parameters) -> int:
+def least_honest(statement: Statement) -> int:
     """Fewest honest clients over which a sum can be opened, whatever a server of the stated kind
-    says.
+    says: all that neither dropped out nor are corrupt.
 
-    One that keeps to the protocol opens the sum over everybody who has not dropped out, and in the
-    complete graph an active one has no other choice. In the sparse graph every opened sum holds
-    t - c1 + 1 honest clients of each of as many disjoint neighbourhoods as have room with k/2
-    places between any two of them: docs/secagg-wire.md, theorem (c).
+    One that keeps to the protocol opens the sum over everybody who has not dropped out, and an
+    active one has no other choice: docs/secagg-wire.md, theorem (c).
     """
-    degree, threshold = parameters.neighbours, parameters.threshold
-    if not _is_active(statement) or degree >= statement.clients - 1:
-        return max(0, statement.clients - statement.dropped - statement.corrupt)
-    neighbourhoods = max(1, statement.clients // (degree + degree // 2))
-    near = most_corrupt(statement, degree, statement.clients)
-    return neighbourhoods * (threshold - near + 1)
+    return max(0, statement.clients - statement.dropped - statement.corrupt)
 
 
 def _is_active(statement: Statement) -> bool:

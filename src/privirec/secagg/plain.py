@@ -32,7 +32,7 @@ class PlainClient(BellClient):
             raise GraphNotRegular("a tree of keys in a protocol without a graph")
         return Shares(message.run, self.client, bytes(NONCE_BYTES), ())
 
-    def mask_seeds(self, sum_number: int) -> tuple[list[bytes], list[bytes]]:
+    def mask_seeds(self, sum_number: int, asked: bytes) -> tuple[list[bytes], list[bytes]]:
         return [], []
 
 

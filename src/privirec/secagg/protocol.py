@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.errors import UsageError
-from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.keys import NOTHING_ASKED, Identity, Roster
 from privirec.secagg.parameters import Parameters, ServerModel, Statement
 from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import VectorShape, Words
@@ -182,11 +182,17 @@ class ClientSession(ABC):
         """
 
     @abstractmethod
-    def contribute(self, sum_number: int, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
+    def contribute(
+        self, sum_number: int, blocks: Iterable[NDArray[Any]], asked: bytes = NOTHING_ASKED
+    ) -> Iterator[bytes]:
         """Messages that carry this client's integers for a sum, one block at a time.
 
         The blocks may have any sizes that add up to the announced length. The sum is spent when
         this is called, whether the messages are sent or not.
+
+        `asked` is a digest, of 32 bytes, of all that the integers are an answer to. Protocols that
+        hide vectors open a sum only if all its clients were asked for the same: a server that asks
+        one for its history and all others for nothing gets no sum.
         """
 
     @property
@@ -225,6 +231,9 @@ class ServerSession(ABC):
     """The message of the first step, the same for every client of the roster."""
     step: Step | None
     """The exchange that is under way; None when the run is done or aborted."""
+    asked: bytes = NOTHING_ASKED
+    """Digest of what the clients are asked for in the sum under way, as they compute it; to be set
+    before the messages of its first step are asked for."""
     aborted: bool
 
     @abstractmethod

@@ -32,7 +32,7 @@ from privirec.runtime.terms import (
     SMALLEST_COHORT,
     RunTerms,
 )
-from privirec.secagg import protocol
+from privirec.secagg import ServerModel, protocol
 from privirec.version import __version__
 from privirec.workflows.run import Plan, gives_away, run
 
@@ -50,6 +50,8 @@ class FederateRequest:
     """Folder for keys, logs and client folders; without one they are removed at the end."""
     check: bool = False
     """Also run the simulation and compare the saved arrays."""
+    server: ServerModel = ServerModel.ACTIVE
+    """What the clients take the server for."""
 
 
 def federate(
@@ -105,6 +107,7 @@ def _federate(
         corrupt_share=request.corrupt_share,
         dropped_share=request.dropped_share,
         smallest_cohort=min(SMALLEST_COHORT, request.clients),
+        server=request.server,
     )
     policy = _policy(terms, train, request.clients)
     file = RunFile(
@@ -137,6 +140,7 @@ def _federate(
         "preset": plan.preset,
         "runtime": "flower",
         "aggregator": request.aggregator,
+        "server_model": request.server.value,
         **program.describe(),
         "clients": request.clients,
         "dropped": drop_outs(artifact),
@@ -202,6 +206,7 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
         largest_item_share=1.0,
         largest_item_leverage=1.0,
         corrupt_share=terms.corrupt_share,
+        server=terms.server,
     )
 
 

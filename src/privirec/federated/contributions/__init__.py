@@ -54,8 +54,9 @@ def answer(ask: Contribution, histories: Histories, randomness: RandomStream) ->
     check_registered(ask)
     if ask.n_items != histories.n_items:
         raise FederationError("asked about another catalogue than this client's")
-    _ = ask.encoding  # refuses a sum that could leave its ring
-    yield from ask.blocks(histories, randomness)
+    unit = ask.encoding  # refuses a sum that could leave its ring
+    for block in ask.blocks(histories, randomness):
+        yield unit.wrapped(block)
 
 
 __all__ = [

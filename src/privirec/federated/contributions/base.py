@@ -81,7 +81,9 @@ class SumShape:
 class Aim:
     """How much of a block that a server chose lies on one item: what a policy looks at."""
 
-    items_in_use: int
+    items: int
+    """In the catalogue. How many of them are in use is the server's word, and no client can say
+    that it is false without saying what it has."""
     columns: int
     share: float
     """The largest share of an item in a column, whose squares add up to one."""
@@ -101,6 +103,8 @@ class ClientContext:
     """This client's own."""
     pinned: dict[str, str] = field(default_factory=dict)
     """Digests of public inputs of earlier sums, by what they are; a client keeps them for a run."""
+    contradictions: list[str] = field(default_factory=list)
+    """What public inputs claim that cannot be true, by what this client has; see `contradict`."""
 
     def pin(self, what: str, value: Integers) -> None:
         """Refuse a public input that differs from the one of an earlier sum of this run."""
@@ -108,13 +112,28 @@ class ClientContext:
         if self.pinned.setdefault(what, digest) != digest:
             raise FederationError(f"other {what} than in an earlier sum of this run")
 
+    def contradict(self, claim: str) -> None:
+        """Note a claim that this client's own histories show to be false, for its owner.
+
+        Nothing that leaves may depend on it. A refusal says what the client has: claim that nobody
+        has an item, and see who objects. Zeros in place of its vector say even more: the sum lacks
+        just those who have the item, and with item degrees the difference is their histories. So
+        the client answers as if it had not looked (`FixedPoint.wrapped` keeps what does not fit).
+        """
+        self.contradictions.append(claim)
+
     def check_item_degrees(self, item_degrees: Integers) -> None:
-        """Refuse item degrees that cannot be those of a cohort with this client in it."""
-        if (item_degrees < self.histories.item_degrees).any():
-            raise FederationError("item degrees that cannot be: this client has more")
+        """Refuse item degrees that can be those of no cohort, and note it if they cannot be those
+        of one with this client in it."""
+        if item_degrees.shape != (self.n_items,):
+            raise FederationError("item degrees of another catalogue than this client's")
+        if int(item_degrees.min(initial=0)) < 0:
+            raise FederationError("item degrees that cannot be: less than nobody")
         if int(item_degrees.max(initial=0)) > self.n_users:
             raise FederationError("item degrees that cannot be: more than there are users")
         self.pin("item degrees", item_degrees)
+        if (item_degrees < self.histories.item_degrees).any():
+            self.contradict("item degrees below this client's own")
 
 
 class Contribution(ABC):
@@ -165,7 +184,8 @@ class Contribution(ABC):
     def check(self, context: ClientContext) -> None:
         """Refuse public inputs that cannot be true, before this client answers.
 
-        That the ask is the planned one has been checked (`PlannedSum.check`).
+        That the ask is the planned one has been checked (`PlannedSum.check`). The server learns of
+        a refusal, so none may depend on `context.histories`: see `ClientContext.contradict`.
         """
 
     @abstractmethod

@@ -69,9 +69,10 @@ class ItemItem(Contribution):
         return FixedPoint.for_sum(self.width, bound, 0, signed=self.shape.signed)
 
     def check(self, context: ClientContext) -> None:
-        own = int(context.histories.item_degrees.max(initial=0))
-        if not own <= self.largest_degree <= context.n_users:
+        if not 0 <= self.largest_degree <= context.n_users:
             raise FederationError("a largest item degree that cannot be")
+        if self.largest_degree < int(context.histories.item_degrees.max(initial=0)):
+            context.contradict("a largest item degree below this client's own")
 
     def weights(self, degrees: Integers) -> Integers:
         """The integer that stands for d_u^(-2 alpha)."""

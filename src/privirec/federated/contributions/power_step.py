@@ -71,6 +71,8 @@ class PowerStep(BroadcastBlock):
         """X must have orthonormal columns, or columns of zeros, as the server's QR leaves them.
         What they aim at is for a policy to judge (`aim`)."""
         super().check(context)
+        if self.block[self.item_degrees == 0].any():
+            raise FederationError("a block that lies on items which nobody has")
         if 0 < self._top < 1 << (BROADCAST_BITS - 1):
             raise FederationError("a block in coarser units than it need be")
         gram, _, _ = self._squares
@@ -89,7 +91,7 @@ class PowerStep(BroadcastBlock):
     @property
     def aim(self) -> Aim:
         _, share, leverage = self._squares
-        return Aim(self.items_in_use, self.columns, share, leverage)
+        return Aim(self.n_items, self.columns, share, leverage)
 
     @cached_property
     def _squares(self) -> tuple[NDArray[np.float64], float, float]:

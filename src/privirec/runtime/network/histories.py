@@ -13,7 +13,6 @@ from privirec.data.catalogue import Catalogue
 from privirec.data.formats import read_interactions
 from privirec.data.interactions import Interactions
 from privirec.device.store import Store
-from privirec.errors import DataError
 
 log = logging.getLogger("privirec.client")
 
@@ -21,8 +20,9 @@ log = logging.getLogger("privirec.client")
 class HistorySource(Protocol):
     """Histories over the client's catalogue.
 
-    Interactions with items that the catalogue does not have are left out, and counted. Asked again
-    in one run, the histories must be the same.
+    Interactions with items that the catalogue does not have are left out, and counted. So is
+    whoever has no other: the people that a client pledges hide others, and somebody with nothing in
+    the sums hides nobody. Asked again in one run, the histories must be the same.
     """
 
     def begin(self, run: str, catalogue: Catalogue, since: datetime | None = None) -> Interactions:
@@ -66,7 +66,8 @@ class FromStore:
 
     def preview(self, catalogue: Catalogue) -> tuple[Interactions, int]:
         with Store(self._path) as store:
-            return store.interactions(catalogue)
+            found, unknown = store.interactions(catalogue)
+            return found.without_idle_users(), unknown
 
     def finish(self, run: str) -> None:
         with Store(self._path) as store:
@@ -98,16 +99,17 @@ class FromFile:
         inside = Interactions.from_indices(
             entries.row[known], place[entries.col[known]], found.user_ids, catalogue.item_ids
         )
-        return inside, int(np.count_nonzero(~known))
+        return inside.without_idle_users(), int(np.count_nonzero(~known))
 
     def finish(self, run: str) -> None:
         return None
 
 
 def _known(path: Path, found: Interactions, unknown: int) -> Interactions:
-    """The histories, unless the catalogue knows nothing of them: then it is the wrong one."""
+    """The histories, with a word to the owner where the catalogue does not fit. No refusal: the
+    server would hear of it, and it is about what is in a history."""
     if unknown and not found.n_interactions:
-        raise DataError(f"{path}: holds no item that is in this client's catalogue")
-    if unknown:
+        log.error("%s: holds no item of catalogue.txt; is that the right one?", path)
+    elif unknown:
         log.warning("%d interactions with items outside the catalogue are left out", unknown)
     return found

@@ -1,4 +1,10 @@
-"""Why a client does not answer: a code for programs beside the words for people."""
+"""Why a client does not answer: a code for programs beside the words for people.
+
+That a client refuses tells something as well, so no refusal depends on a question and a history
+together (`federated.contributions.ClientContext.contradict`). What is left depends on the question
+alone, or on the client alone, whatever it is asked: that something was changed or forgotten, or
+that a file cannot be read.
+"""
 
 from __future__ import annotations
 

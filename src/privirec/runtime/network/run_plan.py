@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from itertools import accumulate
 from typing import Any
@@ -46,6 +47,10 @@ class RunPlan(BaseModel):
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise FederationError(f"a plan that cannot be read: {where}: {first['msg']}") from None
+
+    def text(self) -> bytes:
+        """As it is sent."""
+        return self.model_dump_json().encode()
 
     @property
     def users(self) -> dict[int, int]:
@@ -94,6 +99,14 @@ class RunPlan(BaseModel):
             program.opened_share(),
             self.terms.server,
         )
+
+
+def asked_digest(plan_text: bytes, ask: bytes) -> bytes:
+    """What a client was asked for in a sum, and what it was told before: the plan and the ask, as
+    they came. Clients for whom it differs are in no sum together."""
+    return hashlib.sha256(
+        b"privirec-asked" + hashlib.sha256(plan_text).digest() + hashlib.sha256(ask).digest()
+    ).digest()
 
 
 def same_version(other: str) -> bool:

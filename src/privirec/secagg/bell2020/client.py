@@ -268,8 +268,8 @@ class BellClient(BaseClient[BellState]):
 
     # --- sums -------------------------------------------------------------------------------------
 
-    def masks(self, sum_number: int) -> ChangeBlock:
-        add, subtract = self.mask_seeds(sum_number)
+    def masks(self, sum_number: int, asked: bytes) -> ChangeBlock:
+        add, subtract = self.mask_seeds(sum_number, asked)
         generator = MaskGenerator()
 
         def hide(offset: int, block: Words) -> None:
@@ -278,7 +278,7 @@ class BellClient(BaseClient[BellState]):
 
         return hide
 
-    def mask_seeds(self, sum_number: int) -> tuple[list[bytes], list[bytes]]:
+    def mask_seeds(self, sum_number: int, asked: bytes) -> tuple[list[bytes], list[bytes]]:
         """Seeds of this sum's masks: (to add, to subtract)."""
         state, terms = self.state, self.announcement.terms
         stride = terms.statement.rounds * KEY_BYTES
@@ -290,7 +290,7 @@ class BellClient(BaseClient[BellState]):
         add = [state.seeds.reveal(start, start + SEED_BYTES)]
         subtract: list[bytes] = []
         for peer, agreed in zip(state.active, keys.agree(private, publics), strict=True):
-            seed = keys.mask_seed(agreed, terms.run, sum_number, self.client, peer)
+            seed = keys.mask_seed(agreed, terms.run, sum_number, self.client, peer, asked)
             (add if self.client < peer else subtract).append(seed)
         return add, subtract
 

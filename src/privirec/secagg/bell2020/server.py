@@ -279,7 +279,7 @@ class BellServer(BaseServer):
         survivors = self._ids[peers[self._survived[peers]]].tolist()
         publics = (self._mask_key(peer, sum_number) for peer in survivors)
         for peer, agreed in zip(survivors, keys.agree(private, publics), strict=True):
-            seed = keys.mask_seed(agreed, self.terms.run, sum_number, client, peer)
+            seed = keys.mask_seed(agreed, self.terms.run, sum_number, client, peer, self.asked)
             # The survivor added it if it is the lower of the two; take back what it did.
             (subtract if peer < client else add).append(seed)
 

@@ -30,7 +30,7 @@ from privirec.secagg.errors import (
     WeakParameters,
 )
 from privirec.secagg.graph import check_neighbourhood
-from privirec.secagg.keys import KEY_BYTES, Secret
+from privirec.secagg.keys import KEY_BYTES, NOTHING_ASKED, Secret
 from privirec.secagg.messages import Message, encode
 from privirec.secagg.parameters import PPM, is_connected
 from privirec.secagg.participants import accepted_participants
@@ -134,7 +134,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
         check_neighbourhood(self.client, listed, degree, expected)
         for key in message.keys:
             check_key(key, self.announcement.digest, self.roster)
-        state.pair_seeds = self._pair_seeds(message.keys)
+        state.pair_secrets = self._pair_secrets(message.keys)
         state.private_key.wipe()
         state.peers = array("I", listed)
         state.participants = message.participants
@@ -159,36 +159,42 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
             )
         return degree
 
-    def _pair_seeds(self, peer_keys: tuple[Advertise, ...]) -> Secret:
-        """Seeds of all sums' common noise with each peer."""
+    def _pair_secrets(self, peer_keys: tuple[Advertise, ...]) -> Secret:
+        """Secrets of all sums with each peer, from which the seeds of common noise are derived."""
         private, terms = self.state.private_key.reveal(), self._terms
         agreed = list(keys.agree(private, (key.noise_key for key in peer_keys)))
         seeds = bytearray()
         for number in range(1, terms.statement.rounds + 1):
             for secret, key in zip(agreed, peer_keys, strict=True):
-                low, high = sorted((self.client, key.client))
-                seeds += keys.derive(secret, b"pair", terms.run, number, (low, high))
+                seeds += keys.derive(secret, b"pair", terms.run, number, self._pair(key.client))
         return Secret(seeds)
+
+    def _pair(self, peer: int) -> tuple[int, int]:
+        return min(self.client, peer), max(self.client, peer)
 
     # --- sums -------------------------------------------------------------------------------------
 
-    def contribute(self, sum_number: int, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
-        return super().contribute(sum_number, self._blurred(sum_number, blocks))
+    def contribute(
+        self, sum_number: int, blocks: Iterable[NDArray[Any]], asked: bytes = NOTHING_ASKED
+    ) -> Iterator[bytes]:
+        return super().contribute(sum_number, self._blurred(sum_number, blocks), asked)
 
-    def masks(self, sum_number: int) -> ChangeBlock:
+    def masks(self, sum_number: int, asked: bytes) -> ChangeBlock:
         """The noise that is common with neighbours; spends the seeds of the sum, own ones too."""
         state = self.state
         size = SEED_BYTES * len(state.peers)
-        seeds = state.pair_seeds.reveal(size * (sum_number - 1), size * sum_number)
-        state.pair_seeds.wipe(size * sum_number)
+        secrets = state.pair_secrets.reveal(size * (sum_number - 1), size * sum_number)
+        state.pair_secrets.wipe(size * sum_number)
         self._own_seed = state.own_seeds.reveal(
             SEED_BYTES * (sum_number - 1), SEED_BYTES * sum_number
         )
         state.own_seeds.wipe(SEED_BYTES * sum_number)
+        run = self._terms.run
         add: list[bytes] = []
         subtract: list[bytes] = []
         for number, peer in enumerate(state.peers):
-            seed = seeds[SEED_BYTES * number : SEED_BYTES * (number + 1)]
+            secret = secrets[SEED_BYTES * number : SEED_BYTES * (number + 1)]
+            seed = keys.derive(secret, b"asks", run, sum_number, self._pair(peer), asked)
             (add if self.client < peer else subtract).append(seed)
         levels = self._terms.noise[sum_number - 1]
         generator = NoiseGenerator(GaussianNoise(1 << levels.pair_bits))

@@ -18,5 +18,5 @@ class CorrelatedState(StoredState):
     private_key: Secret = field(default_factory=lambda: Secret(b""))
     own_seeds: Secret = field(default_factory=lambda: Secret(b""))
     """Of each sum one."""
-    pair_seeds: Secret = field(default_factory=lambda: Secret(b""))
-    """Sum by sum, peer by peer."""
+    pair_secrets: Secret = field(default_factory=lambda: Secret(b""))
+    """Sum by sum, peer by peer: with what is asked for, they give the seeds of common noise."""

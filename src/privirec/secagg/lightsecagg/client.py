@@ -19,6 +19,7 @@ from privirec.secagg.errors import (
     CohortChanged,
     MalformedMessage,
     NotInGraph,
+    OtherAsk,
     OutOfOrder,
     ReplayedMessage,
     SecondSurvivorSet,
@@ -26,7 +27,7 @@ from privirec.secagg.errors import (
     TooManyDropped,
     WeakParameters,
 )
-from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES, Secret
+from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, NOTHING_ASKED, TAG_BYTES, Secret
 from privirec.secagg.lightsecagg.code import MaskCode
 from privirec.secagg.lightsecagg.field import ElementShape
 from privirec.secagg.lightsecagg.messages import (
@@ -131,7 +132,8 @@ class LightClient(BaseClient[LightState]):
         seed, nonce = drawn[:SEED_BYTES], drawn[SEED_BYTES:]
         code = self._code(number)
         pieces = code.encode(seed, [self.roster.place(client) for client in receivers])
-        context = pieces_context(self.announcement.digest, number, message.receivers)
+        state.asked = message.asked
+        context = self._pieces_context(number, message.receivers)
         key_to = self._sealing_keys(receiving=False)
         sealed = []
         for receiver, piece in zip(receivers, pieces, strict=True):
@@ -206,8 +208,10 @@ class LightClient(BaseClient[LightState]):
     def wire_shape(self, sum_number: int) -> VectorShape:
         return self._elements(sum_number).carried
 
-    def contribute(self, sum_number: int, blocks: Iterable[NDArray[Any]]) -> Iterator[bytes]:
-        return super().contribute(sum_number, self._joined(sum_number, blocks))
+    def contribute(
+        self, sum_number: int, blocks: Iterable[NDArray[Any]], asked: bytes = NOTHING_ASKED
+    ) -> Iterator[bytes]:
+        return super().contribute(sum_number, self._joined(sum_number, blocks), asked)
 
     def _joined(
         self, sum_number: int, blocks: Iterable[NDArray[Any]]
@@ -218,7 +222,10 @@ class LightClient(BaseClient[LightState]):
         for words in rechunked(blocks, elements.entries, size):
             yield elements.join(words)
 
-    def masks(self, sum_number: int) -> ChangeBlock:
+    def masks(self, sum_number: int, asked: bytes) -> ChangeBlock:
+        # Its pieces are sealed for clients that were told the same.
+        if asked != self.state.asked:
+            raise OtherAsk(f"sum {sum_number} is about something else than its pieces were for")
         seed, code = self.state.seed.reveal(), self._code(sum_number)
 
         def hide(offset: int, block: Words) -> None:
@@ -273,7 +280,7 @@ class LightClient(BaseClient[LightState]):
         if message.count != len(others) or len(message.pieces) != size * len(others):
             raise BadShare(f"not one piece of {size} bytes from each of {len(others)} clients")
         receivers = state.participants if number == 1 else state.cohort
-        context = pieces_context(self.announcement.digest, number, receivers)
+        context = self._pieces_context(number, receivers)
         total = code.field.unpack(state.own_piece.reveal(), code.columns)
         key_from = self._sealing_keys(receiving=True)
         cuts = pairwise(range(0, len(message.pieces) + 1, size))
@@ -311,6 +318,10 @@ class LightClient(BaseClient[LightState]):
             keys.verify(self.roster[signer], signature, statement, signer)
 
     # --- helpers ----------------------------------------------------------------------------------
+
+    def _pieces_context(self, sum_number: int, receivers: bytes) -> bytes:
+        digest, asked = self.announcement.digest, self.state.asked
+        return pieces_context(digest, sum_number, asked, receivers)
 
     def _statement(self) -> bytes:
         state = self.state

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 from privirec.secagg.errors import MalformedMessage
 from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, SIGNATURE_BYTES
 from privirec.secagg.messages import (
+    DIGEST_BYTES,
     Announce,
     Header,
     Masked,
@@ -61,6 +62,8 @@ class Deal(Message):
     client: int
     private: int
     needed: int
+    asked: bytes
+    """Digest of what the clients will be asked for in this sum."""
     receivers: bytes
     """Map of the clients that hold pieces, the receiver of this message among them."""
     keys: tuple[SignedKey, ...]
@@ -68,6 +71,7 @@ class Deal(Message):
 
     def write_fields(self) -> Iterable[bytes]:
         yield struct.pack(">IIII", self.private, self.needed, len(self.receivers), len(self.keys))
+        yield self.asked
         yield self.receivers
         for key in self.keys:
             yield from (key.sealing_key, key.signature)
@@ -75,10 +79,10 @@ class Deal(Message):
     @classmethod
     def read_fields(cls, header: Header, reader: Reader) -> Self:
         private, needed, size, count = reader.integers("IIII")
-        receivers = reader.take(size)
+        asked, receivers = reader.take(DIGEST_BYTES), reader.take(size)
         reader.expect(count * (KEY_BYTES + SIGNATURE_BYTES))
         keys = tuple(SignedKey.read(reader) for _ in range(count))
-        return cls(*header, private, needed, receivers, keys)
+        return cls(*header, private, needed, asked, receivers, keys)
 
 
 @dataclass(frozen=True, slots=True)

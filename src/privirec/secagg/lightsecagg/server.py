@@ -138,7 +138,8 @@ class LightServer(BaseServer):
         first = sum_number == 1
         signed = tuple(self._advertised[client] for client in self._receivers) if first else ()
         receivers = write_participants(self._receivers, self.roster)
-        deal = Deal(self.terms.run, sum_number, 0, found.private, found.needed, receivers, signed)
+        thresholds = (found.private, found.needed)
+        deal = Deal(self.terms.run, sum_number, 0, *thresholds, self.asked, receivers, signed)
         raw = encode(deal)
         return ((client, addressed(raw, client)) for client in self._receivers)
 

@@ -57,13 +57,14 @@ def check_sizes(shapes: Sequence[VectorShape], roster: int, thresholds: Threshol
             )
 
 
-def pieces_context(announcement: bytes, sum_number: int, receivers: bytes) -> bytes:
-    """Digest that sealed pieces are bound to: the announced run, the sum and who holds pieces.
+def pieces_context(announcement: bytes, sum_number: int, asked: bytes, receivers: bytes) -> bytes:
+    """Digest that sealed pieces are bound to: the announced run, the sum, what is asked for in it
+    and who holds pieces.
 
     Clients that were told different things cannot open each other's pieces.
     """
     number = struct.pack(">I", sum_number)
-    return hashlib.sha256(LABEL + b"pieces" + announcement + number + receivers).digest()
+    return hashlib.sha256(LABEL + b"pieces" + announcement + number + asked + receivers).digest()
 
 
 def survivors_statement(announcement: bytes, participants: bytes, survivors: bytes) -> bytes:

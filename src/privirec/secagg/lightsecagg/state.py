@@ -22,6 +22,8 @@ class LightState(StoredState):
     sealing_keys: Secret = field(default_factory=lambda: Secret(b""))
     """For each participant, ascending: the key for pieces to it and the key for pieces from it;
     zeros in the place of the client itself."""
+    asked: bytes = b""
+    """Digest of what this sum was said to be about when its pieces were dealt."""
     seed: Secret = field(default_factory=lambda: Secret(b""))
     """Of this sum's mask."""
     own_piece: Secret = field(default_factory=lambda: Secret(b""))

@@ -22,7 +22,7 @@ from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.network.run_plan import RunPlan
+from privirec.runtime.network.run_plan import RunPlan, asked_digest
 from privirec.runtime.opened import total_of
 from privirec.secagg import ServerSettings, Step, protocol
 from privirec.secagg.keys import Roster
@@ -157,6 +157,7 @@ class Computation:
         if self._on_sum:
             self._on_sum(wanted.name)
         self.asked = AskedSum(self.step.sum_number, wanted, wire.encode(wanted))
+        self.session.asked = asked_digest(self.plan.text(), self.asked.encoded)
 
     def _opened(self, asked: AskedSum) -> tuple[Words, VectorShape]:
         """A sum on the disk, and how to read it."""

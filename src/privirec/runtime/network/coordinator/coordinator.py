@@ -55,7 +55,7 @@ class Coordinator:
     def __init__(
         self,
         folder: Path,
-        operator: Identity,
+        server_key: Identity,
         roster: Roster,
         catalogue: Catalogue,
         terms: RunTerms,
@@ -81,7 +81,7 @@ class Coordinator:
         self._notices: list[tuple[Address, bytes]] = []
         self._status = StatusFile(folder)
         self._state = ServerRun(folder, roster, terms, on_sum=on_sum)
-        self._post = Post(self._state.begin(random_bytes), operator, roster)
+        self._post = Post(self._state.begin(random_bytes), server_key, roster)
         self._greeting = self._post.greeting(catalogue)
         self._arrivals = Arrivals(self._directory, self._state, roster)
         self._state.resume(self._entered)

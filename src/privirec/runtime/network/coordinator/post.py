@@ -16,14 +16,14 @@ from privirec.version import __version__
 class Post:
     """Seals what the server of one run says."""
 
-    def __init__(self, run: str, operator: Identity, roster: Roster) -> None:
+    def __init__(self, run: str, server_key: Identity, roster: Roster) -> None:
         self._run = run
-        self._operator = operator
+        self._server_key = server_key
         self._roster = roster
         self._last_piece: tuple[int, bytes] = (-1, b"")
 
     def seal(self, message: Message, client: int = EVERYBODY, *parts: bytes) -> bytes:
-        return Envelope(self._run, client, message, parts).seal(self._operator, "to-client")
+        return Envelope(self._run, client, message, parts).seal(self._server_key, "to-client")
 
     def greeting(self, catalogue: Catalogue) -> bytes:
         return self.seal(
@@ -39,7 +39,7 @@ class Post:
         """What each client in the run is sent in a step that has just begun."""
         step, exchange = computing.step, Exchange(step=computing.position)
         if computing.position == 0:
-            plan = computing.plan.model_dump_json().encode()
+            plan = computing.plan.text()
             announced = self.seal(exchange, EVERYBODY, computing.session.announcement, plan)
             return dict.fromkeys(computing.plan.users, announced)
         more: tuple[bytes, ...] = ()

@@ -155,7 +155,7 @@ class ServerRun:
 
     def start(self, plan: RunPlan) -> None:
         """It is decided who takes part."""
-        self._event(Planned(), plan.model_dump_json().encode())
+        self._event(Planned(), plan.text())
 
     def take_answer(self, client: int, content: bytes) -> None:
         """Checked by the session first: what is in the journal can be applied again."""

@@ -4,7 +4,8 @@ With exact sums the difference of two runs of one cohort is what its clients add
 between. If every client changes when it likes, that is one person's change. So the runs of one
 period (`days_between_changes` of the policy) all see what the first of them saw: what was added
 waits, and who has forgotten something sits out. The changes of all clients come at once, with the
-first run of the next period.
+first run of the next period. And they are over one catalogue: what lies in one and not in the other
+would show in the difference as well.
 
     FOLDER/used-histories    period, catalogue and digest of the histories that were used last
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from privirec.durable import write_whole
 from privirec.errors import SitsOut
+from privirec.runtime.network.refusals import Code, Refusal
 
 _FIRST_MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
 _SITS_OUT = "histories were used in a run since {since} that have changed; it sits out until {next}"
@@ -45,20 +47,29 @@ class Calendar:
         used, _, _ = self._used()
         return max(begin, datetime.fromisoformat(used)) if used else begin
 
-    def check(self, catalogue: str, histories: str) -> None:
+    def check_catalogue(self, client: int, catalogue: str) -> None:
+        """Refuse to begin over another catalogue than was used before in this period."""
+        period, used, _ = self._used()
+        if (since := self.period()) and period == str(since) and used != catalogue:
+            raise Refusal(
+                Code.OTHER_CATALOGUE,
+                f"client {client} has been in a run over another catalogue ({used[:16]}) since "
+                f"{since:%Y-%m-%d}: it takes part over this one from {self._end(since)} on",
+            )
+
+    def check_histories(self, histories: str) -> None:
         """Refuse to begin with other histories than were used before in this period."""
-        since = self.period()
-        if since is None:
-            return
-        used = self._used()
-        if used[:2] == (str(since), catalogue) and used[2] != histories:
-            end = since + timedelta(days=self._days)
-            raise SitsOut(_SITS_OUT.format(since=f"{since:%Y-%m-%d}", next=f"{end:%Y-%m-%d}"))
+        period, _, used = self._used()
+        if (since := self.period()) and period == str(since) and used != histories:
+            raise SitsOut(_SITS_OUT.format(since=f"{since:%Y-%m-%d}", next=self._end(since)))
 
     def note(self, period: str, catalogue: str, histories: str) -> None:
         """These histories are used now: on the disk before anything made of them leaves."""
         if period:
             write_whole(self._note, json.dumps([period, catalogue, histories]).encode())
+
+    def _end(self, since: datetime) -> str:
+        return f"{since + timedelta(days=self._days):%Y-%m-%d}"
 
     def _used(self) -> tuple[str, str, str]:
         try:

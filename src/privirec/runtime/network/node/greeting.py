@@ -1,9 +1,10 @@
-"""What client and server must have in common before a run begins."""
+"""What client and server must have in common before a run begins, and as long as it lasts."""
 
 from __future__ import annotations
 
 from privirec.data.catalogue import Catalogue
 from privirec.runtime.network.messages import Hello
+from privirec.runtime.network.node.run_state import ClientRun, Part
 from privirec.runtime.network.refusals import Code, Refusal
 from privirec.runtime.network.run_plan import same_version
 from privirec.secagg.keys import Roster
@@ -30,4 +31,18 @@ def check_common(told: Hello, client: int, catalogue: Catalogue, roster: Roster)
             Code.OTHER_ROSTER,
             f"client {client} has another roster ({roster.digest.hex()[:16]}) than "
             f"the server ({told.roster[:16]}): fetch the operator's",
+        )
+
+
+def check_taking_part(state: ClientRun, client: int, roster: Roster) -> None:
+    """Refuse to go on in a run that this client has left, or in which it cannot stay."""
+    if state.part is not Part.TAKING:
+        raise Refusal(Code.HAS_LEFT, f"has left this run: {state.why_left}")
+    if state.roster != roster.digest.hex():
+        # Its pledge names clients by their places in a roster; signed again, it would be another.
+        raise Refusal(
+            Code.OTHER_ROSTER,
+            f"client {client} has another roster ({roster.digest.hex()[:16]}) than when this run "
+            f"began ({state.roster[:16]}), so it leaves and takes part in the next",
+            final=True,
         )

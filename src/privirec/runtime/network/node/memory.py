@@ -1,7 +1,8 @@
 """What a client must remember between two messages, in one SQLite file.
 
     FOLDER/memory.db      the run it takes part in, the runs that are over, and for life: with whom
-                          it was in sums, and how many numbers those sums have opened
+                          it was in sums, how many numbers those sums have opened, and in which
+                          runs the server claimed what cannot be
     FOLDER/last-answer    the last answer that left, to notice a file that is older or gone
 
 One order for everything: what an answer will be is in the file before the answer leaves. The two
@@ -21,7 +22,7 @@ from privirec.durable import Database, private_folder, write_whole
 from privirec.federated.contributions import Opened
 from privirec.runtime.network.node.run_state import SECRETS, ClientRun
 
-_VERSION = 2
+_VERSION = 3
 _SCHEMA = """
 CREATE TABLE runs (
     run TEXT PRIMARY KEY, state TEXT, session BLOB, noise_seed BLOB, reply BLOB
@@ -34,12 +35,13 @@ CREATE TABLE opened (
     run TEXT, sum INTEGER, numbers INTEGER NOT NULL, unknowns INTEGER NOT NULL,
     PRIMARY KEY (run, sum)
 ) WITHOUT ROWID;
+CREATE TABLE spoilt (run TEXT PRIMARY KEY, claim TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE life (answers INTEGER NOT NULL);
 INSERT INTO life VALUES (0);
 CREATE TABLE noted (place INTEGER PRIMARY KEY, run TEXT, answers INTEGER, changed INTEGER);
 """
 _OTHER_VERSION = (
-    "an earlier one did not count what its sums opened, so nobody can say what is left. Make a new "
+    "an earlier one did not remember all that this one counts on. Make a new "
     "client (privirec keys new), or, if no sum was ever opened, remove this file and last-answer"
 )
 
@@ -122,6 +124,9 @@ class Memory:
                     "INSERT INTO opened VALUES (?, ?, ?, ?)",
                     (state.run, for_life.sum_number, opened.numbers, opened.unknowns),
                 )
+            if state.spoilt:
+                row = (state.run, state.spoilt)
+                database.execute("INSERT OR IGNORE INTO spoilt VALUES (?, ?)", row)
 
     # --- for life ---------------------------------------------------------------------------------
 
@@ -136,6 +141,10 @@ class Memory:
         """The share of the item-item matrix that all sums together may have opened."""
         found = self._database.read("SELECT numbers, unknowns FROM opened")
         return sum(Opened(*row).share for row in found)
+
+    def spoilt(self) -> dict[str, str]:
+        """Runs in which the server claimed what cannot be, and what that was."""
+        return dict(self._database.read("SELECT run, claim FROM spoilt ORDER BY run"))
 
     # --- a file from before, or none --------------------------------------------------------------
 

@@ -51,7 +51,7 @@ from privirec.runtime.network.messages import (
 )
 from privirec.runtime.network.node import calendar
 from privirec.runtime.network.node.cohort_guard import CohortGuard
-from privirec.runtime.network.node.greeting import check_common
+from privirec.runtime.network.node.greeting import check_common, check_taking_part
 from privirec.runtime.network.node.inbox import Inbox, total_bytes
 from privirec.runtime.network.node.memory import Memory
 from privirec.runtime.network.node.run_state import ClientRun, Part
@@ -75,7 +75,7 @@ class Node:
         client: int,
         identity: Identity,
         roster: Roster,
-        operator: bytes,
+        server_key: bytes,
         catalogue: Catalogue,
         histories: HistorySource,
         policy: Policy | None = None,
@@ -84,8 +84,8 @@ class Node:
         random_bytes: RandomBytes = os.urandom,
         clock: Callable[[], datetime] = calendar.now,
     ) -> None:
-        """`operator`: the public key with which the operator's server signs all that this client
-        listens to, as the roster names it. `lineages`: see `CohortGuard`."""
+        """`server_key`: the public key with which the server signs all that this client listens
+        to, as the roster names it. `lineages`: see `CohortGuard`."""
         if roster.get(client) != identity.public:
             raise FederationError(
                 f"client {client} with key {identity.public.hex()[:16]} is not in its own roster: "
@@ -96,7 +96,7 @@ class Node:
         self._runs = private_folder(folder / "runs")
         self._identity = identity
         self._roster = roster
-        self._operator = operator
+        self._server_key = server_key
         self._catalogue = catalogue
         self._source = histories
         self._policy = policy or Policy()
@@ -116,6 +116,10 @@ class Node:
         """The share of the item-item matrix that sums of all its runs may have opened."""
         return self._memory.opened_share()
 
+    def spoilt_runs(self) -> dict[str, str]:
+        """Runs in which the server claimed what this client's histories show to be false."""
+        return self._memory.spoilt()
+
     def close(self) -> None:
         """Let go of files; everything is in the folder."""
         self._memory.close()
@@ -126,7 +130,7 @@ class Node:
         """The sealed answer to a message; what cannot be answered is refused in one line."""
         try:
             asked = envelope.peek(message, "to-client")
-            envelope.check(message, self._operator, "to-client")
+            envelope.check(message, self._server_key, "to-client")
             if asked.client not in (self.client, envelope.EVERYBODY):
                 raise BadEnvelope(f"a message for client {asked.client}")
         except BadEnvelope as error:
@@ -170,8 +174,7 @@ class Node:
             return self._seal(asked.run, Goodbye())
         if isinstance(said, ArtifactPiece):
             return self._take_piece(state, said, asked.parts)
-        if state.part is not Part.TAKING:
-            raise Refusal(Code.HAS_LEFT, f"has left this run: {state.why_left}")
+        check_taking_part(state, self.client, self._roster)
         self._source.check(asked.run)
         if isinstance(said, SendBlocks):
             return self._blocks(state, said.step, said.first)
@@ -190,10 +193,12 @@ class Node:
             return self._here(self._load(run, replayed=True))
         check_common(told, self.client, self._catalogue, self._roster)
         since = self._calendar.period()
+        self._calendar.check_catalogue(self.client, self._catalogue.fingerprint)
         found = self._begin(run, since)
-        state = ClientRun(run, found.n_users, found.fingerprint(), period=str(since or ""))
+        state = ClientRun(run, found.n_users, found.fingerprint(), self._roster.digest.hex())
+        state.period = str(since or "")
         state.noise_seed, state.bytes_down = self._random(SEED_BYTES), len(message)
-        self._calendar.check(self._catalogue.fingerprint, state.histories)
+        self._calendar.check_histories(state.histories)
         self._guard.begin(state)
         for other in self._runs.iterdir():
             if other.is_dir():
@@ -203,8 +208,7 @@ class Node:
         return self._here(self._load(run))
 
     def _here(self, state: ClientRun) -> bytes:
-        if state.part is not Part.TAKING:
-            raise Refusal(Code.HAS_LEFT, f"has left this run: {state.why_left}")
+        check_taking_part(state, self.client, self._roster)
         return self._seal(state.run, *self._guard.here(state))
 
     # --- steps ------------------------------------------------------------------------------------
@@ -309,16 +313,23 @@ class Node:
         return self._seal(state.run, Received(offset=arrived, installed=installed))
 
     def _install(self, state: ClientRun, inbox: Inbox, piece: ArtifactPiece) -> ClientRun:
+        """The model of a spoilt run is checked like any other, and left out: the server hears the
+        same, since the difference would tell what this client has."""
+        model = Installed(self._folder / "model")
         try:
-            key = Ed25519PublicKey.from_public_bytes(self._operator)
-            Installed(self._folder / "model").install(inbox.unpacked(piece), key)
-            self._source.finish(state.run)
+            key = Ed25519PublicKey.from_public_bytes(self._server_key)
+            if state.spoilt:
+                model.check(inbox.unpacked(piece), key)
+            else:
+                model.install(inbox.unpacked(piece), key)
+                self._source.finish(state.run)
         except FederationError:
             raise
         except PrivirecError as error:
             inbox.clear()
             raise Refusal(Code.BAD_ARTIFACT, f"the artifact was refused: {error}") from None
-        log.info("run %s: its model is installed", state.run[:8])
+        done = "not installed: the run is spoilt" if state.spoilt else "installed"
+        log.info("run %s: its model is %s", state.run[:8], done)
         state = self._close(state, Part.FINISHED, "the run is over")
         inbox.clear()
         return state

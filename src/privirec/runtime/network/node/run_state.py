@@ -25,6 +25,8 @@ class ClientRun:
     users: int
     histories: str
     """Digest of the histories with which it began."""
+    roster: str = ""
+    """Digest of the roster with which it began: what it has pledged holds for no other."""
     known: tuple[int, ...] = ()
     """Clients with whom it was in sums of earlier runs, as it has pledged for this one."""
     past: tuple[int, ...] = ()
@@ -50,6 +52,9 @@ class ClientRun:
     """Clients in the sums, once the first was opened."""
     pinned: dict[str, str] = field(default_factory=dict)
     """Digests of public inputs that must not change during the run."""
+    spoilt: str = ""
+    """What the server claimed that this client's histories show to be false, if it did. The server
+    sees nothing of it; the model of such a run is not used."""
     bytes_up: int = 0
     bytes_down: int = 0
     session: bytes = field(default=b"", repr=False)

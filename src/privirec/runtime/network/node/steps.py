@@ -30,7 +30,7 @@ from privirec.runtime.network.node.memory import ForLife
 from privirec.runtime.network.node.run_state import ClientRun
 from privirec.runtime.network.node.upload import UploadFile
 from privirec.runtime.network.refusals import Code, Refusal
-from privirec.runtime.network.run_plan import RunPlan, same_version
+from privirec.runtime.network.run_plan import RunPlan, asked_digest, same_version
 from privirec.secagg import Agreement, ClientPolicy, ClientSession, Phase, Step, protocol
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.participants import read_participants
@@ -176,12 +176,15 @@ class StepAnswerer:
             *(ask.name, plan.terms.aggregator, step.sum_number),
             *(state.bytes_up + planned.payload_bytes, state.bytes_down),
         )
-        ask.check(ClientContext(plan.n_users, plan.n_items, plan.terms.settings, own, state.pinned))
+        context = ClientContext(plan.n_users, plan.n_items, plan.terms.settings, own, state.pinned)
+        ask.check(context)
+        _note_contradictions(state, context)
         if ask.aim is not None:
             self._policy.check_aim(ask.aim)
         opened = self._check_opened(plan, step, ask)
         noise = ClientRandomness(state.noise_seed).stream(step.sum_number, ask.name)
-        size = upload.write(session.contribute(step.sum_number, answer(ask, own, noise)))
+        asked = asked_digest(state.plan_text.encode(), request)
+        size = upload.write(session.contribute(step.sum_number, answer(ask, own, noise), asked))
         state.session = session.dump()
         log.info(
             "run %s: sum %d of %d (%s) answered",
@@ -255,6 +258,17 @@ def _parts(parts: tuple[bytes, ...], count: int) -> tuple[bytes, ...]:
     if len(parts) != count:
         raise Refusal(Code.BAD_MESSAGE, f"a message of {len(parts)} parts where {count} belong")
     return parts
+
+
+def _note_contradictions(state: ClientRun, context: ClientContext) -> None:
+    """A lie that only this client's own histories show: for its owner, never for the server."""
+    if context.contradictions and not state.spoilt:
+        state.spoilt = context.contradictions[0]
+        log.error(
+            "run %s: the server claims %s, which cannot be. This client answers all the same, "
+            "since a refusal would tell what it has, and does not install the run's model",
+            *(state.run[:8], state.spoilt),
+        )
 
 
 def _refuse_plan(reason: str) -> NoReturn:

@@ -1,0 +1,55 @@
+"""`privirec client --check`: what its owner is told that the server is not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from privirec.cli.main import app
+from privirec.data.catalogue import Catalogue, write_catalogue
+from privirec.device import Store
+from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.network.node import Node
+
+
+def keys(*arguments: str | Path) -> None:
+    done = CliRunner().invoke(app, ["keys", *map(str, arguments)])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Path:
+    server, folder = tmp_path / "server", tmp_path / "lyon"
+    keys("operator", server)
+    keys("new", folder, "--name", "lyon")
+    keys("approve", server, folder / "card.json", "--yes")
+    operator = OperatorFolder(server).operator
+    keys("join", folder, "--roster", server / "roster.json", "--operator", operator, "--yes")
+    write_catalogue(folder / "catalogue.txt", Catalogue(["a", "b"]))
+    shutil.copy(folder / "card.json", folder / "ca.crt")  # not looked into here
+    with Store(ClientFolder(folder).folder / "history.db", create=True) as store:
+        store.add([("ann", "a"), ("bob", "elsewhere")])
+    return folder
+
+
+def check(client: Path) -> tuple[str, str]:
+    done = CliRunner().invoke(app, ["client", str(client), "--check"])
+    assert done.exit_code == 0, done.output
+    return done.stdout, done.stderr
+
+
+def test_only_people_with_something_in_the_catalogue_are_counted(client: Path) -> None:
+    said, warned = check(client)
+    assert "1 users, 1 interactions" in said
+    assert "Left out: 1 interactions" in warned
+    assert "spoilt" not in warned
+
+
+def test_the_owner_hears_of_spoilt_runs(client: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = "item degrees below this client's own"
+    monkeypatch.setattr(Node, "spoilt_runs", lambda _: {"ab" * 16: claim})
+    _, warned = check(client)
+    assert f"Run abababab is spoilt: the server claimed {claim}" in " ".join(warned.split())
