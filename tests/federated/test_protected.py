@@ -17,6 +17,7 @@ from scipy.stats import chi2, norm
 from privirec.data import Interactions
 from privirec.dp.gaussian import epsilon_of
 from privirec.errors import FederationError, OverflowRefused, UsageError
+from privirec.federated import wire
 from privirec.federated.contributions import (
     ClientContext,
     Histories,
@@ -392,6 +393,27 @@ def test_the_smallest_catalogues(way: Literal["gram", "power"], n_items: int) ->
     scores = Denoised().use(components).score(train.matrix)
     assert np.isfinite(scores).all()
     assert all(row["noise"]["tail"] == 2.0**-64 for row in ledger.as_rows()[:-1])
+
+
+def test_asks_travel_as_bytes_and_keep_to_the_plan() -> None:
+    rng = np.random.default_rng(6)
+    block = rng.integers(-(2**31), 2**31, (3, 2))
+    items = np.array([1, 4, 8])
+    for ask in (
+        popularity(9),
+        head_gram(9, items),
+        power_step(9, items, block, weights=np.array([5, 1, 4096])),
+    ):
+        again = wire.decode(wire.encode(ask))
+        assert wire.encode(again) == wire.encode(ask)
+        assert type(again) is type(ask)
+        assert again.shape == ask.shape
+    planned = NoisyPowerStep.planned(9, 100, SHARE, 3, 2)
+    weaker = NoiseShare(SHARE.deviation - 1, SHARE.clients, SHARE.contributors, 12)
+    with pytest.raises(FederationError, match="another deviation than planned"):
+        planned.check(power_step(9, items, block, weaker))
+    with pytest.raises(FederationError, match="another length"):
+        planned.check(power_step(9, items[:2], block[:2]))
 
 
 def test_no_ring_holds_too_many_people() -> None:

@@ -120,10 +120,11 @@ def run(
         federated=options.given(epsilon=epsilon, delta=delta, way=way),
     )
     n_items = len(home.catalogue.item_ids)
+    n_clients = len(home.members.roster()) if plan.noisy else 1
     recommender = plan.recommender("", n_items)
     file = RunFile(
         terms=RunTerms(
-            settings=plan.settings(recommender, n_items, len(home.members.roster())),
+            settings=plan.settings(recommender, n_items, n_clients),
             aggregator=aggregator,
             corrupt_share=corrupt_share,
             server=server_model,
