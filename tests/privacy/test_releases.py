@@ -80,7 +80,12 @@ def test_what_a_run_opens_is_what_its_program_asked_for(small: Dataset) -> None:
             {"rank": 4, "rounds": 2, "start": "users"},
             ["matching-pursuit", "start-block", "aimed-server"],
         ),
-        ("protected", {}, ["likelihood-peeling", "cliques", "aimed-server", "last-item"]),
+        (
+            "protected",
+            {"way": "gram"},
+            ["likelihood-peeling", "cliques", "aimed-server", "last-item"],
+        ),
+        ("protected", {"way": "power"}, ["cliques", "aimed-server", "last-item"]),
     ],
 )
 def test_every_attack_that_applies_is_run(

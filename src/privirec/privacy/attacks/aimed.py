@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privirec.errors import PrivirecError, UsageError
-from privirec.federated.contributions import NoisyHeadGram, PlannedSum, PowerStep
+from privirec.federated.contributions import NoisyHeadGram, NoisyPowerStep, PlannedSum, PowerStep
 from privirec.privacy.attacks.base import Attack, Found, Progress, there
 from privirec.privacy.attacks.cliques import guessed
 from privirec.privacy.attacks.few_users import Cascade, Weights
@@ -41,13 +41,14 @@ class Aimed(Attack):
         planned = [] if federation is None else _aimable(federation)
         if federation is None or not planned:
             raise UsageError(f"{self.name} needs {self.needs}")
-        if planned[0].kind is NoisyHeadGram:
+        if planned[0].kind is not PowerStep:
             return _by_head(release, federation, planned[0], progress)
         return _by_blocks(release, federation, planned, progress)
 
 
 def _aimable(federation: Federation) -> list[PlannedSum]:
-    return [one for one in federation.planned() if one.kind in (PowerStep, NoisyHeadGram)]
+    kinds = (PowerStep, NoisyHeadGram, NoisyPowerStep)
+    return [one for one in federation.planned() if one.kind in kinds]
 
 
 def _by_blocks(
@@ -95,14 +96,25 @@ def _by_head(
     release: Release, federation: Federation, planned: PlannedSum, progress: Progress | None
 ) -> Found:
     popularity = there(popularity_view(release))
-    length = planned.shape.length
-    head = int((np.sqrt(8 * length + 1) - 1) / 2)
+    head, columns = _size_of_head(release, planned)
     rarest = np.sort(np.argsort(popularity.votes, kind="stable")[:head])
-    ask = planned.ask(items=rarest)
+    if planned.kind is NoisyHeadGram:
+        ask = planned.ask(items=rarest)
+    else:  # a column for each of some items: what comes out are their rows
+        block = np.eye(head, columns, dtype=np.int32)
+        ask = planned.ask(items=rarest, block=block, weights=np.ones(head, np.int64))
     answer = federation.ask([ask], _RUN)
     found = guessed(there(item_item_view(answer)), answer, progress)
     facts = {"items_aimed_at": head, "refused_by_policy": _refused(ask)}
     return Found(found.indptr, found.indices, found.visible_items, facts=facts)
+
+
+def _size_of_head(release: Release, planned: PlannedSum) -> tuple[int, int]:
+    """Items, and columns for each of them, as everybody has agreed to."""
+    for asked, _ in release.opened(NoisyPowerStep):
+        return len(asked.items), asked.columns
+    triangle = planned.shape.length
+    return int((np.sqrt(8 * triangle + 1) - 1) / 2), 0
 
 
 def _refused(ask: object) -> bool:

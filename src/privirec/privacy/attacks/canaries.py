@@ -1,9 +1,9 @@
 """A lower bound on epsilon, from people made up to be found.
 
-A canary is a person with one item: the longest vector that a person may send, in a place of its
-own. Some are put into a run and some are not, by the toss of a coin each, and an attacker who knows
-everything else says which. Its true and false positives bound epsilon from below, whatever the
-noise really is: a release that is (epsilon, delta)-private has
+A canary is a person with two items that no other canary has: the longest vector that a person may
+send, in a place of its own. Some are put into a run and some are not, by the toss of a coin each,
+and an attacker who knows everything else says which. Its true and false positives bound epsilon
+from below, whatever the noise really is: a release that is (epsilon, delta)-private has
 
     TPR <= e^epsilon FPR + delta
 
@@ -15,7 +15,7 @@ bound supposes in addition that the trade-off is a Gaussian's, which needs far f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,17 +26,17 @@ from scipy.stats import beta, norm
 from privirec.data.interactions import Interactions
 from privirec.dp.gaussian import epsilon_of
 from privirec.errors import UsageError
-from privirec.federated.contributions import ItemDegrees, NoisyHeadGram
-from privirec.federated.contributions.noisy import NormedSum
+from privirec.federated.contributions import Histories, ItemDegrees
+from privirec.federated.contributions.noisy import HeadSum, NormedSum
 from privirec.privacy.attacks.base import Attack, Found, Progress, Test
-from privirec.privacy.attacks.informed import rest_of
+from privirec.privacy.attacks.informed import Rest, rest_of
 from privirec.privacy.attacks.views import popularity_view
 from privirec.privacy.releases import Release
 
 Floats = NDArray[np.float64]
 
 CANARIES = 1_000
-"""Canaries in a run, at most; one an item."""
+"""Canaries in a run, at most."""
 RUNS = 200
 """Draws of noise."""
 CONFIDENCE = 0.95
@@ -75,7 +75,7 @@ class Canaries(Attack):
             # noise, the canaries, and the very asks of this release.
             seen = federation.ask(asks, _RUN + number, canaries(items[coins], nobody.n_items))
             rest = rest_of(seen, federation, nobody)
-            scores.append(np.array([rest.log_ratio(items[n : n + 1], False) for n in range(count)]))
+            scores.append(_log_ratios(rest, items, nobody.n_items))
             there.append(coins)
         test = Test(np.concatenate(scores), np.concatenate(there))
         promise = federation.promise
@@ -86,20 +86,34 @@ class Canaries(Attack):
         return Found.nothing(tests={"canaries": test}, claims_histories=False, facts=facts)
 
 
-def canaries(items: NDArray[np.int32], n_items: int) -> Interactions:
-    """One person for each of these items, who has just that one."""
-    ones = np.ones(len(items), np.float32)
-    shape = (len(items), n_items)
-    return Interactions.from_matrix(
-        sp.csr_array((ones, items, np.arange(len(items) + 1)), shape=shape)
-    )
+def _log_ratios(rest: Rest, pairs: NDArray[np.int32], n_items: int) -> Floats:
+    """Of every canary; those of sums of other kinds at once, as no two touch the same entries."""
+    known = replace(rest, others=())
+    ratios = np.array([known.log_ratio(pair, False) for pair in pairs])
+    everybody = Histories(canaries(pairs, n_items).matrix)
+    for other in rest.others:
+        vectors = other.ask.total(everybody, []).astype(np.float64)
+        seen = (vectors * (other.left - vectors / 2)).sum(axis=1)
+        unit = 4.0**-other.ask.fraction_bits
+        rows = np.searchsorted(other.ask.items, pairs)  # type: ignore[attr-defined]
+        ratios += seen[rows].sum(axis=1) * unit / other.deviation**2
+    return ratios
+
+
+def canaries(pairs: NDArray[np.int32], n_items: int) -> Interactions:
+    """One person for each of these pairs of items, who has just the two."""
+    ones = np.ones(pairs.size, np.float32)
+    starts = 2 * np.arange(len(pairs) + 1)
+    shape = (len(pairs), n_items)
+    return Interactions.from_matrix(sp.csr_array((ones, pairs.reshape(-1), starts), shape=shape))
 
 
 def _canary_items(release: Release, votes: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Of the head, if there is one: there a canary is in every sum."""
-    for ask, _ in release.opened(NoisyHeadGram):
-        return np.asarray(ask.items[:CANARIES], np.int32)
-    return np.sort(np.argsort(-votes, kind="stable")[:CANARIES]).astype(np.int32)
+    """Pairs of items of the head, if there is one: there a canary is in every sum."""
+    heads = release.opened(HeadSum)  # type: ignore[type-abstract]
+    items = heads[0][0].items if heads else np.sort(np.argsort(-votes, kind="stable"))
+    count = min(len(items) // 2, CANARIES)
+    return np.asarray(items[: 2 * count], np.int32).reshape(count, 2)
 
 
 def empirical_epsilon(test: Test, delta: float, confidence: float = CONFIDENCE) -> dict[str, float]:

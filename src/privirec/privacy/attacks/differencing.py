@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
 from privirec.federated.contributions import ItemDegrees, NoisyHeadGram, NoisyPopularity
-from privirec.federated.contributions.noisy import gram_of
+from privirec.federated.contributions.noisy_gram import gram_of
 from privirec.privacy.attacks.base import Attack, Found, Guesses, Progress, there
+from privirec.privacy.attacks.informed import pair_length
 from privirec.privacy.attacks.views import most_likely, popularity_view
 from privirec.privacy.releases import Federation, Release
 
@@ -134,7 +135,9 @@ def _difference(first: Release, second: Release) -> _Difference:
     for release in (first, second):
         for ask, total in release.opened(NoisyHeadGram):
             heads.append(np.asarray(ask.items))
-            grams.append(gram_of(total, len(ask.items), ask.fraction_bits))
+            grams.append(
+                gram_of(total, len(ask.items), ask.fraction_bits, np.zeros(len(ask.items)))
+            )
             gram_variance = 2 * release.deviation(ask) ** 2
     seen = votes[0] - votes[1]
     if len(grams) < 2:
@@ -157,9 +160,8 @@ def _most_probable(seen: _Difference, prior: NDArray[np.float64], length: int) -
     inside = seen.items
     for _ in range(_SWEEPS if len(inside) else 0):
         probable = 1 / (1 + np.exp(-np.clip(evidence[inside], -30, 30)))
-        size = max(1.0, float(probable.sum()))
-        others = seen.gram @ probable - seen.gram.diagonal() * probable
-        pairs = (2 * others + seen.gram.diagonal()) / size / seen.gram_variance
+        size = max(2.0, float(probable.sum()))
+        pairs = 2 * (seen.gram @ probable) / pair_length(size) / seen.gram_variance
         evidence = odds + own
         evidence[inside] += pairs
     return most_likely(evidence, length)

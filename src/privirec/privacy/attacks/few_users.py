@@ -46,7 +46,7 @@ class Weights:
             return None
         if not self.exponent:
             return None
-        guess = weight ** (-1 / self.exponent)
+        guess = weight ** (-1 / self.exponent)  # rules round this, or differ by less than one
         near = [d for d in range(int(guess) - 1, int(guess) + 3) if 1 <= d <= self.longest]
         close = [d for d in near if abs(self.of(d) - weight) <= tolerance]
         return close[0] if len(close) == 1 else None
@@ -63,7 +63,7 @@ def read_users(
     columns, values = columns[here], values[here]
     own = np.flatnonzero(columns == item)
     if not len(own):
-        return []
+        return _without_own(item, columns, values, users, weights, tolerance)
     if users == 1:  # all entries are one weight
         alone = np.abs(values - values[own[0]]) <= 2 * tolerance
         right = alone.all() and abs(weights.of(len(values)) - values[own[0]]) <= tolerance
@@ -90,6 +90,26 @@ def read_users(
     return histories
 
 
+def _without_own(
+    item: int, columns: Items, values: Floats, users: int, weights: Weights, tolerance: float
+) -> list[Items]:
+    """The same where the diagonal is not released: what would stand there is the sum of all
+    weights, which then must show one by one."""
+    if not len(values):
+        return []
+    levels, _ = _levels(values, tolerance)
+    found = _weights_of(levels, None, users, weights, tolerance)
+    if found is None:
+        return []
+    total = sum(weights.of(length) for length in found)
+    if total <= 2 * tolerance:
+        return []
+    with_own = np.append(columns, item).astype(np.int32)
+    order = np.argsort(with_own)
+    completed = np.append(values, total)[order]
+    return read_users(item, with_own[order], completed, users, weights, tolerance)
+
+
 def _levels(values: Floats, tolerance: float) -> tuple[Floats, NDArray[np.int64]]:
     """Distinct values up to errors, ascending, and which of them each value is."""
     order = np.argsort(values)
@@ -102,7 +122,7 @@ def _levels(values: Floats, tolerance: float) -> tuple[Floats, NDArray[np.int64]
 
 
 def _weights_of(
-    levels: Floats, total: float, users: int, weights: Weights, tolerance: float
+    levels: Floats, total: float | None, users: int, weights: Weights, tolerance: float
 ) -> list[int] | None:
     """Lengths of the histories of a row. The smallest value is one weight, and so is every value
     that is not a sum of weights known before; what is then missing are equal weights."""
@@ -117,6 +137,8 @@ def _weights_of(
         lengths.append(length)
         sums = np.concatenate([sums, sums + weights.of(length)])
     missing = users - len(lengths)
+    if total is None:
+        return None if missing else lengths
     left = total - sum(weights.of(length) for length in lengths)
     if missing:
         length = weights.length(left / missing, tolerance / missing)
@@ -136,16 +158,22 @@ class Cascade:
         degrees: NDArray[np.int64] | None,
         weights: Weights,
         tolerances: Floats,
+        *,
+        diagonal: bool = True,
     ) -> None:
-        """`matrix` may lack rows; degrees that are not known are found by trying."""
+        """`matrix` may lack rows; degrees that are not known are found by trying. `diagonal`:
+        whether that of the matrix says something."""
         self.histories: list[Items] = []
         self._matrix = matrix
         self._degrees = None if degrees is None else degrees.astype(np.int64).copy()
         self._weights = weights
         self._tolerances = tolerances
         self._rows_there = np.diff(matrix.indptr) > 0
-        if degrees is None:  # how much a row weighs is all that tells how many users it has
-            self._order: Callable[[int], float] = lambda item: float(self._entry(item, item))
+        self._diagonal = diagonal
+        if not diagonal:
+            self._order: Callable[[int], float] = lambda item: float(self._row(item)[1].sum())
+        elif degrees is None:  # how much a row weighs is all that tells how many users it has
+            self._order = lambda item: float(self._entry(item, item))
         else:
             self._order = lambda item: float(self._left[item])
 
@@ -176,11 +204,21 @@ class Cascade:
     def _worth_trying(self, item: int) -> bool:
         if self._degrees is not None:
             return 0 < self._degrees[item] <= MOST_USERS
+        if not self._diagonal:
+            return bool((self._row(item)[1] > 2 * self._tolerances[item]).any())
         return self._entry(item, item) > 2 * self._tolerances[item]
 
-    def _read(self, item: int) -> list[Items]:
+    def _row(self, item: int) -> tuple[Items, Floats]:
+        """Columns and values, without the diagonal where it says nothing."""
         start, stop = self._matrix.indptr[item : item + 2]
         columns, values = self._matrix.indices[start:stop], self._matrix.data[start:stop]
+        if self._diagonal:
+            return columns, values
+        others = columns != item
+        return columns[others], values[others]
+
+    def _read(self, item: int) -> list[Items]:
+        columns, values = self._row(item)
         if not self._weights.exponent and self._degrees is not None and self._left[item] == 2:
             return self._two_alike(item, columns, values)
         unknown = self._degrees is None
@@ -226,7 +264,8 @@ class Cascade:
             inside = place < stop
             if not inside.all() or (matrix.indices[place] != history).any():
                 return False
-            if (matrix.data[place] < weight - 4 * self._tolerances[item]).any():
+            enough = matrix.data[place] >= weight - 4 * self._tolerances[item]
+            if not (enough | ((history == item) & (not self._diagonal))).all():
                 return False
             places.append(place)
         if self._degrees is not None:

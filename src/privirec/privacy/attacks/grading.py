@@ -210,14 +210,18 @@ def grade_user_lists(
     }
 
 
-def grade_control(control: Control) -> dict[str, int]:
-    """Whole histories hit by guesses: of people who took part, and of as many who did not."""
+def grade_control(control: Control) -> dict[str, int | float]:
+    """Whole histories hit by guesses, and how much of a guess is in the most similar one: of people
+    who took part, and of as many who did not."""
     claims = {np.sort(claim).astype(np.int32).tobytes() for claim in control.claims}
     hits = [
         len(claims & _histories(people.matrix.indptr, people.matrix.indices).keys())
         for people in (control.inside, control.outside)
     ]
+    some = control.claims[:_MOST_MATCHED]
     return {
+        "control_precision": _matched(some, control.inside.matrix),
+        "control_precision_on_outsiders": _matched(some, control.outside.matrix),
         "control_guesses": len(claims),
         "control_hits_on_participants": hits[0],
         "control_hits_on_outsiders": hits[1],

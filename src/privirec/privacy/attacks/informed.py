@@ -8,17 +8,31 @@ person's vector if the person took part; the likelihood ratio of the two is the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privirec.data.interactions import Interactions
-from privirec.federated.contributions import ItemDegrees, NoisyHeadGram, NoisyPopularity
-from privirec.federated.contributions.noisy import NormedSum, gram_of
+from privirec.federated.contributions import Histories, ItemDegrees, NoisyHeadGram, NoisyPopularity
+from privirec.federated.contributions.noisy import NormedSum
+from privirec.federated.contributions.noisy_gram import gram_of
 from privirec.privacy.releases import Federation, Release
 
 Floats = NDArray[np.float64]
 Items = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class OtherSum:
+    """What is left of a sum of another kind."""
+
+    ask: NormedSum
+    left: NDArray[Any]
+    """In units of the sum."""
+    deviation: float
+    """In its values."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +42,11 @@ class Rest:
     votes: Floats | None
     votes_deviation: float
     gram: Floats | None
+    """With zeros on the diagonal."""
     gram_deviation: float
     place: NDArray[np.int64]
     """Item -> its row of the Gram matrix, or -1."""
+    others: tuple[OtherSum, ...] = ()
 
     def head(self, history: Items) -> NDArray[np.int64]:
         """The rows of a history's items that are in the head."""
@@ -38,19 +54,38 @@ class Rest:
         return rows[rows >= 0]
 
     def log_ratio(self, history: Items, took_part: bool) -> float:
-        """log P[what is seen | took part] - log P[... | did not]; both vectors have length one."""
+        """log P[what is seen | took part] - log P[... | did not]."""
         score = 0.0
         if self.votes is not None and len(history):
             product = float(self.votes[history].sum()) / np.sqrt(len(history))
             score += (product + took_part - 0.5) / self.votes_deviation**2
-        if self.gram is not None and len(rows := self.head(history)):
-            product = float(self.gram[np.ix_(rows, rows)].sum()) / len(rows)
+        if self.gram is not None and len(rows := self.head(history)) > 1:
+            product = float(self.gram[np.ix_(rows, rows)].sum()) / pair_length(len(rows))
             score += (product + took_part - 0.5) / self.gram_deviation**2
+        for other in self.others:
+            own = vector_of(other.ask, history)
+            unit = 4.0**-other.ask.fraction_bits
+            product, square = float((other.left * own).sum()) * unit, float((own**2).sum()) * unit
+            score += (product + (took_part - 0.5) * square) / other.deviation**2
         return score
 
 
+def pair_length(count: float) -> float:
+    """Of the pairs of so many items, each of them twice."""
+    return float(np.sqrt(count * (count - 1)))
+
+
+def vector_of(ask: NormedSum, history: Items) -> Floats:
+    """What a person with this history adds to a sum, in units."""
+    shape = (1, ask.n_items)
+    ones = np.ones(len(history), np.float32)
+    alone = sp.csr_array((ones, history, np.array([0, len(history)])), shape=shape)
+    vector: Floats = ask.total(Histories(alone), []).astype(np.float64)
+    return vector
+
+
 def has_noise(release: Release) -> bool:
-    return bool(release.sums_of(NoisyPopularity, NoisyHeadGram))
+    return bool(release.opened(NormedSum))  # type: ignore[type-abstract]
 
 
 def rest_of(release: Release, federation: Federation, known: Interactions) -> Rest:
@@ -58,6 +93,7 @@ def rest_of(release: Release, federation: Federation, known: Interactions) -> Re
     votes = gram = None
     votes_deviation = gram_deviation = 1.0
     place = np.full(known.n_items, -1, np.int64)
+    others: list[OtherSum] = []
     for one in release.sums:
         ask = one.ask
         if isinstance(ask, ItemDegrees):
@@ -69,7 +105,9 @@ def rest_of(release: Release, federation: Federation, known: Interactions) -> Re
                 votes = np.ldexp(left.astype(np.float64), -ask.fraction_bits)
                 votes_deviation = deviation
             elif isinstance(ask, NoisyHeadGram):
-                gram = gram_of(left, len(ask.items), ask.fraction_bits)
+                gram = gram_of(left, len(ask.items), ask.fraction_bits, np.zeros(len(ask.items)))
                 gram_deviation = deviation
                 place[ask.items] = np.arange(len(ask.items))
-    return Rest(votes, votes_deviation, gram, gram_deviation, place)
+            else:
+                others.append(OtherSum(ask, left, deviation))
+    return Rest(votes, votes_deviation, gram, gram_deviation, place, tuple(others))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privirec.errors import UsageError
 from privirec.privacy.attacks.base import Attack, Found, Guesses, Progress, there
-from privirec.privacy.attacks.informed import Rest, has_noise, rest_of
+from privirec.privacy.attacks.informed import Rest, has_noise, pair_length, rest_of
 from privirec.privacy.attacks.membership import Candidates
 from privirec.privacy.attacks.views import MatrixView, item_item_view, popularity_view
 from privirec.privacy.releases import Release
@@ -140,13 +140,11 @@ class InformedLastItem(_LastItem):
         own = rest.head(history) if took_part else np.zeros(0, np.int64)
         rows = rest.head(known)
         towards = rest.gram[rows].sum(axis=0)
-        diagonal = rest.gram.diagonal().copy()
-        if len(own):  # every pair of the person's own items
-            towards[own] += len(rows) / len(own)
-            diagonal[own] += 1 / len(own)
+        if len(own) > 1:  # every pair of the person's own items
+            towards[own] += (len(rows) - np.isin(own, rows)) / pair_length(len(own))
         inside = float(towards[rows].sum())
-        with_it = (inside + 2 * towards + diagonal) / (len(rows) + 1)
-        without = inside / len(rows) if len(rows) else 0.5
+        with_it = (inside + 2 * towards) / pair_length(max(2, len(rows) + 1))
+        without = inside / pair_length(len(rows)) if len(rows) > 1 else 0.5
         head = np.flatnonzero(rest.place >= 0)
         scores += without / rest.gram_deviation**2
         scores[head] += (with_it[rest.place[head]] - without) / rest.gram_deviation**2

@@ -25,20 +25,28 @@ class LikelihoodPeeling(Attack):
     needs: ClassVar[str] = "an item-item matrix with noise or rounding of a known level"
 
     def applies_to(self, release: Release) -> bool:
-        return not Peeling().applies_to(release) and item_item_view(release) is not None
+        return not Peeling().applies_to(release) and _readable(release) is not None
 
     def run(self, release: Release, progress: Progress | None = None) -> Found:
-        view = item_item_view(release)
+        view = _readable(release)
         if view is None:
             raise UsageError(f"{self.name} needs {self.needs}")
         return peeled(view, release, progress)
+
+
+def _readable(release: Release) -> MatrixView | None:
+    """A matrix in which it is known what a person adds to an entry."""
+    view = item_item_view(release)
+    return view if view is not None and (view.diagonal or view.rule is not None) else None
 
 
 def peeled(view: MatrixView, release: Release, progress: Progress | None = None) -> Found:
     """What can be read out of a view of a release."""
     longest = longest_in(view.matrix)
     weights = Weights(view.exponent, longest, view.rule)
-    cascade = Cascade(view.matrix, view.degrees, weights, SURE * view.errors)
+    cascade = Cascade(
+        view.matrix, view.degrees, weights, SURE * view.errors, diagonal=view.diagonal
+    )
     cascade.run(progress)
     facts = {"largest_error": float(view.errors.max(initial=0.0))}
     if view.items is None:

@@ -17,11 +17,11 @@ from scipy.sparse.linalg import eigsh
 
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
-from privirec.federated.contributions import PowerStep, SeededStep
+from privirec.federated.contributions import NoisyPowerStep, PowerStep, SeededStep
 from privirec.federated.noise import NO_NOISE
 from privirec.privacy.attacks.base import Attack, Found, Progress, Test
 from privirec.privacy.attacks.cliques import beyond_popularity
-from privirec.privacy.attacks.informed import has_noise, rest_of
+from privirec.privacy.attacks.informed import has_noise, rest_of, vector_of
 from privirec.privacy.attacks.views import MatrixView, item_item_view, popularity_view
 from privirec.privacy.releases import Federation, Release
 
@@ -126,6 +126,8 @@ def _statistics(release: Release) -> dict[str, Statistic]:
         found["popularity"] = lambda history: float(votes[history].mean())
     if view is not None:
         found |= _pair_statistics(view)
+    for number, (ask, total) in enumerate(release.opened(NoisyPowerStep)):
+        found[f"step-{number + 1}"] = _along(ask, total)
     steps = [one for one in release.sums_of(PowerStep, SeededStep) if one.noise == NO_NOISE]
     if steps:
         blocks, images = [], []
@@ -208,6 +210,17 @@ def beyond_the_crowd(gram: Floats, deviation: float) -> Floats:
     left: Floats = (gram - explained) / (deviation**2 + np.maximum(explained, 0.05))
     np.fill_diagonal(left, 0.0)
     return left
+
+
+def _along(ask: NoisyPowerStep, total: NDArray[np.int64]) -> Statistic:
+    """How much of a noisy step points where the candidate's own part would, item by item."""
+    noise = ask.share.protecting_deviation * np.sqrt(ask.columns)
+    directions = total / (np.linalg.norm(total, axis=1)[:, None] + noise)
+
+    def statistic(history: Items) -> float:
+        return float((directions * vector_of(ask, history)).sum())
+
+    return statistic
 
 
 def _sketch(blocks: NDArray[np.float32], images: NDArray[np.float32]) -> Statistic:

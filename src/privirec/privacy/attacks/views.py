@@ -17,8 +17,9 @@ from privirec.federated.contributions import (
     ItemItem,
     NoisyHeadGram,
     NoisyPopularity,
+    NoisyPowerStep,
 )
-from privirec.federated.contributions.noisy import gram_of
+from privirec.federated.contributions.noisy_gram import gram_of
 from privirec.federated.noise import NO_NOISE, AddedNoise
 from privirec.filters.operators import SparseOperator
 from privirec.privacy.releases import Release, ReleasedFilters
@@ -48,7 +49,9 @@ class MatrixView:
     items: NDArray[np.int64] | None = None
     """Numbers of the items of this matrix; None: all."""
     rule: Callable[[int], float] | None = None
-    """w(d) as clients round it, where entries are exact enough for that to matter."""
+    """w(d) as clients have it, if it is another."""
+    diagonal: bool = True
+    """Whether the diagonal says something."""
 
 
 def item_item_view(release: Release) -> MatrixView | None:
@@ -61,25 +64,55 @@ def item_item_view(release: Release) -> MatrixView | None:
     for ask, total in release.opened(ItemItem):
         if ask.noise == NO_NOISE:
             return _exact(release, ask, total, None)
-    return _from_filters(release)
+    return _from_power_steps(release) or _from_filters(release)
 
 
 def _noisy_gram(release: Release, ask: NoisyHeadGram, total: Any) -> MatrixView:
-    gram = gram_of(total, len(ask.items), ask.fraction_bits)
-    full = sp.csr_array(np.ones_like(gram))
-    full.data = gram.reshape(-1).astype(np.float64)
-    # In the triangle all entries have the same noise; those off the diagonal are divided by sqrt 2.
+    head = len(ask.items)
+    gram = gram_of(total, head, ask.fraction_bits, np.zeros(head))
+    # In the triangle all entries have the same noise; a pair is divided by sqrt 2.
     off = release.deviation(ask) / math.sqrt(2)
-    rule = None
     if release.noise_left_out:
         off *= LEFT_BY_ROUNDING
+    bits = ask.fraction_bits
 
-        def rule(length: int) -> float:
-            unit = math.sqrt(2) * 2.0**ask.fraction_bits
-            return math.isqrt(2 * 4**ask.fraction_bits // length**2) / unit
+    def rule(length: int) -> float:
+        """What a person with so many items of the head adds to each pair."""
+        pairs = length * (length - 1)
+        unit = math.sqrt(2) * 2.0**bits
+        return math.isqrt(2 * 4**bits // pairs) / unit if pairs else 0.0
 
-    items = np.asarray(ask.items)
-    return MatrixView(full, 1.0, np.full(len(gram), off), True, None, items, rule)
+    errors = np.full(head, off)
+    return MatrixView(_full(gram), 1.0, errors, True, None, np.asarray(ask.items), rule, False)
+
+
+def _from_power_steps(release: Release) -> MatrixView | None:
+    """Of products with a few public columns, the matrix of least norm that has them."""
+    steps = release.opened(NoisyPowerStep)
+    if not steps or len(steps[0][0].items) > MOST_WEIGHTS:
+        return None
+    ask = steps[0][0]
+    if any(not np.array_equal(one.items, ask.items) for one, _ in steps):
+        return None
+    blocks = [one.block / max(float(np.abs(one.block).max()), 1.0) for one, _ in steps]
+    images = [
+        np.ldexp(total.astype(np.float64), -one.fraction_bits) / one.weights[:, None]
+        for one, total in steps
+    ]
+    back = np.linalg.pinv(np.concatenate(blocks, axis=1))
+    gram = np.concatenate(images, axis=1) @ back
+    gram = (gram + gram.T) * (0.5 * float(np.median(ask.weights)))
+    np.fill_diagonal(gram, 0.0)
+    noise = release.deviation(ask) * float(np.sqrt((back**2).sum(axis=0).mean()))
+    errors = np.full(len(gram), noise)
+    return MatrixView(_full(gram), 1.0, errors, True, None, np.asarray(ask.items), None, False)
+
+
+def _full(matrix: NDArray[np.float64]) -> sp.csr_array:
+    """With every entry in its place, zeros too."""
+    full = sp.csr_array(np.ones_like(matrix))
+    full.data = matrix.reshape(-1).copy()
+    return full
 
 
 def _exact(
