@@ -10,11 +10,10 @@ import typer
 from privirec.cli import options
 from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, write_json_lines
-from privirec.workflows.demo import DATASET, demo
-from privirec.workflows.published import NDCG
+from privirec.workflows.demo import FEW, MANY, demo
 
 COLUMNS = [
-    ("label", "GF-CF"),
+    ("label", ""),
     ("ndcg@20", "NDCG@20"),
     ("recall@20", "Recall@20"),
     ("bytes_up_per_client", "sent per client"),
@@ -31,18 +30,20 @@ def command(
     json_file: options.Json = None,
 ) -> None:
     """Show everything once on made-up data: the same recommender computed on one machine, by
-    PriviRec and by PriviRec-k, what each costs in bytes, and what the first gives away."""
+    PriviRec and by PriviRec-k, and one that noise protects; what each costs in bytes, what an
+    attack reads from each, and how noise does where there are people enough."""
     check_writable(json_file, folder=out)
     with shown_progress() as phases:
         result = demo(out, seed, threads, phases)
-    write_json_lines(json_file, result.rows)
-    users, items = result.rows[0]["users"], result.rows[0]["items"]
-    print_table(f"{DATASET}: {users:,} users, {items:,} items, seed {seed}", COLUMNS, result.rows)
-    audit = result.audit
+    write_json_lines(json_file, [*result.few, *result.many])
+    users, items = result.few[0]["users"], result.few[0]["items"]
+    title = f"{FEW}: {users:,} people, {items:,} items, seed {seed}"
+    print_table(title, [*COLUMNS, ("read", "histories read")], result.few)
+    users, items = result.many[-1]["users"], result.many[-1]["items"]
+    print_table(f"{MANY}: {users:,} people, {items:,} items", COLUMNS, result.many)
     say(
-        f"From what PriviRec reveals, the peeling attack read {audit['users_recovered']:,} of "
-        f"{audit['users']:,} whole histories in {audit['seconds']:.1f} s "
-        f"({audit['users_wrong']} wrong): sums can be private while their content is not."
+        "Exact sums can be computed in private, and still give histories away. Noise does not; it "
+        "needs people."
     )
-    say(f"Saved the picture in {result.picture} and the PriviRec-k model in {result.model}")
-    say(f"Next: privirec data get {next(iter(NDCG))}, then privirec table")
+    say(f"Saved the picture in {result.picture} and the last model in {result.model}")
+    say("Next: privirec federate (real processes), privirec explain-privacy, privirec audit --help")

@@ -1,4 +1,4 @@
-"""The whole story on embedded data: three ways to the same recommender, and an attack."""
+"""The whole story on embedded data: what recommenders cost in bytes, and in histories."""
 
 from __future__ import annotations
 
@@ -7,51 +7,76 @@ from pathlib import Path
 from typing import Any
 
 from privirec.data import load_dataset
-from privirec.federated.programs import Privirec, PrivirecK
-from privirec.privacy.attacks import Peeling
+from privirec.data.interactions import Dataset
+from privirec.evaluation import evaluate
+from privirec.federated.programs import Privirec, PrivirecK, Protected
+from privirec.models import Popularity
+from privirec.privacy.attacks import Aimed, Cliques, LikelihoodPeeling, MatchingPursuit, Peeling
 from privirec.report.plots import methods_plot
 from privirec.report.progress import QUIET, Phases
 from privirec.workflows.audit import audit
 from privirec.workflows.run import Plan, run
 
-DATASET = "synthetic:demo"
+FEW, MANY = "synthetic:demo", "synthetic:town"
+"""Data sets with few and with many people for each item."""
 RANK = 64
+ATTACKS = [attack.name for attack in (Peeling, MatchingPursuit, LikelihoodPeeling, Cliques, Aimed)]
+"""Those that read whole histories from what one run releases."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    rows: list[dict[str, Any]]
-    audit: dict[str, Any]
+    few: list[dict[str, Any]]
+    """On the small data set, with how many histories an attack has read."""
+    many: list[dict[str, Any]]
     picture: Path
     model: Path
 
 
 def demo(folder: Path, seed: int = 0, threads: int | None = None, phases: Phases = QUIET) -> Demo:
-    """Run everything and save a picture and the PriviRec-k model."""
-    dataset = load_dataset(DATASET)
-    shared: dict[str, Any] = {"model": "gf-cf", "rank": RANK, "seed": seed, "threads": threads}
-    plans = {
-        "centralised": Plan(**shared),
-        "PriviRec": Plan(method=Privirec.name, **shared),
-        "PriviRec-k": Plan(method=PrivirecK.name, **shared),
-    }
-    rows = []
-    for label, plan in plans.items():
-        result = run(dataset, plan, phases)
-        rows.append({"label": label, **result.row})
-    # Once on little data first: the very first run on a machine compiles the attack.
-    peeling: dict[str, Any] = {
-        "release": Privirec.name,
-        "attacks": [Peeling.name],
-        "threads": threads,
-        "phases": phases,
-    }
-    audit(load_dataset("synthetic:small"), **peeling)
-    (attacked,) = audit(dataset, **peeling)
-    picture = methods_plot(
-        f"GF-CF on {DATASET}: {dataset.train.n_users:,} users, {dataset.train.n_items:,} items",
-        rows,
-        folder / "demo.png",
-    )
+    """Run everything and save a picture and the protected model."""
+    shared: dict[str, Any] = {"seed": seed, "threads": threads}
+    exact: dict[str, Any] = {"model": "gf-cf", "rank": RANK, **shared}
+    dataset = load_dataset(FEW)
+    few = []
+    for label, plan in {
+        "centralised": Plan(**exact),
+        "PriviRec": Plan(method=Privirec.name, **exact),
+        "PriviRec-k": Plan(method=PrivirecK.name, **exact),
+        "protected": _protected(8, shared),
+    }.items():
+        row = {"label": label, **run(dataset, plan, phases).row}
+        if plan.program is not None:
+            row["read"] = _read(dataset, plan, phases)
+        few.append(row)
+
+    town = load_dataset(MANY)
+    popular = evaluate(Popularity().fit(town.train), town).as_row()
+    many = [{"label": "popularity", **popular}]
+    for label, plan in {
+        "PriviRec-k": Plan(method=PrivirecK.name, **exact),
+        "protected, epsilon 1": _protected(1, shared),
+        "protected, epsilon 8": _protected(8, shared),
+    }.items():
+        result = run(town, plan, phases)
+        many.append({"label": label, **result.row})
+    picture = methods_plot(_title(dataset), few, folder / "demo.png")
     model = result.recommender.save(folder / "demo-model", result.manifest())
-    return Demo(rows, attacked.row, picture, model)
+    return Demo(few, many, picture, model)
+
+
+def _protected(epsilon: float, shared: dict[str, Any]) -> Plan:
+    return Plan(method=Protected.name, federated={"epsilon": epsilon}, **shared)
+
+
+def _read(dataset: Dataset, plan: Plan, phases: Phases) -> str:
+    """How many whole histories the best attack reads from what the run released."""
+    given = dict(plan.federated) | ({"rank": plan.rank} if plan.method == PrivirecK.name else {})
+    chosen: dict[str, Any] = {"attacks": ATTACKS, "threads": plan.threads}
+    attacked = audit(dataset, plan.method, given, seed=plan.seed, phases=phases, **chosen)
+    read = max(one.row["users_recovered"] for one in attacked)
+    return f"{read:,} of {dataset.train.n_users:,}"
+
+
+def _title(dataset: Dataset) -> str:
+    return f"{dataset.name}: {dataset.train.n_users:,} users, {dataset.train.n_items:,} items"

@@ -26,6 +26,7 @@ ATTACKS: dict[str, Attack] = {
 
 __all__ = [
     "ATTACKS",
+    "Aimed",
     "Attack",
     "Canaries",
     "Cliques",
