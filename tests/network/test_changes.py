@@ -114,7 +114,7 @@ def test_who_has_forgotten_sits_out_until_the_next_period(
     gone = [forget_one(federation, client) for client in (0, 3)]
     talk = Talk(federation, name="second")
     reply = talk.forged(0, talk.hello())
-    refused(reply, "client 0 has left this run", Code.HAS_LEFT, final=True)
+    refused(reply, "a problem of its own", Code.OWN_PROBLEM, final=False)
     assert "forgotten" in caplog.text  # on the client, where its owner may read it
     assert PLANTED_ITEM not in caplog.text
     assert isinstance(said_in(talk.forged(1, talk.hello())), Here)
@@ -161,7 +161,7 @@ def test_a_file_that_changed_sits_out_too(federation: InTime, tmp_path: Path) ->
     np.testing.assert_array_equal(federation.degrees("second"), before)
     write_file(histories, lines[:-1])
     talk = Talk(federation, name="third")
-    refused(talk.forged(0, talk.hello()), "has left", Code.HAS_LEFT, final=True)
+    refused(talk.forged(0, talk.hello()), "has left", Code.OWN_PROBLEM, final=False)
     federation.later = NEXT_PERIOD
     assert (before - federation.degrees("fourth")).sum() == 1
 
@@ -259,7 +259,7 @@ def test_forgetting_before_the_vector_has_left_keeps_it_here(federation: InTime)
     talk.until("input", 1)
     forget_one(federation)
     reply = federation.node(0).answer(talk.message_for(0))
-    refused(reply, "client 0 has left this run", Code.HAS_LEFT, final=True)
+    refused(reply, "a problem of its own", Code.OWN_PROBLEM, final=False)
     assert not list(federation.folder.glob("client-0/runs/*/upload-*"))
 
 
@@ -275,9 +275,9 @@ def test_forgetting_in_the_middle_of_an_upload_keeps_the_rest_here(federation: I
     asked = envelope.peek(message, "to-client").message
     assert isinstance(asked, Exchange)
     reply = talk.forged(0, SendBlocks(step=asked.step, first=1))
-    refused(reply, "client 0 has left this run", Code.HAS_LEFT, final=True)
+    refused(reply, "a problem of its own", Code.OWN_PROBLEM, final=False)
     again = federation.node(0).answer(message)
-    refused(again, "has left this run", Code.HAS_LEFT, final=False)
+    refused(again, "has left this run", Code.OWN_PROBLEM, final=False)
     assert not list(federation.folder.glob("client-0/runs/*/upload-*"))
 
 
@@ -288,7 +288,7 @@ def test_forgetting_after_the_upload_opens_nothing(federation: InTime) -> None:
     message = talk.message_for(0)
     forget_one(federation)
     reply = federation.node(0).answer(message)
-    refused(reply, "client 0 has left this run", Code.HAS_LEFT, final=True)
+    refused(reply, "a problem of its own", Code.OWN_PROBLEM, final=False)
 
 
 def test_without_the_check_a_client_opens_what_was_forgotten(

@@ -296,7 +296,7 @@ def test_a_client_that_left_by_its_policy_stays_away(federation: Federation) -> 
     message = talk.message_for(0)
     strict = federation.policy.model_copy(update={"most_bytes_down": 500})
     refused(federation.node(0, policy=strict).answer(message), "", Code.POLICY, final=True)
-    refused(federation.node(0).answer(message), "has left", Code.HAS_LEFT, final=False)
+    refused(federation.node(0).answer(message), "has left", Code.OWN_PROBLEM, final=False)
 
 
 # --- order ----------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_a_client_that_has_left_sends_no_blocks(federation: Federation) -> None:
     talk.forged(0, Abort(reason="enough"))
     assert not upload.path.exists()
     write_whole(upload.path, kept)
-    refused(talk.forged(0, SendBlocks(step=2, first=0)), "has left", Code.HAS_LEFT, final=False)
+    refused(talk.forged(0, SendBlocks(step=2, first=0)), "has left", Code.OWN_PROBLEM, final=False)
 
 
 def test_an_upload_is_whole_or_not_there(tmp_path: Path) -> None:

@@ -91,7 +91,13 @@ def test_a_client_that_counts_its_users_wrongly_ends_at_most_the_run(
     pledge = Pledge(users, Demands(3, 4, 4)).signed(
         talk.server.run, LIAR, federation.identities[LIAR], federation.roster
     )
-    here = Here(users=users, asks=(3, 4, 4), signature=pledge.signature.hex(), version=__version__)
+    here = Here(
+        users=users,
+        asks=(3, 4, 4),
+        period="",
+        signature=pledge.signature.hex(),
+        version=__version__,
+    )
     say(talk, here, b"", b"")
     assert talk.server.clients[LIAR].users == users
     for _ in range(30):

@@ -254,7 +254,7 @@ def test_a_plan_that_lies_ends_the_clients_part(
     text = plan_with(talk, **change)
     reply = talk.forged(0, Exchange(step=0), announcement, text)
     refused(reply, said, code, final=True)
-    refused(federation.node(0).answer(honest), "has left this run", Code.HAS_LEFT, final=False)
+    refused(federation.node(0).answer(honest), "has left this run", Code.OWN_PROBLEM, final=False)
 
 
 def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: Federation) -> None:
@@ -453,7 +453,7 @@ def test_an_older_state_is_not_answered_from(federation: Federation) -> None:
     assert isinstance(said_in(federation.node(0).answer(message)), Answer)
     shutil.copy(state.with_name("backup"), state)
     reply = federation.node(0).answer(message)
-    refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+    refused(reply, "restored from before an answer", Code.OWN_PROBLEM, final=False)
 
 
 @pytest.mark.parametrize(("step", "number"), STEPS)

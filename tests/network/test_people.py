@@ -224,7 +224,7 @@ def test_a_client_does_not_pledge_twice_when_the_roster_changes(
         message = talk.forged(1, Exchange(step=1), b"")
         refused(message, "another roster", Code.OTHER_ROSTER, final=True)
         silos.use_roster(range(4))  # and it does not come back
-        refused(talk.forged(0, talk.hello()), "has left", Code.HAS_LEFT, final=False)
+        refused(talk.forged(0, talk.hello()), "has left", Code.OWN_PROBLEM, final=False)
 
 
 # --- rosters that differ --------------------------------------------------------------------------

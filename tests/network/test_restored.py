@@ -52,7 +52,7 @@ def test_an_answer_that_left_after_a_crash_counts(
     assert isinstance(said_in(federation.node(0).answer(message)), Answer | Blocks)
     shutil.copy(backup, database(federation))
     reply = federation.node(0).answer(message)
-    refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+    refused(reply, "restored from before an answer", Code.OWN_PROBLEM, final=False)
 
 
 def test_an_upload_that_left_after_a_crash_counts(federation: Federation) -> None:
@@ -65,7 +65,7 @@ def test_an_upload_that_left_after_a_crash_counts(federation: Federation) -> Non
     assert isinstance(said_in(talk.forged(0, SendBlocks(step=2, first=0))), Blocks)
     shutil.copy(backup, database(federation))
     reply = federation.node(0).answer(message)
-    refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+    refused(reply, "restored from before an answer", Code.OWN_PROBLEM, final=False)
 
 
 @pytest.mark.parametrize("step", ["share", "input", "unmask"])
@@ -80,7 +80,7 @@ def test_a_state_of_the_run_before_is_not_answered_from(federation: Federation, 
     second.until("share")
     shutil.copy(backup, database(federation))
     reply = federation.node(0).answer(message)
-    refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+    refused(reply, "restored from before an answer", Code.OWN_PROBLEM, final=False)
 
 
 def test_without_the_note_of_its_last_answer_a_client_leaves(federation: Federation) -> None:
@@ -88,7 +88,7 @@ def test_without_the_note_of_its_last_answer_a_client_leaves(federation: Federat
     talk.until("unmask", 1)
     database(federation).with_name("last-answer").unlink()
     again = federation.node(0).answer(talk.message_for(0))
-    refused(again, "restored from before an answer", Code.HAS_LEFT, final=False)
+    refused(again, "restored from before an answer", Code.OWN_PROBLEM, final=False)
 
 
 def test_a_damaged_note_of_the_last_answer_is_none(federation: Federation) -> None:
@@ -97,7 +97,7 @@ def test_a_damaged_note_of_the_last_answer_is_none(federation: Federation) -> No
     for damage in (b"", b"one two three", b"run \xff", b"run many"):
         database(federation).with_name("last-answer").write_bytes(damage)
         reply = federation.node(0).answer(talk.message_for(0))
-        refused(reply, "restored from before an answer", Code.HAS_LEFT, final=False)
+        refused(reply, "restored from before an answer", Code.OWN_PROBLEM, final=False)
 
 
 def test_a_run_whose_memory_is_gone_is_not_begun_again(federation: Federation) -> None:
@@ -151,7 +151,7 @@ def test_what_comes_from_a_backup_as_a_whole_is_not_answered_from(
 ) -> None:
     """The note of the last answer was written at another time than the database knows."""
     _, second = answered_from_a_backup(federation, restore)
-    refused(second, "restored from before an answer", Code.HAS_LEFT, final=False)
+    refused(second, "restored from before an answer", Code.OWN_PROBLEM, final=False)
 
 
 def test_a_snapshot_of_the_whole_disk_is_not_noticed(
@@ -185,7 +185,7 @@ def test_a_client_that_has_left_is_not_here_again(federation: Federation) -> Non
     talk.until("share")
     talk.forged(0, Abort(reason="enough"))
     reply = talk.forged(0, talk.hello())
-    refused(reply, "has left this run", Code.HAS_LEFT, final=False)
+    refused(reply, "has left this run", Code.OWN_PROBLEM, final=False)
 
 
 @pytest.mark.parametrize("run", ["", "../../elsewhere", "0" * 31, "0" * 31 + "G", "0" * 33])

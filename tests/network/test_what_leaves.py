@@ -35,7 +35,10 @@ def test_that_something_was_forgotten_is_nobodys_business(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = _reply_after_forgetting(Federation(tmp_path))
-    assert (said.code, said.reason) == (Code.HAS_LEFT, "client 0 has left this run")
+    assert (said.code, said.reason) == (
+        Code.OWN_PROBLEM,
+        "client 0 has a problem of its own; its log says which",
+    )
     assert said.final
     assert "forgotten" in caplog.text  # in its own log
 
@@ -64,5 +67,5 @@ def test_only_words_about_the_question_are_passed_on(code: Code) -> None:
     }
     sent, words = for_the_server(7, code, "/home/ada/history.db: item 4711 was forgotten")
     assert ("4711" in words) == (code.value in about_the_question)
-    assert sent is code or sent is Code.HAS_LEFT
+    assert sent is code or sent is Code.OWN_PROBLEM
     assert sent is not Code.HISTORIES_CHANGED

@@ -84,11 +84,6 @@ class Installed:
                 if self.current() == folder:
                     raise
 
-    def check(self, source: str | Path, trusted_key: Ed25519PublicKey | None = None) -> None:
-        """Raise what `install` would, after the same work, and install nothing."""
-        with self._alone(), self._verified(Path(source), trusted_key):
-            pass
-
     def install(self, source: str | Path, trusted_key: Ed25519PublicKey | None = None) -> str:
         """Copy an artifact, verify the copy, make it current; returns its hash."""
         with self._alone():

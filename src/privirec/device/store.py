@@ -35,24 +35,28 @@ from privirec.device.titles import clean_title
 from privirec.durable import private_folder, sync, write_private
 from privirec.errors import DataError, FederationError, SitsOut, UsageError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _APPLICATION = 0x50525354  # "PRST": marks the file as ours in SQLite's header
 _WAIT_SECONDS = 10.0
 
 # A run has its number from the store, and uses the interactions whose `first_run` is at most its
 # `snapshot`: its own number, or that of an earlier run whose histories it uses again. `forgotten`
 # counts interactions it may have used that are gone since; `sent`: something made of them has left.
+# An exact run belongs to a calendar period and uses what was there when the period began (`as_of`);
+# nothing, that is everything, in the first one of all.
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE interactions (
-    user TEXT NOT NULL, item TEXT NOT NULL, first_run INTEGER NOT NULL, PRIMARY KEY (user, item)
+    user TEXT NOT NULL, item TEXT NOT NULL, first_run INTEGER NOT NULL,
+    added TEXT NOT NULL DEFAULT '', PRIMARY KEY (user, item)
 ) WITHOUT ROWID;
 CREATE TABLE titles (item TEXT PRIMARY KEY, title TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE runs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL UNIQUE, begun TEXT NOT NULL,
     users INTEGER NOT NULL, interactions INTEGER NOT NULL,
     forgotten INTEGER NOT NULL DEFAULT 0, finished INTEGER NOT NULL DEFAULT 0,
-    snapshot INTEGER NOT NULL DEFAULT 0, sent INTEGER NOT NULL DEFAULT 0
+    snapshot INTEGER NOT NULL DEFAULT 0, sent INTEGER NOT NULL DEFAULT 0,
+    period TEXT NOT NULL DEFAULT '', as_of TEXT NOT NULL DEFAULT ''
 );
 """
 # Version 1 did not know what had left: all may have.
@@ -60,7 +64,14 @@ _FROM_VERSION_1 = (
     "ALTER TABLE runs ADD COLUMN snapshot INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE runs ADD COLUMN sent INTEGER NOT NULL DEFAULT 0",
     "UPDATE runs SET snapshot = number, sent = 1",
-    "PRAGMA user_version = 2",
+)
+# Version 2 did not know when something was added: all of it long ago. Its runs may be exact.
+_FROM_VERSION_2 = (
+    "ALTER TABLE interactions ADD COLUMN added TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN period TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN as_of TEXT NOT NULL DEFAULT ''",
+    "UPDATE runs SET period = begun",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 
 
@@ -149,9 +160,10 @@ class Store:
         with self._change() as db:
             (next_run,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()
             before = db.total_changes
+            now = _stamp(datetime.now(UTC))
             db.executemany(
-                "INSERT OR IGNORE INTO interactions VALUES (?, ?, ?)",
-                ((user, item, next_run) for user, item in rows),
+                "INSERT OR IGNORE INTO interactions VALUES (?, ?, ?, ?)",
+                ((user, item, next_run, now) for user, item in rows),
             )
             return db.total_changes - before
 
@@ -279,8 +291,10 @@ class Store:
         """The histories to use in a run (and the count left out), noted before they are used: of
         users with an interaction in the catalogue, since others would be counted and hide nobody.
 
-        If something left in a run that began since then, the same histories are used again:
-        additions wait, and SitsOut says that something of them was forgotten.
+        `since`: when the calendar period of an exact run began. Whoever was in such a run before
+        uses what was there at that moment, whenever it is asked: additions wait for the next
+        period, and SitsOut says that something was forgotten. The first run of all uses
+        everything, and further ones of its period the same.
 
         Asked again for the same run, after a crash or in another process, it gives the same
         histories: what was added meanwhile waits for the next run. If something was forgotten
@@ -289,15 +303,15 @@ class Store:
         """
         with self._change() as db:
             known = db.execute(
-                "SELECT snapshot, finished FROM runs WHERE run = ?", (run,)
+                "SELECT snapshot, as_of, finished FROM runs WHERE run = ?", (run,)
             ).fetchone()
             if known is None:
                 return self._begin_new(db, run, catalogue, since)
-            snapshot, finished = known
+            snapshot, as_of, finished = known
             if finished:
                 raise FederationError(f"{self.path}: run {run} is over")
             self.check_run(run)
-            return self._in_run(catalogue, snapshot)
+            return self._in_run(catalogue, snapshot, as_of)
 
     def check_run(self, run: str) -> None:
         """Raise SitsOut if something was forgotten that this run may use."""
@@ -330,7 +344,8 @@ class Store:
             db.execute(
                 "DELETE FROM runs AS earlier WHERE EXISTS (SELECT 1 FROM runs AS this"
                 " WHERE this.run = ? AND earlier.number < this.number"
-                " AND (this.sent OR NOT earlier.sent))",
+                " AND (this.sent OR NOT earlier.sent)"
+                " AND (this.period != '' OR earlier.period = ''))",
                 (run,),
             )
 
@@ -358,32 +373,42 @@ class Store:
     def _begin_new(
         self, db: sqlite3.Connection, run: str, catalogue: Catalogue, since: datetime | None
     ) -> tuple[Interactions, int]:
-        earlier = "" if since is None else since.astimezone(UTC).isoformat(timespec="seconds")
+        period = "" if since is None else _stamp(since)
         used = db.execute(
-            "SELECT snapshot, forgotten FROM runs WHERE sent AND ? != '' AND begun >= ?"
+            "SELECT snapshot, as_of, forgotten FROM runs WHERE sent AND period != '' AND period = ?"
             " ORDER BY forgotten DESC, number DESC",
-            (earlier, earlier),
+            (period,),
         ).fetchone()
-        if used and used[1]:
-            raise SitsOut(f"{self.path}: items were forgotten that a run since {earlier} has used")
+        as_of = used[1] if used else ""
+        if (
+            period
+            and not used
+            and self._count("SELECT count(*) FROM runs WHERE sent AND period != ''")
+        ):
+            # Not the first: what a server could time is what was there when the period began.
+            as_of = period
+        forgot = self._setting("forgot") or ""
+        if (used and used[2]) or (as_of and not used and forgot >= as_of):
+            raise SitsOut(f"{self.path}: items were forgotten that were there on {period}")
         (last,) = db.execute(
             "SELECT max(coalesce((SELECT max(number) FROM runs), 0),"
             " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'runs'), 0))"
         ).fetchone()
         snapshot = used[0] if used else last + 1
-        found, ignored = self._in_run(catalogue, snapshot)
+        found, ignored = self._in_run(catalogue, snapshot, as_of)
         db.execute(
-            "INSERT INTO runs (number, run, begun, users, interactions, snapshot)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO runs (number, run, begun, users, interactions, snapshot, period, as_of)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                *(last + 1, run, datetime.now(UTC).isoformat(timespec="seconds")),
-                *(found.n_users, found.n_interactions, snapshot),
+                *(last + 1, run, _stamp(datetime.now(UTC))),
+                *(found.n_users, found.n_interactions, snapshot, period, as_of),
             ),
         )
         return found, ignored
 
-    def _in_run(self, catalogue: Catalogue, snapshot: int) -> tuple[Interactions, int]:
-        found, ignored = self._interactions(catalogue, "first_run <= ?", (snapshot,))
+    def _in_run(self, catalogue: Catalogue, snapshot: int, as_of: str) -> tuple[Interactions, int]:
+        where = "first_run <= ? AND (? = '' OR added < ?)"
+        found, ignored = self._interactions(catalogue, where, (snapshot, as_of, as_of))
         return found.without_idle_users(), ignored
 
     def _create(self) -> None:
@@ -427,9 +452,9 @@ class Store:
         if application != _APPLICATION:
             raise DataError(f"{self.path}: not a PriviRec store")
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 1:
+        if version in (1, 2):
             with self._change() as db:
-                for statement in _FROM_VERSION_1:
+                for statement in (*(_FROM_VERSION_1 if version == 1 else ()), *_FROM_VERSION_2):
                     db.execute(statement)
         elif version != SCHEMA_VERSION:
             raise DataError(
@@ -547,9 +572,21 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 def _forget(db: sqlite3.Connection, where: str, values: tuple[Any, ...]) -> int:
     # `where` is one of the constants above; values never become part of the statement.
-    used = f"SELECT count(*) FROM interactions WHERE first_run <= runs.snapshot AND {where}"  # noqa: S608
+    used = (
+        "SELECT count(*) FROM interactions WHERE first_run <= runs.snapshot"  # noqa: S608
+        f" AND (runs.as_of = '' OR added < runs.as_of) AND {where}"
+    )
     db.execute(f"UPDATE runs SET forgotten = forgotten + ({used})", values)  # noqa: S608
-    return db.execute(f"DELETE FROM interactions WHERE {where}", values).rowcount  # noqa: S608
+    gone = db.execute(f"DELETE FROM interactions WHERE {where}", values).rowcount  # noqa: S608
+    if gone:
+        now = _stamp(datetime.now(UTC))
+        db.execute("INSERT OR REPLACE INTO settings VALUES ('forgot', ?)", (now,))
+    return gone
+
+
+def _stamp(moment: datetime) -> str:
+    """In a form in which earlier is smaller."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def _who(user: object | None) -> tuple[str, tuple[Any, ...]]:

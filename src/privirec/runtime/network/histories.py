@@ -26,8 +26,13 @@ class HistorySource(Protocol):
     """
 
     def begin(self, run: str, catalogue: Catalogue, since: datetime | None = None) -> Interactions:
-        """The histories of this run. Those of runs since then, if any, are used again; SitsOut if
-        something of them was forgotten."""
+        """The histories of this run, which is exact if `since` says when its calendar period began:
+        then they are those of that moment, as far as the source can know; SitsOut if something of
+        them was forgotten."""
+        ...
+
+    def may_have_changed(self, since: datetime) -> bool:
+        """Whether histories that differ from those of earlier periods may be of later than this."""
         ...
 
     def check(self, run: str) -> None:
@@ -56,6 +61,9 @@ class FromStore:
         with Store(self._path) as store:
             return _known(self._path, *store.begin_run(run, catalogue, since))
 
+    def may_have_changed(self, since: datetime) -> bool:
+        return False  # the store knows what was there when
+
     def check(self, run: str) -> None:
         with Store(self._path) as store:
             store.check_run(run)
@@ -83,6 +91,10 @@ class FromFile:
 
     def begin(self, run: str, catalogue: Catalogue, since: datetime | None = None) -> Interactions:
         return _known(self._path, *self.preview(catalogue))
+
+    def may_have_changed(self, since: datetime) -> bool:
+        """By the file system's own time of the last change, whatever the file's date says."""
+        return self._path.stat().st_ctime >= since.timestamp()
 
     def check(self, run: str) -> None:
         return None

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from privirec.runtime.network.pledges import Asked, People
+from privirec.runtime.network.pledges import Asked, People, Period
 from privirec.runtime.network.refusals import Code
 from privirec.secagg import Phase
 from privirec.secagg.keys import SIGNATURE_BYTES
@@ -100,6 +100,7 @@ class Here(Message):
 
     users: People
     asks: Asked
+    period: Period
     signature: Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
     version: Words
 

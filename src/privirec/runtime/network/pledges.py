@@ -22,12 +22,15 @@ from privirec.secagg.participants import read_participants, write_participants
 
 MOST_USERS = 1 << 32
 """Of one client."""
-_LABEL = b"privirec-pledge-1"
+_LABEL = b"privirec-pledge-2"
 
 People = Annotated[int, Field(ge=0, lt=MOST_USERS)]
 _Number = Annotated[int, Field(ge=0, lt=1 << 63)]
 Asked = tuple[_Number, _Number, _Number]
 """Smallest cohort, fewest other people, smallest change."""
+
+
+Period = Annotated[str, Field(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2} 00:00:00\+00:00)?$")]
 
 
 class BadPledge(FederationError):
@@ -45,6 +48,8 @@ class Pledge:
     nobody."""
     past: bytes = b""
     """The same, with those with whom it may have been in one."""
+    period: str = ""
+    """When the calendar period began whose histories it uses; empty where it has no calendar."""
     signature: bytes = b""
 
     @classmethod
@@ -74,6 +79,7 @@ class Pledge:
                 struct.pack(">IIQQQ", client, self.people, *astuple(self.demands)),
                 hashlib.sha256(self.known).digest(),
                 hashlib.sha256(self.past).digest(),
+                hashlib.sha256(self.period.encode()).digest(),
             ]
         )
 
@@ -88,6 +94,7 @@ class PlannedPledge(BaseModel):
     known: int = Field(-1, ge=-1)
     """Place of the set in the plan's list; -1 for nobody."""
     past: int = Field(-1, ge=-1)
+    period: Period = ""
     signature: str = Field("", pattern=f"^([0-9a-f]{{{2 * SIGNATURE_BYTES}}})?$")
 
 
@@ -110,6 +117,7 @@ class Pledges(BaseModel):
                 asks=astuple(one.demands),
                 known=places.get(one.known.hex(), -1),
                 past=places.get(one.past.hex(), -1),
+                period=one.period,
                 signature=one.signature.hex(),
             )
             for client, one in pledges.items()
@@ -129,6 +137,7 @@ class Pledges(BaseModel):
             Demands(*one.asks),
             bytes.fromhex(known),
             bytes.fromhex(past),
+            one.period,
             bytes.fromhex(one.signature),
         )
 

@@ -50,7 +50,7 @@ class Code(StrEnum):
     PROTOCOL = "protocol"
     """The aggregation protocol refuses; the words say why."""
     HISTORIES_CHANGED = "histories-changed"
-    """In the client's log only: the server hears `HAS_LEFT`."""
+    """In the client's log only: the server hears `OWN_PROBLEM`."""
     STATE_RESTORED = "state-restored"
     """What this client remembers is older than what it has answered, or gone."""
     OWN_PROBLEM = "own-problem"
@@ -66,9 +66,8 @@ _ABOUT_THE_QUESTION = {
 """Whose words say what was asked, what the plan shows and what the policy says; never what is in a
 client's histories."""
 
-_OF_ITS_OWN = {Code.HAS_LEFT, Code.HISTORIES_CHANGED}
-"""That somebody changed or forgot something is nobody's business: such a client has left the run,
-and that is all."""
+OF_ITS_OWN = {Code.OWN_PROBLEM, Code.HAS_LEFT, Code.HISTORIES_CHANGED}
+"""That somebody changed or forgot something is nobody's business: a full disk sounds the same."""
 
 
 def for_the_server(client: int, code: Code, reason: str) -> tuple[Code, str]:
@@ -79,10 +78,8 @@ def for_the_server(client: int, code: Code, reason: str) -> tuple[Code, str]:
     """
     if code in _ABOUT_THE_QUESTION:
         return code, reason
-    if code in _OF_ITS_OWN:
-        return Code.HAS_LEFT, f"client {client} has left this run"
-    if code is Code.OWN_PROBLEM:
-        return code, f"client {client} has a problem of its own; its log says which"
+    if code in OF_ITS_OWN:
+        return Code.OWN_PROBLEM, f"client {client} has a problem of its own; its log says which"
     return code, f"client {client} refuses ({code.value}); its log says why"
 
 

@@ -121,7 +121,8 @@ class Arrivals:
             raise BadEnvelope(f"a pledge of client {number} without its sets")
         known, past = (bytes(part) for part in parts)
         signature = bytes.fromhex(said.signature)
-        pledge = Pledge(said.users, Demands(*said.asks), known, past, signature)
+        asks = Demands(*said.asks)
+        pledge = Pledge(said.users, asks, known, past, said.period, signature)
         try:
             pledge.check(self._state.number, number, self._roster)
             Pledges.of({number: pledge}).members(self._roster)

@@ -2,10 +2,12 @@
 
 With exact sums the difference of two runs of one cohort is what its clients added and forgot in
 between. If every client changes when it likes, that is one person's change. So the runs of one
-period (`days_between_changes` of the policy) all see what the first of them saw: what was added
-waits, and who has forgotten something sits out. The changes of all clients come at once, with the
-first run of the next period. And they are over one catalogue: what lies in one and not in the other
-would show in the difference as well.
+period (`days_between_changes` of the policy) all see what was there when the period began, whenever
+a server asks whom: what was added waits, and who has forgotten something sits out. The changes of
+all clients come at once, for a whole period, with the first run of the next one; nobody's can be
+collected for longer than those of all others. Clients pledge the period, and are in a run only with
+those of the same one. And the runs of a period are over one catalogue: what lies in one and not in
+the other would show in the difference as well.
 
     FOLDER/used-histories    period, catalogue and digest of the histories that were used last
 """
@@ -57,10 +59,12 @@ class Calendar:
                 f"{since:%Y-%m-%d}: it takes part over this one from {self._end(since)} on",
             )
 
-    def check_histories(self, histories: str) -> None:
-        """Refuse to begin with other histories than were used before in this period."""
+    def check_histories(self, histories: str, *, changed: bool) -> None:
+        """Refuse to begin with other histories than were used before in this period, or with ones
+        that may have changed since it began (`changed`)."""
         period, _, used = self._used()
-        if (since := self.period()) and period == str(since) and used != histories:
+        since = self.period()
+        if since and used and used != histories and (changed or period == str(since)):
             raise SitsOut(_SITS_OUT.format(since=f"{since:%Y-%m-%d}", next=self._end(since)))
 
     def note(self, period: str, catalogue: str, histories: str) -> None:

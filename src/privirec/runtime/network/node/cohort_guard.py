@@ -8,7 +8,7 @@ key, and then stands for somebody else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 from privirec.errors import FederationError
 from privirec.privacy import cohorts
@@ -92,6 +92,7 @@ class CohortGuard:
         said = Here(
             users=pledge.people,
             asks=astuple(pledge.demands),
+            period=pledge.period,
             signature=pledge.signature.hex(),
             version=__version__,
         )
@@ -100,7 +101,7 @@ class CohortGuard:
     def _pledge(self, state: ClientRun) -> Pledge:
         known, past = frozenset(state.known), frozenset(state.past)
         mine = Member(state.users, self._policy.demands, known, past)
-        made = Pledge.of(mine, self._roster)
+        made = replace(Pledge.of(mine, self._roster), period=state.period)
         return made.signed(state.run, self._client, self._identity, self._roster)
 
     # --- everybody's ------------------------------------------------------------------------------
@@ -124,12 +125,25 @@ class CohortGuard:
                 "was lost, and with it what earlier sums have opened",
                 final=True,
             )
+        self._check_period(state, plan)
         if plan.protected:
             return  # noise hides everybody, whoever else is there
         cohorts.check_people(members, corrupt)
         cohorts.check_growth(members, [mine.past])
         if any(self._client in some for some in cohorts.newcomers(members, corrupt)):
             cohorts.check_new(members, corrupt)
+
+    def _check_period(self, state: ClientRun, plan: RunPlan) -> None:
+        """Whoever uses histories of another moment has collected changes for longer, or shorter."""
+        others = {one.period for one in plan.pledges.clients.values()} - {state.period}
+        if others and not plan.protected:
+            raise Refusal(
+                Code.COHORT,
+                f"a run with clients whose histories are of another calendar period "
+                f"({', '.join(sorted(others)) or 'none'}) than this client's ({state.period}): "
+                "everybody needs the same days_between_changes, and to be asked in one period",
+                final=True,
+            )
 
     def check_sum(self, plan: RunPlan, cohort: frozenset[int]) -> None:
         """Refuse a sum over these clients."""

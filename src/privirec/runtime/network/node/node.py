@@ -58,7 +58,7 @@ from privirec.runtime.network.node.memory import Memory
 from privirec.runtime.network.node.run_state import ClientRun, Part
 from privirec.runtime.network.node.steps import StepAnswerer
 from privirec.runtime.network.node.upload import UploadFile, forget_uploads
-from privirec.runtime.network.refusals import Code, Refusal, for_the_server
+from privirec.runtime.network.refusals import OF_ITS_OWN, Code, Refusal, for_the_server
 from privirec.runtime.network.run_plan import is_run_number
 from privirec.secagg import ProtocolError
 from privirec.secagg.keys import Identity, Roster
@@ -198,7 +198,8 @@ class Node:
         state.protected, state.period = told.protected, str(since or "")
         state.noise_seed, state.bytes_down = self._random(SEED_BYTES), len(message)
         if since is not None:
-            self._calendar.check_histories(state.histories)
+            changed = self._source.may_have_changed(since)
+            self._calendar.check_histories(state.histories, changed=changed)
         self._guard.begin(state)
         for other in self._runs.iterdir():
             if other.is_dir():
@@ -313,16 +314,14 @@ class Node:
         return self._seal(state.run, Received(offset=arrived, installed=installed))
 
     def _install(self, state: ClientRun, inbox: Inbox, piece: ArtifactPiece) -> ClientRun:
-        """The model of a spoilt run is checked like any other, and left out: the server hears the
-        same, since the difference would tell what this client has."""
-        model = Installed(self._folder / "model")
+        """The model of a spoilt run is installed like any other, where nobody looks for it: the
+        server hears the same after the same work, since a difference would tell what this client
+        has."""
+        model = Installed(self._folder / ("spoilt-model" if state.spoilt else "model"))
         try:
             key = Ed25519PublicKey.from_public_bytes(self._server_key)
-            if state.spoilt:
-                model.check(inbox.unpacked(piece), key)
-            else:
-                model.install(inbox.unpacked(piece), key)
-                self._source.finish(state.run)
+            model.install(inbox.unpacked(piece), key)
+            self._source.finish(state.run)
         except FederationError:
             raise
         except PrivirecError as error:
@@ -384,6 +383,7 @@ class Node:
         return self._refused(run, Code.OWN_PROBLEM, "", final=False)
 
     def _refused(self, run: str, code: Code, reason: str, *, final: bool) -> bytes:
+        final = final and code not in OF_ITS_OWN
         code, reason = for_the_server(self.client, code, reason)
         return self._seal(run, Refused(code=code, reason=reason, final=final))
 

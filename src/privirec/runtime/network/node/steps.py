@@ -40,6 +40,9 @@ from privirec.version import __version__
 
 log = logging.getLogger("privirec.client")
 
+UNSIGNED_LIMIT = 64
+"""Bits of a ring whose entries, taken modulo its size, are no signed numbers of this machine."""
+
 
 @dataclass(frozen=True)
 class StepAnswer:
@@ -150,6 +153,8 @@ class StepAnswerer:
             _refuse_plan("the plan is for another roster than this client's")
         if not same_version(plan.version):
             _refuse_plan(f"the plan is of version {plan.version}, this is {__version__}")
+        if any(one.width == UNSIGNED_LIMIT and not one.signed for one in plan.shapes()):
+            _refuse_plan("unsigned entries of 64 bits, which leave no room for what does not fit")
         if plan.protected != state.protected:
             _refuse_plan("the plan has other noise than the run was begun for")
         self._policy.check_run(plan.for_policy(), self._opened_share())
