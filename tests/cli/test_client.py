@@ -12,7 +12,7 @@ from privirec.cli.main import app
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.node import Node
+from privirec.runtime.network.node.memory import Memory
 
 
 def keys(*arguments: str | Path) -> None:
@@ -50,6 +50,6 @@ def test_only_people_with_something_in_the_catalogue_are_counted(client: Path) -
 
 def test_the_owner_hears_of_spoilt_runs(client: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claim = "item degrees below this client's own"
-    monkeypatch.setattr(Node, "spoilt_runs", lambda _: {"ab" * 16: claim})
+    monkeypatch.setattr(Memory, "spoilt", lambda _: {"ab" * 16: claim})
     _, warned = check(client)
     assert f"Run abababab is spoilt: the server claimed {claim}" in " ".join(warned.split())

@@ -28,13 +28,16 @@ WARNING = "the server sees every client's contribution in the clear"
 
 def server_run(folder: Path) -> tuple[list[str], str]:
     (folder / "catalogue.txt").write_text("a\nb\nc\nd\n")
-    return ["server", "run", str(folder), "monday", "--rank", "2"], (
+    return ["server", "run", str(folder), "monday", *EXACT], (
         "privirec.carriers.flower.runs.start_run"
     )
 
 
+EXACT = ["--method", "privirec-k", "--rank", "2"]
+
+
 def federate(_folder: Path) -> tuple[list[str], str]:
-    given = ["federate", "--dataset", "synthetic:small", "--clients", "3"]
+    given = ["federate", "--dataset", "synthetic:small", "--clients", "3", *EXACT]
     return given, "privirec.cli.federate.federate"
 
 

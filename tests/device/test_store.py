@@ -6,6 +6,7 @@ import os
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from privirec.data import Interactions, read_interactions, write_text
 from privirec.device import Catalogue, Store
+from privirec.device import store as store_module
 from privirec.device.titles import read_titles
 from privirec.errors import DataError, FederationError, PrivirecError, SitsOut, UsageError
 
@@ -361,7 +363,7 @@ def test_after_forgetting_a_store_sits_out_the_period(path: Path) -> None:
         store.forget_items("ann", ["a"])
         with pytest.raises(SitsOut, match="since run two began"):
             store.check_run("two")
-        with pytest.raises(SitsOut, match="forgotten that a run since"):
+        with pytest.raises(SitsOut, match="were forgotten that were there on"):
             store.begin_run("three", ALL, SINCE)
         assert [run.run for run in store.runs()] == ["one", "two"]
         later = store.begin_run("later", ALL, datetime.now(UTC) + timedelta(hours=1))[0]
@@ -375,8 +377,9 @@ def test_a_store_of_version_1_is_taken_over(path: Path) -> None:
         store.begin_run("one", ALL)
         store.add([("ann", "b")])
     db = sqlite3.connect(path, isolation_level=None)
-    for column in ("snapshot", "sent"):
+    for column in ("snapshot", "sent", "period", "as_of"):
         db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
+    db.execute("ALTER TABLE interactions DROP COLUMN added")
     db.execute("PRAGMA user_version = 1")
     db.close()
     with Store(path) as store:
@@ -385,6 +388,58 @@ def test_a_store_of_version_1_is_taken_over(path: Path) -> None:
         found = store.begin_run("two", ALL, SINCE)[0]
         assert found.matrix.toarray().tolist() == [[1, 0, 0, 0]]
         store.check()
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_later_run_uses_what_was_there_when_its_period_began(path: Path, guarded: bool) -> None:
+    """Whenever it is asked: the moment is not the server's to choose."""
+    with Store(path, create=True) as store:
+        store.add([("ann", "a")])
+        store.begin_run("one", ALL, SINCE)
+        store.note_sent("one")
+        now = datetime.now(UTC)
+        with mock.patch.object(store_module, "_stamp", return_value=now_and(2)):
+            store.add([("ann", "b")])
+        since = now + timedelta(seconds=1)
+        store.add([("bob", "c")])  # before the period begins
+        if guarded:
+            found = store.begin_run("two", ALL, since)[0]
+            assert found.matrix.toarray().tolist() == [[1, 0, 0, 0], [0, 0, 1, 0]]
+        else:
+            found = store.begin_run("two", ALL)[0]
+            assert found.matrix.toarray().tolist() == [[1, 1, 0, 0], [0, 0, 1, 0]]
+
+
+def now_and(seconds: int) -> str:
+    moment = datetime.now(UTC) + timedelta(seconds=seconds)
+    return moment.isoformat(timespec="seconds")
+
+
+def test_runs_with_noise_use_everything_and_leave_the_calendar_alone(path: Path) -> None:
+    with Store(path, create=True) as store:
+        store.add([("ann", "a")])
+        store.begin_run("exact", ALL, SINCE)
+        store.note_sent("exact")
+        store.add([("ann", "b")])
+        assert store.begin_run("noisy", ALL)[0].n_interactions == 2
+        store.note_sent("noisy")
+        store.finish_run("noisy")
+        assert store.begin_run("same period", ALL, SINCE)[0].n_interactions == 1
+        next_period = datetime.now(UTC) + timedelta(hours=1)
+        assert store.begin_run("next", ALL, next_period)[0].n_interactions == 2
+
+
+def test_who_has_forgotten_before_a_run_of_the_period_sits_it_out(path: Path) -> None:
+    """What was there when the period began cannot be used any more."""
+    with Store(path, create=True) as store:
+        store.add([("ann", "a"), ("ann", "b")])
+        store.begin_run("one", ALL, SINCE)
+        store.note_sent("one")
+        store.forget_items("ann", ["a"])
+        with pytest.raises(SitsOut):
+            store.begin_run("two", ALL, datetime.now(UTC) - timedelta(seconds=5))
+        later = store.begin_run("three", ALL, datetime.now(UTC) + timedelta(hours=1))[0]
+        assert later.n_interactions == 1
 
 
 # --- who may read it, and what is refused -------------------------------------------------------
@@ -464,9 +519,9 @@ def test_what_is_no_store(tmp_path: Path, name: str) -> None:
     else:
         Store(path, create=True).close()
         db = sqlite3.connect(path, isolation_level=None)
-        db.execute("PRAGMA user_version = 3")
+        db.execute("PRAGMA user_version = 4")
         db.close()
-        match = "a store of version 3"
+        match = "a store of version 4"
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(PrivirecError, match=match) as caught:
         Store(path)

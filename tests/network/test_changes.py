@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from privirec.device import Catalogue, Store
+from privirec.device import store as store_module
+from privirec.device.store import _stamp as stamp
 from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Stage
 from privirec.runtime.network.histories import FromFile, FromStore
 from privirec.runtime.network.messages import Answer, Blocks, Exchange, Here, Refused, SendBlocks
 from privirec.runtime.network.node import Node
 from privirec.runtime.network.node.calendar import Calendar
+from privirec.runtime.network.node.cohort_guard import CohortGuard
+from privirec.runtime.network.node.run_state import Part
 from privirec.runtime.network.refusals import Code
 
 from .chaos import PLANTED_ITEM, TERMS, Federation
@@ -31,6 +38,8 @@ class InTime(Federation):
     """A federation whose clients have a clock that can be set."""
 
     later = timedelta()
+    later_still: Mapping[int, timedelta] = MappingProxyType({})
+    """Of single clients, beside that."""
     days = 7
 
     def __init__(self, folder: Path) -> None:
@@ -42,7 +51,9 @@ class InTime(Federation):
         policy = self.policy.model_copy(update={"days_between_changes": self.days})
         given: dict[str, Any] = {
             "policy": policy,
-            "clock": lambda: datetime.now(UTC) + self.later,
+            "clock": lambda: (
+                datetime.now(UTC) + self.later + self.later_still.get(client, timedelta())
+            ),
         }
         if client in self.sources:
             given["histories"] = self.sources[client]
@@ -144,6 +155,78 @@ def test_what_was_added_waits_for_the_next_period(federation: InTime) -> None:
     np.testing.assert_array_equal(after - before, one(added[0]) + one(added[1]))
 
 
+def test_clients_of_different_periods_are_in_no_run_together(federation: InTime) -> None:
+    """One of them was asked a week later, whatever histories it has."""
+    federation.later_still = {VICTIM: NEXT_PERIOD}
+    talk = Talk(federation)
+    talk.until("advertise")
+    for client in (0, VICTIM):
+        reply = federation.node(client).answer(talk.message_for(client))
+        refused(reply, "of another calendar period", Code.COHORT, final=True)
+
+
+def test_a_file_that_changed_since_the_period_began_sits_out(
+    federation: InTime, tmp_path: Path
+) -> None:
+    """Also where it was not used in this period: nobody knows what was in it when that began."""
+    histories = tmp_path / "shop.csv"
+    lines = lines_of(federation, 0)
+    write_file(histories, lines)
+    federation.sources[0] = FromFile(histories)
+    federation.later = -2 * NEXT_PERIOD
+    federation.degrees("first")
+    write_file(histories, lines[:-1])
+    federation.later = timedelta()
+    talk = Talk(federation, name="second")
+    refused(talk.forged(0, talk.hello()), "it sits out until", Code.OWN_PROBLEM, final=False)
+    write_file(histories, lines)  # as it was before, and so it may be known
+    assert isinstance(said_in(talk.forged(0, talk.hello())), Here)
+    federation.later = NEXT_PERIOD
+    write_file(histories, lines[:-1])
+    third = Talk(federation, name="third")
+    assert isinstance(said_in(third.forged(0, third.hello())), Here)
+
+
+VICTIM = 2
+
+
+def difference_where_one_is_asked_late(folder: Path, wait: timedelta) -> np.ndarray:
+    """Everybody adds something in the second period; the server has asked all but one for the
+    histories of its first minute, and asks that one when it has waited."""
+    federation = InTime(folder)
+    before = federation.degrees("first")
+    begin = Calendar(folder, 7, lambda: datetime.now(UTC) + NEXT_PERIOD).period()
+    assert begin is not None
+    federation.later = begin - datetime.now(UTC) + timedelta(minutes=1)
+    talk = Talk(federation, name="second")
+    talk.step(skip={VICTIM})
+    at_noon = federation.later + timedelta(hours=12)
+    with mock.patch.object(store_module, "_stamp", lambda now: stamp(now + at_noon)):
+        for client in range(6):
+            add_one(federation, client)
+    federation.later_still = {VICTIM: wait}
+    talk.server.receive(VICTIM, federation.node(VICTIM).answer(talk.last[VICTIM]))
+    with suppress(AssertionError):  # it never comes to an end
+        talk.until(Stage.COMPUTED)
+    components = talk.server.components
+    return before * 0 if components is None else components.item_degrees - before
+
+
+@pytest.mark.parametrize("wait", [timedelta(days=6), timedelta(days=7)])
+def test_the_server_does_not_choose_whose_changes_are_collected_for_longer(
+    tmp_path: Path, wait: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same period, or in the next one."""
+    assert not difference_where_one_is_asked_late(tmp_path / "on", wait).any()
+
+    as_asked = Store._in_run
+    with monkeypatch.context() as off:
+        off.setattr(Store, "_in_run", lambda *given: as_asked(*given[:3], ""))
+        off.setattr(CohortGuard, "_check_period", lambda *_: None)
+        shown = difference_where_one_is_asked_late(tmp_path / "off", wait)
+    assert shown.sum() == shown.max() == 1  # what one person has added
+
+
 def test_a_run_that_took_nothing_holds_nothing_back(federation: InTime) -> None:
     """Until a vector leaves, nobody could compare anything."""
     Talk(federation, name="first").until("share")
@@ -161,7 +244,7 @@ def test_a_file_that_changed_sits_out_too(federation: InTime, tmp_path: Path) ->
     np.testing.assert_array_equal(federation.degrees("second"), before)
     write_file(histories, lines[:-1])
     talk = Talk(federation, name="third")
-    refused(talk.forged(0, talk.hello()), "has left", Code.OWN_PROBLEM, final=False)
+    refused(talk.forged(0, talk.hello()), "it sits out until", Code.OWN_PROBLEM, final=False)
     federation.later = NEXT_PERIOD
     assert (before - federation.degrees("fourth")).sum() == 1
 
@@ -185,7 +268,7 @@ def test_another_catalogue_does_not_begin_another_period(
 ) -> None:
     with monkeypatch.context() as off:
         off.setattr(Calendar, "check_catalogue", lambda *_: None)
-        off.setattr(Calendar, "check_histories", lambda *_: None)
+        off.setattr(Calendar, "check_histories", lambda *_, **__: None)
         before, talk = two_catalogues(tmp_path / "off")
         talk.until(Stage.COMPUTED)
         assert talk.server.components is not None
@@ -224,7 +307,7 @@ def test_a_model_that_comes_early_does_not_make_a_client_forget_what_it_sent(
 ) -> None:
     with monkeypatch.context() as off:
         off.setattr(Store, "finish_run", finish_and_forget)
-        off.setattr(Calendar, "check_histories", lambda *_: None)  # the guard behind it
+        off.setattr(Calendar, "check_histories", lambda *_, **__: None)  # the guard behind it
         shown = after_an_early_model(InTime(tmp_path / "off"))
     assert shown.sum() == shown.max() == 1  # what client 0 has added
 
@@ -247,7 +330,9 @@ def test_a_file_that_changes_within_a_run_ends_the_clients_part(
     reply = federation.node(0, histories=source).answer(talk.message_for(0))
     said = said_in(reply)
     assert isinstance(said, Refused)
-    assert said.final
+    state = remembered(federation, 0).load(talk.server.run)
+    assert state is not None
+    assert state.part is Part.LEFT
     assert not list(federation.folder.glob("client-0/runs/*/upload-*"))
 
 
@@ -354,4 +439,4 @@ def test_a_clock_that_was_set_back_brings_no_period_back(tmp_path: Path) -> None
 def test_a_damaged_note_is_none(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "used-histories").write_bytes(damage)
     Calendar(tmp_path, 7).check_catalogue(0, "catalogue")
-    Calendar(tmp_path, 7).check_histories("histories")
+    Calendar(tmp_path, 7).check_histories("histories", changed=True)

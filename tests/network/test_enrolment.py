@@ -26,7 +26,7 @@ from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.fingerprints import fingerprint, is_told
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.network.enrolment.identities import make_identity, read_identity
-from privirec.runtime.network.enrolment.roster import RosterFile, Rotated
+from privirec.runtime.network.enrolment.roster import Approved, RosterFile, Rotated
 from privirec.runtime.network.envelope import Envelope
 from privirec.runtime.network.histories import FromFile, FromStore
 from privirec.runtime.network.messages import TurnedAway
@@ -107,6 +107,16 @@ def test_revoked_duplicated_and_foreign_ones_are_refused(homes: Homes, tmp_path:
         RosterFile.read(other.folder / "roster.json", server.operator)
     with pytest.raises(UsageError, match="for another operator make another client"):
         clients[0].offered(other.folder / "roster.json", operator=other.operator)
+
+
+def test_a_number_is_given_once_whatever_the_operator_signs(homes: Homes, tmp_path: Path) -> None:
+    """An approval onto the number of somebody else would replace a key without its signature."""
+    server, _ = homes
+    card = stranger(tmp_path / "invented", "invented")
+    for number in (0, 1, 2, 4):
+        invented = Approved(client=number, name=card.name, key=card.key, node=card.node)
+        with pytest.raises(UsageError, match="is not the next one"):
+            server.members._with(invented)
 
 
 def test_a_changed_roster_is_refused(homes: Homes) -> None:

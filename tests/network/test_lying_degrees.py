@@ -231,3 +231,17 @@ def test_a_model_that_is_none_is_refused_by_all_alike(tmp_path: Path) -> None:
     (model / ARTIFACT_FILES[0]).write_bytes(damaged)
     said = [said_in(hand_out(talk, model, client)) for client in range(7)]
     assert {(one.code, one.final) for one in said} == {(Code.BAD_ARTIFACT, False)}
+
+
+def test_entries_of_64_bits_are_refused_by_everybody_alike(tmp_path: Path) -> None:
+    """An unsigned word of 64 bits has no signed number to be taken modulo its size: a vector that a
+    lie has made too large would be refused, and that would tell."""
+    federation = silos(tmp_path)
+    settings = PrivirecSettings(rank=2, rounds=2, ring_bits=64)
+    federation.terms = federation.terms.model_copy(update={"settings": settings})
+    talk = Talk(federation)
+    talk.until("advertise")
+    said = [
+        said_in(federation.node(client).answer(talk.message_for(client))) for client in range(7)
+    ]
+    assert {(one.code, one.final) for one in said} == {(Code.BAD_PLAN, True)}

@@ -35,6 +35,7 @@ from privirec.runtime.network.messages import (
     SendBlocks,
 )
 from privirec.runtime.network.node.memory import Memory
+from privirec.runtime.network.node.run_state import Part
 from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.refusals import Code
 from privirec.runtime.network.run_plan import RunPlan
@@ -393,7 +394,9 @@ def test_forgetting_in_the_middle_of_a_run_ends_the_clients_part(federation: Fed
     reply = federation.node(0).answer(talk.message_for(0))
     found = said_in(reply)
     assert isinstance(found, Refused)
-    assert found.final
+    left = remembered(federation, 0).load(talk.server.run)
+    assert left is not None
+    assert left.part is Part.LEFT
     assert PLANTED_ITEM.encode() not in reply
 
 

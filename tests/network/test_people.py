@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from privirec.secagg.keys import Identity
 
 from .chaos import EXACT, Federation, small_policy
 from .silos import Silos, refusals, run, sums_opened
-from .test_node import Talk, refused, said_in
+from .test_node import Talk, refused, remembered, said_in
 
 ITEMS = 24
 
@@ -350,6 +351,7 @@ def made(talk: Talk, people: int, run: str | None = None, **sets: bytes) -> Pled
         ("another run", "not signed by its key"),
         ("asks for less", "not signed by its key"),
         ("no past", "not signed by its key"),
+        ("another period", "not signed by its key"),
         ("a past without itself", "a past that it was not in"),
         ("of this client", "another pledge of this client"),
     ],
@@ -360,10 +362,11 @@ def test_nobody_can_pledge_for_another(federation: Federation, kind: str, said: 
     talk.until("advertise")
     true = talk.server.plan.pledges.pledge(1)
     changed = {
-        "more people": Pledge(999, true.demands, true.known, true.past, true.signature),
+        "more people": replace(true, people=999),
         "another run": made(talk, 4, run="ab" * 16),
-        "asks for less": Pledge(4, Demands(2, 0, 1), true.known, true.past, true.signature),
-        "no past": Pledge(4, true.demands, b"", b"", true.signature),
+        "asks for less": replace(true, demands=Demands(2, 0, 1)),
+        "no past": replace(true, known=b"", past=b""),
+        "another period": replace(true, period="2026-01-05 00:00:00+00:00"),
         "a past without itself": made(talk, 4, known=b"\x01", past=b"\x01"),
         "of this client": Pledge(4, Demands(2, 0, 1)).signed(
             talk.server.run, 0, federation.identities[0], federation.roster
@@ -451,6 +454,16 @@ def test_a_memory_from_before_the_last_answer_that_was_no_vector_begins_no_run(
     second = Talk(federation, name="second")
     reply = second.forged(0, second.hello())
     refused(reply, "restored from a backup or lost", Code.STATE_RESTORED, final=False)
+
+
+def test_who_was_in_a_sum_is_remembered_when_it_is_opened(federation: Federation) -> None:
+    """Also where the run ends there."""
+    talk = Talk(federation)
+    talk.until("unmask", 1)
+    assert remembered(federation, 0).cohorts(told=True) == []
+    federation.node(0).answer(talk.message_for(0))
+    (cohort,) = remembered(federation, 0).cohorts(told=True)
+    assert len(cohort) == 6
 
 
 def test_a_memory_without_the_note_of_its_last_answer_begins_no_run(

@@ -12,6 +12,7 @@ import pytest
 
 from privirec.federated import wire
 from privirec.runtime.network import envelope
+from privirec.runtime.network.coordinator import Stage
 from privirec.runtime.network.envelope import Envelope
 from privirec.runtime.network.messages import (
     Abort,
@@ -98,6 +99,20 @@ def test_a_damaged_note_of_the_last_answer_is_none(federation: Federation) -> No
         database(federation).with_name("last-answer").write_bytes(damage)
         reply = federation.node(0).answer(talk.message_for(0))
         refused(reply, "restored from before an answer", Code.OWN_PROBLEM, final=False)
+
+
+def test_both_files_from_a_backup_begin_no_run(federation: Federation) -> None:
+    """They fit together; only the file system knows that they are not where they were."""
+    talk = Talk(federation)
+    talk.until("unmask", 1)
+    files = [database(federation), database(federation).with_name("last-answer")]
+    backup = [shutil.copy(path, federation.folder / path.name) for path in files]
+    talk.until(Stage.COMPUTED)
+    for path, copy in zip(files, backup, strict=True):
+        shutil.copy(copy, path)
+    second = Talk(federation, name="second")
+    reply = second.forged(0, second.hello())
+    refused(reply, "restored from a backup or lost", Code.STATE_RESTORED, final=False)
 
 
 def test_a_run_whose_memory_is_gone_is_not_begun_again(federation: Federation) -> None:

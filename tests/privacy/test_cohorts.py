@@ -433,3 +433,15 @@ def test_every_part_of_the_rules_is_needed(weaker: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(*WEAKER[weaker])
     found = _first_apart(2000)
     assert (found is None) is (weaker == "as it is")
+
+
+@pytest.mark.parametrize("corrupt", [0, 1, 3])
+def test_one_more_than_the_corrupt_are_believed(corrupt: int) -> None:
+    """As many as may lie say nothing; one more of them is honest."""
+    for claiming in range(6):
+        others = {
+            client: Member(1, Demands(3, 0, 4), frozenset({0, client}), frozenset({0, client}))
+            for client in range(1, 1 + claiming)
+        }
+        quiet = {client: Member(1, Demands(3, 0, 4)) for client in (0, 8, 9)}
+        assert cohorts.is_forgotten(0, quiet | others, corrupt) == (claiming > corrupt)

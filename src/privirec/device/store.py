@@ -65,12 +65,15 @@ _FROM_VERSION_1 = (
     "ALTER TABLE runs ADD COLUMN sent INTEGER NOT NULL DEFAULT 0",
     "UPDATE runs SET snapshot = number, sent = 1",
 )
-# Version 2 did not know when something was added: all of it long ago. Its runs may be exact.
+# Version 2 did not know when something was added: what no run has used counts as new, the rest as
+# there long ago. Its runs may be exact.
 _FROM_VERSION_2 = (
     "ALTER TABLE interactions ADD COLUMN added TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE runs ADD COLUMN period TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE runs ADD COLUMN as_of TEXT NOT NULL DEFAULT ''",
     "UPDATE runs SET period = begun",
+    "UPDATE interactions SET added = strftime('%Y-%m-%dT%H:%M:%S+00:00', 'now')"
+    " WHERE first_run > (SELECT coalesce(max(snapshot), 0) FROM runs WHERE sent)",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 
