@@ -100,8 +100,10 @@ def _guess(
     federation: Federation, people: Interactions, before: Interactions, length: int, number: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """So many items from two runs; and from the popularity in one of them alone."""
-    exact = federation.planned()[0].kind is ItemDegrees
-    sums = 1 if exact else None
+    kinds = [planned.kind for planned in federation.planned()]
+    exact = kinds[0] is ItemDegrees
+    # Popularity, and pairs where they are summed. What noisy power steps would add is not used.
+    sums = 2 if NoisyHeadGram in kinds and not exact else 1
     first = federation.run(people, number, sums)
     second = federation.run(before, number + 1, sums)
     popularity = there(popularity_view(first))
