@@ -29,7 +29,7 @@ class HeadItemItem(Contribution):
     """P' = sum_u d_u^(-2 alpha) x_u^T x_u, with x_u the history on the head and d_u its length.
 
     The head are the `head` items of the highest degrees. Which they are follows from degrees that
-    every client knows, so a server cannot choose them.
+    every client knows, which are the server's word.
     """
 
     name: ClassVar[str] = "head-item-item"
