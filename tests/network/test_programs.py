@@ -129,7 +129,7 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
     port = str(free_port())
     lyon, oslo, porto, _ = enrolled(tmp_path, f"localhost:{port}")
     up = tmp_path / "up.log"
-    said = privirec("server", "run", "server", "early", "--rank", "4", cwd=tmp_path, code=3)
+    said = privirec("server", "run", "server", "early", cwd=tmp_path, code=3)
     assert "privirec server up server" in said
     server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port)
     with contextlib.ExitStack() as running:
@@ -146,7 +146,8 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
         # A server that is started anew does not know its clients; they come back by themselves.
         with program(*server, cwd=tmp_path, log=up) as process:
             wait_for("Up on", up, process, 2)
-            run = ("server", "run", "server", "monday", "--rank", "4", "--rounds", "2")
+            exact = ("--method", "privirec-k", "--rank", "4", "--rounds", "2")
+            run = ("server", "run", "server", "monday", *exact)
             following = subprocess.Popen(
                 [*COMMAND, *run], cwd=tmp_path, stderr=subprocess.PIPE, text=True
             )
@@ -160,6 +161,15 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
             said = privirec(*run, cwd=tmp_path)
             assert "Model signed and handed out" in said
             assert "has ended" in privirec(*run, cwd=tmp_path, code=2)
+            # By default noise protects, and a client that names nothing takes part.
+            for client in (lyon, oslo, porto):
+                (client / "policy.toml").unlink()
+            said = privirec("server", "run", "server", "tuesday", cwd=tmp_path)
+            assert "noise hides whether a person took part" in said
+            assert "Model signed and handed out" in said
+            spent = privirec("budget", oslo.name, cwd=tmp_path)
+            assert "Spent within 30 days: epsilon 7.9" in spent
+            assert "3 sums were exact" in spent
         for log in logs:
             assert log.read_text().count("Connected") == 2, log.read_text()
     assert "its model is installed" in (lyon / "client.log").read_text()
