@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
+from numba import njit
 from numpy.typing import NDArray
 
 from privirec.federated.contributions import Histories, PlannedSum
@@ -44,14 +45,44 @@ class UserSide:
 
     def solve(self, histories: sp.csr_array) -> Floats:
         size = self.vectors.shape[1]
-        rows, columns, _ = triangle(size)
         everything = self.unobserved * self.vectors.T @ self.vectors + self.ridge * np.eye(size)
-        sums = histories @ (self.vectors[:, rows] * self.vectors[:, columns])
-        systems = np.empty((histories.shape[0], size, size))
-        systems[:, rows, columns] = sums
-        systems[:, columns, rows] = sums
-        targets = histories @ self.vectors
-        return np.linalg.solve(systems + everything, targets[:, :, None])[:, :, 0]
+        return solve_people(histories.indptr, histories.indices, self.vectors, everything)
+
+
+@njit(cache=True)
+def solve_people(indptr, indices, vectors, everything):  # type: ignore[no-untyped-def]
+    """For each person (sum of v v^T + everything)^-1 (sum of v) over the own items, by Cholesky
+    factors; vectors that are no numbers give a result that is none, which adds nothing to a sum."""
+    size = vectors.shape[1]
+    found = np.zeros((len(indptr) - 1, size))
+    lower = np.empty((size, size))
+    for person in range(len(indptr) - 1):
+        own = found[person]
+        lower[:] = everything
+        for position in range(indptr[person], indptr[person + 1]):
+            vector = vectors[indices[position]]
+            for row in range(size):
+                own[row] += vector[row]
+                for column in range(row + 1):
+                    lower[row, column] += vector[row] * vector[column]
+        for row in range(size):
+            for column in range(row + 1):
+                value = lower[row, column]
+                for inner in range(column):
+                    value -= lower[row, inner] * lower[column, inner]
+                if row > column:
+                    lower[row, column] = value / lower[column, column]
+                else:
+                    lower[row, row] = np.sqrt(value)
+        for row in range(size):
+            for inner in range(row):
+                own[row] -= lower[row, inner] * own[inner]
+            own[row] /= lower[row, row]
+        for row in range(size - 1, -1, -1):
+            for inner in range(row + 1, size):
+                own[row] -= lower[inner, row] * own[inner]
+            own[row] /= lower[row, row]
+    return found
 
 
 @dataclass(frozen=True)
@@ -223,6 +254,6 @@ class Factors(ByPopularity):
 
     def score(self, user_items: sp.csr_array) -> Float32:
         scores = super().score(user_items)
-        found = self.side.solve(sp.csr_array(user_items[:, self.items]).astype(np.float64))
+        found = self.side.solve(sp.csr_array(user_items[:, self.items]))
         scores[:, self.items] = found @ (self.lifted[:, None] * self.side.vectors).T
         return scores
