@@ -130,7 +130,7 @@ def test_one_person_changes_a_step_of_als_by_at_most_one(
 
 
 def test_the_guard_is_what_bounds_a_person() -> None:
-    """Rows as they come, without the cut to length one, would be longer: the tests above can fail."""
+    """Rows as they come, without the cut to length one, are longer: the tests above can fail."""
     ask = PowerSum(
         **fixed(12),
         items=HEAD,
@@ -223,7 +223,7 @@ def test_with_little_noise_a_peer_finds_tastes(name: str, four_tastes: Dataset) 
         peer = PEERS[one](promise, train.n_users, train.n_items, **SMALL[one])
         scorer = execute_steps(peer.steps(), Simulation(train, 1, 0), Ledger())
         found[one] = evaluate(scorer, data).ndcg
-    assert found["popularity"] < 0.3 < 0.45 < found[name]
+    assert found[name] > found["popularity"] + 0.15
 
 
 def test_tuned_settings_are_settings(data: Dataset) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +104,7 @@ def test_mean_spread_and_who_is_ahead() -> None:
     assert summary[0]["spread"] == pytest.approx(0.1 * 2**0.5)
     assert summary[1]["spread"] is None
     assert behind_a_peer(summary) == ["d, 10 people, epsilon 1: dpals 0.2500, protected 0.2000"]
-    assert not behind_a_peer(summary_of(rows[:2] + [row("dpals", 0, 0.19)]))
+    assert not behind_a_peer(summary_of([*rows[:2], row("dpals", 0, 0.19)]))
 
 
 def test_samples_are_nested_and_keep_the_catalogue(
@@ -114,7 +115,7 @@ def test_samples_are_nested_and_keep_the_catalogue(
     monkeypatch.setattr(privacy_table, "SMALLEST_SAMPLE", 30)
     found = list(samples_of(data))
     assert [one.train.n_users for one in found] == [200, 100, 50]
-    for larger, smaller in zip(found, found[1:], strict=False):
+    for larger, smaller in pairwise(found):
         assert set(smaller.train.user_ids) < set(larger.train.user_ids)
         assert (smaller.train.item_ids == data.train.item_ids).all()
         where = np.searchsorted(larger.train.user_ids, smaller.train.user_ids)

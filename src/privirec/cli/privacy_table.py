@@ -38,6 +38,8 @@ COLUMNS = [
     ("seeds", "seeds"),
 ]
 
+USUAL_EPSILONS = ",".join(f"{value:g}" for value in EPSILONS)
+
 
 def command(
     datasets: Annotated[
@@ -50,7 +52,7 @@ def command(
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(METHODS),
     epsilon: Annotated[
         str, typer.Option(help="Promises to every person, separated by commas.")
-    ] = ",".join(f"{value:g}" for value in EPSILONS),
+    ] = USUAL_EPSILONS,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell, from seed 0 on.")] = SEEDS,
     curve: Annotated[
         Path | None,

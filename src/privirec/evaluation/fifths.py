@@ -2,8 +2,8 @@
 
 Items are sorted by their users in train and cut where a fifth of all train interactions is full:
 the first fifth has few items that everybody knows, the last one thousands that few have touched.
-NDCG@k of a fifth looks at all of a ranking, counts hits among the fifth's items alone, and is a mean
-over the users that have a test item there; 0 if nobody has.
+NDCG@k of a fifth looks at all of a ranking, counts hits among the fifth's items alone, and is a
+mean over the users that have a test item there; 0 if nobody has.
 """
 
 from __future__ import annotations

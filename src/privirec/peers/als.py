@@ -1,18 +1,19 @@
-"""Private alternating least squares: DPALS (Chien et al. 2021) and Ada-DPALS (Krichene et al. 2023).
+"""Private alternating least squares: DPALS (Chien et al. 2021), Ada-DPALS (Krichene et al. 2023).
 
 People solve for their own vectors u, which never leave them. The item side is solved from noisy
 sums over the people of an item, of w u u^T and w u, and from one noisy sum of u u^T over everybody
 (the loss of what was not touched). |u| is clipped to one; a person's weights w over the items
 share one unit of squared length.
 
-Plain DPALS keeps at most `items_each` items of a person, all of weight items_each^-1/2. The adaptive
-version keeps all and weighs them by noisy popularity to the power -adapt, normalised for each person
-so that everybody uses the whole unit.
+Plain DPALS keeps at most `items_each` items of a person, all of weight items_each^-1/2. The
+adaptive version keeps all and weighs them by noisy popularity to the power -adapt, normalised for
+each person so that everybody uses the whole unit.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -98,7 +99,8 @@ class AlsSum(RowSum):
     items_each: int | None
 
     @classmethod
-    def sized(cls, head: int, columns: int, everybody: float, **fixed: Any) -> Self:
+    def sized(cls, fixed: Mapping[str, Any], sizes: Mapping[str, Any]) -> Self:
+        head, columns, everybody = sizes["head"], sizes["columns"], sizes["everybody"]
         return cls(
             **fixed,
             items=np.arange(head),

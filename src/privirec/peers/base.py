@@ -73,7 +73,7 @@ class Peer(ABC):
     def steps(self) -> PeerSteps:
         """The computation, held to its plan."""
         plan = self.sums()
-        return keep_to(plan, self._steps(plan))  # type: ignore[arg-type]
+        return keep_to(plan, self._steps(plan))
 
     def _steps(self, plan: list[PlannedSum]) -> PeerSteps:
         ask: Any = plan[0].ask()
@@ -82,13 +82,13 @@ class Peer(ABC):
         return (yield from self.later_steps(plan[1:], popularity))
 
     def head_of(self, popularity: Floats, head: int) -> tuple[NDArray[np.int64], Floats]:
-        """The items on top, and their popularity: below one, what a single person adds, is noise."""
+        """The items on top, and their popularity: less than one person adds is noise."""
         items = most_popular(popularity, head)
         return items, np.maximum(popularity[items], 1.0)
 
 
 def growing_parts(popularity: float, rounds: int, growth: float) -> list[float]:
-    """Of the budget: for popularity, then for rounds each of which gets more than the one before."""
+    """Of the budget: for popularity, then for rounds, each with more than the one before."""
     sizes = [growth**number for number in range(rounds)]
     return [popularity, *((1 - popularity) * size / sum(sizes) for size in sizes)]
 

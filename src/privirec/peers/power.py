@@ -11,6 +11,7 @@ and a power of popularity on the scores of the low-pass filter x D^-1/2 U U^T D^
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -35,7 +36,8 @@ class PowerSum(RowSum):
     clip: float
 
     @classmethod
-    def sized(cls, head: int, columns: int, **fixed: Any) -> Self:
+    def sized(cls, fixed: Mapping[str, Any], sizes: Mapping[str, Any]) -> Self:
+        head, columns = sizes["head"], sizes["columns"]
         return cls(
             **fixed,
             items=np.arange(head),

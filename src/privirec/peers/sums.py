@@ -11,7 +11,7 @@ may round otherwise, so they are not registered for networks.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -42,11 +42,11 @@ class RowSum(HeadSum):
     @classmethod
     def planned(cls, n_items: int, n_users: int, share: NoiseShare, **sizes: Any) -> PlannedSum:
         fixed = {"n_items": n_items, "n_users": n_users, **asdict(share)}
-        return PlannedSum(cls, cls.sized(**fixed, **sizes).shape, fixed)
+        return PlannedSum(cls, cls.sized(fixed, sizes).shape, fixed)
 
     @classmethod
     @abstractmethod
-    def sized(cls, **parameters: Any) -> Self:
+    def sized(cls, fixed: Mapping[str, Any], sizes: Mapping[str, Any]) -> Self:
         """One of these sizes, with nothing in it."""
 
     @abstractmethod

@@ -1,9 +1,9 @@
 """Settings of the peers, tuned on a fifth of each train split, held out (NDCG@20 of 4,000 people).
 
 By coordinate search at two promises for each data set; which of the two a run takes is decided by
-how much its noise leaves, `Promise.signal`. Data that nobody tuned for take the settings of the data
-set that is most like it, by people for each item. That is more than `protected` gets, which has the
-same constants everywhere. docs/results/privacy-table.md says what was searched.
+how much its noise leaves, `Promise.signal`. Data that nobody tuned for take the settings of the
+data set that is most like it, by people for each item. That is more than `protected` gets, which
+has the same constants everywhere. docs/results/privacy-table.md says what was searched.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ SEVERAL_PEOPLE_PER_ITEM = 4
 SIGNALS: Mapping[str, tuple[float, float]] = {"gowalla": (7e3, 4e4), "globo": (3.7e4, 2.1e5)}
 """At epsilon 1 and 8."""
 
-TUNED: Mapping[str, Mapping[str, tuple[Settings, Settings]]] = {
-}
+TUNED: Mapping[str, Mapping[str, tuple[Settings, Settings]]] = {}
 """Peer, data set: settings for epsilon 1 and 8."""
 
 

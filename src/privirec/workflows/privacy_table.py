@@ -248,6 +248,6 @@ def behind_a_peer(summary: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{row['method']} {row['ndcg@20']:.4f}, protected {ours['ndcg@20']:.4f}"
         for (*place, method), row in by_cell.items()
         if method != Protected.name
-        and (ours := by_cell.get((*place, Protected.name)))  # type: ignore[call-overload]
+        and (ours := by_cell.get((*place, Protected.name)))
         and row["ndcg@20"] >= ours["ndcg@20"]
     ]
