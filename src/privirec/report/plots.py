@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping, Sequence
-from itertools import cycle, pairwise
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +142,10 @@ def people_plot(rows: Sequence[Mapping[str, Any]], epsilon: float, path: Path) -
             )
     axes.set_xscale("log")
     people = sorted({row["people"] for row in rows})
-    shown = [one for one, more in pairwise([*people, 10 * people[-1]]) if more > 1.2 * one]
+    shown = people[-1:]  # from the largest down, those that leave room for each other's figures
+    for one in reversed(people):
+        if one < shown[0] / 1.5:
+            shown.insert(0, one)
     axes.set_xticks(shown, [f"{one:,}" for one in shown])
     axes.minorticks_off()
     axes.tick_params(axis="x", labelsize=8)
