@@ -21,7 +21,206 @@ SEVERAL_PEOPLE_PER_ITEM = 4
 SIGNALS: Mapping[str, tuple[float, float]] = {"gowalla": (6.1e3, 4.0e4), "globo": (3.2e4, 2.1e5)}
 """At epsilon 1 and 8."""
 
-TUNED: Mapping[str, Mapping[str, tuple[Settings, Settings]]] = {}
+TUNED: Mapping[str, Mapping[str, tuple[Settings, Settings]]] = {
+    "private-power": {
+        "gowalla": (
+            # validation NDCG@20 0.0324, 44 trials
+            {
+                "head": 1000,
+                "columns": 32,
+                "rounds": 3,
+                "clip": 0.05,
+                "left": 0.25,
+                "lift": 0.3,
+                "popularity_share": 0.2,
+                "growth": 1.5,
+            },
+            # validation NDCG@20 0.0720, 34 trials
+            {
+                "head": 4000,
+                "columns": 48,
+                "rounds": 3,
+                "clip": 0.1,
+                "left": 0.1,
+                "lift": 0.1,
+                "popularity_share": 0.1,
+                "growth": 1.0,
+            },
+        ),
+        "globo": (
+            # validation NDCG@20 0.1553, 30 trials
+            {
+                "head": 3000,
+                "columns": 96,
+                "rounds": 3,
+                "clip": 0.05,
+                "left": 0.25,
+                "lift": 0.2,
+                "popularity_share": 0.05,
+                "growth": 1.0,
+            },
+            # validation NDCG@20 0.1676, 36 trials
+            {
+                "head": 4000,
+                "columns": 96,
+                "rounds": 3,
+                "clip": 0.2,
+                "left": 0.0,
+                "lift": 0.2,
+                "popularity_share": 0.2,
+                "growth": 1.0,
+            },
+        ),
+    },
+    "dpals": {
+        "gowalla": (
+            # validation NDCG@20 0.0312, 19 trials
+            {
+                "head": 2000,
+                "columns": 8,
+                "rounds": 4,
+                "clip": 0.03,
+                "outer": 0.003,
+                "everybody": 0.003,
+                "unobserved": 0.1,
+                "item_unobserved": 0.003,
+                "user_ridge": 1.0,
+                "noise_ridge": 32.0,
+                "lift": -0.2,
+                "popularity_share": 0.2,
+                "growth": 1.5,
+                "items_each": 5,
+            },
+            # validation NDCG@20 0.0648, 7 trials
+            {
+                "head": 4000,
+                "columns": 40,
+                "rounds": 3,
+                "clip": 0.1,
+                "outer": 0.1,
+                "everybody": 0.003,
+                "unobserved": 0.1,
+                "item_unobserved": 0.03,
+                "user_ridge": 3.0,
+                "noise_ridge": 4.0,
+                "lift": -0.3,
+                "popularity_share": 0.05,
+                "growth": 1.5,
+                "items_each": 8,
+            },
+        ),
+        "globo": (
+            # validation NDCG@20 0.1525, 3 trials
+            {
+                "head": 3000,
+                "columns": 32,
+                "rounds": 5,
+                "clip": 0.003,
+                "outer": 0.2,
+                "everybody": 0.01,
+                "unobserved": 0.1,
+                "item_unobserved": 0.1,
+                "user_ridge": 30.0,
+                "noise_ridge": 8.0,
+                "lift": 0.2,
+                "popularity_share": 0.1,
+                "growth": 1.5,
+                "items_each": 8,
+            },
+            # validation NDCG@20 0.1434, 5 trials
+            {
+                "head": 4000,
+                "columns": 24,
+                "rounds": 3,
+                "clip": 0.003,
+                "outer": 0.1,
+                "everybody": 0.01,
+                "unobserved": 0.03,
+                "item_unobserved": 0.1,
+                "user_ridge": 3.0,
+                "noise_ridge": 1.0,
+                "lift": 0.1,
+                "popularity_share": 0.1,
+                "growth": 1.5,
+                "items_each": 8,
+            },
+        ),
+    },
+    "ada-dpals": {
+        "gowalla": (
+            # validation NDCG@20 0.0332, 165 trials
+            {
+                "head": 2000,
+                "columns": 8,
+                "rounds": 4,
+                "clip": 0.03,
+                "outer": 0.003,
+                "everybody": 0.003,
+                "unobserved": 0.1,
+                "item_unobserved": 0.003,
+                "user_ridge": 1.0,
+                "noise_ridge": 8.0,
+                "lift": 0.1,
+                "popularity_share": 0.2,
+                "growth": 1.5,
+                "adapt": 0.6,
+            },
+            # validation NDCG@20 0.0698, 34 trials
+            {
+                "head": 4000,
+                "columns": 40,
+                "rounds": 3,
+                "clip": 0.1,
+                "outer": 0.1,
+                "everybody": 0.003,
+                "unobserved": 0.1,
+                "item_unobserved": 0.03,
+                "user_ridge": 3.0,
+                "noise_ridge": 4.0,
+                "lift": -0.1,
+                "popularity_share": 0.05,
+                "growth": 1.5,
+                "adapt": 0.35,
+            },
+        ),
+        "globo": (
+            # validation NDCG@20 0.1589, 38 trials
+            {
+                "head": 3000,
+                "columns": 32,
+                "rounds": 5,
+                "clip": 0.003,
+                "outer": 0.2,
+                "everybody": 0.01,
+                "unobserved": 0.1,
+                "item_unobserved": 0.1,
+                "user_ridge": 30.0,
+                "noise_ridge": 8.0,
+                "lift": 0.3,
+                "popularity_share": 0.1,
+                "growth": 1.5,
+                "adapt": 0.35,
+            },
+            # validation NDCG@20 0.1505, 19 trials
+            {
+                "head": 4000,
+                "columns": 24,
+                "rounds": 3,
+                "clip": 0.003,
+                "outer": 0.1,
+                "everybody": 0.01,
+                "unobserved": 0.03,
+                "item_unobserved": 0.1,
+                "user_ridge": 3.0,
+                "noise_ridge": 1.0,
+                "lift": 0.3,
+                "popularity_share": 0.1,
+                "growth": 1.5,
+                "adapt": 0.6,
+            },
+        ),
+    },
+}
 """Peer, data set: settings for epsilon 1 and 8."""
 
 
