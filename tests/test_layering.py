@@ -28,6 +28,7 @@ ALLOWED = {
     "device": {"models", "filters", "data", "errors", "durable"},
     "evaluation": {"filters", "data", "errors", "threads"},
     "federated": {"filters", "data", "errors", "codec", "dp"},
+    "peers": {"federated", "filters", "data", "errors", "dp"},
     "secagg": {"errors", "dp"},
     "privacy": {"federated", "secagg", "filters", "data", "errors", "dp"},
     "runtime": {
@@ -51,7 +52,7 @@ ALLOWED |= {
 # Parts that compute: whoever wants to talk to a network does so in data/download or a runtime.
 SILENT = {
     *("filters", "models", "device", "evaluation", "federated", "secagg", "privacy", "report"),
-    "runtime",
+    *("runtime", "peers"),
 }
 NETWORK = {
     "socket",

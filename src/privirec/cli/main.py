@@ -18,6 +18,7 @@ from privirec.cli import (
     federate,
     keys,
     privacy,
+    privacy_table,
     protocols,
     recommend,
     server,
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.command("demo")(demo.command)
 app.command("run")(run_command.command)
 app.command("table")(table.command)
+app.command("privacy-table")(privacy_table.command)
 app.command("sweep")(sweep.command)
 app.command("cost")(cost.command)
 app.command("audit")(audit.command)

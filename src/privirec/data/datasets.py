@@ -127,6 +127,17 @@ def data_folders(data_dir: str | Path | None = None) -> list[Path]:
     return [Path(place) for place in places if place]
 
 
+def names_here(data_dir: str | Path | None = None) -> list[str]:
+    """All data sets in the data folders, by name."""
+    found = {
+        train.parent.name
+        for folder in data_folders(data_dir)
+        for train in folder.glob("*/train.txt")
+        if train.with_name("test.txt").is_file()
+    }
+    return sorted(found)
+
+
 def find(name: str, data_dir: str | Path | None = None) -> Path:
     """The folder of a data set, or an error that says where it was looked for."""
     folders = data_folders(data_dir)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,7 +69,7 @@ def item_scales(
     return left, degree_power(item_degrees, -normalisation.right)
 
 
-def most_popular(item_degrees: NDArray[np.int64], count: int | None) -> NDArray[np.int64]:
+def most_popular(item_degrees: NDArray[Any], count: int | None) -> NDArray[np.int64]:
     """So many items of the highest degrees, in ascending order; equal degrees by lower number."""
     order = np.argsort(-item_degrees, kind="stable")[:count]
     return np.sort(order).astype(np.int64)

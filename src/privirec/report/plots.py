@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,4 +111,47 @@ def methods_plot(title: str, rows: Sequence[Mapping[str, Any]], path: Path) -> P
     right.set_title("MB per client", loc="left", color=INK, fontsize=10)
     right.legend(frameon=False, fontsize=8)
     figure.suptitle(title, x=0.01, ha="left", color=INK)
+    return write_figure(figure, path)
+
+
+def people_plot(rows: Sequence[Mapping[str, Any]], epsilon: float, path: Path) -> Path:
+    """NDCG@20 against the number of people: a line for each data set that was taken in parts, a
+    point for one that was not; a colour for each method, bars for the spread of seeds."""
+    figure = new_figure(8.2, 4.6)
+    axes = axes_in(figure)
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    for method, colour in zip(methods, cycle(COLOURS)):
+        for dataset, marker in zip(datasets, cycle("os^Dv")):
+            mine = sorted(
+                (row for row in rows if (row["method"], row["dataset"]) == (method, dataset)),
+                key=lambda row: row["people"],
+            )
+            if not mine:
+                continue
+            axes.errorbar(
+                [row["people"] for row in mine],
+                [row["ndcg@20"] for row in mine],
+                [row["spread"] or 0.0 for row in mine],
+                fmt=f"{marker}-",
+                color=colour,
+                ms=5,
+                lw=1.6 if method == methods[0] else 1.1,
+                capsize=2,
+                label=f"{method}, {dataset}",
+            )
+    axes.set_xscale("log")
+    people = sorted({row["people"] for row in rows})
+    shown = people[-1:]  # from the largest down, those that leave room for each other's figures
+    for one in reversed(people):
+        if one < shown[0] / 1.5:
+            shown.insert(0, one)
+    axes.set_xticks(shown, [f"{one:,}" for one in shown])
+    axes.minorticks_off()
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("people", color=INK)
+    axes.set_ylabel("NDCG@20", color=INK)
+    axes.set_title(f"Accuracy against people at epsilon {epsilon:g}", loc="left", color=INK)
+    figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     return write_figure(figure, path)

@@ -1,0 +1,136 @@
+"""`privirec privacy-table`: protected beside other private methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privirec.cli import options
+from privirec.data import load_dataset
+from privirec.data.datasets import names_here
+from privirec.data.interactions import Dataset
+from privirec.errors import DataError, UsageError
+from privirec.report.plots import people_plot
+from privirec.report.progress import shown_progress
+from privirec.report.rows import check_writable, print_table, say
+from privirec.workflows.privacy_table import (
+    EPSILONS,
+    METHODS,
+    SEEDS,
+    Measured,
+    behind_a_peer,
+    measure_missing,
+    points_of,
+    samples_of,
+    summary_of,
+)
+
+COLUMNS = [
+    ("epsilon", "epsilon"),
+    ("method", "method"),
+    ("ndcg@20", "NDCG@20"),
+    ("spread", "spread"),
+    ("recall@20", "Recall@20"),
+    *((f"fifth_{number}", f"fifth {number}") for number in range(1, 6)),
+    ("bytes_up_per_client", "up a client"),
+    ("seeds", "seeds"),
+]
+
+USUAL_EPSILONS = ",".join(f"{value:g}" for value in EPSILONS)
+
+
+def command(
+    datasets: Annotated[
+        str | None,
+        typer.Option(
+            help="Names or paths, separated by commas (default: all found in the data folders).",
+            show_default=False,
+        ),
+    ] = None,
+    methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(METHODS),
+    epsilon: Annotated[
+        str, typer.Option(help="Promises to every person, separated by commas.")
+    ] = USUAL_EPSILONS,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell, from seed 0 on.")] = SEEDS,
+    curve: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also measure halves, quarters ... of the people of large data sets, and draw "
+            "NDCG@20 against the number of people into this PNG.",
+            show_default=False,
+        ),
+    ] = None,
+    curve_epsilon: Annotated[float, typer.Option(help="The promise of the curve.")] = 8.0,
+    threads: options.Threads = None,
+    data_dir: options.DataDir = None,
+    json_file: options.Json = None,
+) -> None:
+    """Accuracy under differential privacy: protected beside other people's private methods.
+
+    All methods keep the same promise to every person (delta 1e-6, the whole history), with the same
+    noise over the same sums, and choose their items inside the budget: popularity alone; a private
+    power method (arXiv 2411.01931); private alternating least squares, plain (dpals: Chien et al.
+    2021) and adaptive (ada-dpals: Krichene et al. 2023). Peers have settings that were tuned for
+    the data set on a fifth of its train split, held out; protected has the same constants for all.
+
+    NDCG@20 and Recall@20 are means over all users and seeds, the spread is the standard deviation
+    between seeds. "fifth 1" to "fifth 5" are NDCG@20 on the most to the least popular items, each
+    fifth with as many interactions as any other.
+
+    With --json the rows are kept, one a line, as soon as each is measured: the same command goes on
+    where it was stopped, and one with more epsilons, methods or seeds measures only what is new.
+    """
+    check_writable(json_file)
+    check_writable(curve)
+    epsilons = _epsilons(epsilon)
+    if curve is not None:
+        _epsilons(str(curve_epsilon))
+    wanted = methods.split(",")
+    points_of([], wanted)  # says what is wrong before data are read
+    measured = Measured(json_file)
+    found = _datasets(datasets, data_dir)
+    points = points_of(found, wanted, epsilons, seeds)
+    for_curve = []
+    if curve is not None:
+        samples = [sample for data in found for sample in samples_of(data)]
+        for_curve = points_of(samples, wanted, [curve_epsilon], seeds)
+    with shown_progress() as phases:
+        measure_missing(measured, points, threads, phases("privacy-table"))
+        measure_missing(measured, for_curve, threads, phases("privacy-table: fewer people"))
+    summary = summary_of(measured.of(points))
+    for data in found:
+        mine = [
+            row | {"epsilon": f"{row['epsilon']:g}"}
+            for row in summary
+            if row["dataset"] == data.name
+        ]
+        print_table(f"{data.name}, {data.train.n_users:,} people", COLUMNS, mine)
+    if METHODS[0] in wanted and len(wanted) > 1:
+        behind = behind_a_peer(summary)
+        for line in behind:
+            say(f"Not ahead: {line}")
+        if not behind:
+            say("protected is ahead of every peer in every line.")
+    if curve is not None:
+        people_plot(summary_of(measured.of(for_curve)), curve_epsilon, curve)
+        say(f"Saved {curve}")
+
+
+def _epsilons(text: str) -> list[float]:
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"epsilon: {text!r} is not a list of numbers with commas") from None
+    for value in values:
+        if not 0.01 <= value <= 50:
+            raise UsageError(f"epsilon = {value:g}: it must be between 0.01 and 50")
+    return values
+
+
+def _datasets(names: str | None, data_dir: Path | None) -> list[Dataset]:
+    wanted = names.split(",") if names else names_here(data_dir)
+    if not wanted:
+        raise DataError("no data set is here; run: privirec data get gowalla")
+    return [load_dataset(name, data_dir) for name in wanted]

@@ -1,0 +1,73 @@
+"""Accuracy by popularity: the same ranking, graded on the items of one fifth at a time.
+
+Items are sorted by their users in train and cut where a fifth of all train interactions is full:
+the first fifth has few items that everybody knows, the last one thousands that few have touched.
+NDCG@k of a fifth looks at all of a ranking, counts hits among the fifth's items alone, and is a
+mean over the users that have a test item there; 0 if nobody has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privirec.data.interactions import Dataset
+from privirec.evaluation.ranking import (
+    Metrics,
+    Scorer,
+    measure_rankings,
+    rank_unseen,
+    tested_batches,
+)
+
+FIFTHS = 5
+
+
+@dataclass(frozen=True)
+class ByFifths:
+    """Of everything, and of each fifth, the most popular one first."""
+
+    overall: Metrics
+    ndcg: tuple[float, ...]
+
+
+def fifth_of_items(item_degrees: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each item the number of its fifth, from 0; items of equal degree by number."""
+    order = np.argsort(-item_degrees, kind="stable")
+    before = np.cumsum(item_degrees[order]) - item_degrees[order]
+    fifth = np.empty(len(order), np.int64)
+    fifth[order] = np.minimum(FIFTHS * before // max(1, int(item_degrees.sum())), FIFTHS - 1)
+    return fifth
+
+
+def evaluate_by_fifths(scorer: Scorer, dataset: Dataset, k: int = 20) -> ByFifths:
+    """Rank once for everybody, and grade six times."""
+    fifth = fifth_of_items(dataset.train.item_degrees)
+    recall, gained = 0.0, np.zeros(FIFTHS + 1)
+    people = np.zeros(FIFTHS + 1, np.int64)
+    for train, test in tested_batches(dataset):
+        ranked = rank_unseen(scorer.score(train), train, k)
+        found, gains = measure_rankings(ranked, test)
+        recall += float(found.sum())
+        gained[FIFTHS] += gains.sum()
+        people[FIFTHS] += len(gains)
+        for number in range(FIFTHS):
+            part = _only(test, fifth == number)
+            has = np.diff(part.indptr) > 0
+            gains = measure_rankings(ranked[has], part[has])[1]
+            gained[number] += gains.sum()
+            people[number] += len(gains)
+    means = gained / np.maximum(people, 1)
+    total = int(people[FIFTHS])
+    overall = Metrics(recall / total, float(means[FIFTHS]), total, k)
+    return ByFifths(overall, tuple(float(mean) for mean in means[:FIFTHS]))
+
+
+def _only(test: sp.csr_array, wanted: NDArray[np.bool_]) -> sp.csr_array:
+    """The same users with the items that are wanted, in place."""
+    keep = wanted[test.indices]
+    indptr = np.concatenate([[0], np.cumsum(keep)])[test.indptr]
+    return sp.csr_array((test.data[keep], test.indices[keep], indptr), shape=test.shape)

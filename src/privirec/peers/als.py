@@ -1,0 +1,261 @@
+"""Private alternating least squares: DPALS (Chien et al. 2021), Ada-DPALS (Krichene et al. 2023).
+
+People solve for their own vectors u, which never leave them. The item side is solved from noisy
+sums over the people of an item, of w u u^T and w u, and from one noisy sum of u u^T over everybody
+(the loss of what was not touched). |u| is clipped to one; a person's weights w over the items
+share one unit of squared length.
+
+Plain DPALS keeps at most `items_each` items of a person, all of weight items_each^-1/2. The
+adaptive version keeps all and weighs them by noisy popularity to the power -adapt, normalised for
+each person so that everybody uses the whole unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import NDArray
+
+from privirec.federated.contributions import Histories, PlannedSum
+from privirec.peers.base import ByPopularity, Float32, Floats, Peer, PeerSteps, growing_parts
+from privirec.peers.sums import RowSum
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def triangle(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """Places of the upper triangle, and sqrt(2) off the diagonal: as long as the whole matrix."""
+    rows, columns = np.triu_indices(size)
+    return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2))
+
+
+@dataclass(frozen=True)
+class UserSide:
+    """How a person solves for the own vector, from public item vectors."""
+
+    vectors: Floats
+    unobserved: float
+    """Weight of what was not touched."""
+    ridge: float
+
+    def solve(self, histories: sp.csr_array) -> Floats:
+        size = self.vectors.shape[1]
+        everything = self.unobserved * self.vectors.T @ self.vectors + self.ridge * np.eye(size)
+        return solve_people(histories.indptr, histories.indices, self.vectors, everything)
+
+
+@njit(cache=True)
+def solve_people(indptr, indices, vectors, everything):  # type: ignore[no-untyped-def]
+    """For each person (sum of v v^T + everything)^-1 (sum of v) over the own items, by Cholesky
+    factors; vectors that are no numbers give a result that is none, which adds nothing to a sum."""
+    size = vectors.shape[1]
+    found = np.zeros((len(indptr) - 1, size))
+    lower = np.empty((size, size))
+    for person in range(len(indptr) - 1):
+        own = found[person]
+        lower[:] = everything
+        for position in range(indptr[person], indptr[person + 1]):
+            vector = vectors[indices[position]]
+            for row in range(size):
+                own[row] += vector[row]
+                for column in range(row + 1):
+                    lower[row, column] += vector[row] * vector[column]
+        for row in range(size):
+            for column in range(row + 1):
+                value = lower[row, column]
+                for inner in range(column):
+                    value -= lower[row, inner] * lower[column, inner]
+                if row > column:
+                    lower[row, column] = value / lower[column, column]
+                else:
+                    lower[row, row] = np.sqrt(value)
+        for row in range(size):
+            for inner in range(row):
+                own[row] -= lower[row, inner] * own[inner]
+            own[row] /= lower[row, row]
+        for row in range(size - 1, -1, -1):
+            for inner in range(row + 1, size):
+                own[row] -= lower[inner, row] * own[inner]
+            own[row] /= lower[row, row]
+    return found
+
+
+@dataclass(frozen=True)
+class AlsSum(RowSum):
+    """z_u: u u^T (its triangle) and u, clipped, sharing one unit of squared length."""
+
+    name: ClassVar[str] = "peer-als-step"
+    gives_away: ClassVar[str] = "noisy sums over the people of an item of what they solved for"
+    side: UserSide
+    clip: float
+    outer: float
+    """Part of the squared length that u u^T has; the rest is u's."""
+    items_each: int | None
+
+    @classmethod
+    def sized(cls, fixed: Mapping[str, Any], sizes: Mapping[str, Any]) -> Self:
+        head, columns, everybody = sizes["head"], sizes["columns"], sizes["everybody"]
+        return cls(
+            **fixed,
+            items=np.arange(head),
+            weights=np.ones(head),
+            least_length=0.0,
+            everybody=everybody,
+            side=UserSide(np.zeros((head, columns)), 1.0, 1.0),
+            clip=1.0,
+            outer=0.5,
+            items_each=None,
+        )
+
+    @property
+    def row_length(self) -> int:
+        size = self.side.vectors.shape[1]
+        return int(size * (size + 1) // 2 + size)
+
+    @property
+    def _broadcast_bytes(self) -> int:
+        return super()._broadcast_bytes + 4 * (self.side.vectors.size + len(self.items))
+
+    def chosen(self, histories: Histories) -> sp.csr_array:
+        """At most `items_each`, in an order that is public and another for every person."""
+        matrix = self.on_head(histories).matrix
+        if self.items_each is None:
+            return matrix
+        people = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        numbers = np.random.Generator(np.random.Philox(1)).random(matrix.shape[1])
+        keys = (numbers[matrix.indices] + GOLDEN * (people + histories.first_user)) % 1.0
+        order = np.lexsort((keys, people))
+        rank = np.arange(len(people)) - matrix.indptr[people]
+        kept = order[rank < self.items_each]
+        pairs = people[kept], matrix.indices[kept]
+        return sp.csr_array((np.ones(len(kept)), pairs), shape=matrix.shape)
+
+    def rows(self, matrix: sp.csr_array) -> Floats:
+        found = self.side.solve(matrix)
+        lengths = np.linalg.norm(found, axis=1)
+        found /= np.maximum(lengths, self.clip)[:, None]
+        first, second, factor = triangle(found.shape[1])
+        pairs = found[:, first] * found[:, second] * factor
+        return np.hstack([math.sqrt(self.outer) * pairs, math.sqrt(1 - self.outer) * found])
+
+
+@dataclass(frozen=True)
+class PrivateAls(Peer):
+    """The plain version."""
+
+    name: ClassVar[str] = "dpals"
+    title: ClassVar[str] = "DPALS"
+    head: int = 1000
+    columns: int = 16
+    rounds: int = 2
+    clip: float = 0.3
+    outer: float = 0.3
+    everybody: float = 0.02
+    unobserved: float = 0.1
+    """Weight of what was not touched, when people solve."""
+    item_unobserved: float = 0.1
+    """The same when items are solved for; weights of touched items are below one there."""
+    user_ridge: float = 1.0
+    noise_ridge: float = 2.0
+    """Of the item side, in units of the noise of an item's matrix."""
+    items_each: int | None = 20
+    adapt: float = 0.0
+    lift: float = 0.0
+    """Scores are multiplied by popularity to this power."""
+    popularity_share: float = 0.1
+    growth: float = 1.5
+    """Of the part of the budget from one round to the next."""
+
+    @property
+    def _head(self) -> int:
+        return min(self.head, self.n_items)
+
+    @property
+    def parts(self) -> list[float]:
+        return growing_parts(self.popularity_share, self.rounds, self.growth)
+
+    @property
+    def lengths(self) -> list[int]:
+        row = self.columns * (self.columns + 1) // 2 + self.columns
+        return [self.n_items, *[(self._head + 1) * row] * self.rounds]
+
+    def later_sums(self) -> list[PlannedSum]:
+        sizes: dict[str, Any] = {"head": self._head, "columns": self.columns}
+        return [
+            AlsSum.planned(self.n_items, self.n_users, share, everybody=self.everybody, **sizes)
+            for share in self.calibration.shares[1:]
+        ]
+
+    def later_steps(self, sums: list[PlannedSum], popularity: Floats) -> PeerSteps:
+        items, on_head = self.head_of(popularity, self._head)
+        generator = np.random.Generator(np.random.Philox(0))
+        vectors = unit_on_average(generator.standard_normal((self._head, self.columns)))
+        for planned in sums:
+            side = UserSide(vectors, self.unobserved, self.user_ridge)
+            ask: Any = planned.ask(
+                items=items,
+                weights=on_head**-self.adapt,
+                least_length=math.sqrt(self.items_each) if self.items_each else 0.0,
+                everybody=self.everybody,
+                side=side,
+                clip=self.clip,
+                outer=self.outer,
+                items_each=self.items_each,
+            )
+            total = ask.encoding.decode((yield ask))
+            vectors = self._item_side(total, ask.share.opened_deviation)
+        side = UserSide(vectors, self.unobserved, self.user_ridge)
+        return Factors(popularity, items, side, on_head**self.lift)
+
+    def _item_side(self, total: Floats, deviation: float) -> Floats:
+        """(A_i + c K + ridge)^-1 b_i, after A_i and K lost what of their noise is not positive."""
+        size = self.columns
+        rows, columns, factor = triangle(size)
+        pairs = len(rows)
+        matrices = np.empty((len(total), size, size))
+        matrices[:, rows, columns] = total[:, :pairs] / factor / math.sqrt(self.outer)
+        matrices[:, columns, rows] = matrices[:, rows, columns]
+        values, directions = np.linalg.eigh(matrices)
+        matrices = (directions * np.maximum(values, 0)[:, None, :]) @ directions.swapaxes(1, 2)
+        of_items = matrices[:-1] / math.sqrt(1 - self.everybody)
+        of_all = matrices[-1] / math.sqrt(self.everybody)
+        targets = total[:-1, pairs:] / math.sqrt((1 - self.outer) * (1 - self.everybody))
+        noise = deviation * math.sqrt(size / self.outer / (1 - self.everybody))
+        added = self.item_unobserved * of_all + self.noise_ridge * noise * np.eye(size)
+        return unit_on_average(np.linalg.solve(of_items + added, targets[:, :, None])[:, :, 0])
+
+
+@dataclass(frozen=True)
+class AdaptivePrivateAls(PrivateAls):
+    """With weights by noisy popularity, and everybody's whole unit in use."""
+
+    name: ClassVar[str] = "ada-dpals"
+    title: ClassVar[str] = "Ada-DPALS"
+    items_each: int | None = None
+    adapt: float = 0.25
+
+
+def unit_on_average(vectors: Floats) -> Floats:
+    """Only the product of both sides counts, so that one may be scaled."""
+    return vectors / math.sqrt(max(1e-300, float(np.square(vectors).sum(axis=1).mean())))
+
+
+@dataclass(frozen=True)
+class Factors(ByPopularity):
+    """Products of the own vector with those of the head, popularity behind them."""
+
+    items: NDArray[np.int64]
+    side: UserSide
+    lifted: Floats
+
+    def score(self, user_items: sp.csr_array) -> Float32:
+        scores = super().score(user_items)
+        found = self.side.solve(sp.csr_array(user_items[:, self.items]))
+        scores[:, self.items] = found @ (self.lifted[:, None] * self.side.vectors).T
+        return scores

@@ -1,0 +1,32 @@
+"""Noisy popularity and nothing else: what any private recommender has to beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from privirec.federated.contributions import PlannedSum
+from privirec.peers.base import ByPopularity, Floats, Peer, PeerSteps
+
+
+@dataclass(frozen=True)
+class NoisyPopularityAlone(Peer):
+    """The whole budget for one sum."""
+
+    name: ClassVar[str] = "popularity"
+    title: ClassVar[str] = "noisy popularity"
+
+    @property
+    def parts(self) -> list[float]:
+        return [1.0]
+
+    @property
+    def lengths(self) -> list[int]:
+        return [self.n_items]
+
+    def later_sums(self) -> list[PlannedSum]:
+        return []
+
+    def later_steps(self, sums: list[PlannedSum], popularity: Floats) -> PeerSteps:
+        return ByPopularity(popularity)
+        yield  # a generator that asks for nothing

@@ -1,0 +1,144 @@
+"""The private power method of Nicolas et al. (arXiv 2411.01931) over secure aggregation.
+
+Every step sums A_u^T (A_u X) over the people with Gaussian noise, A_u a person's row of the
+normalised matrix and X an orthonormal block. A row of length one makes that at most |A_u X| <= 1
+long whatever the number of columns: the noise does not grow with the rank. A clip C < 1 on |A_u X|
+(1: none, as published) is a setting that was tuned in the method's favour.
+
+Of ours: the head, which is chosen by noisy popularity inside the budget, the parts of the budget,
+and a power of popularity on the scores of the low-pass filter x D^-1/2 U U^T D^lift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from privirec.federated.contributions import Histories, PlannedSum
+from privirec.filters.eigen import orthonormalize
+from privirec.peers.base import ByPopularity, Float32, Floats, Peer, PeerSteps, growing_parts
+from privirec.peers.sums import RowSum
+
+
+@dataclass(frozen=True)
+class PowerSum(RowSum):
+    """One step: z_u = a_u X, clipped."""
+
+    name: ClassVar[str] = "peer-power-step"
+    gives_away: ClassVar[str] = "a noisy step of a power method"
+    block: Floats
+    right_weights: Floats
+    """Of each item in a_u X."""
+    clip: float
+
+    @classmethod
+    def sized(cls, fixed: Mapping[str, Any], sizes: Mapping[str, Any]) -> Self:
+        head, columns = sizes["head"], sizes["columns"]
+        return cls(
+            **fixed,
+            items=np.arange(head),
+            weights=np.ones(head),
+            least_length=0.0,
+            everybody=0.0,
+            block=np.zeros((head, columns)),
+            right_weights=np.ones(head),
+            clip=1.0,
+        )
+
+    @property
+    def row_length(self) -> int:
+        return int(self.block.shape[1])
+
+    @property
+    def _broadcast_bytes(self) -> int:
+        return super()._broadcast_bytes + 4 * (self.block.size + len(self.items))
+
+    def chosen(self, histories: Histories) -> sp.csr_array:
+        return self.on_head(histories).matrix
+
+    def rows(self, matrix: sp.csr_array) -> Floats:
+        weighted = matrix.astype(np.float64) * self.right_weights[None, :]
+        weighted = sp.csr_array(weighted)
+        lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)).reshape(-1))
+        return (weighted @ self.block) / (np.maximum(lengths, 1e-300) * self.clip)[:, None]
+
+
+@dataclass(frozen=True)
+class PrivatePower(Peer):
+    name: ClassVar[str] = "private-power"
+    title: ClassVar[str] = "private power method"
+    head: int = 2000
+    columns: int = 32
+    rounds: int = 2
+    clip: float = 1.0
+    """Of |A_u X|; 1: as published, what the length of a row allows."""
+    left: float = 0.5
+    """Power of popularity by which items are divided before they are sent; the rest of the
+    normalisation follows at the server."""
+    lift: float = 0.3
+    popularity_share: float = 0.1
+    growth: float = 1.5
+    """Of the part of the budget from one round to the next."""
+
+    @property
+    def _head(self) -> int:
+        return min(self.head, self.n_items)
+
+    @property
+    def _columns(self) -> int:
+        return min(self.columns, self._head)
+
+    @property
+    def parts(self) -> list[float]:
+        return growing_parts(self.popularity_share, self.rounds, self.growth)
+
+    @property
+    def lengths(self) -> list[int]:
+        return [self.n_items, *[self._head * self._columns] * self.rounds]
+
+    def later_sums(self) -> list[PlannedSum]:
+        return [
+            PowerSum.planned(
+                self.n_items, self.n_users, share, head=self._head, columns=self._columns
+            )
+            for share in self.calibration.shares[1:]
+        ]
+
+    def later_steps(self, sums: list[PlannedSum], popularity: Floats) -> PeerSteps:
+        items, on_head = self.head_of(popularity, self._head)
+        generator = np.random.Generator(np.random.Philox(0))
+        basis = orthonormalize(generator.standard_normal((self._head, self._columns)))[0]
+        for planned in sums:
+            ask: Any = planned.ask(
+                items=items,
+                weights=on_head**-self.left,
+                least_length=0.0,
+                everybody=0.0,
+                block=basis,
+                right_weights=on_head**-0.5,
+                clip=self.clip,
+            )
+            image = ask.encoding.decode((yield ask)) * on_head[:, None] ** (self.left - 0.5)
+            basis = np.linalg.svd(image, full_matrices=False)[0]
+        return LowPass(popularity, items, basis, on_head, self.lift)
+
+
+@dataclass(frozen=True)
+class LowPass(ByPopularity):
+    """x D^-1/2 U U^T D^lift on the head, popularity behind it."""
+
+    items: Any
+    basis: Floats
+    on_head: Floats
+    lift: float
+
+    def score(self, user_items: sp.csr_array) -> Float32:
+        scores = super().score(user_items)
+        left = self.on_head[:, None] ** -0.5 * self.basis
+        right = (self.on_head[:, None] ** self.lift * self.basis).T
+        scores[:, self.items] = (user_items[:, self.items] @ left) @ right
+        return scores

@@ -1,0 +1,253 @@
+"""`protected` beside its peers: the same promise, the same noise, the same users."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+
+from privirec import threads as threading
+from privirec.data.interactions import Dataset, Interactions
+from privirec.errors import DataError, UsageError
+from privirec.evaluation.fifths import evaluate_by_fifths
+from privirec.federated.programs import Protected, program_of
+from privirec.federated.programs.calibration import Promise
+from privirec.federated.programs.protected import DEFAULT_DELTA
+from privirec.peers import PEERS, Peer, Scorer
+from privirec.peers.tuned import tuned_settings
+from privirec.privacy.ledger import Ledger
+from privirec.report.rows import write_json_lines
+from privirec.runtime.execute import execute, execute_steps
+from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.terms import Assumptions
+from privirec.version import __version__
+from privirec.workflows.run import Plan
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+METHODS = (Protected.name, *PEERS)
+SEEDS = 5
+LEAST_TO_SUBSAMPLE = 50_000
+"""Data sets of so many people are also taken in parts for the curve; smaller ones as they are."""
+SMALLEST_SAMPLE = 5_000
+_SAMPLE_SEED = 2026
+
+IDENTITY = ("dataset", "fingerprint", "method", "epsilon", "delta", "seed", "settings")
+"""What makes two rows the same measurement."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement to make."""
+
+    dataset: Dataset
+    method: str
+    epsilon: float
+    seed: int
+    delta: float = DEFAULT_DELTA
+
+    @property
+    def promise(self) -> Promise:
+        """Everybody is a client, and noise is for the defaults of a federation."""
+        clients = self.dataset.train.n_users
+        contributors = Assumptions().contributors(clients)
+        return Promise(self.epsilon, self.delta, clients, contributors)
+
+    def peer(self) -> Peer:
+        train = self.dataset.train
+        return PEERS[self.method](self.promise, train.n_users, train.n_items, **self.settings())
+
+    def settings(self) -> dict[str, Any]:
+        """Those of a peer were tuned; `protected` chooses by itself."""
+        if self.method == Protected.name:
+            return {}
+        return tuned_settings(self.method, self.dataset.name, self.dataset.train, self.promise)
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "dataset": self.dataset.name,
+            "fingerprint": self.dataset.train.fingerprint()[:16],
+            "method": self.method,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "seed": self.seed,
+            "settings": self.settings(),
+        }
+
+    def measure(self) -> dict[str, Any]:
+        train = self.dataset.train
+        started = time.process_time()
+        scorer, ledger, kept = self._fit()
+        found = evaluate_by_fifths(scorer, self.dataset)
+        return {
+            **self.identity(),
+            "people": train.n_users,
+            "items": train.n_items,
+            "epsilon_kept": kept,
+            **found.overall.as_row(),
+            "ndcg@20_by_fifths": list(found.ndcg),
+            "bytes_up_per_client": ledger.bytes_up,
+            "bytes_down_per_client": ledger.bytes_down,
+            "cpu_seconds": time.process_time() - started,
+            "version": __version__,
+        }
+
+    def _fit(self) -> tuple[Scorer, Ledger, float]:
+        train = self.dataset.train
+        simulation = Simulation(train, train.n_users, self.seed, noise_at_once=True)
+        if self.method in PEERS:
+            peer, ledger = self.peer(), Ledger(secret_noise=False)
+            scorer = execute_steps(peer.steps(), simulation, ledger)
+            return scorer, ledger, peer.calibration.epsilon
+        promised = {"epsilon": self.epsilon, "delta": self.delta}
+        plan = Plan(method=self.method, seed=self.seed, federated=promised)
+        recommender = plan.recommender(self.dataset.name, train.n_items)
+        settings = plan.settings(recommender, train.n_items, train.n_users)
+        program = program_of(settings, train.n_users, train.n_items)
+        components, ledger = execute(program.steps(), simulation)
+        recommender.use(components, train.item_ids)
+        return recommender, ledger, float(program.describe()["epsilon"])
+
+
+class Measured:
+    """Rows in a file of JSON lines, one for each point; what is there is not measured again."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._rows = read_rows(path) if path is not None and path.exists() else []
+        self._known = {_key(row): row for row in self._rows}
+
+    def missing(self, points: Iterable[Point]) -> list[Point]:
+        return [point for point in points if _key(point.identity()) not in self._known]
+
+    def of(self, points: Iterable[Point]) -> list[dict[str, Any]]:
+        """The rows of these points that there are."""
+        keys = (_key(point.identity()) for point in points)
+        return [self._known[key] for key in keys if key in self._known]
+
+    def add(self, row: dict[str, Any]) -> None:
+        self._rows.append(row)
+        self._known[_key(row)] = row
+        write_json_lines(self._path, self._rows)
+
+
+def _key(row: Mapping[str, Any]) -> str:
+    return json.dumps([row[name] for name in IDENTITY], sort_keys=True)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of an earlier run of the same command."""
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            _key(row)
+            float(row["ndcg@20"])
+        except (ValueError, KeyError, TypeError):
+            raise DataError(
+                f"{path}:{number}: not a row of privacy-table; name another file"
+            ) from None
+        rows.append(row)
+    return rows
+
+
+def points_of(
+    datasets: Iterable[Dataset],
+    methods: Sequence[str] = METHODS,
+    epsilons: Sequence[float] = EPSILONS,
+    seeds: int = SEEDS,
+) -> list[Point]:
+    """All seeds of a cell one after the other."""
+    for method in methods:
+        if method not in METHODS:
+            raise UsageError(f"no method {method!r}; there are {', '.join(METHODS)}")
+    return [
+        Point(dataset, method, epsilon, seed)
+        for dataset in datasets
+        for epsilon in epsilons
+        for method in methods
+        for seed in range(seeds)
+    ]
+
+
+def samples_of(dataset: Dataset) -> Iterator[Dataset]:
+    """The data set, and if it is large also a half of its people, a quarter, ... Smaller samples
+    are parts of larger ones."""
+    people = dataset.train.n_users
+    yield dataset
+    if people < LEAST_TO_SUBSAMPLE:
+        return
+    order = np.random.default_rng(_SAMPLE_SEED).permutation(people)
+    people //= 2
+    while people >= SMALLEST_SAMPLE:
+        chosen = np.sort(order[:people])
+        train, test = (
+            Interactions(part.matrix[chosen], part.user_ids[chosen], part.item_ids)
+            for part in (dataset.train, dataset.test)
+        )
+        yield Dataset(dataset.name, train, test)
+        people //= 2
+
+
+def measure_missing(
+    measured: Measured,
+    points: Sequence[Point],
+    threads: int | None = None,
+    tell: Callable[[int, int], None] | None = None,
+) -> None:
+    """Measure what is not there yet; every row is kept as soon as it is there."""
+    missing = measured.missing(points)
+    with threading.limit(threads):
+        for done, point in enumerate(missing):
+            if tell:
+                tell(done, len(missing))
+            measured.add(point.measure())
+    if tell and missing:
+        tell(len(missing), len(missing))
+
+
+def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each data set, number of people, epsilon and method: mean and spread of seeds."""
+
+    def cell(row: Mapping[str, Any]) -> tuple[str, int, float, int]:
+        return row["dataset"], row["people"], row["epsilon"], METHODS.index(row["method"])
+
+    found = []
+    for (dataset, people, epsilon, method), group in groupby(sorted(rows, key=cell), cell):
+        same = list(group)
+        ndcg = [row["ndcg@20"] for row in same]
+        fifths = zip(*(row["ndcg@20_by_fifths"] for row in same), strict=True)
+        found.append(
+            {
+                "dataset": dataset,
+                "people": people,
+                "epsilon": epsilon,
+                "method": METHODS[method],
+                "seeds": len(same),
+                "ndcg@20": mean(ndcg),
+                "spread": stdev(ndcg) if len(ndcg) > 1 else None,
+                "recall@20": mean(row["recall@20"] for row in same),
+                **{f"fifth_{number}": mean(values) for number, values in enumerate(fifths, 1)},
+                "bytes_up_per_client": mean(row["bytes_up_per_client"] for row in same),
+            }
+        )
+    return found
+
+
+def behind_a_peer(summary: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where `protected` is not ahead, in words."""
+    by_cell = {(r["dataset"], r["people"], r["epsilon"], r["method"]): r for r in summary}
+    return [
+        f"{row['dataset']}, {row['people']:,} people, epsilon {row['epsilon']:g}: "
+        f"{row['method']} {row['ndcg@20']:.4f}, protected {ours['ndcg@20']:.4f}"
+        for (*place, method), row in by_cell.items()
+        if method != Protected.name
+        and (ours := by_cell.get((*place, Protected.name)))
+        and row["ndcg@20"] >= ours["ndcg@20"]
+    ]
