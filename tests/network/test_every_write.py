@@ -398,8 +398,7 @@ def test_every_write_is_seen(recorded: Recorded, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "number", "fault"),
-    [("unmask", 1, Fault.KILL), ("input", 3, Fault.KILL), ("input", 3, Fault.FULL)],
+    ("name", "number", "fault"), [("input", 3, Fault.KILL), ("input", 3, Fault.FULL)]
 )
 def test_no_write_leads_to_a_second_vector(
     recorded: Recorded, name: str, number: int, fault: Fault, folder: Path

@@ -24,11 +24,10 @@ CENTRALISED = {
 
 
 # The same for the relatives in the paper's comparison. `privirec table` has the longer ones: EASE
-# on all items takes a quarter of an hour, LinkProp-Multi on Yelp2018 a minute and a half.
+# on all items takes a quarter of an hour, LinkProp-Multi a minute.
 RELATIVES = {
     ("gowalla", "linkprop"): 0.1477,
     ("yelp2018", "linkprop"): 0.0559,
-    ("gowalla", "linkprop-multi"): 0.1573,
 }
 
 
