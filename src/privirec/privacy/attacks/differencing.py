@@ -7,6 +7,7 @@ against how popular items are, which is the best that popularity and two noisy s
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -57,11 +58,11 @@ class _Differencing(Attack):
         guesses = Guesses(truth, guessed, popular, self.whole)
         return Found.nothing(guesses=guesses, claims_histories=False)
 
+    @abstractmethod
     def changed(
         self, people: Interactions, target: int, rng: np.random.Generator
     ) -> tuple[Interactions, NDArray[np.int32]]:
         """Everybody as they were in the other run, and the items by which that differs."""
-        raise NotImplementedError
 
 
 class TwoCohorts(_Differencing):

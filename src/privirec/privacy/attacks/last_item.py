@@ -6,6 +6,7 @@ So hits are counted beside those of popularity, and beside those on people who d
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
@@ -59,14 +60,14 @@ class _LastItem(Attack):
     def sums(self, release: Release) -> int | None:
         return None
 
+    @abstractmethod
     def look_at(self, candidates: Candidates) -> None:
         """Prepare for one release."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scores(self, known: Items, last: Items, took_part: bool) -> Floats:
         """For each item how likely it is the missing one. `last` is not for looking at: it is a
         part of what an attacker sees of somebody who took part."""
-        raise NotImplementedError
 
 
 class LastItem(_LastItem):
