@@ -73,3 +73,10 @@ def most_popular(item_degrees: NDArray[Any], count: int | None) -> NDArray[np.in
     """So many items of the highest degrees, in ascending order; equal degrees by lower number."""
     order = np.argsort(-item_degrees, kind="stable")[:count]
     return np.sort(order).astype(np.int64)
+
+
+def behind_all_else(popularity: NDArray[Any]) -> NDArray[np.float32]:
+    """Scores by popularity, so small that they only decide between items of which nothing else is
+    known."""
+    largest = max(1.0, float(popularity.max(initial=0)))
+    return (popularity.astype(np.float64) / largest * 1e-6).astype(np.float32)

@@ -24,7 +24,7 @@ from pydantic import Field
 
 from privirec.errors import UsageError
 from privirec.filters.components import Components
-from privirec.filters.normalize import Normalisation, most_popular
+from privirec.filters.normalize import Normalisation, behind_all_else, most_popular
 from privirec.filters.operators import Float32, history_coordinates
 from privirec.models.base import Config, Derived, Recommender
 from privirec.models.ease import make_weights
@@ -35,8 +35,6 @@ MOST_DAMPING = 0.4
 LIFT = 0.2
 """A low-pass filter's scores are multiplied by popularity to this power."""
 
-# So small that it only decides between items of which the weights know nothing.
-_POPULARITY_WEIGHT = 1e-6
 _SPLIT = 0.5
 """How much fresh noise the look gets that weights are made from; the other one gets 1 / _SPLIT."""
 
@@ -122,9 +120,7 @@ class Denoised(Recommender):
         self._items: NDArray[np.int64] = items
         self._left: Float32 = left
         self._right: Float32 = right
-        popularity = components.item_degrees.astype(np.float64)
-        largest = max(1.0, float(popularity.max(initial=0)))
-        self._behind = (popularity / largest * _POPULARITY_WEIGHT).astype(np.float32)
+        self._behind = behind_all_else(components.item_degrees)
 
     def _score(self, histories: sp.csr_array) -> Float32:
         scores = np.repeat(self._behind[None], histories.shape[0], axis=0)

@@ -23,7 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privirec.federated.contributions import Histories, PlannedSum
-from privirec.peers.base import ByPopularity, Float32, Floats, Peer, PeerSteps, growing_parts
+from privirec.peers.base import ByPopularity, Float32, Floats, PeerInRounds, PeerSteps
 from privirec.peers.sums import RowSum
 
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -146,14 +146,13 @@ class AlsSum(RowSum):
 
 
 @dataclass(frozen=True)
-class PrivateAls(Peer):
+class PrivateAls(PeerInRounds):
     """The plain version."""
 
     name: ClassVar[str] = "dpals"
     title: ClassVar[str] = "DPALS"
     head: int = 1000
     columns: int = 16
-    rounds: int = 2
     clip: float = 0.3
     outer: float = 0.3
     everybody: float = 0.02
@@ -168,34 +167,23 @@ class PrivateAls(Peer):
     adapt: float = 0.0
     lift: float = 0.0
     """Scores are multiplied by popularity to this power."""
-    popularity_share: float = 0.1
-    growth: float = 1.5
-    """Of the part of the budget from one round to the next."""
-
-    @property
-    def _head(self) -> int:
-        return min(self.head, self.n_items)
-
-    @property
-    def parts(self) -> list[float]:
-        return growing_parts(self.popularity_share, self.rounds, self.growth)
 
     @property
     def lengths(self) -> list[int]:
         row = self.columns * (self.columns + 1) // 2 + self.columns
-        return [self.n_items, *[(self._head + 1) * row] * self.rounds]
+        return [self.n_items, *[(self.items_on_top + 1) * row] * self.rounds]
 
     def later_sums(self) -> list[PlannedSum]:
-        sizes: dict[str, Any] = {"head": self._head, "columns": self.columns}
+        sizes: dict[str, Any] = {"head": self.items_on_top, "columns": self.columns}
         return [
             AlsSum.planned(self.n_items, self.n_users, share, everybody=self.everybody, **sizes)
             for share in self.calibration.shares[1:]
         ]
 
     def later_steps(self, sums: list[PlannedSum], popularity: Floats) -> PeerSteps:
-        items, on_head = self.head_of(popularity, self._head)
+        items, on_head = self.head_of(popularity, self.items_on_top)
         generator = np.random.Generator(np.random.Philox(0))
-        vectors = unit_on_average(generator.standard_normal((self._head, self.columns)))
+        vectors = unit_on_average(generator.standard_normal((self.items_on_top, self.columns)))
         for planned in sums:
             side = UserSide(vectors, self.unobserved, self.user_ridge)
             ask: Any = planned.ask(

@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 from privirec.federated.contributions import Contribution, NoisyPopularity, PlannedSum
 from privirec.federated.programs.base import Broadcast, keep_to
 from privirec.federated.programs.calibration import Calibration, Promise
-from privirec.filters.normalize import most_popular
+from privirec.filters.normalize import behind_all_else, most_popular
 
 Floats = NDArray[np.float64]
 Float32 = NDArray[np.float32]
-
-# So small that it only decides between items of which nothing else is known.
-_POPULARITY_WEIGHT = 1e-6
 
 
 class Scorer(Protocol):
@@ -87,10 +84,26 @@ class Peer(ABC):
         return items, np.maximum(popularity[items], 1.0)
 
 
-def growing_parts(popularity: float, rounds: int, growth: float) -> list[float]:
-    """Of the budget: for popularity, then for rounds, each with more than the one before."""
-    sizes = [growth**number for number in range(rounds)]
-    return [popularity, *((1 - popularity) * size / sum(sizes) for size in sizes)]
+@dataclass(frozen=True)
+class PeerInRounds(Peer):
+    """A peer that goes on, after popularity, in rounds over the items on top."""
+
+    head: int = 2000
+    rounds: int = 2
+    popularity_share: float = 0.1
+    """Part of the budget (of mu^2) that goes into popularity."""
+    growth: float = 1.5
+    """Of the part of the budget from one round to the next."""
+
+    @property
+    def items_on_top(self) -> int:
+        return min(self.head, self.n_items)
+
+    @property
+    def parts(self) -> list[float]:
+        sizes = [self.growth**number for number in range(self.rounds)]
+        left = 1 - self.popularity_share
+        return [self.popularity_share, *(left * size / sum(sizes) for size in sizes)]
 
 
 @dataclass(frozen=True)
@@ -100,8 +113,7 @@ class ByPopularity:
     popularity: Floats
 
     def behind(self) -> Float32:
-        largest = max(1.0, float(self.popularity.max(initial=0)))
-        return (self.popularity / largest * _POPULARITY_WEIGHT).astype(np.float32)
+        return behind_all_else(self.popularity)
 
     def score(self, user_items: sp.csr_array) -> Float32:
         return np.repeat(self.behind()[None], user_items.shape[0], axis=0)

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from privirec.federated.contributions import Histories, PlannedSum
 from privirec.filters.eigen import orthonormalize
-from privirec.peers.base import ByPopularity, Float32, Floats, Peer, PeerSteps, growing_parts
+from privirec.peers.base import ByPopularity, Float32, Floats, PeerInRounds, PeerSteps
 from privirec.peers.sums import RowSum
 
 
@@ -68,50 +68,37 @@ class PowerSum(RowSum):
 
 
 @dataclass(frozen=True)
-class PrivatePower(Peer):
+class PrivatePower(PeerInRounds):
     name: ClassVar[str] = "private-power"
     title: ClassVar[str] = "private power method"
-    head: int = 2000
     columns: int = 32
-    rounds: int = 2
     clip: float = 1.0
     """Of |A_u X|; 1: as published, what the length of a row allows."""
     left: float = 0.5
     """Power of popularity by which items are divided before they are sent; the rest of the
     normalisation follows at the server."""
     lift: float = 0.3
-    popularity_share: float = 0.1
-    growth: float = 1.5
-    """Of the part of the budget from one round to the next."""
-
-    @property
-    def _head(self) -> int:
-        return min(self.head, self.n_items)
 
     @property
     def _columns(self) -> int:
-        return min(self.columns, self._head)
-
-    @property
-    def parts(self) -> list[float]:
-        return growing_parts(self.popularity_share, self.rounds, self.growth)
+        return min(self.columns, self.items_on_top)
 
     @property
     def lengths(self) -> list[int]:
-        return [self.n_items, *[self._head * self._columns] * self.rounds]
+        return [self.n_items, *[self.items_on_top * self._columns] * self.rounds]
 
     def later_sums(self) -> list[PlannedSum]:
         return [
             PowerSum.planned(
-                self.n_items, self.n_users, share, head=self._head, columns=self._columns
+                self.n_items, self.n_users, share, head=self.items_on_top, columns=self._columns
             )
             for share in self.calibration.shares[1:]
         ]
 
     def later_steps(self, sums: list[PlannedSum], popularity: Floats) -> PeerSteps:
-        items, on_head = self.head_of(popularity, self._head)
+        items, on_head = self.head_of(popularity, self.items_on_top)
         generator = np.random.Generator(np.random.Philox(0))
-        basis = orthonormalize(generator.standard_normal((self._head, self._columns)))[0]
+        basis = orthonormalize(generator.standard_normal((self.items_on_top, self._columns)))[0]
         for planned in sums:
             ask: Any = planned.ask(
                 items=items,
