@@ -11,9 +11,7 @@ from privirec.dp.loss import Loss
 from privirec.federated.contributions import Contribution, PlannedSum
 from privirec.federated.noise import NO_NOISE, Noise
 from privirec.federated.programs import Broadcast, Planned
-
-DELTA = 1e-6
-"""At which epsilon is stated where nothing else is said."""
+from privirec.federated.programs.protected import DEFAULT_DELTA
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Ledger:
     """Every aggregate that was revealed, in order."""
 
     entries: list[Entry] = field(default_factory=list)
-    delta: float = DELTA
+    delta: float = DEFAULT_DELTA
     """At which epsilon is stated."""
     secret_noise: bool = True
     """Whether nobody can draw the noise again: where it comes from a seed that is known, as in a

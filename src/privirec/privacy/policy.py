@@ -19,8 +19,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from privirec.errors import UsageError
 from privirec.federated.contributions import Aim
+from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.privacy.cohorts import Demands
-from privirec.privacy.ledger import DELTA
 from privirec.privacy.refusal import Rule, refuse
 from privirec.secagg.parameters import ServerModel
 from privirec.secagg.protocol import protocol, protocol_names
@@ -80,7 +80,7 @@ class Policy(BaseModel):
     (`privacy.cohorts` says why that holds). At 1 this client asks for nothing from now on."""
     computations: tuple[str, ...] = ()
     """Which exact sums this client is ready to be in; those that noise protects need no name."""
-    delta: float = Field(DELTA, gt=0, lt=1)
+    delta: float = Field(DEFAULT_DELTA, gt=0, lt=1)
     """The chance with which what `epsilon` says may fail, for all that follow."""
     most_epsilon: float = Field(20.0, gt=0)
     """Most that all sums with noise, in the life of this client, may tell about a person."""

@@ -25,6 +25,7 @@ from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON
 from privirec.models.base import Config
 from privirec.privacy.policy import Aggregator
 from privirec.secagg import ServerModel, Statement, VectorShape
+from privirec.secagg.parameters import least_honest
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 
 DEFAULT_MODEL = "gf-cf"
@@ -61,8 +62,7 @@ class Assumptions(BaseModel):
 
     def contributors(self, clients: int) -> int:
         """Fewest of so many clients whose noise is in a sum and that keep it to themselves."""
-        stated = self.statement(clients, 1)
-        return max(1, clients - stated.dropped - stated.corrupt)
+        return max(1, least_honest(self.statement(clients, 1)))
 
     def statement(self, clients: int, sums: int) -> Statement:
         """What secure aggregation must withstand with a roster of so many."""

@@ -94,7 +94,7 @@ def gives_away(method: str, dataset: str | None = None) -> str | None:
 
 def is_noisy(method: str) -> bool:
     """Whether its clients add noise of their own."""
-    return method in PROGRAMS and "contributors" in PROGRAMS[method].settings_type.model_fields
+    return method in PROGRAMS and PROGRAMS[method].protects
 
 
 def usual_dropped_share(method: str) -> float:

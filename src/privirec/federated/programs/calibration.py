@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from privirec.dp.discrete import LEAST_DEVIATION, distance, epsilon_with, gaussian_deviation
-from privirec.dp.gaussian import composed, mu_of
+from privirec.dp.discrete import LEAST_DEVIATION, distance
+from privirec.dp.gaussian import mu_of
+from privirec.dp.loss import Loss
 from privirec.federated.contributions import NoiseShare
 
 LEAST_FRACTION_BITS = 12
@@ -57,15 +58,10 @@ class Calibration:
             _share(mu * math.sqrt(part), length, promise, affordable)
             for part, length in zip(parts, lengths, strict=True)
         )
-        levels = [
-            2.0**share.fraction_bits / gaussian_deviation(share.protecting_deviation)
-            for share in shares
-        ]
-        gap = sum(
-            distance(share.protecting_deviation, length)
-            for share, length in zip(shares, lengths, strict=True)
+        losses = (
+            share.protection(length).loss for share, length in zip(shares, lengths, strict=True)
         )
-        return cls(shares, epsilon_with(composed(levels), promise.delta, gap))
+        return cls(shares, Loss.together(losses).epsilon(promise.delta))
 
 
 def _share(mu: float, entries: int, promise: Promise, affordable: float) -> NoiseShare:
