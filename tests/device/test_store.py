@@ -206,7 +206,7 @@ def test_interrupted_removal_is_completed_at_the_next_opening(
 def test_a_reader_delays_the_removal_and_the_store_says_so(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("privirec.device.store._WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("privirec.device.store_file._WAIT_SECONDS", 0.05)
     with Store(path, create=True) as store:
         store.add([("ann", "planted"), ("ann", "other")])
         with sqlite3.connect(path, isolation_level=None) as reader:
@@ -489,7 +489,7 @@ def test_two_programs_at_once(path: Path) -> None:
 
 
 def test_locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privirec.device.store._WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("privirec.device.store_file._WAIT_SECONDS", 0.05)
     with Store(path, create=True) as store:
         writer = sqlite3.connect(path, isolation_level=None)
         writer.execute("BEGIN IMMEDIATE")

@@ -1,0 +1,228 @@
+"""The file of a store: made whole, its owner's only, changed in transactions, without traces.
+
+Every change is one transaction that is on the disk when the call returns (write-ahead log, full
+synchronisation), so a kill at any moment leaves either all of it or nothing. After forgetting, the
+file is rewritten and the log emptied; if that is interrupted, the next opening completes it. (What
+the disk, a backup or a snapshot keeps of earlier bytes is beyond a program's reach.)
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from privirec.durable import private_folder, sync
+from privirec.errors import DataError
+
+SCHEMA_VERSION = 3
+_APPLICATION = 0x50525354  # "PRST": marks the file as ours in SQLite's header
+_WAIT_SECONDS = 10.0
+
+# A run has its number from the store, and uses the interactions whose `first_run` is at most its
+# `snapshot`: its own number, or that of an earlier run whose histories it uses again. `forgotten`
+# counts interactions it may have used that are gone since; `sent`: something made of them has left.
+# An exact run belongs to a calendar period and uses what was there when the period began (`as_of`);
+# nothing, that is everything, in the first one of all.
+_SCHEMA = """
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE interactions (
+    user TEXT NOT NULL, item TEXT NOT NULL, first_run INTEGER NOT NULL,
+    added TEXT NOT NULL DEFAULT '', PRIMARY KEY (user, item)
+) WITHOUT ROWID;
+CREATE TABLE titles (item TEXT PRIMARY KEY, title TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE runs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL UNIQUE, begun TEXT NOT NULL,
+    users INTEGER NOT NULL, interactions INTEGER NOT NULL,
+    forgotten INTEGER NOT NULL DEFAULT 0, finished INTEGER NOT NULL DEFAULT 0,
+    snapshot INTEGER NOT NULL DEFAULT 0, sent INTEGER NOT NULL DEFAULT 0,
+    period TEXT NOT NULL DEFAULT '', as_of TEXT NOT NULL DEFAULT ''
+);
+"""
+# Version 1 did not know what had left: all may have.
+_FROM_VERSION_1 = (
+    "ALTER TABLE runs ADD COLUMN snapshot INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE runs ADD COLUMN sent INTEGER NOT NULL DEFAULT 0",
+    "UPDATE runs SET snapshot = number, sent = 1",
+)
+# Version 2 did not know when something was added: what no run has used counts as new, the rest as
+# there long ago. Its runs may be exact.
+_FROM_VERSION_2 = (
+    "ALTER TABLE interactions ADD COLUMN added TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN period TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN as_of TEXT NOT NULL DEFAULT ''",
+    "UPDATE runs SET period = begun",
+    "UPDATE interactions SET added = strftime('%Y-%m-%dT%H:%M:%S+00:00', 'now')"
+    " WHERE first_run > (SELECT coalesce(max(snapshot), 0) FROM runs WHERE sent)",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+
+class StoreFile:
+    """SQLite with our tables; `Store` says what is in them."""
+
+    def __init__(self, path: str | Path, *, create: bool = False) -> None:
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise DataError(f"{self.path}: is a folder, not a store")
+        if not self.path.exists():
+            if not create:
+                raise DataError(
+                    f"{self.path}: no store there; make one with: privirec store import"
+                )
+            self._create()
+        self._tighten()
+        address = f"file:{quote(str(self.path.absolute()))}?mode=rw"
+        with self._reported():
+            self._db = sqlite3.connect(
+                address, uri=True, isolation_level=None, timeout=_WAIT_SECONDS
+            )
+        try:
+            with self._reported():
+                self._check_kind()
+                _prepare(self._db)
+                if self._setting("traces"):
+                    self._remove_traces()
+        except BaseException:
+            self._db.close()
+            raise
+        self._tighten()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _create(self) -> None:
+        """Make an empty store aside and link it into place, so that it appears whole."""
+        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+        try:
+            private_folder(self.path.parent)
+            aside.unlink(missing_ok=True)
+            os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            db = sqlite3.connect(aside, isolation_level=None)
+            try:
+                _prepare(db)
+                db.execute("BEGIN IMMEDIATE")
+                for statement in _SCHEMA.split(";\n"):
+                    db.execute(statement)
+                db.execute(f"PRAGMA application_id = {_APPLICATION}")
+                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                db.execute("COMMIT")
+            finally:
+                db.close()
+            with suppress(FileExistsError):  # another process was first
+                os.link(aside, self.path)
+            sync(self.path.parent)
+        except (OSError, sqlite3.Error) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise DataError(f"{self.path}: no store can be made there: {why}") from None
+        finally:
+            for suffix in ("", "-wal", "-shm"):
+                aside.with_name(aside.name + suffix).unlink(missing_ok=True)
+
+    def _tighten(self) -> None:
+        """Owner only, also where somebody copied the file carelessly."""
+        for suffix in ("", "-wal", "-shm"):
+            file = self.path.with_name(self.path.name + suffix)
+            with suppress(FileNotFoundError, PermissionError):
+                if file.stat().st_mode & 0o077:
+                    file.chmod(0o600)
+
+    def _check_kind(self) -> None:
+        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        if application != _APPLICATION:
+            raise DataError(f"{self.path}: not a PriviRec store")
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version in (1, 2):
+            with self._change() as db:
+                for statement in (*(_FROM_VERSION_1 if version == 1 else ()), *_FROM_VERSION_2):
+                    db.execute(statement)
+        elif version != SCHEMA_VERSION:
+            raise DataError(
+                f"{self.path}: a store of version {version}; this program knows {SCHEMA_VERSION}"
+            )
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """SQLite's complaints as one line about this file."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            text = str(error)
+            if "locked" in text:
+                text = "in use by another program"
+            raise DataError(f"{self.path}: {text}") from None
+        except sqlite3.DatabaseError as error:
+            text = str(error)
+            if "not a database" in text:
+                text = "not a PriviRec store"
+            raise DataError(f"{self.path}: {text}") from None
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: committed at the end, undone by any error."""
+        with self._reported():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[sqlite3.Connection]:
+        """A change after which no byte of what was deleted is left in the file."""
+        with self._change() as db:
+            # In the same transaction, so that an interrupted removal is known to be unfinished.
+            db.execute("INSERT OR REPLACE INTO settings VALUES ('traces', 'yes')")
+            yield db
+        with self._reported():
+            self._remove_traces()
+
+    def _remove_traces(self) -> None:
+        """Rewrite the file and empty the log; left for the next opening while others use it."""
+        try:
+            self._db.execute("VACUUM")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                return
+            raise
+        if self._empty_log():
+            self._db.execute("DELETE FROM settings WHERE name = 'traces'")
+            self._empty_log()
+
+    def _empty_log(self) -> bool:
+        (busy, _, _) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
+
+    def _setting(self, name: str) -> str | None:
+        found = self._db.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return found[0] if found else None
+
+    def _count(self, query: str) -> int:
+        return int(self._db.execute(query).fetchone()[0])
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA secure_delete = ON")
+    # Rewriting the file makes a temporary copy: in memory, never in a folder for everybody.
+    db.execute("PRAGMA temp_store = MEMORY")
