@@ -21,7 +21,7 @@ from privirec.runtime.network.messages import Refused
 from privirec.runtime.network.node import Node
 from privirec.runtime.network.node.budget import Budget
 from privirec.runtime.network.refusals import Code
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.terms import Assumptions, RunTerms
 from privirec.secagg.keys import Identity
 
 from .chaos import EXACT
@@ -187,7 +187,7 @@ def test_a_record_from_a_backup_begins_no_run(tmp_path: Path) -> None:
     ],
 )
 def test_a_record_that_was_changed_answers_nothing(tmp_path: Path, change: str) -> None:
-    devices = Devices(tmp_path, Policy(most_epsilon_per_period=100, most_epsilon=100))
+    devices = Devices(tmp_path, Policy(most_epsilon_per_period=60, most_epsilon=60))
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     with sqlite3.connect(tmp_path / "client-0/runs/memory.db") as database:
         database.execute(change)
@@ -293,6 +293,19 @@ def test_noise_that_cannot_be_counted_on_is_refused(
     talk = Talk(devices)
     talk.until("advertise")
     assert codes(devices, talk) == {Code.BUDGET}
+
+
+def test_the_noise_of_all_others_is_never_counted_on(tmp_path: Path) -> None:
+    """Nobody is said to be corrupt. But each of the others sees the model and knows its own noise,
+    and takes it off."""
+    for contributors, stage in ((2, Stage.COMPUTED), (3, Stage.STOPPED)):
+        devices = Devices(tmp_path / str(contributors), Policy(corrupt_share=0.0))
+        terms = protected(3, contributors)
+        devices.terms = terms.model_copy(update={"corrupt_share": 0.0})
+        _, talk = run(devices, "one")
+        assert talk.server.stage is stage, refusals(talk)
+    for clients, counted in ((1, 1), (2, 1), (3, 2), (100, 99)):
+        assert Assumptions(corrupt_share=0.0, dropped_share=0.0).contributors(clients) == counted
 
 
 def test_noise_of_clients_that_dropped_out_is_missed(tmp_path: Path) -> None:
