@@ -438,7 +438,8 @@ def test_a_block_that_does_not_fit_is_refused() -> None:
 def test_a_head_that_cannot_be_is_refused() -> None:
     context = ClientContext(100, 10, ProtectedSettings(), one_person({1}, 10))
     head_gram(10, np.array([1, 4, 9])).check(context)
-    for bad in ([4, 1, 9], [1, 1, 9], [-1, 4, 9], [1, 4, 10]):
+    round_the_world = [1, 2**63 - 1, 1 - 2**63, -9, 9]  # every difference wraps to one above zero
+    for bad in ([4, 1, 9], [1, 1, 9], [-1, 4, 9], [1, 4, 10], round_the_world):
         with pytest.raises(FederationError, match="a head"):
             head_gram(10, np.array(bad)).check(context)
 
