@@ -132,7 +132,7 @@ def test_it_survives_its_file(tmp_path: Path) -> None:
         "most_sums =",
         'computations = "all"',
         'aggregators = ["nobody"]',
-        *(f"{name} = {value}" for name in BUDGET for value in ("nan", "inf", "-1", "0", "65")),
+        *(f"{name} = {value}" for name in BUDGET for value in ("nan", "inf", "-1", "0", "61")),
         *(f"delta = {value}" for value in ("nan", "0", "1", "-1")),
         "days_per_period = 0",
         "most_sums = 3\nmost_rounds = 99",

@@ -21,9 +21,9 @@ from scipy.special import log_ndtr, ndtr
 
 from privirec.errors import UsageError
 
-LARGEST_EPSILON = 64.0
+LARGEST_EPSILON = 60.0
 """Beyond this a promise means nothing, and could not be shown: tables of the discrete Gaussian
-(`dp.tables`) are exact but for a chance below 2^-140, for which e^epsilon times as much is paid."""
+(`dp.tables`) are exact but for a chance below 2^-144, for which e^epsilon times as much is paid."""
 
 
 def composed(levels: Iterable[float]) -> float:
