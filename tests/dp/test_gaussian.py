@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -46,6 +47,18 @@ def test_there_and_back(mu: float, delta: float) -> None:
         assert epsilon_of(mu_of(epsilon, delta), delta) <= epsilon * (1 + 1e-9)
 
 
+@given(st.floats(1e-4, 60), st.floats(-30, -1e-9).map(lambda power: 10**power))
+def test_the_level_of_any_promise_keeps_it(epsilon: float, delta: float) -> None:
+    """Beside the same formula in numbers of any precision."""
+    with mpmath.workdps(60):
+        mu, wanted = mpmath.mpf(mu_of(epsilon, delta)), mpmath.mpf(epsilon)
+        assert mu > 0
+        found = mpmath.ncdf(mu / 2 - wanted / mu) - mpmath.exp(wanted) * mpmath.ncdf(
+            -mu / 2 - wanted / mu
+        )
+        assert found <= mpmath.mpf(delta) * (1 + mpmath.mpf(10) ** -9)
+
+
 @given(st.lists(levels, min_size=1, max_size=5), deltas)
 def test_more_releases_are_never_more_private(parts: list[float], delta: float) -> None:
     together = composed(parts)
@@ -53,7 +66,7 @@ def test_more_releases_are_never_more_private(parts: list[float], delta: float) 
     assert epsilon_of(together, delta) >= max(epsilon_of(mu, delta) for mu in parts) - 1e-9
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, 1e9])
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, 1e9, math.inf])
 def test_a_promise_that_is_none(bad: float) -> None:
     with pytest.raises(UsageError, match="epsilon"):
         mu_of(bad, 1e-6)

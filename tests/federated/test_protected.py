@@ -15,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import chi2, norm
 
 from privirec.data import Interactions
+from privirec.dp.discrete import distance
 from privirec.dp.gaussian import epsilon_of
 from privirec.errors import FederationError, OverflowRefused, UsageError
 from privirec.federated import wire
@@ -30,7 +31,7 @@ from privirec.federated.contributions import (
 from privirec.federated.contributions.noisy import NormedSum
 from privirec.federated.contributions.noisy_gram import gram_of
 from privirec.federated.programs import Protected, ProtectedSettings, program_of
-from privirec.federated.programs.calibration import Promise
+from privirec.federated.programs.calibration import FINE_ENOUGH, Promise
 from privirec.federated.programs.protected_ways import Gram, Power
 from privirec.federated.randomness import ClientRandomness, ClientStream
 from privirec.models import Denoised
@@ -416,6 +417,27 @@ def test_asks_travel_as_bytes_and_keep_to_the_plan() -> None:
         planned.check(power_step(9, items[:2], block[:2]))
 
 
+@given(
+    st.integers(128, 10_000),
+    st.integers(1, 10**6),
+    st.integers(8, 16),
+    st.integers(1, 10**6),
+    st.integers(1, 10**6),
+)
+def test_a_sum_leaves_its_ring_less_often_than_is_stated(
+    deviation: int, clients: int, bits: int, n_items: int, n_users: int
+) -> None:
+    """With the noise of all clients in it, however few of them are counted on."""
+    ask = popularity(n_items, NoiseShare(deviation, clients, 1, bits), n_users)
+    room = 2 ** (ask.encoding.width - 1) - 1 - (n_users << bits)
+    reach = room / (deviation * math.sqrt(clients))
+    # An entry's noise is beyond `room` with a chance of at most 2 exp(-reach^2 / 2).
+    assert math.log2(2 * n_items) - reach**2 / 2 / math.log(2) <= -64
+    stated = ask.noise
+    assert stated.tail == 2.0**-64
+    assert stated.largest <= math.ldexp(room, -bits)
+
+
 def test_no_ring_holds_too_many_people() -> None:
     with pytest.raises(OverflowRefused, match="no ring holds"):
         _ = popularity(5, NoiseShare(40, 10, 9, 40), n_users=1 << 24).encoding
@@ -442,6 +464,45 @@ def test_a_head_that_cannot_be_is_refused() -> None:
     for bad in ([4, 1, 9], [1, 1, 9], [-1, 4, 9], [1, 4, 10], round_the_world):
         with pytest.raises(FederationError, match="a head"):
             head_gram(10, np.array(bad)).check(context)
+
+
+@settings(deadline=None)
+@given(
+    epsilon=st.floats(1e-4, 50) | st.floats(0.01, 16),
+    delta=st.floats(1e-30, 1, exclude_max=True) | st.floats(1e-12, 1e-3),
+    clients=st.integers(1, 1 << 32),
+    contributors=st.integers(1, 1 << 32),
+    part=st.floats(1e-6, 1 - 1e-6),
+    way=st.sampled_from(["gram", "power"]),
+)
+def test_whatever_a_server_plans_is_planned_or_refused(
+    epsilon: float, delta: float, clients: int, contributors: int, part: float, way: Any
+) -> None:
+    """In words: a client meets such plans before anybody has looked at them. And what it counts is
+    no less than what its noise lets through."""
+    wanted = ProtectedSettings(
+        epsilon=epsilon,
+        delta=delta,
+        clients=max(clients, contributors),
+        contributors=contributors,
+        popularity_share=part,
+        way=way,
+        head=3,
+        columns=2,
+    )
+    try:
+        sums = Protected(wanted, 500, 9).sums()
+    except OverflowRefused:
+        return
+    for planned in sums:
+        noise, found = planned.fixed, planned.protection
+        assert found is not None
+        assert noise["deviation"] >= FINE_ENOUGH
+        assert found.contributors == contributors
+        secret = noise["deviation"] * math.sqrt(contributors)
+        level = found.loss.mu**2 * (secret**2 - 1 / 12) / 4.0 ** noise["fraction_bits"]
+        assert level == pytest.approx(1, rel=1e-9)
+        assert found.loss.gap == distance(secret, planned.shape.length) > 0
 
 
 def test_more_contributors_than_clients_are_refused() -> None:

@@ -1,7 +1,7 @@
 """What an artifact says about privacy, in sentences.
 
-A manifest is its maker's word. Epsilon is computed here from what it says of every sum, so that it is
-one for all of them together, or none.
+A manifest is its maker's word. Epsilon is computed here from what it says of every sum, so that it
+is one for all of them together, or none.
 """
 
 from __future__ import annotations

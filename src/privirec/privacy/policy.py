@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from privirec.dp.gaussian import LARGEST_EPSILON
+from privirec.dp.gaussian import LARGEST_EPSILON, LEAST_EPSILON
 from privirec.errors import UsageError
 from privirec.federated.contributions import Aim
 from privirec.federated.programs.protected import DEFAULT_DELTA
@@ -83,9 +83,9 @@ class Policy(BaseModel):
     """Which exact sums this client is ready to be in; those that noise protects need no name."""
     delta: float = Field(DEFAULT_DELTA, gt=0, lt=1)
     """The chance with which what `epsilon` says may fail, for all that follow."""
-    most_epsilon: float = Field(20.0, gt=0, le=LARGEST_EPSILON)
+    most_epsilon: float = Field(20.0, ge=LEAST_EPSILON, le=LARGEST_EPSILON)
     """Most that all sums with noise, in the life of this client, may tell about a person."""
-    most_epsilon_per_period: float = Field(8.0, gt=0, le=LARGEST_EPSILON)
+    most_epsilon_per_period: float = Field(8.0, ge=LEAST_EPSILON, le=LARGEST_EPSILON)
     """The same for any `days_per_period` days that follow each other."""
     days_per_period: int = Field(30, ge=1, le=3660)
     aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")
