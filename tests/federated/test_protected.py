@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from scipy.stats import chi2, norm
 
 from privirec.data import Interactions
 from privirec.dp.discrete import distance
-from privirec.dp.gaussian import epsilon_of
+from privirec.dp.gaussian import delta_of, epsilon_of
 from privirec.errors import FederationError, OverflowRefused, UsageError
 from privirec.federated import wire
 from privirec.federated.contributions import (
@@ -30,6 +31,7 @@ from privirec.federated.contributions import (
 )
 from privirec.federated.contributions.noisy import NormedSum
 from privirec.federated.contributions.noisy_gram import gram_of
+from privirec.federated.contributions.noisy_power import LARGEST_HEAD
 from privirec.federated.programs import Protected, ProtectedSettings, program_of
 from privirec.federated.programs.calibration import FINE_ENOUGH, Promise
 from privirec.federated.programs.protected_ways import Gram, Power
@@ -144,6 +146,21 @@ def test_a_power_step_of_a_long_history_stays_within_one() -> None:
     length = int((high * high).sum() << 40) + int((2 * high * low).sum() << 20)
     length += int((low * low).sum())
     assert 4**40 * (1 - 1e-8) < length <= 4**40
+
+
+def test_a_power_step_stays_within_one_where_every_square_is_lost() -> None:
+    """A block with one large number and 65,536 small ones, whose squares are each too small to be
+    seen beside the large one: together they are not, and no rounding towards zero hides them."""
+    n_items, small = 1025, 64
+    block = np.zeros((n_items, 1 + small), np.int64)
+    block[1:, 0], block[0, 0] = 1 << 20, -((n_items - 2) << 20)
+    block[0, 1:] = 1 << 22
+    weights = np.ones(n_items, np.int64)
+    weights[0] = 1 << 19
+    ask = power_step(n_items, np.arange(n_items), block, NoiseShare(40, 10, 9, 40), weights)
+    person = one_person(set(range(n_items)), n_items)
+    ask.check(ClientContext(100, n_items, ProtectedSettings(), person))
+    assert 4**40 * (1 - 1e-9) < length_in_units(ask, person) <= 4**40
 
 
 def test_a_power_step_is_the_item_item_matrix_without_its_diagonal() -> None:
@@ -362,6 +379,7 @@ def test_parts_of_the_budget_add_up_to_it() -> None:
             for noise in program.calibration.shares
         ]
         whole = program.settings.promise.mu**2
+        assert delta_of(8.0, math.sqrt(whole)) <= 0.99e-6  # the rest is for whole numbers
         parts = (1.0,) if way == "gram" else (0.2, 0.3, 0.5)
         assert sum(parts) == pytest.approx(1)
         first = 0.1 if way == "gram" else 0.2
@@ -452,6 +470,16 @@ def test_a_block_that_does_not_fit_is_refused() -> None:
         ask = power_step(9, np.array([1, 2]), np.zeros((2, 2)), weights=np.array(wrong))
         with pytest.raises(FederationError, match="weights that are not between"):
             ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))
+    for wrong in (np.zeros((2, 2)), np.zeros((2, 2), np.int64), np.zeros(2, np.int32)):
+        with pytest.raises(FederationError, match="matrix of 32-bit integers"):
+            NoisyPowerStep.planned(9, 100, SHARE, 2, 2).ask(
+                items=np.array([1, 2]), block=wrong, weights=np.array([1, 1])
+            )
+    long = np.arange(LARGEST_HEAD + 1)
+    for head, ends in ((long[:-1], nullcontext()), (long, pytest.raises(FederationError))):
+        ask = power_step(len(long), head, np.zeros((len(head), 1)))
+        with ends:
+            ask.check(ClientContext(100, len(long), ProtectedSettings(), one_person({1}, 9)))
     ask = power_step(9, np.array([1, 9]), np.zeros((2, 2)))
     with pytest.raises(FederationError, match="not in the catalogue"):
         ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))

@@ -224,6 +224,14 @@ def test_json_is_json_whatever_was_spent(client: ClientFolder, tmp_path: Path) -
         json.loads(line, parse_constant=refuse)
 
 
+@given(st.floats(1e-9, 60))
+def test_no_figure_is_less_than_was_spent(epsilon: float) -> None:
+    for digits in (3, 5):
+        shown = float(privacy._at_least(epsilon, digits))
+        assert epsilon <= shown <= epsilon * (1 + 10 ** (1 - digits))
+    assert epsilon * 0.99 <= float(privacy._at_most(epsilon)) <= epsilon * (1 + 1e-6)
+
+
 def test_the_room_that_is_shown_is_what_the_client_grants(client: ClientFolder) -> None:
     """Where whole numbers in place of real ones have cost something, there is less of it."""
     assert privacy._room(Loss(1.0, 1e-7), 8.0, 1e-6) < privacy._room(Loss(1.0), 8.0, 1e-6) - 0.01

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
@@ -84,8 +85,12 @@ def budget(
         spent = found["spent"]
         say(
             f"Spent {what}: {'' if is_whole else 'at least '}"
-            + (f"epsilon {spent:.3g}" if isinstance(spent, float) else "more than any epsilon")
-            + f" of {found['most']:g}; room for a run of epsilon {found['room']:.3g}."
+            + (
+                f"epsilon {_at_least(spent)}"
+                if isinstance(spent, float)
+                else "more than any epsilon"
+            )
+            + f" of {found['most']:g}; room for a run of epsilon {_at_most(found['room'])}."
         )
     if not is_whole:
         raise typer.Exit(1)
@@ -108,13 +113,24 @@ def _runs(account: Account, delta: float) -> Iterator[dict[str, Any]]:
             "run": run[:8],
             "computed": ", ".join(dict.fromkeys(one.computation for one in sums)),
             "sums": len(sums),
-            "epsilon": "none" if math.isinf(epsilon) else _rounded_up(epsilon),
+            "epsilon": "none" if math.isinf(epsilon) else float(_at_least(epsilon, digits=5)),
             "server": sums[0].server[:16],
         }
 
 
-def _rounded_up(epsilon: float) -> float:
-    return math.ceil(epsilon * 1e4) / 1e4
+def _at_least(epsilon: float, digits: int = 3) -> str:
+    """With so many digits, and never less than it is."""
+    return _digits(epsilon, ROUND_CEILING, digits)
+
+
+def _at_most(epsilon: float) -> str:
+    """Never more than it is, but for what a search leaves."""
+    return _digits(epsilon * (1 + 1e-6), ROUND_FLOOR, 3)
+
+
+def _digits(epsilon: float, rounding: str, digits: int) -> str:
+    rounded = Context(prec=digits, rounding=rounding).create_decimal(epsilon)
+    return f"{float(rounded):.{digits}g}"
 
 
 def _totals(account: Account, policy: Policy, now: datetime) -> dict[str, Any]:

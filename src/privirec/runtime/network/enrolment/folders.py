@@ -272,16 +272,19 @@ class ClientFolder:
         return FromStore(path) if path.suffix == ".db" else FromFile(path)
 
     def memory(self) -> Memory:
-        """What this client remembers for its life. Refuses where that is gone: nobody else knows
-        what sums with noise it was in, and a new record would say that nothing was spent."""
+        """What this client remembers for its life."""
+        self._check_memory()
+        return Memory(self.folder / "runs")
+
+    def _check_memory(self) -> None:
+        """Refuse to go on where it is gone: nobody else knows what sums with noise this client was
+        in, and a new record would say that nothing was spent."""
         if not self._memory_file.exists():
             _ = self.settings  # refuses where there was never one
             raise FederationError(
-                f"{self._memory_file}: gone, and with it what this client has "
-                "spent. It is in no backup, and one would be too old; make a new client: privirec "
-                "keys new"
+                f"{self._memory_file}: gone, and with it what this client has spent. A backup "
+                "would be too old; make a new client: privirec keys new"
             )
-        return Memory(self.folder / "runs")
 
     @property
     def _memory_file(self) -> Path:
@@ -306,7 +309,7 @@ class ClientFolder:
         """The client that lives in this folder."""
         settings = self.settings
         found = self.members
-        self.memory().close()  # or refuse: a node would begin a new one
+        self._check_memory()  # a node would begin a new one
         return Node(
             self.folder,
             settings.client,
