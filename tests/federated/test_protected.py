@@ -16,8 +16,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import chi2, norm
 
 from privirec.data import Interactions
-from privirec.dp.discrete import distance
+from privirec.dp.discrete import distance, gaussian_deviation
 from privirec.dp.gaussian import delta_of, epsilon_of
+from privirec.dp.loss import Loss
 from privirec.errors import FederationError, OverflowRefused, UsageError
 from privirec.federated import wire
 from privirec.federated.contributions import (
@@ -32,7 +33,7 @@ from privirec.federated.contributions import (
 from privirec.federated.contributions.noisy import NormedSum
 from privirec.federated.contributions.noisy_gram import gram_of
 from privirec.federated.contributions.noisy_power import LARGEST_HEAD
-from privirec.federated.programs import Protected, ProtectedSettings, program_of
+from privirec.federated.programs import Protected, ProtectedSettings, calibration, program_of
 from privirec.federated.programs.calibration import FINE_ENOUGH, Promise
 from privirec.federated.programs.protected_ways import Gram, Power
 from privirec.federated.randomness import ClientRandomness, ClientStream
@@ -368,6 +369,15 @@ def test_the_promise_is_kept_and_not_by_wasting(
     )
     assert epsilon_of(level, delta) - 1e-9 <= found.epsilon <= epsilon
     assert found.epsilon >= 0.9 * epsilon
+    losses = (one.protection.loss for one in program.sums() if one.protection)
+    assert found.epsilon == Loss.together(losses).epsilon(delta)
+
+
+def test_a_share_keeps_its_level_where_there_is_nothing_to_round_up() -> None:
+    """4096 / 32 is a whole number: without what rounding to whole numbers costs it would do."""
+    share = calibration._share(32.0, 1, Promise(8.0, 1e-6, 1, 1), 1.0)
+    assert share == NoiseShare(129, 1, 1, 12)
+    assert share.protection(1).loss.mu <= 32.0 < 4096 / gaussian_deviation(128)
 
 
 def test_parts_of_the_budget_add_up_to_it() -> None:

@@ -61,6 +61,14 @@ def test_lines_of_earlier_keys_count_and_those_of_others_do_not() -> None:
             record.account_of(lines(*sealed_by), keys)
 
 
+def test_a_period_has_its_first_moment_in_it_and_the_last_line_is_the_latest() -> None:
+    account = record.account_of(lines(ONE, ONE, ONE, ONE), [ONE.public])
+    assert account.latest == BEGIN + timedelta(days=4)
+    for day, left in ((0, 4), (2, 3), (4, 1), (5, 0)):
+        assert len(account.since(BEGIN + timedelta(days=day)).sums) == left
+    assert len(account.since(BEGIN + timedelta(days=2, seconds=1)).sums) == 2
+
+
 @given(st.data())
 def test_whatever_is_changed_shows(data: st.DataObject) -> None:
     rows = lines(ONE, ONE, ONE, ONE)
