@@ -8,14 +8,22 @@ import shutil
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from privirec.federated.contributions import (
+    ItemDegrees,
+    NoiseShare,
+    NoisyPopularity,
+    PlannedSum,
+)
 from privirec.federated.programs import ProtectedSettings
 from privirec.privacy.accountant import Account
 from privirec.privacy.policy import Policy, allowing
+from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime.network.coordinator import Stage
 from privirec.runtime.network.messages import Refused
 from privirec.runtime.network.node import Node
@@ -306,6 +314,40 @@ def test_the_noise_of_all_others_is_never_counted_on(tmp_path: Path) -> None:
         assert talk.server.stage is stage, refusals(talk)
     for clients, counted in ((1, 1), (2, 1), (3, 2), (100, 99)):
         assert Assumptions(corrupt_share=0.0, dropped_share=0.0).contributors(clients) == counted
+
+
+def test_the_sum_that_needs_most_noise_decides_and_ones_own_is_always_there(tmp_path: Path) -> None:
+    budget = Devices(tmp_path).node(0).budget
+
+    def plan(*contributors: int) -> Any:
+        shares = [NoiseShare(1000, 9, few, 12) for few in contributors]
+        return SimpleNamespace(
+            sums=lambda: [NoisyPopularity.planned(ITEMS, 9, share) for share in shares],
+            statement=lambda: SimpleNamespace(corrupt=2),
+            terms=SimpleNamespace(aggregator="secagg+"),
+        )
+
+    for contributors, clients in (((1, 3), 5), ((3, 1), 5), ((1,), 1), ((1, 1), 2)):
+        budget.check_noise(plan(*contributors), clients)
+    for contributors, clients in (((1, 3), 4), ((3, 1), 4), ((2,), 1), ((2,), 3)):
+        with pytest.raises(PolicyRefusal, match="can be counted on"):
+            budget.check_noise(plan(*contributors), clients)
+
+
+def test_a_limit_is_a_limit_also_beside_exact_sums(tmp_path: Path) -> None:
+    noisy = NoisyPopularity.planned(ITEMS, 9, NoiseShare(1000, 3, 2, 12))
+    exact = PlannedSum(ItemDegrees, ItemDegrees(ITEMS, 9).shape)
+    assert noisy.protection is not None
+    cost = noisy.protection.loss.epsilon(1e-6)
+    devices = Devices(tmp_path, Policy(most_epsilon=cost, most_epsilon_per_period=cost))
+    for sums in ([noisy], [noisy, exact], [exact]):
+        devices.node(0).budget.check(sums)
+    for setting in ("most_epsilon", "most_epsilon_per_period"):
+        wide = {"most_epsilon": 60.0, "most_epsilon_per_period": 60.0}
+        devices.policy = Policy(**(wide | {setting: cost * 0.9999}))
+        for sums in ([noisy], [noisy, exact], [exact, noisy]):
+            with pytest.raises(PolicyRefusal, match=setting):
+                devices.node(0).budget.check(sums)
 
 
 def test_noise_of_clients_that_dropped_out_is_missed(tmp_path: Path) -> None:

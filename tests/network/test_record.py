@@ -69,6 +69,13 @@ def test_a_period_has_its_first_moment_in_it_and_the_last_line_is_the_latest() -
     assert len(account.since(BEGIN + timedelta(days=2, seconds=1)).sums) == 2
 
 
+def test_what_was_signed_for_something_else_is_no_line() -> None:
+    """A client signs other things too; a seal begins with what it is for."""
+    ((*plain, _),) = lines(ONE)
+    with pytest.raises(BadRecord):
+        record.account_of([(*plain, ONE.sign(json.dumps(plain).encode()))], [ONE.public])
+
+
 @given(st.data())
 def test_whatever_is_changed_shows(data: st.DataObject) -> None:
     rows = lines(ONE, ONE, ONE, ONE)
