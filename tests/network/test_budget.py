@@ -3,7 +3,9 @@ less than was spent, whatever the server or a crash does."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import os
 import shutil
 import sqlite3
 from datetime import UTC, datetime, timedelta
@@ -25,6 +27,7 @@ from privirec.privacy.accountant import Account
 from privirec.privacy.policy import Policy, allowing
 from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.network.envelope import Envelope
 from privirec.runtime.network.messages import Refused
 from privirec.runtime.network.node import Node
 from privirec.runtime.network.node.budget import Budget
@@ -80,6 +83,7 @@ def test_a_default_client_takes_part_where_noise_protects_and_counts_it(tmp_path
     assert {one.server for one in account.sums} == {devices.operator.public.hex()}
     assert account.exact == 0
     assert 7.9 < account.epsilon(1e-6) <= 8.0
+    assert devices.node(0).memory.opened_share() == 0
 
 
 def test_what_costs_more_than_is_left_is_refused_in_words(tmp_path: Path) -> None:
@@ -314,6 +318,28 @@ def test_the_noise_of_all_others_is_never_counted_on(tmp_path: Path) -> None:
         assert talk.server.stage is stage, refusals(talk)
     for clients, counted in ((1, 1), (2, 1), (3, 2), (100, 99)):
         assert Assumptions(corrupt_share=0.0, dropped_share=0.0).contributors(clients) == counted
+
+
+def test_the_seed_of_noise_is_the_systems_randomness_and_nobody_elses(tmp_path: Path) -> None:
+    """Drawn once for a run, by nothing that a server knows or could bring about again."""
+    assert inspect.signature(Node).parameters["random_bytes"].default is os.urandom
+    devices, drawn = Devices(tmp_path), []
+
+    def noting(size: int) -> bytes:
+        drawn.append(os.urandom(size))
+        return drawn[-1]
+
+    talk = Talk(devices)
+    for client in range(3):
+        node = devices.node(client, random_bytes=noting)
+        for _ in range(2):
+            said = Envelope(talk.server.run, client, talk.hello())
+            node.answer(said.seal(devices.operator, "to-client"))
+        state = node.memory.load(talk.server.run)
+        assert state is not None
+        assert [state.noise_seed] == drawn
+        assert len(state.noise_seed) == 32
+        drawn.clear()
 
 
 def test_the_sum_that_needs_most_noise_decides_and_ones_own_is_always_there(tmp_path: Path) -> None:
