@@ -79,6 +79,7 @@ def test_losses_add_up_in_any_order_and_only_grow(
     nested = Loss.together([Loss.together(losses[:2]), Loss.together(losses[2:])])
     assert math.isclose(total.mu, nested.mu)
     assert math.isclose(total.gap, nested.gap, abs_tol=1e-30)
+    assert math.isclose(total.gap, sum(one.gap for one in losses), abs_tol=1e-30)
     for one in losses:
         assert total.epsilon(delta) >= one.epsilon(delta) - 1e-9
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from privirec.dp.discrete import (
     epsilon_with,
     gaussian_deviation,
 )
-from privirec.dp.gaussian import composed, delta_of, epsilon_of, mu_of
+from privirec.dp.gaussian import LARGEST_EPSILON, composed, delta_of, epsilon_of, mu_of
 from privirec.errors import UsageError
 
 levels = st.floats(0.05, 6)
@@ -46,6 +47,18 @@ def test_there_and_back(mu: float, delta: float) -> None:
         assert epsilon_of(mu_of(epsilon, delta), delta) <= epsilon * (1 + 1e-9)
 
 
+@given(st.floats(1e-4, 60), st.floats(-30, -1e-9).map(lambda power: 10**power))
+def test_the_level_of_any_promise_keeps_it(epsilon: float, delta: float) -> None:
+    """Beside the same formula in numbers of any precision."""
+    with mpmath.workdps(60):
+        mu, wanted = mpmath.mpf(mu_of(epsilon, delta)), mpmath.mpf(epsilon)
+        assert mu > 0
+        found = mpmath.ncdf(mu / 2 - wanted / mu) - mpmath.exp(wanted) * mpmath.ncdf(
+            -mu / 2 - wanted / mu
+        )
+        assert found <= mpmath.mpf(delta) * (1 + mpmath.mpf(10) ** -9)
+
+
 @given(st.lists(levels, min_size=1, max_size=5), deltas)
 def test_more_releases_are_never_more_private(parts: list[float], delta: float) -> None:
     together = composed(parts)
@@ -53,7 +66,7 @@ def test_more_releases_are_never_more_private(parts: list[float], delta: float) 
     assert epsilon_of(together, delta) >= max(epsilon_of(mu, delta) for mu in parts) - 1e-9
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, 1e9])
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, 1e9, math.inf])
 def test_a_promise_that_is_none(bad: float) -> None:
     with pytest.raises(UsageError, match="epsilon"):
         mu_of(bad, 1e-6)
@@ -81,6 +94,41 @@ def test_whole_numbers_are_as_near_as_stated(deviation: int) -> None:
     total_variation = float((chance * np.abs(np.expm1(ratio))).sum() / 2)
     assert total_variation < 2 / (1175 * deviation**4)
     assert math.sqrt(divergence / 2) < 2 / (1175 * deviation**4)
+
+
+@pytest.mark.parametrize(("deviation", "entries"), [(64, 1), (64, 10_000), (1000, 500_500)])
+def test_the_distance_is_the_one_that_was_shown(deviation: int, entries: int) -> None:
+    """Twice Pinsker's bound on the divergence of the test above, which grows with the entries."""
+    pinsker = math.sqrt(entries / 691_200 / deviation**8 / 2)
+    assert distance(deviation, entries) == pytest.approx(2 * pinsker, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("mu", "gap"), [(0.1, 3e-7), (1.0, 1e-9), (1.5, 1e-11), (1.5, 0.0), (0.01, 1e-10)]
+)
+def test_a_gap_is_paid_on_both_sides(mu: float, gap: float) -> None:
+    """One distance for the outcomes with a person, and e^epsilon times one for those without; and
+    the least epsilon at which all of it fits into delta."""
+
+    def paid(epsilon: float) -> float:
+        return delta_of(epsilon, mu) + (1 + math.exp(epsilon)) * gap
+
+    found = epsilon_with(mu, 1e-6, gap)
+    assert found < concentrated_epsilon(mu, 1e-6)
+    assert paid(found) <= 1e-6
+    assert paid(found * 0.999) > 1e-6
+
+
+def test_no_figure_beyond_what_can_be_shown() -> None:
+    """The tables of the sampler are wrong by 2^-160 for each of 2^16 values at most, in each of up
+    to 2^26 draws in a client's life; e^epsilon times that must be nothing beside delta."""
+    assert math.exp(LARGEST_EPSILON) * 2.0 ** (-160 + 16 + 26) < 0.01 * 1e-6
+    largest = mu_of(LARGEST_EPSILON, 1e-6)
+    assert epsilon_of(largest, 1e-6) <= LARGEST_EPSILON
+    for level in (1.1 * largest, 1e3, 1e9):
+        assert epsilon_of(level, 1e-6) == math.inf
+        assert concentrated_epsilon(level, 1e-6) == math.inf
+        assert epsilon_with(level, 1e-6, 1e-15) == math.inf
 
 
 def test_what_discreteness_costs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import chi2, norm
 
 from privirec.data import Interactions
-from privirec.dp.gaussian import epsilon_of
+from privirec.dp.discrete import distance, gaussian_deviation
+from privirec.dp.gaussian import delta_of, epsilon_of
+from privirec.dp.loss import Loss
 from privirec.errors import FederationError, OverflowRefused, UsageError
 from privirec.federated import wire
 from privirec.federated.contributions import (
@@ -27,10 +30,10 @@ from privirec.federated.contributions import (
     NoisyPowerStep,
     base,
 )
-from privirec.federated.contributions.noisy import NormedSum
+from privirec.federated.contributions.noisy import LARGEST_HEAD, NormedSum
 from privirec.federated.contributions.noisy_gram import gram_of, pair_length
-from privirec.federated.programs import Protected, ProtectedSettings, program_of
-from privirec.federated.programs.calibration import Promise
+from privirec.federated.programs import Protected, ProtectedSettings, calibration, program_of
+from privirec.federated.programs.calibration import FINE_ENOUGH, Promise
 from privirec.federated.programs.protected_ways import Gram, Power
 from privirec.federated.randomness import ClientRandomness, ClientStream
 from privirec.models import Denoised
@@ -183,6 +186,21 @@ def test_pairs_are_the_weighted_item_item_matrix_without_its_diagonal() -> None:
             expected += part / np.linalg.norm(part)
     found = gram_of(triangle, 15, 30, np.zeros(15))
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_power_step_stays_within_one_where_every_square_is_lost() -> None:
+    """A block with one large number and 65,536 small ones, whose squares are each too small to be
+    seen beside the large one: together they are not, and no rounding towards zero hides them."""
+    n_items, small = 1025, 64
+    block = np.zeros((n_items, 1 + small), np.int64)
+    block[1:, 0], block[0, 0] = 1 << 20, -((n_items - 2) << 20)
+    block[0, 1:] = 1 << 22
+    weights = np.ones(n_items, np.int64)
+    weights[0] = 1 << 19
+    ask = power_step(n_items, np.arange(n_items), block, NoiseShare(40, 10, 9, 40), weights)
+    person = one_person(set(range(n_items)), n_items)
+    ask.check(ClientContext(100, n_items, ProtectedSettings(), person))
+    assert 4**40 * (1 - 1e-9) < length_in_units(ask, person) <= 4**40
 
 
 def test_a_power_step_is_the_item_item_matrix_without_its_diagonal() -> None:
@@ -390,6 +408,15 @@ def test_the_promise_is_kept_and_not_by_wasting(
     )
     assert epsilon_of(level, delta) - 1e-9 <= found.epsilon <= epsilon
     assert found.epsilon >= 0.9 * epsilon
+    losses = (one.protection.loss for one in program.sums() if one.protection)
+    assert found.epsilon == Loss.together(losses).epsilon(delta)
+
+
+def test_a_share_keeps_its_level_where_there_is_nothing_to_round_up() -> None:
+    """4096 / 32 is a whole number: without what rounding to whole numbers costs it would do."""
+    share = calibration._share(32.0, 1, Promise(8.0, 1e-6, 1, 1), 1.0)
+    assert share == NoiseShare(129, 1, 1, 12)
+    assert share.protection(1).loss.mu <= 32.0 < 4096 / gaussian_deviation(128)
 
 
 def test_parts_of_the_budget_add_up_to_it() -> None:
@@ -401,6 +428,7 @@ def test_parts_of_the_budget_add_up_to_it() -> None:
             for noise in program.calibration.shares
         ]
         whole = program.settings.promise.mu**2
+        assert delta_of(8.0, math.sqrt(whole)) <= 0.99e-6  # the rest is for whole numbers
         parts = (1.0,) if way == "gram" else (0.15, 0.35, 0.5)
         assert sum(parts) == pytest.approx(1)
         first = 0.1 if way == "gram" else 0.2
@@ -457,6 +485,27 @@ def test_asks_travel_as_bytes_and_keep_to_the_plan() -> None:
         planned.check(power_step(9, items[:2], block[:2]))
 
 
+@given(
+    st.integers(128, 10_000),
+    st.integers(1, 10**6),
+    st.integers(8, 16),
+    st.integers(1, 10**6),
+    st.integers(1, 10**6),
+)
+def test_a_sum_leaves_its_ring_less_often_than_is_stated(
+    deviation: int, clients: int, bits: int, n_items: int, n_users: int
+) -> None:
+    """With the noise of all clients in it, however few of them are counted on."""
+    ask = popularity(n_items, NoiseShare(deviation, clients, 1, bits), n_users)
+    room = 2 ** (ask.encoding.width - 1) - 1 - (n_users << bits)
+    reach = room / (deviation * math.sqrt(clients))
+    # An entry's noise is beyond `room` with a chance of at most 2 exp(-reach^2 / 2).
+    assert math.log2(2 * n_items) - reach**2 / 2 / math.log(2) <= -64
+    stated = ask.noise
+    assert stated.tail == 2.0**-64
+    assert stated.largest <= math.ldexp(room, -bits)
+
+
 def test_no_ring_holds_too_many_people() -> None:
     with pytest.raises(OverflowRefused, match="no ring holds"):
         _ = popularity(5, NoiseShare(40, 10, 9, 40), n_users=1 << 24).encoding
@@ -477,6 +526,16 @@ def test_a_block_that_does_not_fit_is_refused() -> None:
         ):
             with pytest.raises(FederationError, match="weights that are not between"):
                 ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))
+    for wrong in (np.zeros((2, 2)), np.zeros((2, 2), np.int64), np.zeros(2, np.int32)):
+        with pytest.raises(FederationError, match="matrix of 32-bit integers"):
+            NoisyPowerStep.planned(9, 100, SHARE, 2, 2).ask(
+                items=np.array([1, 2]), block=wrong, weights=np.array([1, 1])
+            )
+    long = np.arange(LARGEST_HEAD + 1)
+    for head, ends in ((long[:-1], nullcontext()), (long, pytest.raises(FederationError))):
+        ask = power_step(len(long), head, np.zeros((len(head), 1)))
+        with ends:
+            ask.check(ClientContext(100, len(long), ProtectedSettings(), one_person({1}, 9)))
     ask = power_step(9, np.array([1, 9]), np.zeros((2, 2)))
     with pytest.raises(FederationError, match="not in the catalogue"):
         ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))
@@ -485,9 +544,49 @@ def test_a_block_that_does_not_fit_is_refused() -> None:
 def test_a_head_that_cannot_be_is_refused() -> None:
     context = ClientContext(100, 10, ProtectedSettings(), one_person({1}, 10))
     head_gram(10, np.array([1, 4, 9])).check(context)
-    for bad in ([4, 1, 9], [1, 1, 9], [-1, 4, 9], [1, 4, 10]):
+    round_the_world = [1, 2**63 - 1, 1 - 2**63, -9, 9]  # every difference wraps to one above zero
+    for bad in ([4, 1, 9], [1, 1, 9], [-1, 4, 9], [1, 4, 10], round_the_world):
         with pytest.raises(FederationError, match="a head"):
             head_gram(10, np.array(bad)).check(context)
+
+
+@settings(deadline=None)
+@given(
+    epsilon=st.floats(1e-4, 50) | st.floats(0.01, 16),
+    delta=st.floats(1e-30, 1, exclude_max=True) | st.floats(1e-12, 1e-3),
+    clients=st.integers(1, 1 << 32),
+    contributors=st.integers(1, 1 << 32),
+    part=st.floats(1e-6, 1 - 1e-6),
+    way=st.sampled_from(["gram", "power"]),
+)
+def test_whatever_a_server_plans_is_planned_or_refused(
+    epsilon: float, delta: float, clients: int, contributors: int, part: float, way: Any
+) -> None:
+    """In words: a client meets such plans before anybody has looked at them. And what it counts is
+    no less than what its noise lets through."""
+    wanted = ProtectedSettings(
+        epsilon=epsilon,
+        delta=delta,
+        clients=max(clients, contributors),
+        contributors=contributors,
+        popularity_share=part,
+        way=way,
+        head=3,
+        columns=2,
+    )
+    try:
+        sums = Protected(wanted, 500, 9).sums()
+    except OverflowRefused:
+        return
+    for planned in sums:
+        noise, found = planned.fixed, planned.protection
+        assert found is not None
+        assert noise["deviation"] >= FINE_ENOUGH
+        assert found.contributors == contributors
+        secret = noise["deviation"] * math.sqrt(contributors)
+        level = found.loss.mu**2 * (secret**2 - 1 / 12) / 4.0 ** noise["fraction_bits"]
+        assert level == pytest.approx(1, rel=1e-9)
+        assert found.loss.gap == distance(secret, planned.shape.length) > 0
 
 
 def test_more_contributors_than_clients_are_refused() -> None:

@@ -3,25 +3,36 @@ less than was spent, whatever the server or a crash does."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import os
 import shutil
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from privirec.federated.contributions import (
+    ItemDegrees,
+    NoiseShare,
+    NoisyPopularity,
+    PlannedSum,
+)
 from privirec.federated.programs import ProtectedSettings
 from privirec.privacy.accountant import Account
 from privirec.privacy.policy import Policy, allowing
+from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.network.envelope import Envelope
 from privirec.runtime.network.messages import Refused
 from privirec.runtime.network.node import Node
 from privirec.runtime.network.node.budget import Budget
 from privirec.runtime.network.refusals import Code
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.terms import Assumptions, RunTerms
 from privirec.secagg.keys import Identity
 
 from .chaos import EXACT
@@ -72,6 +83,7 @@ def test_a_default_client_takes_part_where_noise_protects_and_counts_it(tmp_path
     assert {one.server for one in account.sums} == {devices.operator.public.hex()}
     assert account.exact == 0
     assert 7.9 < account.epsilon(1e-6) <= 8.0
+    assert devices.node(0).memory.opened_share() == 0
 
 
 def test_what_costs_more_than_is_left_is_refused_in_words(tmp_path: Path) -> None:
@@ -187,7 +199,7 @@ def test_a_record_from_a_backup_begins_no_run(tmp_path: Path) -> None:
     ],
 )
 def test_a_record_that_was_changed_answers_nothing(tmp_path: Path, change: str) -> None:
-    devices = Devices(tmp_path, Policy(most_epsilon_per_period=100, most_epsilon=100))
+    devices = Devices(tmp_path, Policy(most_epsilon_per_period=60, most_epsilon=60))
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     with sqlite3.connect(tmp_path / "client-0/runs/memory.db") as database:
         database.execute(change)
@@ -293,6 +305,75 @@ def test_noise_that_cannot_be_counted_on_is_refused(
     talk = Talk(devices)
     talk.until("advertise")
     assert codes(devices, talk) == {Code.BUDGET}
+
+
+def test_the_noise_of_all_others_is_never_counted_on(tmp_path: Path) -> None:
+    """Nobody is said to be corrupt. But each of the others sees the model and knows its own noise,
+    and takes it off."""
+    for contributors, stage in ((2, Stage.COMPUTED), (3, Stage.STOPPED)):
+        devices = Devices(tmp_path / str(contributors), Policy(corrupt_share=0.0))
+        terms = protected(3, contributors)
+        devices.terms = terms.model_copy(update={"corrupt_share": 0.0})
+        _, talk = run(devices, "one")
+        assert talk.server.stage is stage, refusals(talk)
+    for clients, counted in ((1, 1), (2, 1), (3, 2), (100, 99)):
+        assert Assumptions(corrupt_share=0.0, dropped_share=0.0).contributors(clients) == counted
+
+
+def test_the_seed_of_noise_is_the_systems_randomness_and_nobody_elses(tmp_path: Path) -> None:
+    """Drawn once for a run, by nothing that a server knows or could bring about again."""
+    assert inspect.signature(Node).parameters["random_bytes"].default is os.urandom
+    devices, drawn = Devices(tmp_path), []
+
+    def noting(size: int) -> bytes:
+        drawn.append(os.urandom(size))
+        return drawn[-1]
+
+    talk = Talk(devices)
+    for client in range(3):
+        node = devices.node(client, random_bytes=noting)
+        for _ in range(2):
+            said = Envelope(talk.server.run, client, talk.hello())
+            node.answer(said.seal(devices.operator, "to-client"))
+        state = node.memory.load(talk.server.run)
+        assert state is not None
+        assert [state.noise_seed] == drawn
+        assert len(state.noise_seed) == 32
+        drawn.clear()
+
+
+def test_the_sum_that_needs_most_noise_decides_and_ones_own_is_always_there(tmp_path: Path) -> None:
+    budget = Devices(tmp_path).node(0).budget
+
+    def plan(*contributors: int) -> Any:
+        shares = [NoiseShare(1000, 9, few, 12) for few in contributors]
+        return SimpleNamespace(
+            sums=lambda: [NoisyPopularity.planned(ITEMS, 9, share) for share in shares],
+            statement=lambda: SimpleNamespace(corrupt=2),
+            terms=SimpleNamespace(aggregator="secagg+"),
+        )
+
+    for contributors, clients in (((1, 3), 5), ((3, 1), 5), ((1,), 1), ((1, 1), 2)):
+        budget.check_noise(plan(*contributors), clients)
+    for contributors, clients in (((1, 3), 4), ((3, 1), 4), ((2,), 1), ((2,), 3)):
+        with pytest.raises(PolicyRefusal, match="can be counted on"):
+            budget.check_noise(plan(*contributors), clients)
+
+
+def test_a_limit_is_a_limit_also_beside_exact_sums(tmp_path: Path) -> None:
+    noisy = NoisyPopularity.planned(ITEMS, 9, NoiseShare(1000, 3, 2, 12))
+    exact = PlannedSum(ItemDegrees, ItemDegrees(ITEMS, 9).shape)
+    assert noisy.protection is not None
+    cost = noisy.protection.loss.epsilon(1e-6)
+    devices = Devices(tmp_path, Policy(most_epsilon=cost, most_epsilon_per_period=cost))
+    for sums in ([noisy], [noisy, exact], [exact]):
+        devices.node(0).budget.check(sums)
+    for setting in ("most_epsilon", "most_epsilon_per_period"):
+        wide = {"most_epsilon": 60.0, "most_epsilon_per_period": 60.0}
+        devices.policy = Policy(**(wide | {setting: cost * 0.9999}))
+        for sums in ([noisy], [noisy, exact], [exact, noisy]):
+            with pytest.raises(PolicyRefusal, match=setting):
+                devices.node(0).budget.check(sums)
 
 
 def test_noise_of_clients_that_dropped_out_is_missed(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from privirec.privacy.policy import Policy, Terms, allowing
 from privirec.privacy.refusal import PolicyRefusal, Rule
 from privirec.secagg import ServerModel
 
+BUDGET = ("most_epsilon", "most_epsilon_per_period")
+
 SUMS = ("item-degrees", "seeded-step", "power-step")
 TERMS = Terms(10, SUMS, 3, 1000, 2000, 0.05, 40, "secagg+", 0.1, ServerModel.ACTIVE)
 EXACT = allowing(SUMS)
@@ -130,6 +132,11 @@ def test_it_survives_its_file(tmp_path: Path) -> None:
         "most_sums =",
         'computations = "all"',
         'aggregators = ["nobody"]',
+        *(f"{name} = {value}" for name in BUDGET for value in ("nan", "inf", "-1", "0", "61")),
+        *(f"delta = {value}" for value in ("nan", "0", "1", "-1")),
+        "days_per_period = 0",
+        "most_sums = 3\nmost_rounds = 99",
+        "most_rounds = 99\nmost_sums = 3",
     ],
 )
 def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from privirec.cli import privacy
 from privirec.cli.main import app
 from privirec.data.catalogue import write_catalogue
 from privirec.device import Catalogue, Store
 from privirec.dp.gaussian import mu_of
 from privirec.dp.loss import Loss
+from privirec.errors import FederationError
 from privirec.privacy.accountant import Spent
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.folders import ClientFolder
@@ -56,6 +59,21 @@ def test_lines_of_earlier_keys_count_and_those_of_others_do_not() -> None:
     for sealed_by in ([ONE, OTHER, ONE], [ONE, STRANGER], [STRANGER]):
         with pytest.raises(BadRecord, match="is not as it wrote it"):
             record.account_of(lines(*sealed_by), keys)
+
+
+def test_a_period_has_its_first_moment_in_it_and_the_last_line_is_the_latest() -> None:
+    account = record.account_of(lines(ONE, ONE, ONE, ONE), [ONE.public])
+    assert account.latest == BEGIN + timedelta(days=4)
+    for day, left in ((0, 4), (2, 3), (4, 1), (5, 0)):
+        assert len(account.since(BEGIN + timedelta(days=day)).sums) == left
+    assert len(account.since(BEGIN + timedelta(days=2, seconds=1)).sums) == 2
+
+
+def test_what_was_signed_for_something_else_is_no_line() -> None:
+    """A client signs other things too; a seal begins with what it is for."""
+    ((*plain, _),) = lines(ONE)
+    with pytest.raises(BadRecord):
+        record.account_of([(*plain, ONE.sign(json.dumps(plain).encode()))], [ONE.public])
 
 
 @given(st.data())
@@ -146,3 +164,89 @@ def test_exact_sums_are_said_to_have_no_bound(client: ClientFolder) -> None:
 def test_a_folder_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["budget", str(tmp_path)])
     assert done.exit_code != 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_client_that_has_not_joined_has_spent_nothing(homes: Homes, tmp_path: Path) -> None:
+    _, (client, *_) = homes
+    said = budget(client, "--json", str(tmp_path / "out.jsonl"))
+    assert "Nothing was spent" in said
+    (total,) = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert total["most_epsilon"]["spent"] == 0
+    assert not (client.folder / "runs").exists()
+
+
+def test_the_record_is_shown_to_a_client_that_was_revoked_and_has_no_catalogue(
+    homes: Homes, client: ClientFolder
+) -> None:
+    server, _ = homes
+    spend(client, 1.0)
+    server.save(server.members.revoke(0))
+    server.members.write(client.folder / "roster.json")
+    (client.folder / "catalogue.txt").unlink()
+    assert "epsilon 4.89 of 20" in budget(client)
+
+
+def test_a_memory_that_is_gone_is_not_begun_anew(client: ClientFolder) -> None:
+    """As after a backup that leaves out what is tagged as a cache: with a new record the client
+    would have spent nothing. Nobody else remembers sums with noise."""
+    spend(client, 1.0)
+    shutil.rmtree(client.folder / "runs")
+    for _ in range(2):
+        with pytest.raises(FederationError, match=r"memory\.db: gone"):
+            client.node()
+        done = CliRunner().invoke(app, ["budget", str(client.folder)])
+        assert isinstance(done.exception, FederationError)
+
+
+def test_joining_again_keeps_the_record(homes: Homes, client: ClientFolder) -> None:
+    spend(client, 1.0)
+    (client.folder / "client.json").unlink()
+    assert "epsilon 4.89 of 20" in budget(client)
+    join(client, homes[0])
+    assert "epsilon 4.89 of 20" in budget(client)
+
+
+def test_a_backup_from_before_the_first_answer_is_noticed(
+    client: ClientFolder, tmp_path: Path
+) -> None:
+    """It has no note of any answer, and fits together in itself."""
+    shutil.copytree(client.folder / "runs", tmp_path / "backup")
+    spend(client, 1.0)
+    shutil.rmtree(client.folder / "runs")
+    shutil.copytree(tmp_path / "backup", client.folder / "runs")
+    done = CliRunner().invoke(
+        app, ["budget", str(client.folder), "--json", str(tmp_path / "out.jsonl")]
+    )
+    assert done.exit_code == 1
+    assert "restored from a backup" in done.output
+    assert "at least epsilon 0 of 20; room for a run of epsilon 0" in done.output
+    (total,) = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert not total["whole"]
+    with closing(client.node()) as node:
+        assert node.memory.is_older()
+
+
+def test_json_is_json_whatever_was_spent(client: ClientFolder, tmp_path: Path) -> None:
+    spend(client, 50.0)
+    said = budget(client, "--json", str(tmp_path / "out.jsonl"))
+    assert "more than any epsilon of 20; room for a run of epsilon 0" in said
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    for line in (tmp_path / "out.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=refuse)
+
+
+@given(st.floats(1e-9, 60))
+def test_no_figure_is_less_than_was_spent(epsilon: float) -> None:
+    for digits in (3, 5):
+        shown = float(privacy._at_least(epsilon, digits))
+        assert epsilon <= shown <= epsilon * (1 + 10 ** (1 - digits))
+    assert epsilon * 0.99 <= float(privacy._at_most(epsilon)) <= epsilon * (1 + 1e-6)
+
+
+def test_the_room_that_is_shown_is_what_the_client_grants(client: ClientFolder) -> None:
+    """Where whole numbers in place of real ones have cost something, there is less of it."""
+    assert privacy._room(Loss(1.0, 1e-7), 8.0, 1e-6) < privacy._room(Loss(1.0), 8.0, 1e-6) - 0.01

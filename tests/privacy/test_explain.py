@@ -63,6 +63,40 @@ def test_a_federation_with_noise_is_promised_epsilon() -> None:
         explained({"ledger": ledger.as_rows(), "federation": federation | {lost: None}})
 
 
+def test_epsilon_is_computed_and_not_believed() -> None:
+    """A manifest is the server's word: what it calls epsilon must follow from its own sums."""
+    ledger = Ledger()
+    ledger.add_sum(popularity())
+    ledger.add_sum(popularity())
+    rows = ledger.as_rows()
+    for row in rows:
+        row["epsilon_so_far"] = 0.01
+    assert f"epsilon {ledger.epsilon():.3g} at delta" in " ".join(explained({"ledger": rows}))
+    exact = Ledger()
+    exact.add_sum(ItemDegrees(20, 100))
+    said = " ".join(explained({"ledger": exact.as_rows() + rows}))
+    assert "Promised: nothing. These sums are exact" in said
+    assert said.count("no epsilon") == 3
+    rows[1]["loss"] = {"mu": 1e3, "gap": 0.0}
+    assert "Promised: nothing. The sums carry noise" in " ".join(explained({"ledger": rows}))
+
+
+@pytest.mark.parametrize("odd", [None, "x", True, math.nan, math.inf, -1.0, [], {}])
+@pytest.mark.parametrize(
+    "place", ["entries", "noise", "loss", "delta", "noise.scale", "loss.mu", "loss.gap"]
+)
+def test_odd_words_in_a_manifest_promise_nothing(place: str, odd: object) -> None:
+    ledger = Ledger()
+    ledger.add_sum(popularity())
+    row = ledger.as_rows()[0]
+    name, _, inner = place.partition(".")
+    row[name] = row[name] | {inner: odd} if inner else odd
+    federation = {"aggregator": "secagg+", "server_model": "active", "corrupt_share": odd}
+    said = " ".join(explained({"ledger": [row], "federation": federation}))
+    if place not in ("entries", "noise.scale") and (place, odd) != ("noise", {}):
+        assert "Promised to every person" not in said
+
+
 @pytest.mark.parametrize(
     ("plan", "words"),
     [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from privirec.cli import options
-from privirec.dp.gaussian import epsilon_of, mu_of
+from privirec.dp.gaussian import LARGEST_EPSILON, mu_of
 from privirec.dp.loss import Loss
 from privirec.models.artifact import read_manifest
 from privirec.privacy.accountant import Account
@@ -29,6 +30,7 @@ COLUMNS = [
     ("epsilon", "epsilon"),
     ("server", "server's key"),
 ]
+_LIMITS = ("most_epsilon", "most_epsilon_per_period")
 
 
 def budget(
@@ -48,20 +50,27 @@ def budget(
     check_writable(json_file)
     home = ClientFolder(folder)
     policy = Policy.load(folder / "policy.toml")
-    with closing(home.node()) as node:
-        account, now = node.budget.account(), node.budget.now()
-        is_whole = not node.memory.is_older()
+    _ = home.identity  # refuses a folder that is no client's
+    account, now, is_whole = Account(), datetime.now(UTC), True
+    if not home.is_new:
+        with closing(home.memory()) as memory:
+            kept = home.budget(memory)
+            account, now = kept.account(), kept.now()
+            is_whole = not memory.is_older()
     rows = list(_runs(account, policy.delta))
-    totals = _totals(account, policy, now)
+    totals = _totals(account, policy, now) | {"whole": is_whole}
+    if not is_whole:
+        for setting in _LIMITS:
+            totals[setting]["room"] = 0.0
     write_json_lines(json_file, [*rows, {"total": True, **totals}])
     if not is_whole:
         warn(
-            "This record is older than the client's last answer: it was restored from a backup. "
-            "The client takes part in no run with it."
+            "This record is older than the client's last answer: it was restored from a backup, "
+            "and more was spent than it says. The client takes part in no run with it."
         )
-    if not rows:
+    elif not rows:
         say("Nothing was spent: this client was in no sum yet.")
-    else:
+    if rows:
         print_table(f"Client {folder}, at delta {policy.delta:g}", COLUMNS, rows)
     if account.exact:
         warn(
@@ -73,10 +82,18 @@ def budget(
         (f"within {policy.days_per_period} days", "most_epsilon_per_period"),
     ):
         found = totals[setting]
+        spent = found["spent"]
         say(
-            f"Spent {what}: epsilon {found['spent']:.3g} of {found['most']:g}; "
-            f"room for a run of epsilon {found['room']:.3g}."
+            f"Spent {what}: {'' if is_whole else 'at least '}"
+            + (
+                f"epsilon {_at_least(spent)}"
+                if isinstance(spent, float)
+                else "more than any epsilon"
+            )
+            + f" of {found['most']:g}; room for a run of epsilon {_at_most(found['room'])}."
         )
+    if not is_whole:
+        raise typer.Exit(1)
 
 
 def explain_privacy(
@@ -96,9 +113,24 @@ def _runs(account: Account, delta: float) -> Iterator[dict[str, Any]]:
             "run": run[:8],
             "computed": ", ".join(dict.fromkeys(one.computation for one in sums)),
             "sums": len(sums),
-            "epsilon": "none" if math.isinf(epsilon) else round(epsilon, 4),
+            "epsilon": "none" if math.isinf(epsilon) else float(_at_least(epsilon, digits=5)),
             "server": sums[0].server[:16],
         }
+
+
+def _at_least(epsilon: float, digits: int = 3) -> str:
+    """With so many digits, and never less than it is."""
+    return _digits(epsilon, ROUND_CEILING, digits)
+
+
+def _at_most(epsilon: float) -> str:
+    """Never more than it is, but for what a search leaves."""
+    return _digits(epsilon * (1 + 1e-6), ROUND_FLOOR, 3)
+
+
+def _digits(epsilon: float, rounding: str, digits: int) -> str:
+    rounded = Context(prec=digits, rounding=rounding).create_decimal(epsilon)
+    return f"{float(rounded):.{digits}g}"
 
 
 def _totals(account: Account, policy: Policy, now: datetime) -> dict[str, Any]:
@@ -108,9 +140,9 @@ def _totals(account: Account, policy: Policy, now: datetime) -> dict[str, Any]:
         ("most_epsilon", account.noisy),
         ("most_epsilon_per_period", period.noisy),
     ):
-        most = getattr(policy, setting)
+        most, spent = getattr(policy, setting), loss.epsilon(policy.delta)
         found[setting] = {
-            "spent": loss.epsilon(policy.delta),
+            "spent": "none" if math.isinf(spent) else spent,
             "most": most,
             "room": _room(loss, most, policy.delta),
         }
@@ -118,6 +150,10 @@ def _totals(account: Account, policy: Policy, now: datetime) -> dict[str, Any]:
 
 
 def _room(spent: Loss, most: float, delta: float) -> float:
-    """The epsilon of one more run that stays within `most`."""
-    left = mu_of(most, delta) ** 2 - spent.mu**2
-    return epsilon_of(math.sqrt(left), delta) if left > 0 else 0.0
+    """The epsilon of one more run that stays within `most`, as the client would judge it."""
+    low, high = 0.0, mu_of(min(most, LARGEST_EPSILON), delta)
+    for _ in range(50):
+        middle = (low + high) / 2
+        fits = Loss.together((spent, Loss(middle))).epsilon(delta) <= most
+        low, high = (middle, high) if fits else (low, middle)
+    return Loss(low).epsilon(delta)

@@ -21,8 +21,11 @@ from scipy.special import log_ndtr, ndtr
 
 from privirec.errors import UsageError
 
-LARGEST_EPSILON = 200.0
-"""Beyond this a promise means nothing, and exponentials leave the range of doubles."""
+LEAST_EPSILON = 1e-4
+"""Below this the difference of two nearly equal numbers, which delta is, loses its digits."""
+LARGEST_EPSILON = 60.0
+"""Beyond this a promise means nothing, and could not be shown: tables of the discrete Gaussian
+(`dp.tables`) are exact but for a chance below 2^-144, for which e^epsilon times as much is paid."""
 
 
 def composed(levels: Iterable[float]) -> float:
@@ -53,8 +56,10 @@ def epsilon_of(mu: float, delta: float) -> float:
 def mu_of(epsilon: float, delta: float) -> float:
     """The most noise-free level at which a release is still (epsilon, delta)-private."""
     _check_delta(delta)
-    if not 0 < epsilon <= LARGEST_EPSILON:
-        raise UsageError(f"epsilon = {epsilon}: a number above 0, and at most {LARGEST_EPSILON:g}")
+    if not LEAST_EPSILON <= epsilon <= LARGEST_EPSILON:
+        raise UsageError(
+            f"epsilon = {epsilon}: a number from {LEAST_EPSILON:g} to {LARGEST_EPSILON:g}"
+        )
     upper = 1.0
     while delta_of(epsilon, upper) <= delta:
         upper *= 2

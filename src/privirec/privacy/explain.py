@@ -1,10 +1,16 @@
-"""What an artifact says about privacy, in sentences."""
+"""What an artifact says about privacy, in sentences.
+
+A manifest is its maker's word. Epsilon is computed here from what it says of every sum, so that it
+is one for all of them together, or none.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from privirec.dp.loss import Loss
 from privirec.secagg import Guarantee, protocol, protocol_names
 
 _TO_WHOM = {"server": "the server", "every client": "every client"}
@@ -33,7 +39,7 @@ def _sentences(manifest: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"{len(sums)} {'sum was' if len(sums) == 1 else 'sums were'} opened:"
     for number, row in enumerate(sums, start=1):
-        yield f"  {number}. {_of_sum(row)}"
+        yield f"  {number}. {_of_sum(row, _epsilon(sums[:number]))}"
     yield _promise(sums, run if isinstance(run, Mapping) else {})
     if isinstance(federation, Mapping):
         yield (
@@ -57,7 +63,7 @@ def _of_federation(federation: Mapping[str, Any]) -> Iterator[str]:
         if promised is Guarantee.CRYPTOGRAPHIC and "server_model" in federation:
             sentence += (
                 f", if it is {_server(str(federation['server_model']))} and no more than "
-                f"{float(federation.get('corrupt_share') or 0):.0%} of the clients work for it"
+                f"{_number(federation.get('corrupt_share')) or 0:.0%} of the clients work for it"
             )
         yield sentence + "."
 
@@ -66,30 +72,67 @@ def _server(model: str) -> str:
     return "anything at all" if model == "active" else "honest in following the protocol"
 
 
-def _of_sum(row: Mapping[str, Any]) -> str:
+def _number(value: object) -> float | None:
+    """A number that is one."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
+def _loss(row: Mapping[str, Any]) -> Loss | None:
+    """What noise that nobody can take off lets a sum tell, as the manifest has it."""
+    said = row.get("loss")
+    if not isinstance(said, Mapping) or not isinstance(row.get("noise"), Mapping):
+        return None
+    mu, gap = _number(said.get("mu")), _number(said.get("gap"))
+    return None if mu is None or gap is None or mu <= 0 or gap < 0 else Loss(mu, gap)
+
+
+def _delta(sums: Sequence[Mapping[str, Any]]) -> float | None:
+    delta = _number(sums[-1].get("delta"))
+    return delta if delta is not None and 0 < delta < 1 else None
+
+
+def _epsilon(sums: Sequence[Mapping[str, Any]]) -> float | None:
+    """Of all these together, if each of them has noise that protects."""
+    losses, delta = [_loss(row) for row in sums], _delta(sums)
+    if delta is None or None in losses:
+        return None
+    epsilon = Loss.together(one for one in losses if one).epsilon(delta)
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def _of_sum(row: Mapping[str, Any], epsilon: float | None) -> str:
     noise = row.get("noise")
     if isinstance(noise, Mapping):
-        added = f"{noise.get('distribution')} noise of deviation {noise.get('scale'):.3g}"
+        scale = _number(noise.get("scale"))
+        added = f"{noise.get('distribution')} noise of deviation " + (
+            "not said" if scale is None else f"{scale:.3g}"
+        )
     else:
         added = "no noise"
     shown = _TO_WHOM.get(str(row.get("revealed_to")), str(row.get("revealed_to")))
-    epsilon = row.get("epsilon_so_far", "none")
-    so_far = f"epsilon so far {epsilon:.3g}" if isinstance(epsilon, int | float) else "no epsilon"
+    so_far = "no epsilon" if epsilon is None else f"epsilon so far {epsilon:.3g}"
+    entries = _number(row.get("entries"))
     return (
-        f"{row.get('what')}, {row.get('entries'):,} numbers in a ring of {row.get('ring_bits')} "
+        f"{row.get('what')}, {'some' if entries is None else f'{entries:,}'} numbers in a ring of "
+        f"{row.get('ring_bits')} "
         f"bits, to {shown}: {row.get('gives_away') or 'not said'} ({added}; {so_far})."
     )
 
 
 def _promise(sums: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> str:
-    epsilon = sums[-1].get("epsilon_so_far", "none")
-    if isinstance(epsilon, int | float):
+    epsilon = _epsilon(sums)
+    if epsilon is not None:
         return (
-            f"Promised to every person: epsilon {epsilon:.3g} at delta {sums[-1].get('delta'):g}. "
+            f"Promised to every person: epsilon {epsilon:.3g} at delta {_delta(sums):g}. "
             "Whether all of a person's history was in these sums or none of it, nobody who sees "
             "the sums, this model or anything made from them can tell better than that says."
         )
-    if all(isinstance(row.get("noise"), Mapping) for row in sums):
+    noisy = all(isinstance(row.get("noise"), Mapping) for row in sums)
+    if noisy and any(_loss(row) for row in sums):
+        return "Promised: nothing. The sums carry noise, and less than any epsilon needs."
+    if noisy:
         return (
             "Promised: nothing. The noise was drawn from a seed"
             + (f" ({run['seed']})" if "seed" in run else "")

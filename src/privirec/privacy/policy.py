@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from privirec.dp.gaussian import LARGEST_EPSILON, LEAST_EPSILON
 from privirec.errors import UsageError
 from privirec.federated.contributions import Aim
 from privirec.federated.programs.protected import DEFAULT_DELTA
@@ -82,9 +83,9 @@ class Policy(BaseModel):
     """Which exact sums this client is ready to be in; those that noise protects need no name."""
     delta: float = Field(DEFAULT_DELTA, gt=0, lt=1)
     """The chance with which what `epsilon` says may fail, for all that follow."""
-    most_epsilon: float = Field(20.0, gt=0)
+    most_epsilon: float = Field(20.0, ge=LEAST_EPSILON, le=LARGEST_EPSILON)
     """Most that all sums with noise, in the life of this client, may tell about a person."""
-    most_epsilon_per_period: float = Field(8.0, gt=0)
+    most_epsilon_per_period: float = Field(8.0, ge=LEAST_EPSILON, le=LARGEST_EPSILON)
     """The same for any `days_per_period` days that follow each other."""
     days_per_period: int = Field(30, ge=1, le=3660)
     aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")
@@ -121,6 +122,9 @@ class Policy(BaseModel):
             return cls()
         try:
             found = tomllib.loads(path.read_text(encoding="utf-8"))
+            for former, name in FORMER_NAMES.items():
+                if former in found and name in found:
+                    raise UsageError(f"{path}: {former} is the former name of {name}: keep one")
             return cls(**{FORMER_NAMES.get(name, name): value for name, value in found.items()})
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UsageError(f"{path}: {error}") from None

@@ -61,8 +61,9 @@ class Assumptions(BaseModel):
     """What secagg+ and secagg take the server for."""
 
     def contributors(self, clients: int) -> int:
-        """Fewest of so many clients whose noise is in a sum and that keep it to themselves."""
-        return max(1, least_honest(self.statement(clients, 1)))
+        """Fewest of so many clients whose noise is in a sum and that keep it to themselves: not
+        all of them, since each of the others sees the model and knows its own."""
+        return max(1, min(least_honest(self.statement(clients, 1)), clients - 1))
 
     def statement(self, clients: int, sums: int) -> Statement:
         """What secure aggregation must withstand with a roster of so many."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from privirec.dp.gaussian import LEAST_EPSILON
 from privirec.federated.contributions import NoisyPopularity
 from privirec.federated.contributions.power_step import SEED_BYTES
 from privirec.federated.programs.base import Broadcast, Planned, Program, ProgramSettings, Steps
@@ -19,6 +20,7 @@ from privirec.filters.normalize import most_popular
 
 DEFAULT_EPSILON = 8.0
 DEFAULT_DELTA = 1e-6
+MOST_CLIENTS = 1 << 32
 
 OUTLOOK = (
     (10.0, "nearly what an exact run gives"),
@@ -35,9 +37,9 @@ class ProtectedSettings(ProgramSettings):
     """How private, in which way, over how many items."""
 
     method: Literal["protected"] = "protected"
-    epsilon: float = Field(DEFAULT_EPSILON, gt=0, le=50)
+    epsilon: float = Field(DEFAULT_EPSILON, ge=LEAST_EPSILON, le=50)
     """What is promised to every person: how much taking part can change what anybody sees."""
-    delta: float = Field(DEFAULT_DELTA, gt=0, lt=1)
+    delta: float = Field(DEFAULT_DELTA, ge=1e-30, lt=1)
     """The chance with which the promise may fail."""
     way: Literal["auto", "gram", "power"] = "auto"
     """auto: by the number of people for each item of the catalogue."""
@@ -46,11 +48,11 @@ class ProtectedSettings(ProgramSettings):
     something of."""
     columns: int | None = Field(None, ge=1)
     """Of the way power, at most as many as items; None: as for the head."""
-    popularity_share: float | None = Field(None, gt=0, lt=1)
+    popularity_share: float | None = Field(None, ge=1e-6, le=1 - 1e-6)
     """Part of the budget (of mu^2) that goes into popularity; None: what suits the way."""
-    clients: int = Field(1, ge=1)
+    clients: int = Field(1, ge=1, le=MOST_CLIENTS)
     """Most clients that add noise."""
-    contributors: int = Field(1, ge=1)
+    contributors: int = Field(1, ge=1, le=MOST_CLIENTS)
     """Fewest clients whose noise stays secret: without those that drop out or are corrupt."""
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@
       tls/             certificates              ca.crt          whom to believe to be the server
       runs/NAME/       one folder for each run   policy.toml     what this client agrees to
                                                  client.json     number, server, where histories are
+                                                 runs/           what it remembers, from joining on
 
 A server needs everything but `operator.key`, which can be kept elsewhere. The roster is signed by
 the operator and names two keys, the operator's and the server's. A client trusts the operator's
@@ -27,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.data.catalogue import Catalogue, read_catalogue
 from privirec.durable import private_folder, sync, write_whole
-from privirec.errors import UsageError
+from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.cards import Card, Rotation
 from privirec.runtime.network.enrolment.fingerprints import is_told
@@ -39,7 +40,10 @@ from privirec.runtime.network.enrolment.identities import (
 )
 from privirec.runtime.network.enrolment.roster import RosterFile, read_json
 from privirec.runtime.network.histories import FromFile, FromStore, HistorySource
-from privirec.runtime.network.node import Node
+from privirec.runtime.network.node import Node, calendar
+from privirec.runtime.network.node.budget import Budget
+from privirec.runtime.network.node.memory import FILE as MEMORY_FILE
+from privirec.runtime.network.node.memory import Memory
 from privirec.secagg.keys import Identity
 
 
@@ -236,6 +240,9 @@ class ClientFolder:
             server=server or (before.server if before else ""),
             histories=before.histories if before else "history.db",
         )
+        if before is None:
+            # From now on a folder without it has lost it.
+            Memory(self.folder / "runs").close()
         found.write(self.folder / "roster.json")
         self.write(record)
         return number
@@ -264,10 +271,45 @@ class ClientFolder:
         path = self.folder / self.settings.histories
         return FromStore(path) if path.suffix == ".db" else FromFile(path)
 
+    def memory(self) -> Memory:
+        """What this client remembers for its life."""
+        self._check_memory()
+        return Memory(self.folder / "runs")
+
+    def _check_memory(self) -> None:
+        """Refuse to go on where it is gone: nobody else knows what sums with noise this client was
+        in, and a new record would say that nothing was spent."""
+        if not self._memory_file.exists():
+            _ = self.settings  # refuses where there was never one
+            raise FederationError(
+                f"{self._memory_file}: gone, and with it what this client has spent. A backup "
+                "would be too old; make a new client: privirec keys new"
+            )
+
+    @property
+    def _memory_file(self) -> Path:
+        return self.folder / "runs" / MEMORY_FILE
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this client was never in a federation."""
+        return not self.has_joined and not self._memory_file.exists()
+
+    def budget(self, memory: Memory) -> Budget:
+        """What this client has spent. Needs no place in the roster, no catalogue, no histories."""
+        keys: tuple[bytes, ...] = (self.identity.public,)
+        server = b""
+        if self.has_joined:
+            found = self.members
+            keys, server = found.keys_of(self.settings.client), bytes.fromhex(found.server)
+        policy = Policy.load(self.folder / "policy.toml")
+        return Budget(self.identity, keys, policy, memory, server, calendar.now)
+
     def node(self) -> Node:
         """The client that lives in this folder."""
         settings = self.settings
         found = self.members
+        self._check_memory()  # a node would begin a new one
         return Node(
             self.folder,
             settings.client,

@@ -80,7 +80,9 @@ class Budget:
         needed = max(
             (one.protection.contributors for one in plan.sums() if one.protection), default=0
         )
-        counted = clients - plan.statement().corrupt
+        # Everybody sees the model and knows its own noise: one at least is not to be counted on.
+        corrupt = max(1, plan.statement().corrupt)
+        counted = max(1, clients - corrupt)  # this client's own is there in any case
         if protocol(plan.terms.aggregator).guarantee is not Guarantee.CRYPTOGRAPHIC:
             counted = 1  # the server sees what each client sends: its own noise is all it has
         if counted < needed:
@@ -88,7 +90,7 @@ class Budget:
                 Rule.BUDGET,
                 f"noise of which {needed} clients must keep their part to themselves, where "
                 f"{counted} can be counted on: {clients} are in the sum, and "
-                f"{plan.statement().corrupt} of the roster may be corrupt",
+                f"{corrupt} of the roster may be corrupt",
             )
 
     def line(self, plan: RunPlan, sum_number: int) -> tuple[Any, ...]:

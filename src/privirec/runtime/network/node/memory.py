@@ -3,7 +3,8 @@
     FOLDER/memory.db      the run it takes part in, the runs that are over, and for life: with whom
                           it was in sums, how many numbers those sums have opened, what they cost
                           (`record`), and in which runs the server claimed what cannot be
-    FOLDER/last-answer    the last answer that left, to notice a file that is older or gone
+    FOLDER/last-answer    the last answer that left, to notice a file that is older or gone; from
+                          the first day on, so that a backup from before all answers is noticed too
 
 One order for everything: what an answer will be is in the file before the answer leaves. The two
 files know each other: the note counts answers, and the database keeps when the note was written, as
@@ -19,12 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privirec.durable import Database, private_folder, write_whole
+from privirec.durable import Database, alone, private_folder, write_whole
 from privirec.federated.contributions import Opened
 from privirec.runtime.network.node import record
 from privirec.runtime.network.node.run_state import SECRETS, ClientRun
 
+FILE = "memory.db"
 _VERSION = 3
+_NO_RUN = "-"
+"""Stands in the note for a run, as long as there was none."""
 _SCHEMA = """
 CREATE TABLE runs (
     run TEXT PRIMARY KEY, state TEXT, session BLOB, noise_seed BLOB, reply BLOB
@@ -76,8 +80,12 @@ class Memory:
         if not (folder / "CACHEDIR.TAG").exists():
             write_whole(folder / "CACHEDIR.TAG", _CACHE_TAG)
         self._database = Database(
-            folder / "memory.db", _SCHEMA + record.SCHEMA, _VERSION, otherwise=_OTHER_VERSION
+            folder / FILE, _SCHEMA + record.SCHEMA, _VERSION, otherwise=_OTHER_VERSION
         )
+        if not self._known_note()[0]:
+            with alone(folder):
+                if not self._known_note()[0] and self._note()[0] in ("", _NO_RUN):
+                    self._note_now(_NO_RUN, 0)
 
     def close(self) -> None:
         self._database.close()
@@ -173,11 +181,14 @@ class Memory:
         """Every answer that this state knows of may leave now."""
         if self._known_note()[:2] == (state.run, state.answers):
             return
+        self._note_now(state.run, state.answers)
+
+    def _note_now(self, run: str, answers: int) -> None:
         note = self._folder / "last-answer"
-        words = (state.run, state.answers, self._answers_in_life(), self._lines())
+        words = (run, answers, self._answers_in_life(), self._lines())
         write_whole(note, " ".join(map(str, words)).encode() + b"\n")
         with self._database.transaction() as database:
-            row = (state.run, state.answers, changed_at(note))
+            row = (run, answers, changed_at(note))
             database.execute("INSERT OR REPLACE INTO noted VALUES (0, ?, ?, ?)", row)
 
     def is_restored(self, state: ClientRun) -> bool:
