@@ -429,7 +429,7 @@ def test_parts_of_the_budget_add_up_to_it() -> None:
         ]
         whole = program.settings.promise.mu**2
         assert delta_of(8.0, math.sqrt(whole)) <= 0.99e-6  # the rest is for whole numbers
-        parts = (1.0,) if way == "gram" else (0.15, 0.35, 0.5)
+        parts = (1.0,) if way == "gram" else (0.2, 0.3, 0.5)
         assert sum(parts) == pytest.approx(1)
         first = 0.1 if way == "gram" else 0.2
         wanted = [first * whole, *((1 - first) * whole * part for part in parts)]

@@ -38,7 +38,7 @@ from privirec.models.ease import make_weights
 RIDGES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """In units of the largest eigenvalue of the noise."""
 MOST_DAMPING = 0.4
-LIFT = 0.15
+LIFT = 0.2
 """A low-pass filter's scores are multiplied by popularity to this power."""
 
 _SPLIT = 0.5
@@ -144,7 +144,7 @@ class Denoised(Recommender):
 def low_pass(
     basis: NDArray[np.float64], popularity: NDArray[np.float64]
 ) -> tuple[Float32, Float32]:
-    """x p^-1/2 S S^T p^0.15 in two sides; the noisiest rows, those of the least popular items,
+    """x p^-1/2 S S^T p^0.2 in two sides; the noisiest rows, those of the least popular items,
     count half on the side of the history."""
     trust = popularity / (popularity + popularity.min(initial=np.inf))
     left = (trust * popularity**-0.5)[:, None] * basis

@@ -44,9 +44,9 @@ GRAM_HEAD, LARGEST_GRAM_HEAD = 3.2, 1500
 POWER_HEAD, LARGEST_POWER_HEAD = 16.0, 5000
 POWER_COLUMNS, LARGEST_POWER_COLUMNS = 1 / 550, 128
 """Columns for the signal itself."""
-STEP_PARTS = (0.15, 0.35, 0.5)
+STEP_PARTS = (0.2, 0.3, 0.5)
 """Of what popularity leaves of the budget: later steps ask better questions."""
-OWN_ROW = 1.4
+OWN_ROW = 1.5
 """How little an item's own row counts in a step; see `Power.steps`."""
 ITEM_WEIGHT = -0.2
 """Less popular items, of which there are fewer people to tell, get more of each person's length: by
@@ -160,12 +160,17 @@ class Power(Way):
         return min(LARGEST_POWER_COLUMNS, round(POWER_COLUMNS * signal))
 
     @property
+    def rank(self) -> int:
+        """Of the filter: popularity is one direction more."""
+        return self.columns + 1
+
+    @property
     def lengths(self) -> list[int]:
         return [self.head * self.columns] * len(self.parts)
 
     @property
     def filter_entries(self) -> int:
-        return self.n_items + 2 * self.head * self.columns
+        return self.n_items + 2 * self.head * self.rank
 
     def sums(self, shares: tuple[NoiseShare, ...]) -> list[PlannedSum]:
         sizes = self.head, self.columns
@@ -181,11 +186,17 @@ class Power(Way):
         nothing: it holds on to what earlier steps found where the sum is mostly noise.
 
         Directions are sent out in inverse proportion to their strength, so that the strong ones
-        do not take all of a person's length, and are scaled back afterwards.
+        do not take all of a person's length, and are scaled back afterwards. The strongest one of
+        all is popularity, which is known: it is left out of the steps, and put back in the end.
         """
         scale = popularity[:, None] ** -0.5
         weights = whole_weights(popularity, ITEM_WEIGHT)
-        basis = orthonormalize(start_signs(seed, self.head, self.columns) / scale)[0]
+        known = np.sqrt(popularity / popularity.sum())[:, None]
+
+        def unknown(block: Votes) -> Votes:
+            return block - known @ (known.T @ block)
+
+        basis = orthonormalize(unknown(start_signs(seed, self.head, self.columns) / scale))[0]
         boost = np.ones(self.columns)
         # A person's part has length one where with rows of usual length it would have this one.
         usual = OWN_ROW * math.sqrt(self.columns / popularity.sum())
@@ -195,11 +206,11 @@ class Power(Way):
             ask: Any = planned.ask(items=items, block=block, weights=weights)
             image = ask.encoding.decode((yield ask)) / (weights[:, None] / WEIGHT_UNITS * boost)
             own = popularity[:, None] * rows / usual
-            basis, strength, _ = np.linalg.svd(scale * (image + own), full_matrices=False)
+            basis, strength, _ = np.linalg.svd(unknown(scale * (image + own)), full_matrices=False)
             boost = np.minimum(LARGEST_BOOST, strength[0] / np.maximum(strength, 1e-300))
             boost /= math.sqrt(np.square(boost).mean())
-        everywhere = np.zeros((self.n_items, self.columns), np.float32)
-        everywhere[items] = basis
+        everywhere = np.zeros((self.n_items, self.rank), np.float32)
+        everywhere[items] = np.hstack([known, basis])
         return Components(
             np.zeros(self.n_items, np.int64),
             NotKept(self.n_items),
@@ -210,7 +221,7 @@ class Power(Way):
     def describe(self) -> dict[str, Any]:
         steps = len(self.parts)
         return super().describe() | {
-            "rank": self.columns,
+            "rank": self.rank,
             "rounds": steps,
             "multiplications": steps,
             "solver": "noisy power method",
