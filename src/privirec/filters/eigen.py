@@ -226,53 +226,62 @@ def _filtered_eigenpairs(
             columns = kernels.aligned((n, block))
             columns[:] = fresh
             basis[filled : filled + block] = columns.T
-            image, raised = _chebyshev(operator, columns, edge)
+            last = filled + 2 * block > width
+            image, raised = _chebyshev(operator, columns, edge, only_image=last)
             images[filled : filled + block] = image.T
             filled += block
+            if progress:
+                progress(min(filled, width - 1) + sweep, width + SWEEPS)
+            if last:
+                break
+            before = float(np.linalg.norm(raised, axis=0).max())
             for _ in range(2):
                 raised -= basis[:filled].T @ (basis[:filled] @ raised)
             fresh, coupling = orthonormalize(raised)
             lengths = np.diagonal(coupling)
-            if lengths.min() < 1e-2 * lengths.max():
+            # Scaled up to norm one, a short column is no longer orthogonal to the basis.
+            if lengths.min() < max(1e-2 * lengths.max(), 1e-4 * before):
                 fresh[:, lengths == 0] = rng.standard_normal((n, np.count_nonzero(lengths == 0)))
                 fresh = _outside(fresh.astype(np.float32), basis[:filled])
-            if progress:
-                progress(min(filled, width - 1) + sweep, width + SWEEPS)
-            if filled + block > width:
-                break
-        small = np.asarray(basis @ images.T, np.float64)
+        held, held_images = basis[:filled], images[:filled]
+        small = np.asarray(held @ held_images.T, np.float64)
         values, rotation = np.linalg.eigh((small + small.T) / 2)
         values, rotation = values[::-1], rotation[:, ::-1].astype(np.float32)
-        vectors = basis.T @ rotation[:, :rank]
-        residuals = images.T @ rotation[:, :rank]
+        vectors = held.T @ rotation[:, :rank]
+        residuals = held_images.T @ rotation[:, :rank]
         residuals -= vectors * values[:rank].astype(np.float32)
         lengths = np.linalg.norm(residuals, axis=0)
-        if lengths.max() < tolerance:
-            straight = np.abs(vectors.T @ vectors - np.eye(rank)).max() < 1e-5
-            missed = _misses(operator, vectors, values[rank - 1] + tolerance, rng)
-            return (values[:rank].copy(), vectors) if straight and not missed else None
-        keep = min(rank + rank // 2, width - 2 * block)
-        basis[:keep] = rotation[:, :keep].T @ basis
-        images[:keep] = rotation[:, :keep].T @ images
-        filled = keep
-        # What is still outside the space of the vectors that are furthest off goes in next.
-        worst = np.argsort(-lengths, kind="stable")[:block]
         start = rng.standard_normal((n, block), np.float32)
-        start[:, : len(worst)] = residuals[:, worst] / np.maximum(lengths[worst], SINGLE_NOISE)
+        if lengths.max() < tolerance:
+            if not _misses(operator, vectors, values[rank - 1] + tolerance, rng):
+                straight = np.abs(vectors.T @ vectors - np.eye(rank)).max() < 1e-5
+                return (values[:rank].copy(), vectors) if straight else None
+        else:
+            # What the vectors that are furthest off have outside the space goes in next.
+            worst = np.argsort(-lengths, kind="stable")[:block]
+            worst = worst[lengths[worst] > tolerance]
+            start[:, : len(worst)] = residuals[:, worst] / lengths[worst]
+        keep = min(rank + rank // 2, width - 2 * block)
+        basis[:keep] = rotation[:, :keep].T @ held
+        images[:keep] = rotation[:, :keep].T @ held_images
+        filled = keep
         fresh = _outside(start, basis[:keep])
         edge = min(edge, float(values[keep - 1]))
     return None
 
 
 def _chebyshev(
-    operator: ItemOperator, columns: NDArray[np.float32], edge: float
+    operator: ItemOperator, columns: NDArray[np.float32], edge: float, only_image: bool = False
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """P~ columns, and T(2 P~ / edge - 1) columns: at most one in size on [0, edge].
+    """P~ columns, and T(2 P~ / edge - 1) columns: a factor of at most one for [0, edge].
 
-    Of the highest degree, from 2, with which an eigenvalue of 1 becomes at most `MOST_RAISED`.
+    Of the highest degree, from 2 to 8, that raises an eigenvalue of 1 to at most `MOST_RAISED`.
     """
-    degree = max(2, int(np.arccosh(MOST_RAISED) / np.arccosh(max(2 / edge - 1, 1.001))))
+    highest = np.arccosh(MOST_RAISED) / np.arccosh(max(2 / edge - 1, 1.001))
+    degree = min(max(2, int(highest)), 8)
     image = operator.times(columns)
+    if only_image:
+        return image, image
     scale = np.float32(2 / edge)
     before, raised = columns, scale * image - columns
     for _ in range(1, degree):

@@ -276,16 +276,16 @@ def best_of_sums(base, coordinates, reaches, vectors, tails, slack, items, value
             for place in range(before):
                 soon = left[min(place + AHEAD, before - 1)]
                 lanes.fetch(vectors, stage * n_items + soon)
-                item = np.uint64(left[place])
-                at = stage * n_items + np.int64(item)
+                item = left[place]
+                at = stage * n_items + item
                 total = lanes.next_stage(coordinates, user, vectors, at, stage, sums, place, count)
                 most = total
                 if stage + 1 < stages:
-                    rest = reach[stage + 1] * tails[stage + 1, item]
-                    most += rest + slack * reach[0] * tails[0, item]
+                    rest = reach[stage + 1] * tails[stage + 1, np.uint64(item)]
+                    most += rest + slack * reach[0] * tails[0, np.uint64(item)]
                 left[count] = item
                 totals[count] = total
-                count += line[item] + most >= least
+                count += line[np.uint64(item)] + most >= least
         best[:] = -np.inf
         names[:] = -1
         for place in range(count):
