@@ -73,17 +73,19 @@ def add_sparse_rows(x_indptr, x_indices, indptr, indices, data, out):  # type: i
         scores = out[user]
         for position in range(x_indptr[user], x_indptr[user + 1]):
             item = x_indices[position]
-            entry, stop = indptr[item], indptr[item + 1]
-            while entry + 4 <= stop:
-                a, b = np.uint64(indices[entry]), np.uint64(indices[entry + 1])
-                c, d = np.uint64(indices[entry + 2]), np.uint64(indices[entry + 3])
-                at_a, at_b = scores[a] + data[entry], scores[b] + data[entry + 1]
-                at_c, at_d = scores[c] + data[entry + 2], scores[d] + data[entry + 3]
+            start, stop = np.int64(indptr[item]), np.int64(indptr[item + 1])
+            names, numbers = indices[start:stop], data[start:stop]
+            whole = (stop - start) & ~3
+            for first in range(0, whole, 4):
+                i = np.uint64(first)
+                j, k, m = i + np.uint64(1), i + np.uint64(2), i + np.uint64(3)
+                a, b = np.uint64(names[i]), np.uint64(names[j])
+                c, d = np.uint64(names[k]), np.uint64(names[m])
+                at_a, at_b = scores[a] + numbers[i], scores[b] + numbers[j]
+                at_c, at_d = scores[c] + numbers[k], scores[d] + numbers[m]
                 scores[a], scores[b], scores[c], scores[d] = at_a, at_b, at_c, at_d
-                entry += 4
-            while entry < stop:
-                scores[np.uint64(indices[entry])] += data[entry]
-                entry += 1
+            for entry in range(whole, stop - start):
+                scores[np.uint64(names[entry])] += numbers[entry]
 
 
 @njit(parallel=True, cache=True)
