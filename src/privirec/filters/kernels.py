@@ -19,6 +19,8 @@ from privirec.filters import lanes
 LANES = lanes.LANES
 STAGE = lanes.STAGE
 """Coordinates after which a bound is looked at."""
+ROWS_AT_ONCE = 512
+"""Rows of the item-item matrix that a thread makes before it takes others."""
 AHEAD = 8
 """Items whose vectors are on their way from memory while others are looked at."""
 TRIED = 2
@@ -99,6 +101,57 @@ def sparse_times_columns(indptr, indices, data, source, out):  # type: ignore[no
             weight = data[entry]
             for column in range(line.shape[0]):
                 target[column] += weight * line[column]
+
+
+@njit(parallel=True, cache=True)
+def count_neighbours(indptr, indices, by_indptr, by_indices, counts):  # type: ignore[no-untyped-def]
+    """counts[i] = items that share a user with item i; `by_` is the transposed matrix."""
+    n_items = len(counts)
+    strips = (n_items + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE
+    for strip in prange(strips):
+        seen_by = np.full(n_items, -1, np.int32)
+        for item in range(strip * ROWS_AT_ONCE, min((strip + 1) * ROWS_AT_ONCE, n_items)):
+            count = 0
+            for place in range(by_indptr[item], by_indptr[item + 1]):
+                user = by_indices[place]
+                for position in range(indptr[user], indptr[user + 1]):
+                    other = np.uint64(indices[position])
+                    count += seen_by[other] != item
+                    seen_by[other] = item
+            counts[item] = count
+
+
+@njit(parallel=True, cache=True)
+def weighted_gram(  # type: ignore[no-untyped-def]
+    indptr, indices, by_indptr, by_indices, weights, left, right, out_indptr, names, numbers
+):
+    """diag(left) R^T diag(weights) R diag(right) into rows whose lengths are known.
+
+    Users are added up in ascending order; items that are met later stand further ahead in a row.
+    """
+    n_items = len(out_indptr) - 1
+    strips = (n_items + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE
+    for strip in prange(strips):
+        place_of = np.full(n_items, -1, np.int64)
+        for item in range(strip * ROWS_AT_ONCE, min((strip + 1) * ROWS_AT_ONCE, n_items)):
+            start, free = np.int64(out_indptr[item]), np.int64(out_indptr[item + 1])
+            stop = free
+            for place in range(by_indptr[item], by_indptr[item + 1]):
+                user = by_indices[place]
+                weight = weights[user]
+                for position in range(indptr[user], indptr[user + 1]):
+                    other = np.uint64(indices[position])
+                    at = place_of[other]
+                    if at < start:  # of an earlier row, or of none
+                        free -= 1
+                        place_of[other] = free
+                        names[np.uint64(free)] = other
+                        numbers[np.uint64(free)] = weight
+                    else:
+                        numbers[np.uint64(at)] += weight
+            factor = left[item]
+            for entry in range(start, stop):
+                numbers[entry] *= factor * right[np.uint64(names[entry])]
 
 
 @njit(parallel=True, cache=True)

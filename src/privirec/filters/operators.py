@@ -175,10 +175,17 @@ class FactoredOperator:
 
     @cached_property
     def _written_out(self) -> SparseOperator:
-        weighted = sp.csr_array(self.histories, dtype=np.float32, copy=True)
-        weighted.data = np.repeat(self.user_weights, np.diff(weighted.indptr)).astype(np.float32)
-        matrix = sp.csr_array(self._by_item.astype(np.float32) @ weighted)
-        kernels.scale_sparse(matrix.indptr, matrix.indices, matrix.data, self._left, self._right)
+        users, items = self.histories, self._by_item
+        shape = users.indptr, users.indices, items.indptr, items.indices
+        counts = np.empty(self.n_items, np.int64)
+        kernels.count_neighbours(*shape, counts)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        kind = np.int32 if indptr[-1] < 2**31 else np.int64
+        indices, data = np.empty(indptr[-1], kind), np.empty(indptr[-1], np.float32)
+        weights = self.user_weights.astype(np.float32)
+        scales = self._left, self._right
+        kernels.weighted_gram(*shape, weights, *scales, indptr, indices, data)
+        matrix = sp.csr_array((data, indices, indptr.astype(kind)), shape=(self.n_items,) * 2)
         return SparseOperator(matrix)
 
 
