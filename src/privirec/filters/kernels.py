@@ -39,14 +39,15 @@ def _gather_sum(indptr, indices, source, scale, out):  # type: ignore[no-untyped
             lanes.gather_wide(indices, start, stop, source, column, factor, out, row)
         for column in range(many, few, LANES):
             lanes.gather(indices, start, stop, source, column, factor, out, row)
-        rest = out[row, few:]
-        rest[:] = 0
-        for position in range(start, stop):
-            line = source[np.uint64(indices[position]), few:]
+        if few < width:
+            rest = out[row, few:]
+            rest[:] = 0
+            for position in range(start, stop):
+                line = source[np.uint64(indices[position]), few:]
+                for column in range(width - few):
+                    rest[column] += line[column]
             for column in range(width - few):
-                rest[column] += line[column]
-        for column in range(width - few):
-            rest[column] *= factor
+                rest[column] *= factor
 
 
 def gather_sum(indptr, indices, source, scale, out):  # type: ignore[no-untyped-def]
