@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privirec.data import load_dataset
-from privirec.evaluation.ranking import tested_batches
+from privirec.evaluation import ranking
 from privirec.filters.parts import Parts
 from privirec.workflows.audit import audit
 from privirec.workflows.run import Plan, run
@@ -66,7 +66,7 @@ def test_lists_are_those_of_full_scoring(model: str) -> None:
     train = dataset.train
     recommender = Plan(model=model).recommender(dataset.name, train.n_items).fit(train)
     recommender.ready_for(train.n_users, train.n_interactions)
-    for histories, _ in tested_batches(dataset):
+    for histories, _ in ranking.tested_batches(dataset):
         parts = recommender.parts(histories)
         assert parts.vectors is not None
         few = replace(parts, base=parts.base.copy()).best(20, histories)
