@@ -28,7 +28,7 @@ from privirec.federated.contributions import (
     base,
 )
 from privirec.federated.contributions.noisy import NormedSum
-from privirec.federated.contributions.noisy_gram import gram_of
+from privirec.federated.contributions.noisy_gram import gram_of, pair_length
 from privirec.federated.programs import Protected, ProtectedSettings, program_of
 from privirec.federated.programs.calibration import Promise
 from privirec.federated.programs.protected_ways import Gram, Power
@@ -59,9 +59,14 @@ def popularity(n_items: int, share: NoiseShare = SHARE, n_users: int = 100) -> N
 
 
 def head_gram(
-    n_items: int, items: np.ndarray, share: NoiseShare = SHARE, n_users: int = 100
+    n_items: int,
+    items: np.ndarray,
+    share: NoiseShare = SHARE,
+    weights: np.ndarray | None = None,
 ) -> NoisyHeadGram:
-    found = NoisyHeadGram.planned(n_items, n_users, share, len(items)).ask(items=items)
+    weights = np.ones(len(items), np.int64) if weights is None else weights
+    planned = NoisyHeadGram.planned(n_items, 100, share, len(items))
+    found = planned.ask(items=items, weights=weights)
     assert isinstance(found, NoisyHeadGram)
     return found
 
@@ -89,8 +94,13 @@ def length_in_units(ask: NormedSum, person: Histories) -> int:
     return sum(int(entry) ** 2 for block in ask.exact_blocks(person) for entry in block)
 
 
-@given(st.sets(st.integers(0, 59)), st.integers(8, 20))
-def test_one_person_changes_a_sum_by_at_most_one(items: set[int], bits: int) -> None:
+WEIGHTS = arrays(np.int64, 30, elements=st.integers(1, (1 << 20) - 1))
+
+
+@given(st.sets(st.integers(0, 59)), st.integers(8, 40), WEIGHTS)
+def test_one_person_changes_a_sum_by_at_most_one(
+    items: set[int], bits: int, weights: np.ndarray
+) -> None:
     """In units, exactly: the length of what anybody adds is at most 2^bits, rounding included."""
     share = NoiseShare(40, 10, 9, bits)
     person = one_person(items, 60)
@@ -98,11 +108,12 @@ def test_one_person_changes_a_sum_by_at_most_one(items: set[int], bits: int) -> 
     for ask, fewest, have in (
         (popularity(60, share), 1, len(items)),
         (head_gram(60, HEAD, share), 2, on_head),
+        (head_gram(60, HEAD, share, weights), 2, on_head),
     ):
         length = length_in_units(ask, person)
         assert length <= 4**bits
         if have >= fewest:  # and not much less: rounding is all that is lost
-            assert length >= 4**bits * (1 - 130 * 2.0**-bits) ** 2
+            assert length >= 4**bits * max(0, 1 - 30 * 2.0**-bits) ** 2
         else:
             assert length == 0
 
@@ -113,7 +124,7 @@ def test_one_person_changes_a_sum_by_at_most_one(items: set[int], bits: int) -> 
     st.integers(1, 5).flatmap(
         lambda columns: arrays(np.int64, (30, columns), elements=INT32 | st.integers(-3, 3))
     ),
-    arrays(np.int64, 30, elements=st.integers(1, (1 << 20) - 1)),
+    WEIGHTS,
 )
 def test_one_person_changes_a_power_step_by_at_most_one(
     items: set[int], bits: int, block: np.ndarray, weights: np.ndarray
@@ -143,6 +154,35 @@ def test_a_power_step_of_a_long_history_stays_within_one() -> None:
     length = int((high * high).sum() << 40) + int((2 * high * low).sum() << 20)
     length += int((low * low).sum())
     assert 4**40 * (1 - 1e-8) < length <= 4**40
+
+
+def test_pairs_of_a_long_history_stay_within_one() -> None:
+    """Thousands of products are summed, so that errors of rounding have room to add up."""
+    rng = np.random.default_rng(5)
+    items, weights = np.arange(2_000), rng.integers(1, 1 << 20, 2_000)
+    ask = head_gram(2_000, items, NoiseShare(40, 10, 9, 40), weights)
+    vector = np.concatenate(list(ask.exact_blocks(one_person(set(range(2_000)), 2_000))))
+    halves = vector >> 20, vector & (2**20 - 1)
+    high, low = (half.astype(object) for half in halves)
+    length = int((high * high).sum() << 40) + int((2 * high * low).sum() << 20)
+    assert 4**40 * (1 - 1e-8) < length + int((low * low).sum()) <= 4**40
+
+
+def test_pairs_are_the_weighted_item_item_matrix_without_its_diagonal() -> None:
+    rng = np.random.default_rng(1)
+    matrix = (rng.random((50, 40)) < 0.2).astype(float)
+    items, weights = np.sort(rng.choice(40, 15, replace=False)), rng.integers(1, 9, 15)
+    ask = head_gram(40, items, NoiseShare(40, 10, 9, 30), weights)
+    triangle = ask.collect(ask.exact_blocks(Histories(sp.csr_array(matrix))))
+    expected = np.zeros((15, 15))
+    for person in matrix[:, items] * weights:
+        part = np.outer(person, person)
+        np.fill_diagonal(part, 0)
+        assert pair_length(person) == pytest.approx(np.linalg.norm(part))
+        if part.any():
+            expected += part / np.linalg.norm(part)
+    found = gram_of(triangle, 15, 30, np.zeros(15))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_a_power_step_is_the_item_item_matrix_without_its_diagonal() -> None:
@@ -247,7 +287,7 @@ def test_noise_in_opened_sums_when_clients_drop_out(kind: str) -> None:
     items = np.arange(0, n_items, 2)
     if kind == "pairs":
         planned = NoisyHeadGram.planned(n_items, 60, share, 200)
-        ask: Any = planned.ask(items=items)
+        ask: Any = planned.ask(items=items, weights=rng.integers(1, 9, 200))
     else:
         planned = NoisyPowerStep.planned(n_items, 60, share, 200, 90)
         block = rng.integers(-(2**31), 2**31, (200, 90)).astype(np.int32)
@@ -361,7 +401,7 @@ def test_parts_of_the_budget_add_up_to_it() -> None:
             for noise in program.calibration.shares
         ]
         whole = program.settings.promise.mu**2
-        parts = (1.0,) if way == "gram" else (0.2, 0.3, 0.5)
+        parts = (1.0,) if way == "gram" else (0.15, 0.35, 0.5)
         assert sum(parts) == pytest.approx(1)
         first = 0.1 if way == "gram" else 0.2
         wanted = [first * whole, *((1 - first) * whole * part for part in parts)]
@@ -402,6 +442,7 @@ def test_asks_travel_as_bytes_and_keep_to_the_plan() -> None:
     for ask in (
         popularity(9),
         head_gram(9, items),
+        head_gram(9, items, weights=np.array([5, 1, 4096])),
         power_step(9, items, block, weights=np.array([5, 1, 4096])),
     ):
         again = wire.decode(wire.encode(ask))
@@ -426,10 +467,16 @@ def test_a_block_that_does_not_fit_is_refused() -> None:
         power_step(9, np.array([1, 2]), np.zeros((3, 2)))
     with pytest.raises(FederationError, match="3 weights for 2 items"):
         power_step(9, np.array([1, 2]), np.zeros((2, 2)), weights=np.ones(3, np.int64))
+    with pytest.raises(FederationError, match="1 weights for 2 items"):
+        head_gram(9, np.array([1, 2]), weights=np.ones(1, np.int64))
     for wrong in ([0, 1], [1, 1 << 20], [-1, 1]):
-        ask = power_step(9, np.array([1, 2]), np.zeros((2, 2)), weights=np.array(wrong))
-        with pytest.raises(FederationError, match="weights that are not between"):
-            ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))
+        weights, items = np.array(wrong), np.array([1, 2])
+        for ask in (
+            head_gram(9, items, weights=weights),
+            power_step(9, items, np.zeros((2, 2)), weights=weights),
+        ):
+            with pytest.raises(FederationError, match="weights that are not between"):
+                ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))
     ask = power_step(9, np.array([1, 9]), np.zeros((2, 2)))
     with pytest.raises(FederationError, match="not in the catalogue"):
         ask.check(ClientContext(100, 9, ProtectedSettings(), one_person({1}, 9)))

@@ -83,7 +83,7 @@ def test_what_a_run_opens_is_what_its_program_asked_for(small: Dataset) -> None:
         (
             "protected",
             {"way": "gram"},
-            ["likelihood-peeling", "cliques", "aimed-server", "last-item"],
+            ["cliques", "aimed-server", "last-item"],
         ),
         ("protected", {"way": "power"}, ["cliques", "aimed-server", "last-item"]),
     ],

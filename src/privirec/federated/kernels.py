@@ -72,6 +72,43 @@ def add_triangle_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def unit_pair_scales(indptr, indices, weights, unit):  # type: ignore[no-untyped-def]
+    """For each row of a history matrix the scale at which the products of weights of all pairs of
+    its entries together are of length `unit`, or very little less: never more."""
+    scales = np.zeros(len(indptr) - 1)
+    for row in range(len(scales)):
+        first, last = indptr[row], indptr[row + 1]
+        before, squares = np.int64(0), 0.0
+        for position in range(first, last):
+            square = np.int64(weights[indices[position]]) ** 2
+            squares += np.float64(before) * np.float64(square)
+            before += square
+        if squares > 0.0:
+            margin = 1.0 - (last - first + 16) * 2.0**-52
+            scales[row] = unit / np.sqrt(squares) * margin
+    return scales
+
+
+@njit(cache=True)
+def add_pair_rows(  # type: ignore[no-untyped-def]
+    first, last, item_indptr, item_users, user_indptr, user_items, weights, scales, block
+):
+    """Add the scaled weights of every user's pairs, towards zero, to rows first..last of the upper
+    triangle; nothing to its diagonal."""
+    offset = 0
+    for item in range(first, last):
+        for position in range(item_indptr[item], item_indptr[item + 1]):
+            user = item_users[position]
+            for entry in range(user_indptr[user + 1] - 1, user_indptr[user] - 1, -1):
+                other = user_items[entry]
+                if other <= item:
+                    break
+                product = np.float64(weights[item] * weights[other])
+                block[offset + other - item] += np.int64(product * scales[user])
+        offset += len(weights) - item
+
+
+@njit(cache=True)
 def add_unit_rows(indptr, indices, block, weights, unit, out):  # type: ignore[no-untyped-def]
     """For each row of a history matrix with entries i: out[i] += scale weight[i] (sum of block[j] -
     block[i]) towards zero, with the scale at which all these numbers together are of length `unit`,

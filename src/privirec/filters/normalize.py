@@ -42,6 +42,9 @@ class Normalisation:
 
 
 SYMMETRIC = Normalisation.symmetric()
+PROTECTED_PAIRS = Normalisation(user=1.0, left=-0.2, right=-0.2)
+"""Of noisy pairs. Popular items get more of everybody's length: of rare pairs noise leaves little
+to learn, and there a person stands out to somebody who knows nothing but a candidate's history."""
 
 
 def degree_power(degrees: ArrayLike, exponent: float) -> NDArray[np.float64]:

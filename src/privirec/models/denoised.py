@@ -24,7 +24,13 @@ from pydantic import Field
 
 from privirec.errors import UsageError
 from privirec.filters.components import Components
-from privirec.filters.normalize import Normalisation, behind_all_else, most_popular
+from privirec.filters.normalize import (
+    PROTECTED_PAIRS,
+    Normalisation,
+    behind_all_else,
+    item_scales,
+    most_popular,
+)
 from privirec.filters.operators import Float32, history_coordinates
 from privirec.models.base import Config, Derived, Recommender
 from privirec.models.ease import make_weights
@@ -32,7 +38,7 @@ from privirec.models.ease import make_weights
 RIDGES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """In units of the largest eigenvalue of the noise."""
 MOST_DAMPING = 0.4
-LIFT = 0.2
+LIFT = 0.15
 """A low-pass filter's scores are multiplied by popularity to this power."""
 
 _SPLIT = 0.5
@@ -54,7 +60,7 @@ class DenoisedConfig(Config):
 
     @property
     def normalisation(self) -> Normalisation:
-        return Normalisation(user=1.0, left=0.0, right=0.0)
+        return PROTECTED_PAIRS
 
     @property
     def needs(self) -> dict[str, Any]:
@@ -96,6 +102,11 @@ class Denoised(Recommender):
 
     def _weights(self, gram: Float32, deviation: float, popularity: NDArray[np.float64]) -> Float32:
         config = self.config
+        # The matrix weighs items on both sides. Where there is no noise, that only hinders.
+        left, right = item_scales(popularity, config.normalisation)
+        if not deviation:
+            gram = np.asarray(gram / np.outer(left, right), np.float32)
+            left = right = np.ones_like(left)
         edge = 2 * deviation * math.sqrt(len(gram))
         mean = float(gram.diagonal().mean())
         ridge = config.ridge
@@ -106,7 +117,8 @@ class Denoised(Recommender):
         damping = config.damping
         if damping is None:
             damping = MOST_DAMPING * ridge * edge / (ridge * edge + 2 * mean) if deviation else 0.0
-        weights *= (popularity**-damping)[:, None].astype(np.float32)
+        weights *= (left * popularity**-damping)[:, None].astype(np.float32)
+        weights /= right[None].astype(np.float32)
         return weights
 
     def _prepare(self, components: Components, derived: Derived) -> None:
@@ -132,8 +144,8 @@ class Denoised(Recommender):
 def low_pass(
     basis: NDArray[np.float64], popularity: NDArray[np.float64]
 ) -> tuple[Float32, Float32]:
-    """x p^-1/2 S S^T p^0.2 in two sides; the noisiest rows, those of the least popular items, count
-    half on the side of the history."""
+    """x p^-1/2 S S^T p^0.15 in two sides; the noisiest rows, those of the least popular items,
+    count half on the side of the history."""
     trust = popularity / (popularity + popularity.min(initial=np.inf))
     left = (trust * popularity**-0.5)[:, None] * basis
     right = (popularity[:, None] ** LIFT * basis).T

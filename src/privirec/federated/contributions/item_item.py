@@ -91,7 +91,7 @@ class ItemItem(Contribution):
 
     def weighted_blocks(self, histories: Histories, weights: Integers) -> Iterator[Integers]:
         """What a client sends if its users weigh so much."""
-        for (first, last), length in zip(self._row_ranges(), self.block_lengths(), strict=True):
+        for (first, last), length in zip(self.row_ranges(), self.block_lengths(), strict=True):
             yield self._rows(histories, weights, first, last, length)
 
     def _rows(
@@ -133,7 +133,7 @@ class ItemItem(Contribution):
 
     def collect(self, blocks: Iterable[Integers]) -> sp.csr_array:
         rows, columns, data = [], [], []
-        for (first, last), block in zip(self._row_ranges(), blocks, strict=True):
+        for (first, last), block in zip(self.row_ranges(), blocks, strict=True):
             filled = np.flatnonzero(block)
             lengths = np.arange(self.n_items - first, self.n_items - last, -1)
             ends = np.cumsum(lengths)
@@ -150,10 +150,10 @@ class ItemItem(Contribution):
 
     def block_lengths(self) -> Iterator[int]:
         """Whole rows of the triangle, which become shorter."""
-        for first, last in self._row_ranges():
+        for first, last in self.row_ranges():
             yield (last - first) * (2 * self.n_items - first - last + 1) // 2
 
-    def _row_ranges(self) -> Iterator[tuple[int, int]]:
+    def row_ranges(self) -> Iterator[tuple[int, int]]:
         first = 0
         while first < self.n_items:
             last = first + max(1, base.BLOCK_ENTRIES // (self.n_items - first))

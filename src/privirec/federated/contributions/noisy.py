@@ -30,10 +30,14 @@ from privirec.federated.contributions.base import (
     PlannedSum,
     SumShape,
 )
+from privirec.federated.contributions.outer import BROADCAST_ENTRY
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.noise import AddedNoise, Noise
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 
+LARGEST_HEAD = 1 << 20
+"""Sums of so many 32-bit integers, and of their differences, are exact in a double."""
+LARGEST_WEIGHT = 1 << 20
 TAIL_BITS = 64
 """A sum leaves its ring with probability at most 2^-64, all entries together."""
 
@@ -209,6 +213,31 @@ class HeadSum(NormedSum):
 
     def on_head(self, histories: Histories) -> Histories:
         return Histories(sp.csr_array(histories.matrix[:, self.items]), histories.first_user)
+
+
+@dataclass(frozen=True)
+class WeightedHeadSum(HeadSum):
+    """A sum over the head whose items have weights."""
+
+    weights: Integers
+    """One for each item of the head, in units that do not matter: how large a part of its people's
+    length an item gets."""
+
+    def __post_init__(self) -> None:
+        # Compiled loops do not check where they read.
+        if len(self.weights) != len(self.items):
+            raise FederationError(f"{len(self.weights)} weights for {len(self.items)} items")
+
+    @property
+    def _broadcast_bytes(self) -> int:
+        return super()._broadcast_bytes + BROADCAST_ENTRY * len(self.weights)
+
+    def check(self, context: ClientContext) -> None:
+        super().check(context)
+        if len(self.items) > LARGEST_HEAD:
+            raise FederationError(f"a head of {len(self.items)} items; {LARGEST_HEAD} are the most")
+        if len(self.weights) and not 0 < self.weights.min() <= self.weights.max() < LARGEST_WEIGHT:
+            raise FederationError(f"weights that are not between 0 and {LARGEST_WEIGHT}")
 
 
 def by_degree(degrees: Integers, weight: Callable[[int], int]) -> Integers:

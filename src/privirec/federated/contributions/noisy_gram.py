@@ -6,24 +6,29 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import isqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.federated import kernels
 from privirec.federated.contributions.base import Histories, Integers, PlannedSum
 from privirec.federated.contributions.item_item import ItemItem
-from privirec.federated.contributions.noisy import HeadSum, NoiseShare, by_degree
+from privirec.federated.contributions.noisy import NoiseShare, WeightedHeadSum
 
 
 @dataclass(frozen=True)
-class NoisyHeadGram(HeadSum):
-    """sum_u x_u^T x_u off the diagonal with noise, x_u the history on the head, each person's part
-    at length one.
+class NoisyHeadGram(WeightedHeadSum):
+    """sum_u x_u^T x_u off the diagonal with noise, x_u the weights of a person's items of the head,
+    each person's part at length one.
 
     The diagonal would take a part of that length and tell little: popularity tells nearly the
-    same. A person with d items of the head has d (d - 1) / 2 pairs, all alike.
+    same.
+
+    The square of a part's length before it is scaled is a sum of n products of whole numbers, none
+    negative, added up in doubles: exact but for (n + 4) / 2^53 of it. What is sent is rounded
+    towards zero after scaling to 1 - (n + 16) / 2^52, so that in whole units it is never longer
+    than one, that error and those of the root, the quotient and the products included.
     """
 
     name: ClassVar[str] = "noisy-head-gram"
@@ -36,7 +41,8 @@ class NoisyHeadGram(HeadSum):
     @classmethod
     def planned(cls, n_items: int, n_users: int, share: NoiseShare, head: int) -> PlannedSum:
         fixed = {"n_items": n_items, "n_users": n_users, **asdict(share)}
-        return PlannedSum(cls, cls(**fixed, items=np.arange(head)).shape, fixed)
+        items = np.arange(head)
+        return PlannedSum(cls, cls(**fixed, items=items, weights=items).shape, fixed)
 
     @property
     def _length(self) -> int:
@@ -52,19 +58,35 @@ class NoisyHeadGram(HeadSum):
         return self._triangle.block_lengths()
 
     def exact_blocks(self, histories: Histories) -> Iterator[Integers]:
-        head, unit = self.on_head(histories), 4**self.fraction_bits
-        weights = by_degree(
-            head.degrees,
-            lambda degree: isqrt(2 * unit // (degree * (degree - 1))) if degree > 1 else 0,
+        head = self.on_head(histories)
+        matrix, by_item = head.matrix, head.by_item
+        scales = kernels.unit_pair_scales(
+            matrix.indptr, matrix.indices, self.weights, float(self._unit)
         )
-        row = 0
-        for block in self._triangle.weighted_blocks(head, weights):
-            place = 0
-            while place < len(block):
-                block[place] = 0
-                place += len(self.items) - row
-                row += 1
+        triangle = self._triangle
+        for (first, last), length in zip(
+            triangle.row_ranges(), triangle.block_lengths(), strict=True
+        ):
+            block = np.zeros(length, np.int64)
+            kernels.add_pair_rows(
+                first,
+                last,
+                by_item.indptr,
+                by_item.indices,
+                matrix.indptr,
+                matrix.indices,
+                self.weights,
+                scales,
+                block,
+            )
             yield block
+
+
+def pair_length(weights: NDArray[Any], chances: NDArray[np.float64] | float = 1.0) -> float:
+    """Of all products of two weights, each pair twice; if items are there only with a chance, that
+    of the products expected."""
+    squares = chances * np.square(np.asarray(weights, np.float64))
+    return math.sqrt(max(float(squares.sum() ** 2 - np.square(squares).sum()), 0.0))
 
 
 def gram_of(

@@ -11,17 +11,13 @@ from numpy.typing import NDArray
 
 from privirec.errors import FederationError
 from privirec.federated import kernels
-from privirec.federated.contributions.base import ClientContext, Histories, Integers, PlannedSum
-from privirec.federated.contributions.noisy import HeadSum, NoiseShare
+from privirec.federated.contributions.base import Histories, Integers, PlannedSum
+from privirec.federated.contributions.noisy import NoiseShare, WeightedHeadSum
 from privirec.federated.contributions.outer import BROADCAST_ENTRY
-
-LARGEST_HEAD = 1 << 20
-"""Sums of so many 32-bit integers, and of their differences, are exact in a double."""
-LARGEST_WEIGHT = 1 << 20
 
 
 @dataclass(frozen=True)
-class NoisyPowerStep(HeadSum):
+class NoisyPowerStep(WeightedHeadSum):
     """For each item of the head, its weight times the sum over its people of z_u - w_i with noise,
     where z_u is the sum of the rows w_j of a public block over a person's items; each person's
     part, which is a matrix of the items touched and the columns of the block, at length one.
@@ -42,18 +38,13 @@ class NoisyPowerStep(HeadSum):
     )
     block: NDArray[np.int32]
     """One row for each item of the head, in units that do not matter."""
-    weights: Integers
-    """One for each item of the head, in units that do not matter either: how large a part of its
-    people's length an item gets."""
 
     def __post_init__(self) -> None:
-        # Compiled loops do not check where they read.
+        super().__post_init__()
         if self.block.ndim != 2 or self.block.dtype != np.int32:
             raise FederationError("a block must be a matrix of 32-bit integers")
         if len(self.block) != len(self.items):
             raise FederationError(f"a block of {len(self.block)} rows for {len(self.items)} items")
-        if len(self.weights) != len(self.items):
-            raise FederationError(f"{len(self.weights)} weights for {len(self.items)} items")
 
     @classmethod
     def planned(
@@ -77,14 +68,7 @@ class NoisyPowerStep(HeadSum):
 
     @property
     def _broadcast_bytes(self) -> int:
-        return super()._broadcast_bytes + BROADCAST_ENTRY * (self.block.size + len(self.weights))
-
-    def check(self, context: ClientContext) -> None:
-        super().check(context)
-        if len(self.items) > LARGEST_HEAD:
-            raise FederationError(f"a head of {len(self.items)} items; {LARGEST_HEAD} are the most")
-        if len(self.weights) and not 0 < self.weights.min() <= self.weights.max() < LARGEST_WEIGHT:
-            raise FederationError(f"weights that are not between 0 and {LARGEST_WEIGHT}")
+        return super()._broadcast_bytes + BROADCAST_ENTRY * self.block.size
 
     def exact_blocks(self, histories: Histories) -> Iterator[Integers]:
         matrix = self.on_head(histories).matrix

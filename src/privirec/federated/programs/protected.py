@@ -127,7 +127,8 @@ class Protected(Program[ProtectedSettings]):
         popularity = np.maximum(votes, 0)
         items = most_popular(popularity, self.way.head)
         # One is what a single person with a single item adds: what is below that is noise.
-        on_head = np.maximum(ask.encoding.decode(popularity[items]), 1.0)
+        popularity[items] = np.maximum(popularity[items], 1 << ask.fraction_bits)
+        on_head = ask.encoding.decode(popularity[items])
         seed = np.random.Generator(np.random.Philox(self.settings.seed)).bytes(SEED_BYTES)
         components = yield from self.way.steps(sums, items, on_head, seed)
         yield filters

@@ -34,19 +34,19 @@ from privirec.federated.contributions.outer import quantize
 from privirec.federated.programs.head_gram import among_all
 from privirec.filters.components import Components
 from privirec.filters.eigen import orthonormalize
-from privirec.filters.normalize import Normalisation
+from privirec.filters.normalize import PROTECTED_PAIRS
 from privirec.filters.operators import NotKept, SparseOperator
 
-PEOPLE_PER_ITEM = 4
+PEOPLE_PER_ITEM = 1
 """From so many people for each item of the catalogue on, `Gram` is the better way."""
 GRAM_HEAD, LARGEST_GRAM_HEAD = 3.2, 1500
 """Items for the square root of the signal, and the most: a client sends about 5 MB for these."""
 POWER_HEAD, LARGEST_POWER_HEAD = 16.0, 5000
 POWER_COLUMNS, LARGEST_POWER_COLUMNS = 1 / 550, 128
 """Columns for the signal itself."""
-STEP_PARTS = (0.2, 0.3, 0.5)
+STEP_PARTS = (0.15, 0.35, 0.5)
 """Of what popularity leaves of the budget: later steps ask better questions."""
-OWN_ROW = 1.5
+OWN_ROW = 1.4
 """How little an item's own row counts in a step; see `Power.steps`."""
 ITEM_WEIGHT = -0.2
 """Less popular items, of which there are fewer people to tell, get more of each person's length: by
@@ -55,10 +55,14 @@ WEIGHT_UNITS = 1 << 12
 LARGEST_BOOST = 10.0
 """Of a weak direction over the strongest."""
 
-AS_GRAM = Normalisation(user=1.0, left=0.0, right=0.0)
-
 Votes = NDArray[np.float64]
 WaySteps = Generator[Contribution, Any, Components]
+
+
+def whole_weights(popularity: Votes, power: float) -> NDArray[np.int64]:
+    """Popularity to a power, the usual one at WEIGHT_UNITS."""
+    relative = (popularity / popularity.mean()) ** power
+    return np.maximum(1, np.rint(WEIGHT_UNITS * relative)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -123,15 +127,17 @@ class Gram(Way):
     def steps(
         self, sums: list[PlannedSum], items: NDArray[np.int64], popularity: Votes, seed: bytes
     ) -> WaySteps:
-        ask: Any = sums[0].ask(items=items)
+        weights = whole_weights(popularity, -PROTECTED_PAIRS.left)
+        ask: Any = sums[0].ask(items=items, weights=weights)
         triangle = yield ask
-        # A person with d items adds sqrt(d / (d - 1)) to the trace: about one, in all about n.
-        diagonal = popularity * (self.n_users / popularity.sum())
+        # A person with d items adds about sqrt(d / (d - 1)) to the trace, so about one: in all n.
+        diagonal = popularity * np.square(weights / WEIGHT_UNITS)
+        diagonal *= self.n_users / diagonal.sum()
         gram = gram_of(triangle, self.head, ask.fraction_bits, diagonal).astype(np.float32)
         return Components(
             np.zeros(self.n_items, np.int64),
             SparseOperator(among_all(sp.csr_array(gram), items, self.n_items)),
-            normalisation=AS_GRAM,
+            normalisation=PROTECTED_PAIRS,
             noise_deviation=ask.share.opened_deviation / math.sqrt(2),
         )
 
@@ -178,8 +184,7 @@ class Power(Way):
         do not take all of a person's length, and are scaled back afterwards.
         """
         scale = popularity[:, None] ** -0.5
-        relative = (popularity / popularity.mean()) ** ITEM_WEIGHT
-        weights = np.maximum(1, np.rint(WEIGHT_UNITS * relative)).astype(np.int64)
+        weights = whole_weights(popularity, ITEM_WEIGHT)
         basis = orthonormalize(start_signs(seed, self.head, self.columns) / scale)[0]
         boost = np.ones(self.columns)
         # A person's part has length one where with rows of usual length it would have this one.
@@ -199,7 +204,7 @@ class Power(Way):
             np.zeros(self.n_items, np.int64),
             NotKept(self.n_items),
             basis=everywhere,
-            normalisation=AS_GRAM,
+            normalisation=PROTECTED_PAIRS,
         )
 
     def describe(self) -> dict[str, Any]:

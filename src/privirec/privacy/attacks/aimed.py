@@ -19,6 +19,7 @@ from privirec.federated.contributions import NoisyHeadGram, NoisyPowerStep, Plan
 from privirec.privacy.attacks.base import Attack, Found, Progress, there
 from privirec.privacy.attacks.cliques import guessed
 from privirec.privacy.attacks.few_users import Cascade, Weights
+from privirec.privacy.attacks.likelihood_peeling import peeled
 from privirec.privacy.attacks.views import item_item_view, popularity_view
 from privirec.privacy.policy import Policy
 from privirec.privacy.releases import Federation, Release
@@ -98,13 +99,18 @@ def _by_head(
     popularity = there(popularity_view(release))
     head, columns = _size_of_head(release, planned)
     rarest = np.sort(np.argsort(popularity.votes, kind="stable")[:head])
+    alike = np.ones(head, np.int64)
     if planned.kind is NoisyHeadGram:
-        ask = planned.ask(items=rarest)
+        ask = planned.ask(items=rarest, weights=alike)
     else:  # a column for each of some items: what comes out are their rows
         block = np.eye(head, columns, dtype=np.int32)
-        ask = planned.ask(items=rarest, block=block, weights=np.ones(head, np.int64))
+        ask = planned.ask(items=rarest, block=block, weights=alike)
     answer = federation.ask([ask], _RUN)
-    found = guessed(there(item_item_view(answer)), answer, progress)
+    view = there(item_item_view(answer))
+    # With weights all alike it is known what a person adds to a pair, so that rows can be read.
+    found = peeled(view, answer, progress) if view.rule is not None else Found.nothing()
+    if len(found.indptr) <= 1:
+        found = guessed(view, answer, progress)
     facts = {"items_aimed_at": head, "refused_by_policy": _refused(ask)}
     return Found(found.indptr, found.indices, found.visible_items, facts=facts)
 

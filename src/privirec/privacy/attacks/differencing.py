@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
 from privirec.federated.contributions import ItemDegrees, NoisyHeadGram, NoisyPopularity
-from privirec.federated.contributions.noisy_gram import gram_of
+from privirec.federated.contributions.noisy_gram import gram_of, pair_length
 from privirec.privacy.attacks.base import Attack, Found, Guesses, Progress, there
-from privirec.privacy.attacks.informed import pair_length
 from privirec.privacy.attacks.views import most_likely, popularity_view
 from privirec.privacy.releases import Federation, Release
 
@@ -124,6 +123,8 @@ class _Difference:
     votes: NDArray[np.float64]
     votes_variance: float
     gram: NDArray[np.float64]
+    """Each entry times the weights of its two items."""
+    weights: NDArray[np.float64]
     gram_variance: float
     items: NDArray[np.int64]
 
@@ -134,23 +135,25 @@ def _difference(first: Release, second: Release) -> _Difference:
         ((asked, total),) = release.opened(NoisyPopularity)
         votes.append(np.ldexp(total.astype(np.float64), -asked.fraction_bits))
         variance = 2 * release.deviation(asked) ** 2
-    grams, heads, gram_variance = [], [], 1.0
+    grams, heads, weights, gram_variance = [], [], [], 1.0
     for release in (first, second):
         for ask, total in release.opened(NoisyHeadGram):
             heads.append(np.asarray(ask.items))
+            weights.append(ask.weights / ask.weights.max())
             grams.append(
                 gram_of(total, len(ask.items), ask.fraction_bits, np.zeros(len(ask.items)))
             )
             gram_variance = 2 * release.deviation(ask) ** 2
     seen = votes[0] - votes[1]
     if len(grams) < 2:
-        return _Difference(seen, variance, np.zeros((0, 0)), 1.0, np.zeros(0, np.int64))
+        nothing = np.zeros(0)
+        return _Difference(seen, variance, np.zeros((0, 0)), nothing, 1.0, nothing.astype(np.int64))
     both = np.intersect1d(heads[0], heads[1])
-    parts = [
-        gram[np.ix_(where, where)]
-        for gram, where in zip(grams, (np.searchsorted(head, both) for head in heads), strict=True)
-    ]
-    return _Difference(seen, variance, parts[0] - parts[1], gram_variance, both)
+    where = [np.searchsorted(head, both) for head in heads]
+    first_gram, second_gram = (gram[np.ix_(w, w)] for gram, w in zip(grams, where, strict=True))
+    mine, other = (weight[w] for weight, w in zip(weights, where, strict=True))
+    gram = np.outer(mine, mine) * (first_gram - np.outer(mine / other, mine / other) * second_gram)
+    return _Difference(seen, variance, gram, mine, gram_variance, both)
 
 
 def _most_probable(seen: _Difference, prior: NDArray[np.float64], length: int) -> NDArray[np.int32]:
@@ -163,8 +166,8 @@ def _most_probable(seen: _Difference, prior: NDArray[np.float64], length: int) -
     inside = seen.items
     for _ in range(_SWEEPS if len(inside) else 0):
         probable = 1 / (1 + np.exp(-np.clip(evidence[inside], -30, 30)))
-        size = max(2.0, float(probable.sum()))
-        pairs = 2 * (seen.gram @ probable) / pair_length(size) / seen.gram_variance
+        size = max(pair_length(seen.weights, probable), float(np.square(seen.weights).mean()))
+        pairs = 2 * (seen.gram @ probable) / size / seen.gram_variance
         evidence = odds + own
         evidence[inside] += pairs
     return most_likely(evidence, length)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from privirec.data.interactions import Interactions
 from privirec.federated.contributions import Histories, ItemDegrees, NoisyHeadGram, NoisyPopularity
 from privirec.federated.contributions.noisy import NormedSum
-from privirec.federated.contributions.noisy_gram import gram_of
+from privirec.federated.contributions.noisy_gram import gram_of, pair_length
 from privirec.privacy.releases import Federation, Release
 
 Floats = NDArray[np.float64]
@@ -42,7 +42,9 @@ class Rest:
     votes: Floats | None
     votes_deviation: float
     gram: Floats | None
-    """With zeros on the diagonal."""
+    """With zeros on the diagonal, each entry times the weights of its two items."""
+    weights: Floats
+    """Of the items of the Gram matrix."""
     gram_deviation: float
     place: NDArray[np.int64]
     """Item -> its row of the Gram matrix, or -1."""
@@ -60,7 +62,7 @@ class Rest:
             product = float(self.votes[history].sum()) / np.sqrt(len(history))
             score += (product + took_part - 0.5) / self.votes_deviation**2
         if self.gram is not None and len(rows := self.head(history)) > 1:
-            product = float(self.gram[np.ix_(rows, rows)].sum()) / pair_length(len(rows))
+            product = float(self.gram[np.ix_(rows, rows)].sum()) / pair_length(self.weights[rows])
             score += (product + took_part - 0.5) / self.gram_deviation**2
         for other in self.others:
             own = vector_of(other.ask, history)
@@ -68,11 +70,6 @@ class Rest:
             product, square = float((other.left * own).sum()) * unit, float((own**2).sum()) * unit
             score += (product + (took_part - 0.5) * square) / other.deviation**2
         return score
-
-
-def pair_length(count: float) -> float:
-    """Of the pairs of so many items, each of them twice."""
-    return float(np.sqrt(count * (count - 1)))
 
 
 def vector_of(ask: NormedSum, history: Items) -> Floats:
@@ -92,6 +89,7 @@ def rest_of(release: Release, federation: Federation, known: Interactions) -> Re
     """The sums of a release without what the known people added."""
     votes = gram = None
     votes_deviation = gram_deviation = 1.0
+    weights = np.zeros(0)
     place = np.full(known.n_items, -1, np.int64)
     others: list[OtherSum] = []
     for one in release.sums:
@@ -106,8 +104,10 @@ def rest_of(release: Release, federation: Federation, known: Interactions) -> Re
                 votes_deviation = deviation
             elif isinstance(ask, NoisyHeadGram):
                 gram = gram_of(left, len(ask.items), ask.fraction_bits, np.zeros(len(ask.items)))
+                weights = ask.weights / ask.weights.max()
+                gram *= np.outer(weights, weights)
                 gram_deviation = deviation
                 place[ask.items] = np.arange(len(ask.items))
             else:
                 others.append(OtherSum(ask, left, deviation))
-    return Rest(votes, votes_deviation, gram, gram_deviation, place, tuple(others))
+    return Rest(votes, votes_deviation, gram, weights, gram_deviation, place, tuple(others))

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.errors import UsageError
+from privirec.federated.contributions.noisy_gram import pair_length
 from privirec.privacy.attacks.base import Attack, Found, Guesses, Progress, there
-from privirec.privacy.attacks.informed import Rest, has_noise, pair_length, rest_of
+from privirec.privacy.attacks.informed import Rest, has_noise, rest_of
 from privirec.privacy.attacks.membership import Candidates
 from privirec.privacy.attacks.views import MatrixView, item_item_view, popularity_view
 from privirec.privacy.releases import Release
@@ -139,13 +140,16 @@ class InformedLastItem(_LastItem):
         if rest.gram is None:
             return scores
         own = rest.head(history) if took_part else np.zeros(0, np.int64)
-        rows = rest.head(known)
+        rows, squares = rest.head(known), np.square(rest.weights)
         towards = rest.gram[rows].sum(axis=0)
         if len(own) > 1:  # every pair of the person's own items
-            towards[own] += (len(rows) - np.isin(own, rows)) / pair_length(len(own))
+            others = squares[rows].sum() - np.where(np.isin(own, rows), squares[own], 0.0)
+            towards[own] += squares[own] * others / pair_length(rest.weights[own])
         inside = float(towards[rows].sum())
-        with_it = (inside + 2 * towards) / pair_length(max(2, len(rows) + 1))
-        without = inside / pair_length(len(rows)) if len(rows) > 1 else 0.5
+        alone = pair_length(rest.weights[rows])
+        length = np.sqrt(np.maximum(alone**2 + 2 * squares[rows].sum() * squares, 1e-300))
+        with_it = (inside + 2 * towards) / length
+        without = inside / alone if len(rows) > 1 else 0.5
         head = np.flatnonzero(rest.place >= 0)
         scores += without / rest.gram_deviation**2
         scores[head] += (with_it[rest.place[head]] - without) / rest.gram_deviation**2

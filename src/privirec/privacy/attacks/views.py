@@ -19,7 +19,7 @@ from privirec.federated.contributions import (
     NoisyPopularity,
     NoisyPowerStep,
 )
-from privirec.federated.contributions.noisy_gram import gram_of
+from privirec.federated.contributions.noisy_gram import gram_of, pair_length
 from privirec.federated.noise import NO_NOISE, AddedNoise
 from privirec.filters.operators import SparseOperator
 from privirec.privacy.releases import Release, ReleasedFilters
@@ -74,13 +74,13 @@ def _noisy_gram(release: Release, ask: NoisyHeadGram, total: Any) -> MatrixView:
     off = release.deviation(ask) / math.sqrt(2)
     if release.noise_left_out:
         off *= LEFT_BY_ROUNDING
-    bits = ask.fraction_bits
+    # With several weights what a person adds to a pair depends on all of the others.
+    rule = None
+    if len(np.unique(ask.weights)) == 1:
 
-    def rule(length: int) -> float:
-        """What a person with so many items of the head adds to each pair."""
-        pairs = length * (length - 1)
-        unit = math.sqrt(2) * 2.0**bits
-        return math.isqrt(2 * 4**bits // pairs) / unit if pairs else 0.0
+        def rule(length: int) -> float:
+            """What a person with so many items of the head adds to each pair."""
+            return 1 / pair_length(np.ones(length)) if length > 1 else 0.0
 
     errors = np.full(head, off)
     return MatrixView(_full(gram), 1.0, errors, True, None, np.asarray(ask.items), rule, False)
