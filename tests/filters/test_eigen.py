@@ -162,6 +162,56 @@ def test_krylov_restarts_until_it_has_converged() -> None:
         leading_eigenpairs(factored(train), 60, block=8, tolerance=1e-12, most_restarts=1)
 
 
+def sparse_train(seed: int = 0) -> Interactions:
+    """So few interactions for so many items that products with P~ are the cheaper part."""
+    rng = np.random.default_rng(seed)
+    touched = sp.random_array((300, 1200), density=0.012, rng=rng).tocsr()
+    touched.data[:] = 1
+    return Interactions.from_matrix(touched)
+
+
+@pytest.mark.parametrize("rank", [24, 40])
+def test_a_filtered_krylov_space_equals_dense(rank: int) -> None:
+    train = sparse_train(rank)
+    found = eigen._filtered_eigenpairs(factored(train), rank, 0, 1e-4, 8, None)
+    assert found is not None
+    assert_eigenpairs(dense(train), *found)
+    again = leading_eigenpairs(factored(train), rank, block=8)
+    np.testing.assert_array_equal(again[1], found[1])
+
+
+def test_a_filtered_krylov_space_goes_on_where_one_sweep_is_not_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a polynomial that hardly filters: one of degree two."""
+    train = sparse_train(3)
+    monkeypatch.setattr(eigen, "MOST_RAISED", 2.0)
+    monkeypatch.setattr(eigen, "SWEEPS", 1)
+    assert eigen._filtered_eigenpairs(factored(train), 40, 0, 1e-5, 8, None) is None
+    monkeypatch.setattr(eigen, "SWEEPS", 40)
+    found = eigen._filtered_eigenpairs(factored(train), 40, 0, 1e-5, 8, None)
+    assert found is not None
+    assert_eigenpairs(dense(train), *found)
+
+
+@pytest.mark.parametrize("guess", [-1.0, 1e-9, 0.05, 0.9, 2.0])
+def test_a_bad_guess_of_the_edge_costs_time_only(
+    monkeypatch: pytest.MonkeyPatch, guess: float
+) -> None:
+    train = sparse_train(7)
+    monkeypatch.setattr(eigen, "_eigenvalue_number", lambda *_: guess)
+    values, vectors = leading_eigenpairs(factored(train), 40, block=8)
+    assert_eigenpairs(dense(train), values, vectors)
+
+
+def test_the_edge_is_about_the_eigenvalue_of_that_number() -> None:
+    train = random_train(600, 1600, 0.01)
+    values = np.linalg.eigvalsh(dense(train))[::-1]
+    for number in (20, 60, 150):
+        found = eigen._eigenvalue_number(factored(train), number, 0)
+        assert values[3 * number // 2] < found < values[number // 2]
+
+
 def test_small_catalogues_are_solved_whole(monkeypatch: pytest.MonkeyPatch, small: Dataset) -> None:
     used = watched(monkeypatch)
     values, vectors = leading_eigenpairs(factored(small.train), 12)

@@ -143,6 +143,28 @@ class ModelTests:
         np.testing.assert_array_equal(ids, order)
         assert (np.diff(scores, axis=1) <= 0).all()
 
+    def test_all_ways_to_score_many_histories_agree(
+        self, small: Dataset, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One by one, in parts, and by sums of rows of the filter written out."""
+        histories = small.train.matrix
+        model = self.fit(small.train, rank=8)
+        users = np.arange(small.train.n_users)
+        directly = model._score(histories)
+        size = float(np.abs(directly).max())
+        model.ready_for(len(users), histories.nnz)
+        assert model._rows is None
+        in_parts = model.score(histories)
+        np.testing.assert_allclose(in_parts, directly, atol=1e-5 * size)
+        ids = model.recommend(users, histories, 20, filter_already_liked_items=False)[0]
+        np.testing.assert_array_equal(ids, np.argsort(-in_parts, kind="stable")[:, :20])
+        monkeypatch.setattr("privirec.models.base.row_sums_pay", lambda *_: True)
+        model.ready_for(len(users), histories.nnz)
+        assert model._rows is not None
+        np.testing.assert_allclose(model.score(histories), directly, atol=1e-5 * size)
+        again, _ = model.recommend(users, histories, 20, filter_already_liked_items=False)
+        assert (again == ids).mean() > 0.99  # but for rounding where scores are equal
+
     def test_fewer_items_than_asked_for(self, holes: Interactions) -> None:
         model = self.fit(holes)
         ids, scores = model.recommend(np.arange(30), holes.matrix, N=40)

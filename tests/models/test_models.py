@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from model_tests import ModelTests
 
-from privirec.data import Interactions
+from privirec.data import Dataset, Interactions
 from privirec.errors import UsageError
+from privirec.evaluation import evaluate
 from privirec.filters import LowRankOperator, centralized
 from privirec.models import (
     BSPMEM,
@@ -122,3 +123,32 @@ def test_a_catalogue_smaller_than_the_rank_is_refused_in_words(
 ) -> None:
     with pytest.raises(UsageError, match="does not fit a catalogue of 17 items"):
         model().fit(holes)
+
+
+@pytest.mark.parametrize("name", ["bspm-lm", "bspm-em"])
+def test_rows_are_summed_where_histories_outnumber_items(name: str) -> None:
+    rng = np.random.default_rng(0)
+    touched = (rng.random((3000, 30)) < 0.1).astype(np.float32)
+    train, test = (Interactions.from_matrix(touched * part) for part in (1, rng.random(30) < 0.5))
+    model = MODELS[name](rank=4).fit(train)
+    before = model.score(train.matrix[:50])
+    model.recommend(np.arange(20), train.matrix[:20])
+    assert model._rows is None
+    evaluate(model, Dataset("made", train, test))
+    assert model._rows is not None
+    np.testing.assert_allclose(model.score(train.matrix[:50]), before, atol=1e-5)
+    model.fit(train)
+    assert model._rows is None
+
+
+@pytest.mark.parametrize("data_set", ["gowalla", "yelp2018"])
+def test_the_low_pass_part_is_sharpened_with_the_rest(data_set: str, small: Dataset) -> None:
+    """On the side of the items, for many histories; as part of the state, for one."""
+    config = BSPMEM.published[data_set].model_copy(update={"rank": 20})
+    model = BSPMEM(config).fit(small.train)
+    histories = small.train.matrix[:30]
+    directly = model.score(histories)
+    assert model._vectors is None
+    model.ready_for(200, 1000)
+    assert model._vectors is not None
+    np.testing.assert_allclose(model.score(histories), directly, rtol=1e-4, atol=1e-5)

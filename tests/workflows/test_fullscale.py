@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from privirec.data import load_dataset
+from privirec.evaluation import ranking
+from privirec.filters.parts import Parts
 from privirec.workflows.audit import audit
 from privirec.workflows.run import Plan, run
 
@@ -53,6 +57,22 @@ def test_the_tables_figures(name: str, model: str) -> None:
     assert federated > central - 0.0012
     if model == "turbo-cf":
         assert federated == pytest.approx(central, abs=5e-5)
+
+
+@pytest.mark.parametrize("model", ["gf-cf", pytest.param("bspm-em", marks=pytest.mark.long)])
+def test_lists_are_those_of_full_scoring(model: str) -> None:
+    """For every user of Gowalla, to the last bit of the scores."""
+    dataset = load_dataset("gowalla")
+    train = dataset.train
+    recommender = Plan(model=model).recommender(dataset.name, train.n_items).fit(train)
+    recommender.ready_for(train.n_users, train.n_interactions)
+    for histories, _ in ranking.tested_batches(dataset):
+        parts = recommender.parts(histories)
+        assert parts.vectors is not None
+        few = replace(parts, base=parts.base.copy()).best(20, histories)
+        all_of_them = Parts(parts.scores()).best(20, histories)
+        np.testing.assert_array_equal(few[0], all_of_them[0])
+        np.testing.assert_array_equal(few[1], all_of_them[1])
 
 
 @pytest.mark.parametrize("name", ["gowalla", "yelp2018"])

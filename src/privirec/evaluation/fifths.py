@@ -19,7 +19,7 @@ from privirec.evaluation.ranking import (
     Metrics,
     Scorer,
     measure_rankings,
-    rank_unseen,
+    ranker,
     tested_batches,
 )
 
@@ -48,8 +48,9 @@ def evaluate_by_fifths(scorer: Scorer, dataset: Dataset, k: int = 20) -> ByFifth
     fifth = fifth_of_items(dataset.train.item_degrees)
     recall, gained = 0.0, np.zeros(FIFTHS + 1)
     people = np.zeros(FIFTHS + 1, np.int64)
+    rank = ranker(scorer, dataset, k)
     for train, test in tested_batches(dataset):
-        ranked = rank_unseen(scorer.score(train), train, k)
+        ranked = rank(train)
         found, gains = measure_rankings(ranked, test)
         recall += float(found.sum())
         gained[FIFTHS] += gains.sum()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numba
 import numpy as np
@@ -20,10 +20,12 @@ from threadpoolctl import threadpool_limits
 
 from privirec.data.interactions import Dataset
 from privirec.errors import DataError
-from privirec.filters import kernels
+from privirec.filters.parts import Parts
 from privirec.threads import one_kernel_thread
 
-USERS_AT_ONCE = 256
+# Small enough that the scores of a batch stay in the cache, and their memory in the process.
+USERS_AT_ONCE = 64
+BATCHES_AT_ONCE = 64
 Progress = Callable[[int, int], None]
 
 
@@ -31,6 +33,15 @@ class Scorer(Protocol):
     """Anything that scores all items for a batch of histories."""
 
     def score(self, user_items: sp.csr_array) -> NDArray[np.float32]: ...
+
+
+@runtime_checkable
+class PartScorer(Scorer, Protocol):
+    """One that scores in parts, so that not all scores need be computed."""
+
+    def ready_for(self, histories: int, interactions: int) -> None: ...
+
+    def parts(self, user_items: sp.csr_array) -> Parts: ...
 
 
 @dataclass(frozen=True)
@@ -87,17 +98,26 @@ def tested_batches(
     users = np.flatnonzero(dataset.test.user_degrees)
     if not len(users):
         raise DataError(f"{dataset.name}: no user has a test item")
-    for start in range(0, len(users), size):
-        part = users[start : start + size]
-        yield dataset.train.matrix[part], dataset.test.matrix[part]
+    # Rows are picked for many batches at once: for each alone it takes longer than to slice it.
+    for many in range(0, len(users), BATCHES_AT_ONCE * size):
+        part = users[many : many + BATCHES_AT_ONCE * size]
+        train, test = dataset.train.matrix[part], dataset.test.matrix[part]
+        for start in range(0, len(part), size):
+            yield train[start : start + size], test[start : start + size]
 
 
 def rank_unseen(scores: NDArray[np.float32], seen: sp.csr_array, k: int) -> NDArray[np.int64]:
     """The k best items of each row that are not in its history (overwrites the scores)."""
-    items = np.empty((len(scores), k), np.int64)
-    kernels.mask_entries(seen.indptr, seen.indices, scores)
-    kernels.top_items(scores, items, np.empty((len(scores), k), np.float32))
-    return items
+    return Parts(scores).best(k, seen)[0]
+
+
+def ranker(scorer: Scorer, dataset: Dataset, k: int) -> Callable[[sp.csr_array], NDArray[np.int64]]:
+    """What gives the k best unseen items of a batch, once ready for everybody with test items."""
+    if not isinstance(scorer, PartScorer):
+        return lambda seen: rank_unseen(scorer.score(seen), seen, k)
+    users = dataset.test.user_degrees > 0
+    scorer.ready_for(int(users.sum()), int(dataset.train.user_degrees[users].sum()))
+    return lambda seen: scorer.parts(seen).best(k, seen)[0]
 
 
 def evaluate(
@@ -109,33 +129,33 @@ def evaluate(
     one batch mostly wait for each other.
     """
     total = int(np.count_nonzero(dataset.test.user_degrees))
+    rank = ranker(scorer, dataset, k)
 
     def measure(batch: tuple[sp.csr_array, sp.csr_array]) -> tuple[float, float, int]:
         train, test = batch
         with one_kernel_thread():
-            ranked = rank_unseen(scorer.score(train), train, k)
-            recall, ndcg = measure_rankings(ranked, test)
+            recall, ndcg = measure_rankings(rank(train), test)
         return float(recall.sum()), float(ndcg.sum()), train.shape[0]
 
     batches = tested_batches(dataset)
     # The first one alone: it makes what scorers prepare on first use, and starts the kernels.
-    sums = [measure(next(batches))]
+    sums = np.array(measure(next(batches)))
 
     def tell() -> None:
         if progress:
-            progress(sum(users for _, _, users in sums), total)
+            progress(int(sums[2]), total)
 
     tell()
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(_workers()) as pool:
         try:
             for each in pool.map(measure, batches):
-                sums.append(each)
+                sums += each
                 tell()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for everybody
             raise
-    recall, ndcg, _ = map(sum, zip(*sums, strict=True))
-    return Metrics(recall / total, ndcg / total, total, k)
+    recall, ndcg = (float(each) / total for each in sums[:2])
+    return Metrics(recall, ndcg, total, k)
 
 
 def _workers() -> int:

@@ -15,6 +15,7 @@ import scipy.linalg as sl
 from numpy.typing import NDArray
 
 from privirec.errors import UsageError
+from privirec.filters import kernels
 from privirec.filters.operators import FactoredOperator, ItemOperator
 
 Matrix = NDArray[np.floating]
@@ -144,6 +145,10 @@ def leading_eigenpairs(
     width = min(n, rank + min(max(3 * rank, 4 * block), 2048))
     if width + block >= n // 2:
         return _dense_eigenpairs(operator, rank)
+    if FILTERED * operator.entries <= n * rank:
+        found = _filtered_eigenpairs(operator, rank, seed, tolerance, block, progress)
+        if found is not None:
+            return found
     keep = min(rank + rank // 2, width - 2 * block)
     rng = np.random.Generator(np.random.Philox(seed))
     basis = np.empty((width, n), np.float32)
@@ -181,6 +186,140 @@ def leading_eigenpairs(
         if converged:
             fresh = _outside(rng.standard_normal((n, block), np.float32), basis[:keep])
     raise UsageError(f"no convergence to {tolerance} after {most_restarts} restarts")
+
+
+# One entry of P~'s factors takes as long as so many of a basis that is orthogonalised. Where the
+# products are the cheaper part, more of them (a polynomial of P~) save columns of the basis.
+FILTERED = 2
+# Largest value of that polynomial. Rounding of the part with the largest value is noise in all
+# others, so much more than what single precision resolves is of no use.
+MOST_RAISED = 2.0**26
+SWEEPS = 4
+
+
+def _filtered_eigenpairs(
+    operator: ItemOperator,
+    rank: int,
+    seed: int,
+    tolerance: float,
+    block: int,
+    progress: Progress | None,
+) -> tuple[NDArray[np.float64], NDArray[np.float32]] | None:
+    """As `leading_eigenpairs`, from a Krylov space of a Chebyshev polynomial of P~.
+
+    The polynomial is at most one in size where the eigenvalues are unwanted and grows quickly
+    above. Ritz values, vectors and residuals are those of P~ itself on the space, so the polynomial
+    can only be a good or a bad choice, not a wrong one. None if it was a bad one.
+    """
+    n = operator.n_items
+    width = rank + max(rank + rank // 8, 4 * block)
+    width += -width % block
+    edge = _eigenvalue_number(operator, width, seed)
+    rng = np.random.Generator(np.random.Philox(seed))
+    basis = np.empty((width, n), np.float32)
+    images = np.empty((width, n), np.float32)
+    fresh = orthonormalize(rng.standard_normal((n, block)))[0]
+    filled = 0
+    for sweep in range(SWEEPS):
+        edge = max(edge, 0.01)
+        while True:
+            columns = kernels.aligned((n, block))
+            columns[:] = fresh
+            basis[filled : filled + block] = columns.T
+            last = filled + 2 * block > width
+            image, raised = _chebyshev(operator, columns, edge, only_image=last)
+            images[filled : filled + block] = image.T
+            filled += block
+            if progress:
+                progress(min(filled, width - 1) + sweep, width + SWEEPS)
+            if last:
+                break
+            before = float(np.linalg.norm(raised, axis=0).max())
+            for _ in range(2):
+                raised -= basis[:filled].T @ (basis[:filled] @ raised)
+            fresh, coupling = orthonormalize(raised)
+            lengths = np.diagonal(coupling)
+            # Scaled up to norm one, a short column is no longer orthogonal to the basis.
+            if lengths.min() < max(1e-2 * lengths.max(), 1e-4 * before):
+                fresh[:, lengths == 0] = rng.standard_normal((n, np.count_nonzero(lengths == 0)))
+                fresh = _outside(fresh.astype(np.float32), basis[:filled])
+        held, held_images = basis[:filled], images[:filled]
+        small = np.asarray(held @ held_images.T, np.float64)
+        values, rotation = np.linalg.eigh((small + small.T) / 2)
+        values, rotation = values[::-1], rotation[:, ::-1].astype(np.float32)
+        vectors = held.T @ rotation[:, :rank]
+        residuals = held_images.T @ rotation[:, :rank]
+        residuals -= vectors * values[:rank].astype(np.float32)
+        lengths = np.linalg.norm(residuals, axis=0)
+        start = rng.standard_normal((n, block), np.float32)
+        if lengths.max() < tolerance:
+            if not _misses(operator, vectors, values[rank - 1] + tolerance, rng):
+                straight = np.abs(vectors.T @ vectors - np.eye(rank)).max() < 1e-5
+                return (values[:rank].copy(), vectors) if straight else None
+        else:
+            # What the vectors that are furthest off have outside the space goes in next.
+            worst = np.argsort(-lengths, kind="stable")[:block]
+            worst = worst[lengths[worst] > tolerance]
+            start[:, : len(worst)] = residuals[:, worst] / lengths[worst]
+        keep = min(rank + rank // 2, width - 2 * block)
+        basis[:keep] = rotation[:, :keep].T @ held
+        images[:keep] = rotation[:, :keep].T @ held_images
+        filled = keep
+        fresh = _outside(start, basis[:keep])
+        edge = min(edge, float(values[keep - 1]))
+    return None
+
+
+def _chebyshev(
+    operator: ItemOperator, columns: NDArray[np.float32], edge: float, only_image: bool = False
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """P~ columns, and T(2 P~ / edge - 1) columns: a factor of at most one for [0, edge].
+
+    Of the highest degree, from 2 to 8, that raises an eigenvalue of 1 to at most `MOST_RAISED`.
+    """
+    highest = np.arccosh(MOST_RAISED) / np.arccosh(max(2 / edge - 1, 1.001))
+    degree = min(max(2, int(highest)), 8)
+    image = operator.times(columns)
+    if only_image:
+        return image, image
+    scale = np.float32(2 / edge)
+    before, raised = columns, scale * image - columns
+    for _ in range(1, degree):
+        after = operator.times(raised)
+        after *= 2 * scale
+        after -= 2 * raised
+        after -= before
+        before, raised = raised, after
+    return image, raised
+
+
+def _eigenvalue_number(operator: ItemOperator, number: int, seed: int) -> float:
+    """About the so-manieth largest eigenvalue: Lanczos quadrature from a few random vectors.
+
+    A random vector lies on each eigenvector alike. So the share of eigenvalues above a value is the
+    weight that Gaussian quadrature for the vector's spectral measure has there.
+    """
+    steps, samples = 20, kernels.LANES
+    rng = np.random.Generator(np.random.Philox(seed + 1))
+    start = rng.standard_normal((operator.n_items, samples), np.float32)
+    before, vectors = np.zeros_like(start), start / np.linalg.norm(start, axis=0)
+    diagonal = np.zeros((samples, steps))
+    beside = np.zeros((samples, steps))
+    for step in range(steps):
+        image = operator.times(vectors)
+        diagonal[:, step] = np.einsum("ij,ij->j", vectors, image)
+        image -= diagonal[:, step].astype(np.float32) * vectors
+        image -= beside[:, step - 1].astype(np.float32) * before
+        beside[:, step] = np.linalg.norm(image, axis=0)
+        before, vectors = vectors, image / np.maximum(beside[:, step], SINGLE_NOISE)
+    nodes, weights = [], []
+    for main, next_to_it in zip(diagonal, beside, strict=True):
+        values, rotation = sl.eigh_tridiagonal(main, next_to_it[:-1])
+        nodes.append(values)
+        weights.append(rotation[0] ** 2)
+    found, weight = np.concatenate(nodes), np.concatenate(weights) * operator.n_items / samples
+    order = np.argsort(-found)
+    return float(np.interp(number, np.cumsum(weight[order]), found[order]))
 
 
 def _next_block(

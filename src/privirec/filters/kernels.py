@@ -2,7 +2,11 @@
 
 A history is a row of a CSR matrix whose entries are all one, so only `indptr` and `indices`
 travel. Every loop runs over rows in parallel and never shares a row between threads: results do
-not depend on the number of threads.
+not depend on the number of threads. No loop may reorder its sums (no fast-math), so results do not
+depend on how wide the machine's vectors are either.
+
+An index from a matrix is never negative. `np.uint32` and `np.uint64` say so, or a test for negative
+ones would stand in the innermost loop and cost as much as the rest of it.
 """
 
 from __future__ import annotations
@@ -10,31 +14,81 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from privirec.filters import lanes
+
+LANES = lanes.LANES
+STAGE = lanes.STAGE
+"""Coordinates after which a bound is looked at."""
+ROWS_AT_ONCE = 512
+"""Rows of the item-item matrix that a thread makes before it takes others."""
+AHEAD = 8
+"""Items whose vectors are on their way from memory while others are looked at."""
+TRIED = 2
+"""Items that are scored for a first threshold, for each one of the list."""
+
 
 @njit(parallel=True, cache=True)
-def gather_sum(indptr, indices, source, scale, out):  # type: ignore[no-untyped-def]
-    """out[r] = scale[r] * sum of source[j] over the entries j of row r."""
+def _gather_sum(indptr, indices, source, scale, out):  # type: ignore[no-untyped-def]
+    width = out.shape[1]
+    many = width - width % (4 * LANES)
+    few = width - width % LANES
     for row in prange(out.shape[0]):
-        target = out[row]
-        target[:] = 0
-        for position in range(indptr[row], indptr[row + 1]):
-            line = source[indices[position]]
-            for column in range(line.shape[0]):
-                target[column] += line[column]
+        start, stop = np.int64(indptr[row]), np.int64(indptr[row + 1])
         factor = scale[row]
-        for column in range(target.shape[0]):
-            target[column] *= factor
+        for column in range(0, many, 4 * LANES):
+            lanes.gather_wide(indices, start, stop, source, column, factor, out, row)
+        for column in range(many, few, LANES):
+            lanes.gather(indices, start, stop, source, column, factor, out, row)
+        if few < width:
+            rest = out[row, few:]
+            rest[:] = 0
+            for position in range(start, stop):
+                line = source[np.uint64(indices[position]), few:]
+                for column in range(width - few):
+                    rest[column] += line[column]
+            for column in range(width - few):
+                rest[column] *= factor
+
+
+def gather_sum(indptr, indices, source, scale, out):  # type: ignore[no-untyped-def]
+    """out[r] = scale[r] * sum of source[j] over the entries j of row r, in their order."""
+    _gather_sum(indptr, indices, np.ascontiguousarray(source, np.float32), scale, out)
+
+
+def aligned(shape: tuple[int, int]) -> np.ndarray:
+    """An array whose first entry begins a cache line, as then do rows of LANES columns.
+
+    Rows that lie across two lines take twice as long to gather.
+    """
+    size, line = 4 * shape[0] * shape[1], 4 * LANES
+    memory = np.empty(size + line, np.uint8)
+    start = -memory.ctypes.data % line
+    return memory[start : start + size].view(np.float32).reshape(shape)
 
 
 @njit(parallel=True, cache=True)
 def add_sparse_rows(x_indptr, x_indices, indptr, indices, data, out):  # type: ignore[no-untyped-def]
-    """out[b] += sum over the items i of history b of row i of a sparse matrix."""
+    """out[b] += sum over the items i of history b of row i of a sparse matrix.
+
+    A row names a column once, so four entries can be loaded before the first of them is stored.
+    """
     for user in prange(out.shape[0]):
         scores = out[user]
         for position in range(x_indptr[user], x_indptr[user + 1]):
             item = x_indices[position]
-            for entry in range(indptr[item], indptr[item + 1]):
-                scores[indices[entry]] += data[entry]
+            start, stop = np.int64(indptr[item]), np.int64(indptr[item + 1])
+            names, numbers = indices[start:stop], data[start:stop]
+            whole = (stop - start) & ~3
+            for first in range(0, whole, 4):
+                i = np.uint64(first)
+                j, k, m = i + np.uint64(1), i + np.uint64(2), i + np.uint64(3)
+                a, b = np.uint64(names[i]), np.uint64(names[j])
+                c, d = np.uint64(names[k]), np.uint64(names[m])
+                at_a, at_b = scores[a] + numbers[i], scores[b] + numbers[j]
+                at_c, at_d = scores[c] + numbers[k], scores[d] + numbers[m]
+                scores[a], scores[b], scores[c], scores[d] = at_a, at_b, at_c, at_d
+            for entry in range(whole, stop - start):
+                scores[np.uint64(names[entry])] += numbers[entry]
 
 
 @njit(parallel=True, cache=True)
@@ -48,6 +102,57 @@ def sparse_times_columns(indptr, indices, data, source, out):  # type: ignore[no
             weight = data[entry]
             for column in range(line.shape[0]):
                 target[column] += weight * line[column]
+
+
+@njit(parallel=True, cache=True)
+def count_neighbours(indptr, indices, by_indptr, by_indices, counts):  # type: ignore[no-untyped-def]
+    """counts[i] = items that share a user with item i; `by_` is the transposed matrix."""
+    n_items = len(counts)
+    strips = (n_items + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE
+    for strip in prange(strips):
+        seen_by = np.full(n_items, -1, np.int32)
+        for item in range(strip * ROWS_AT_ONCE, min((strip + 1) * ROWS_AT_ONCE, n_items)):
+            count = 0
+            for place in range(by_indptr[item], by_indptr[item + 1]):
+                user = by_indices[place]
+                for position in range(indptr[user], indptr[user + 1]):
+                    other = np.uint64(indices[position])
+                    count += seen_by[other] != item
+                    seen_by[other] = item
+            counts[item] = count
+
+
+@njit(parallel=True, cache=True)
+def weighted_gram(  # type: ignore[no-untyped-def]
+    indptr, indices, by_indptr, by_indices, weights, left, right, out_indptr, names, numbers
+):
+    """diag(left) R^T diag(weights) R diag(right) into rows whose lengths are known.
+
+    Users are added up in ascending order; items that are met later stand further ahead in a row.
+    """
+    n_items = len(out_indptr) - 1
+    strips = (n_items + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE
+    for strip in prange(strips):
+        place_of = np.full(n_items, -1, np.int64)
+        for item in range(strip * ROWS_AT_ONCE, min((strip + 1) * ROWS_AT_ONCE, n_items)):
+            start, free = np.int64(out_indptr[item]), np.int64(out_indptr[item + 1])
+            stop = free
+            for place in range(by_indptr[item], by_indptr[item + 1]):
+                user = by_indices[place]
+                weight = weights[user]
+                for position in range(indptr[user], indptr[user + 1]):
+                    other = np.uint64(indices[position])
+                    at = place_of[other]
+                    if at < start:  # of an earlier row, or of none
+                        free -= 1
+                        place_of[other] = free
+                        names[np.uint64(free)] = other
+                        numbers[np.uint64(free)] = weight
+                    else:
+                        numbers[np.uint64(at)] += weight
+            factor = left[item]
+            for entry in range(start, stop):
+                numbers[entry] *= factor * right[np.uint64(names[entry])]
 
 
 @njit(parallel=True, cache=True)
@@ -117,29 +222,130 @@ def count_links(bits, threshold, users, items):  # type: ignore[no-untyped-def]
                 items[column] += 1
 
 
+@njit(cache=True, inline="always")
+def insert(score, item, best, names):  # type: ignore[no-untyped-def]
+    """Put an item behind all that score as much, drop the last one, and return the new last."""
+    place = len(best) - 1
+    while place > 0 and best[place - 1] < score:
+        best[place] = best[place - 1]
+        names[place] = names[place - 1]
+        place -= 1
+    best[place] = score
+    names[place] = item
+    return best[-1]
+
+
+@njit(cache=True, inline="always")
+def _consider(line, first, last, worst, best, names):  # type: ignore[no-untyped-def]
+    for item in range(first, last):
+        # Items come in ascending order: an equal score already in the list stays ahead.
+        if line[item] > worst:
+            worst = insert(line[item], item, best, names)
+    return worst
+
+
+@njit(cache=True, inline="always")
+def _list_best(line, best, names):  # type: ignore[no-untyped-def]
+    best[:] = -np.inf
+    names[:] = -1
+    worst = np.float32(-np.inf)
+    whole = len(line) - len(line) % LANES
+    for first in range(0, whole, LANES):
+        if lanes.above(line, first, worst):
+            worst = _consider(line, first, first + LANES, worst, best, names)
+    _consider(line, whole, len(line), worst, best, names)
+
+
 @njit(parallel=True, cache=True)
 def top_items(scores, items, values):  # type: ignore[no-untyped-def]
     """The best items of each row, best first; equal scores by lower item number.
 
     Rows with fewer candidates than asked for (the rest minus infinity) end in -1.
     """
-    width = items.shape[1]
     for row in prange(scores.shape[0]):
-        line = scores[row]
-        best = values[row]
-        names = items[row]
+        _list_best(scores[row], values[row], items[row])
+
+
+@njit(parallel=True, cache=True)
+def add_inner_products(coordinates, vectors, out):  # type: ignore[no-untyped-def]
+    """out[u, j] += coordinates[u] . vector of item j.
+
+    The vectors stand stage by stage: row s |I| + j holds stage s of the vector of item j.
+    """
+    n_items, stages = out.shape[1], coordinates.shape[1] // STAGE
+    strip = 256  # items whose vectors stay in the cache
+    for first in prange((n_items + strip - 1) // strip):
+        for user in range(out.shape[0]):
+            for item in range(first * strip, min((first + 1) * strip, n_items)):
+                out[user, item] += lanes.inner_product(
+                    coordinates, user, vectors, item, n_items, stages
+                )
+
+
+@njit(cache=True, inline="always")
+def _list_reaching(line, lengths, factor, least, names):  # type: ignore[no-untyped-def]
+    """Which entries of line + factor * lengths reach the least value, in order; their number."""
+    count = 0
+    whole = len(line) - len(line) % LANES
+    for first in range(0, whole, LANES):
+        which = lanes.reaching(line, lengths, first, factor, least)
+        while which:
+            names[count] = first + np.int64(lanes.lowest(which))
+            count += 1
+            which &= which - np.uint64(1)
+    for item in range(whole, len(line)):
+        if line[item] + factor * lengths[item] >= least:
+            names[count] = item
+            count += 1
+    return count
+
+
+@njit(parallel=True, cache=True)
+def best_of_sums(base, coordinates, reaches, vectors, tails, slack, items, values):  # type: ignore[no-untyped-def]
+    """`top_items` of base[u, j] + coordinates[u] . vector of item j, of which it computes few.
+
+    `reaches` (users, stages) and `tails` (stages, items) are the lengths of coordinates and vectors
+    from each stage on, `slack` what rounding can add: see `parts.ItemVectors`.
+    """
+    stages, n_items = tails.shape
+    for user in prange(base.shape[0]):
+        line, best, names, reach = base[user], values[user], items[user], reaches[user]
+        # The scores of any items give a least value of the list's last score: those with the
+        # highest base a good one.
+        tried = np.empty(TRIED * len(best), np.int64)
+        _list_best(line, np.empty(len(tried), np.float32), tried)
+        best[:] = -np.inf
+        for item in tried:
+            if item >= 0:
+                score = line[item] + lanes.inner_product(
+                    coordinates, user, vectors, item, n_items, stages
+                )
+                if score > best[-1]:
+                    insert(score, item, best, names)
+        least = best[-1]
+        left = np.empty(n_items, np.int32)
+        count = _list_reaching(line, tails[0], reach[0] * (np.float32(1) + slack), least, left)
+        totals = np.empty(count, np.float32)
+        sums = np.zeros((count, LANES), np.float32)
+        for stage in range(stages):
+            before, count = count, 0
+            for place in range(before):
+                soon = left[min(place + AHEAD, before - 1)]
+                lanes.fetch(vectors, stage * n_items + soon)
+                item = left[place]
+                at = stage * n_items + item
+                total = lanes.next_stage(coordinates, user, vectors, at, stage, sums, place, count)
+                most = total
+                if stage + 1 < stages:
+                    rest = reach[stage + 1] * tails[stage + 1, np.uint64(item)]
+                    most += rest + slack * reach[0] * tails[0, np.uint64(item)]
+                left[count] = item
+                totals[count] = total
+                count += line[np.uint64(item)] + most >= least
         best[:] = -np.inf
         names[:] = -1
-        worst = -np.inf
-        for item in range(line.shape[0]):
-            score = line[item]
-            if score > worst:
-                # Items come in ascending order, so an equal score already in the list stays ahead.
-                place = width - 1
-                while place > 0 and best[place - 1] < score:
-                    best[place] = best[place - 1]
-                    names[place] = names[place - 1]
-                    place -= 1
-                best[place] = score
-                names[place] = item
-                worst = best[width - 1]
+        for place in range(count):
+            score = line[np.uint64(left[place])] + totals[place]
+            # Items come in ascending order: an equal score already in the list stays ahead.
+            if score > best[-1]:
+                insert(score, left[place], best, names)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +27,11 @@ class ItemOperator(Protocol):
 
     @property
     def n_items(self) -> int: ...
+
+    @property
+    def entries(self) -> int:
+        """How many numbers one product with a column touches."""
+        ...
 
     def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
         """x P for every history x: (users, items), added to `onto` in place if given."""
@@ -50,6 +55,10 @@ class SparseOperator:
     @property
     def n_items(self) -> int:
         return int(self.matrix.shape[0])
+
+    @property
+    def entries(self) -> int:
+        return int(self.matrix.nnz)
 
     def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
         scores = _scores(histories, self.n_items) if onto is None else onto
@@ -116,6 +125,10 @@ class FactoredOperator:
     def n_items(self) -> int:
         return int(self.histories.shape[1])
 
+    @property
+    def entries(self) -> int:
+        return 2 * int(self.histories.nnz)
+
     def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
         lengths = np.diff(self.histories.indptr).astype(np.int64)
         if self.released is not None or int((lengths**2).sum()) <= MOST_PRODUCTS:
@@ -141,8 +154,8 @@ class FactoredOperator:
 
     def _product(self, first: Float32, last: Float32, columns: Float32) -> Float32:
         """diag(last) R^T W R diag(first) columns: P columns, or P^T columns the other way round."""
-        out = columns * first[:, None]
-        users = np.empty((self.histories.shape[0], columns.shape[1]), np.float32)
+        out = np.multiply(columns, first[:, None], out=kernels.aligned(columns.shape))
+        users = kernels.aligned((self.histories.shape[0], columns.shape[1]))
         weights = self.user_weights.astype(np.float32)
         kernels.gather_sum(self.histories.indptr, self.histories.indices, out, weights, users)
         kernels.gather_sum(self._by_item.indptr, self._by_item.indices, users, last, out)
@@ -162,10 +175,17 @@ class FactoredOperator:
 
     @cached_property
     def _written_out(self) -> SparseOperator:
-        weighted = sp.csr_array(self.histories, dtype=np.float32, copy=True)
-        weighted.data = np.repeat(self.user_weights, np.diff(weighted.indptr)).astype(np.float32)
-        matrix = sp.csr_array(self._by_item.astype(np.float32) @ weighted)
-        kernels.scale_sparse(matrix.indptr, matrix.indices, matrix.data, self._left, self._right)
+        users, items = self.histories, self._by_item
+        shape = users.indptr, users.indices, items.indptr, items.indices
+        counts = np.empty(self.n_items, np.int64)
+        kernels.count_neighbours(*shape, counts)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        kind = np.int32 if indptr[-1] < 2**31 else np.int64
+        indices, data = np.empty(indptr[-1], kind), np.empty(indptr[-1], np.float32)
+        weights = self.user_weights.astype(np.float32)
+        scales = self._left, self._right
+        kernels.weighted_gram(*shape, weights, *scales, indptr, indices, data)
+        matrix = sp.csr_array((data, indices, indptr.astype(kind)), shape=(self.n_items,) * 2)
         return SparseOperator(matrix)
 
 
@@ -179,6 +199,10 @@ class LowRankOperator:
     @property
     def n_items(self) -> int:
         return int(self.basis.shape[0])
+
+    @property
+    def entries(self) -> int:
+        return 2 * int(self.basis.size)
 
     def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
         coordinates = history_coordinates(histories, self.basis)
@@ -204,6 +228,7 @@ class NotKept:
     """Stands for the item-item matrix in a model that scores from what it derived from it."""
 
     n_items: int
+    entries: ClassVar[int] = 0
 
     def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
         raise UsageError("this model keeps no item-item matrix, only what it derived from it")

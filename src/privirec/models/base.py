@@ -15,14 +15,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from privirec.data.interactions import Interactions
 from privirec.errors import ArtifactError, UsageError
-from privirec.filters import kernels
 from privirec.filters.components import Components, centralized
+from privirec.filters.costs import row_sums_pay
 from privirec.filters.eigen import Progress
 from privirec.filters.normalize import Normalisation
-from privirec.filters.operators import Float32, NotKept
+from privirec.filters.operators import Float32, NotKept, history_coordinates
+from privirec.filters.parts import Parts
 from privirec.models import artifact
 
-USERS_AT_ONCE = 256
+# Small enough that the scores of a batch stay in the cache, and their memory in the process.
+USERS_AT_ONCE = 64
 
 Derived = Mapping[str, NDArray]
 
@@ -83,6 +85,7 @@ class Recommender(ABC):
             raise UsageError(f"{self.name}: {where}: {first['msg']}") from None
         self._components: Components | None = None
         self._derived: Derived = {}
+        self._rows: Float32 | None = None
         self.item_ids: NDArray | None = None
 
     # --- learning -----------------------------------------------------------------------------
@@ -113,6 +116,7 @@ class Recommender(ABC):
         self._prepare(components, derived)
         self._components = components if self.keeps_item_item else components.without_item_item()
         self._derived = derived
+        self._rows = None
         self.item_ids = np.arange(components.n_items) if item_ids is None else item_ids
         return self
 
@@ -155,11 +159,52 @@ class Recommender(ABC):
     def _score(self, histories: sp.csr_array) -> Float32:
         """Scores of every item: (users, items)."""
 
+    def _parts(self, histories: sp.csr_array) -> Parts:
+        """The same in parts, of which one may be of low rank: then few scores are computed."""
+        return Parts(self._score(histories))
+
+    def _prepare_for(self, histories: int) -> None:  # noqa: B027 - most have nothing to prepare
+        """Prepare what `_parts` needs, if that pays for so many histories."""
+
+    @property
+    def _numbers_a_history(self) -> int:
+        """Numbers touched by products of the item-item matrix with the dense state of a history; 0
+        for a model without such states, which never needs its filter written out."""
+        return 0
+
     # --- recommending -----------------------------------------------------------------------------
+
+    def ready_for(self, histories: int, interactions: int) -> None:
+        """Prepare for so many histories, with so many interactions in all, in the cheapest way.
+
+        Scores differ by rounding between the ways; all histories after this go the same way.
+        """
+        n_items = self.components.n_items
+        each = self._numbers_a_history
+        if self._rows is None and row_sums_pay(histories, interactions, n_items, each):
+            self._rows = self._filtered_items()
+        if self._rows is None:
+            self._prepare_for(histories)
+
+    def _filtered_items(self) -> Float32:
+        """The scores of everybody who has one item: (items, items)."""
+        n_items = self.components.n_items
+        alone = sp.csr_array(sp.eye_array(n_items, dtype=np.float32))
+        rows = np.empty((n_items, n_items), np.float32)
+        for start in range(0, n_items, USERS_AT_ONCE):
+            rows[start : start + USERS_AT_ONCE] = self._score(alone[start : start + USERS_AT_ONCE])
+        return rows
+
+    def parts(self, user_items: sp.sparray) -> Parts:
+        """Scores of every item for each history, in parts."""
+        histories = _histories(user_items, self.components.n_items)
+        if self._rows is not None:
+            return Parts(history_coordinates(histories, self._rows))
+        return self._parts(histories)
 
     def score(self, user_items: sp.sparray) -> Float32:
         """Scores of every item for each history: (users, items)."""
-        return self._score(_histories(user_items, self.components.n_items))
+        return self.parts(user_items).scores()
 
     def recommend(
         self,
@@ -179,14 +224,14 @@ class Recommender(ABC):
             raise UsageError(f"{np.size(userid)} users but {histories.shape[0]} histories")
         if N < 1:
             raise UsageError("N must be at least 1")
+        self.ready_for(histories.shape[0], histories.nnz)
         ids = np.empty((histories.shape[0], N), np.int64)
         scores = np.empty((histories.shape[0], N), np.float32)
         for start in range(0, len(ids), USERS_AT_ONCE):
-            part = slice(start, start + USERS_AT_ONCE)
-            block = self._score(histories[part])
-            if filter_already_liked_items:
-                kernels.mask_entries(histories[part].indptr, histories[part].indices, block)
-            kernels.top_items(block, ids[part], scores[part])
+            batch = slice(start, start + USERS_AT_ONCE)
+            part = histories[batch]
+            seen = part if filter_already_liked_items else None
+            ids[batch], scores[batch] = self.parts(part).best(N, seen)
         return (ids[0], scores[0]) if np.ndim(userid) == 0 else (ids, scores)
 
     def similar_items(self, itemid: int, N: int = 10) -> tuple[NDArray[np.int64], Float32]:

@@ -13,12 +13,14 @@ import numpy as np
 import scipy.sparse as sp
 from pydantic import Field
 
-from privirec.filters.components import Components
+from privirec.filters import kernels
 from privirec.filters.operators import Float32
-from privirec.models.base import Config, Derived, Recommender
+from privirec.models.base import Config
+from privirec.models.low_pass import LowPassRecommender
 
-# Users in one dense block: small enough that a block of states stays in the last-level cache.
-BLOCK = 64
+# Users in one dense block: a cache line of single precision an item, and few enough that a block of
+# states stays close.
+BLOCK = kernels.LANES
 
 
 class BSPMConfig(Config):
@@ -56,38 +58,63 @@ _PUBLISHED: dict[str, Config] = {
 }
 
 
-class _BSPM(Recommender):
+class _BSPM(LowPassRecommender):
     config_type = BSPMConfig
     config: BSPMConfig
     early_merge: bool
 
-    def _prepare(self, components: Components, derived: Derived) -> None:
-        self._item_item = components.item_item
-        self._low_pass = components.low_pass(self.config.rank) if self.config.beta else None
+    @property
+    def _weight(self) -> float:
+        return self.config.beta
+
+    @property
+    def _order(self) -> int:
+        """Products with P~ in a step of the sharpening."""
+        return 4 if self.config.solver == "rk4" else 1
+
+    @property
+    def _numbers_a_history(self) -> int:
+        products = self.config.blur_steps - 1 + self.config.sharpen_steps * self._order
+        return products * self._item_item.entries
+
+    def _base(self, histories: sp.csr_array) -> Float32:
+        return self._filtered(histories, merge=False)
 
     def _score(self, histories: sp.csr_array) -> Float32:
+        return (
+            self._filtered(histories, merge=True) if self.early_merge else super()._score(histories)
+        )
+
+    def _item_vectors(self) -> Float32:
+        """Sharpening is linear, so the low-pass part can be sharpened on the side of the items."""
+        vectors = super()._item_vectors()
+        if not self.early_merge:
+            return vectors
+        out = np.empty(vectors.shape, np.float32)
+        for start in range(0, vectors.shape[1], BLOCK):
+            part = np.ascontiguousarray(vectors[:, start : start + BLOCK])
+            out[:, start : start + BLOCK] = self._combined([], self._sharpen(part))
+        return out
+
+    def _filtered(self, histories: sp.csr_array, merge: bool) -> Float32:
+        """Histories blurred and sharpened, with the low-pass part merged in between if wanted."""
         scores = np.empty((histories.shape[0], self._item_item.n_items), np.float32)
         for start in range(0, len(scores), BLOCK):
             part = histories[start : start + BLOCK]
-            scores[start : start + BLOCK] = self._score_block(part).T
+            blurred = self._blur(part)
+            state = blurred[-1]
+            if merge and self._low_pass is not None:
+                state = state + self._low_pass.right.T @ self._coordinates(part).T
+            scores[start : start + BLOCK] = self._combined(blurred, self._sharpen(state)).T
         return scores
 
-    def _score_block(self, histories: sp.csr_array) -> Float32:
-        blurred = self._blur(histories)
-        low = None
-        if self._low_pass is not None:
-            coordinates = self._low_pass.coordinates(histories) * np.float32(self.config.beta)
-            low = self._low_pass.right.T @ coordinates.T
-        state = blurred[-1]
-        if self.early_merge and low is not None:
-            state = state + low
-        states = self._sharpen(state)
-        out = states[-1]
-        if self.config.combine:
-            out = np.mean(blurred + states, axis=0, dtype=np.float32)
-        if not self.early_merge and low is not None:
-            out += low
-        return out
+    def _combined(self, blurred: list[Float32], sharpened: list[Float32]) -> Float32:
+        """The last state, or the mean over all time points (those without a state count as 0)."""
+        if not self.config.combine:
+            return sharpened[-1]
+        total = np.sum(blurred + sharpened, axis=0, dtype=np.float32)
+        total /= np.float32(self.config.blur_steps + self.config.sharpen_steps)
+        return np.asarray(total, np.float32)
 
     def _blur(self, histories: sp.csr_array) -> list[Float32]:
         """The states after each Euler step; the first needs no dense product."""
@@ -104,12 +131,11 @@ class _BSPM(Recommender):
 
     def _sharpen(self, state: Float32) -> list[Float32]:
         step = self.config.sharpen_time / self.config.sharpen_steps
-        order = 4 if self.config.solver == "rk4" else 1
         states = []
         for _ in range(self.config.sharpen_steps):
             # Horner: y + (-h/1)(y + (-h/2)(y + ...) P) P
             inner = state
-            for power in range(order, 0, -1):
+            for power in range(self._order, 0, -1):
                 inner = self._item_item.times(inner)
                 inner *= np.float32(-step / power)
                 inner += state

@@ -7,9 +7,9 @@ from typing import ClassVar
 import scipy.sparse as sp
 from pydantic import Field
 
-from privirec.filters.components import Components
 from privirec.filters.operators import Float32
-from privirec.models.base import Config, Derived, Recommender
+from privirec.models.base import Config
+from privirec.models.low_pass import LowPassRecommender
 
 
 class GFCFConfig(Config):
@@ -23,7 +23,7 @@ class GFCFConfig(Config):
         return self.rank if self.gamma else 0
 
 
-class GFCF(Recommender):
+class GFCF(LowPassRecommender):
     name = "gf-cf"
     title = "GF-CF"
     config_type = GFCFConfig
@@ -35,13 +35,9 @@ class GFCF(Recommender):
     }
     config: GFCFConfig
 
-    def _prepare(self, components: Components, derived: Derived) -> None:
-        self._item_item = components.item_item
-        self._low_pass = components.low_pass(self.config.rank) if self.config.gamma else None
+    @property
+    def _weight(self) -> float:
+        return self.config.gamma
 
-    def _score(self, histories: sp.csr_array) -> Float32:
-        if self._low_pass is None:
-            return self._item_item.rows(histories)
-        coordinates = self._low_pass.coordinates(histories)
-        coordinates *= self.config.gamma
-        return self._item_item.rows(histories, onto=coordinates @ self._low_pass.right)
+    def _base(self, histories: sp.csr_array) -> Float32:
+        return self._item_item.rows(histories)

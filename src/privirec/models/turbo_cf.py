@@ -47,6 +47,10 @@ class TurboCF(Recommender):
     def _prepare(self, components: Components, derived: Derived) -> None:
         self._item_item = _entrywise_power(components.item_item, self.config.s)
 
+    @property
+    def _numbers_a_history(self) -> int:
+        return (self.config.filter - 1) * self._item_item.entries
+
     def _score(self, histories: sp.csr_array) -> Float32:
         first = self._item_item.rows(histories)
         if self.config.filter == 1:

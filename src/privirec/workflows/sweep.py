@@ -37,6 +37,8 @@ from privirec.version import __version__
 
 PRIVIREC = 0
 """The rank under which PriviRec itself (the whole item-item matrix) is filed."""
+USERS_AT_ONCE = 256
+"""Part of what an interrupted sweep has stored: it counts batches."""
 
 FIELDS: dict[str, Callable[[str], Any]] = {
     "dataset": str,
@@ -154,7 +156,7 @@ class Sweep:
         sums = self._read_partial(rounds, ranks)
         total = int(np.count_nonzero(self.dataset.test.user_degrees))
         report = phases(f"{self.dataset.name}: ranking, L = {rounds}")
-        for number, (train, test) in enumerate(tested_batches(self.dataset)):
+        for number, (train, test) in enumerate(tested_batches(self.dataset, USERS_AT_ONCE)):
             if number < sums.batches:
                 continue
             low = low_pass.coordinates(train)

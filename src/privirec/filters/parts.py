@@ -1,0 +1,104 @@
+"""Scores as a sum of two parts, one of them of low rank, and the best items without all scores.
+
+The score of item j for a history is base_j + c . w_j: the base is written out for every item, the
+coordinates c of the history and the vectors w_j of the items are short. By Cauchy and Schwarz
+c . w_j is at most |c| |w_j|, and once the first coordinates are multiplied out at most their sum
+plus the product of the lengths of the rest. Few items can reach the best ones by that bound, and
+only for these c . w_j is computed to the end. A full scoring adds the same numbers in the same
+order, so lists and scores are the same to the last bit.
+
+Rounding. A term of a computed c . w_j goes through one product and at most 2 stages + 4 additions,
+and the terms add up to at most |c| |w_j| in size. So it is off by less than g |c| |w_j| with
+g = (2 stages + 6) 2^-24, as is what has been added up at any stage. The bound itself takes five
+roundings of numbers of at most 2 |c| |w_j|. `slack` is 2 (2 stages + 24) 2^-24, more than 2 g and
+those together; lengths are computed in double precision and rounded up. Adding the base rounds the
+score and its bound alike, and rounding keeps their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privirec.filters import kernels
+from privirec.filters.kernels import STAGE
+from privirec.filters.operators import Float32
+
+
+class ItemVectors:
+    """The item side of a part of low rank: one vector an item."""
+
+    def __init__(self, vectors: Float32) -> None:
+        """`vectors` is (items, rank)."""
+        wide = _padded(vectors)
+        stages = wide.reshape(len(wide), -1, STAGE).transpose(1, 0, 2)
+        self._vectors = kernels.aligned((wide.size // STAGE, STAGE))
+        self._vectors.reshape(stages.shape)[:] = stages
+        self._tails = np.ascontiguousarray(_lengths_from(wide).T)
+
+    def add(self, coordinates: Float32, scores: Float32) -> None:
+        """scores += coordinates @ vectors^T, in place."""
+        kernels.add_inner_products(_padded(coordinates), self._vectors, scores)
+
+    def best(
+        self, base: Float32, coordinates: Float32, items: NDArray[np.int64], values: Float32
+    ) -> None:
+        """`kernels.top_items` of base + coordinates @ vectors^T."""
+        wide = _padded(coordinates)
+        slack = np.float32(2 * (2 * len(self._tails) + 24) * 2.0**-24)
+        reaches, vectors, tails = _lengths_from(wide), self._vectors, self._tails
+        kernels.best_of_sums(base, wide, reaches, vectors, tails, slack, items, values)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The scores of a block of histories: base + coordinates @ vectors^T, or the base alone."""
+
+    base: Float32
+    """(users, items); whoever asks for scores or best items may overwrite it."""
+    coordinates: Float32 | None = None
+    vectors: ItemVectors | None = None
+
+    def scores(self) -> Float32:
+        """All of them."""
+        if self.coordinates is not None and self.vectors is not None:
+            self.vectors.add(self.coordinates, self.base)
+        return self.base
+
+    def best(
+        self, count: int, seen: sp.csr_array | None = None
+    ) -> tuple[NDArray[np.int64], Float32]:
+        """The best items of each row and their scores, those in `seen` left out.
+
+        Best first, equal scores by lower item number; -1 where there are not enough.
+        """
+        items = np.empty((len(self.base), count), np.int64)
+        values = np.empty((len(self.base), count), np.float32)
+        if seen is not None:
+            kernels.mask_entries(seen.indptr, seen.indices, self.base)
+        if self.coordinates is not None and self.vectors is not None:
+            self.vectors.best(self.base, self.coordinates, items, values)
+        else:
+            kernels.top_items(self.base, items, values)
+        return items, values
+
+
+def _padded(vectors: Float32) -> Float32:
+    """With columns of zeros up to a whole number of stages (and at least one)."""
+    rank = vectors.shape[1]
+    stages = max(1, -(-rank // STAGE))
+    out = kernels.aligned((len(vectors), stages * STAGE))
+    out[:, :rank] = vectors
+    out[:, rank:] = 0
+    return out
+
+
+def _lengths_from(vectors: Float32) -> Float32:
+    """The length of each row from each stage on, rounded up: (rows, stages)."""
+    stages = vectors.reshape(len(vectors), -1, STAGE)
+    squares = np.einsum("ijk,ijk->ij", stages, stages, dtype=np.float64)
+    lengths = np.sqrt(np.cumsum(squares[:, ::-1], axis=1)[:, ::-1])
+    return np.nextafter(lengths.astype(np.float32), np.float32(np.inf))
