@@ -207,7 +207,10 @@ class Power(Way):
             image = ask.encoding.decode((yield ask)) / (weights[:, None] / WEIGHT_UNITS * boost)
             own = popularity[:, None] * rows / usual
             basis, strength, _ = np.linalg.svd(unknown(scale * (image + own)), full_matrices=False)
-            boost = np.minimum(LARGEST_BOOST, strength[0] / np.maximum(strength, 1e-300))
+            boost = np.full(self.columns, LARGEST_BOOST)
+            np.divide(
+                strength[0], strength, out=boost, where=strength * LARGEST_BOOST > strength[0]
+            )
             boost /= math.sqrt(np.square(boost).mean())
         everywhere = np.zeros((self.n_items, self.rank), np.float32)
         everywhere[items] = np.hstack([known, basis])
