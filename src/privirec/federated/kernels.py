@@ -44,7 +44,7 @@ def mean_rows(indptr, indices, source, scale, out):  # type: ignore[no-untyped-d
 
 @njit(parallel=True, cache=True)
 def sum_scaled_rows(indptr, indices, source, scales, bits, out):  # type: ignore[no-untyped-def]
-    """out[r] = sum over the entries j of row r of source[j] * scale[r] / 2^bits, each number rounded
+    """out[r] = sum over the entries j of row r of source[j] * scale[r] / 2^bits, each rounded
     before it is added: in integers, and with halves upwards."""
     half = np.int64(1) << (bits - 1)
     for row in prange(out.shape[0]):

@@ -3,8 +3,9 @@
     frame "PRW" with the name, the plain fields and the shapes of the arrays | arrays
 
 The header names a contribution of the registry, its plain fields and, in order, its arrays. Arrays
-follow without gaps, little-endian, in the narrowest integers that hold them, coarse blocks also with
-half a byte an entry (`packing`). There is one encoding of each ask; anything else is refused, and nothing in a message can name code.
+follow without gaps, little-endian, in the narrowest integers that hold them; coarse blocks may take
+half a byte an entry (`packing`). There is one encoding of each ask; anything else is refused, and
+nothing in a message can name code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Block Krylov with blocks that need not be orthonormal: products gathered, one solution at the end.
+"""Block Krylov from blocks that are not quite orthonormal: products gathered, solved at the end.
 
 Every block X_l that was multiplied with P~ is kept with its image Y_l. The next block is what the
 last image has outside the span of all blocks so far; in the end one small eigenproblem over *all*
@@ -62,7 +62,8 @@ class KrylovSpace:
             outside = outside @ directions[:, ::-1][:, :columns]
         elif columns > outside.shape[1]:
             missing = columns - outside.shape[1]
-            fresh = rng.standard_normal((len(image), missing)) * image.any(axis=1)[:, None]
+            fresh = rng.standard_normal((len(image), missing))
+            fresh[np.abs(image).max(axis=1) == 0] = 0  # items that nobody has
             outside = np.hstack((outside, self._outside(fresh)))
         return orthonormalize(outside)[0]
 
@@ -72,7 +73,8 @@ class KrylovSpace:
         for _ in range(2):
             parts = self._solve(x @ block.astype(np.float32))
             block = block - x.T @ parts.astype(np.float32)
-        block[:, np.linalg.norm(block, axis=0) <= INSIDE * before] = 0
+        inside = np.flatnonzero(np.linalg.norm(block, axis=0) <= INSIDE * before)
+        block[:, inside] = 0
         return block
 
     def _solve(self, right: NDArray) -> NDArray[np.float64]:

@@ -180,7 +180,7 @@ class ScaledStep(RowScaled):
         return self.shape_of(self.n_items, self.columns, self.width, told)
 
     @cached_property
-    def step(self) -> PowerStep:  # type: ignore[override]
+    def step(self) -> PowerStep:
         block = CoarseBlock(self.coarse, self.row_units, self.block_bits)
         return block.written_out(self.item_degrees)
 
@@ -224,12 +224,12 @@ class SeededScaledStep(RowScaled):
         return self.shape_of(self.n_items, self.columns, self.width, len(self.seed))
 
     @cached_property
-    def step(self) -> PowerStep:  # type: ignore[override]
+    def step(self) -> PowerStep:
         signs = start_signs(self.seed, self.n_items, self.columns).astype(np.float64)
         return PowerStep.of(signs, self.item_degrees, 64)
 
     @cached_property
-    def scales(self) -> Integers:  # type: ignore[override]
+    def scales(self) -> Integers:
         return row_scales(self.item_degrees * self.step.top, self.item_degrees, self.width)
 
 

@@ -82,9 +82,8 @@ class PowerProgram(Program[Settings], Generic[Settings]):
         if settings.start == "users":
             first = UserStart.planned(n_items, self.n_users, rank, width)
         else:
-            first = SeededStep.planned(
-                n_items, rank, width, public_generator(settings).bytes(SEED_BYTES)
-            )
+            seed = public_generator(settings).bytes(SEED_BYTES)
+            first = SeededStep.planned(n_items, rank, width, seed)
         step = PowerStep.planned(n_items, rank, width)
         return [first, *[step] * (settings.rounds - 1)]
 
@@ -123,9 +122,8 @@ class PowerProgram(Program[Settings], Generic[Settings]):
 
     def _user_block(self) -> NDArray[np.float64]:
         """Orthonormal columns, of which a smaller rank has the first."""
-        columns = public_generator(self.settings).standard_normal(
-            (self.settings.rank, self.n_users)
-        )
+        generator = public_generator(self.settings)
+        columns = generator.standard_normal((self.settings.rank, self.n_users))
         return orthonormalize(columns.T)[0]
 
 

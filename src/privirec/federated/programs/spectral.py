@@ -10,8 +10,8 @@ Each round but a seeded first one is two sums: how far each row of the product c
 an item, and the product itself, each row scaled to its reach (`contributions/scaled_step.py`). The
 rings are narrow for that, and no sum leaves them.
 
-All rounds of the plan are computed: clients agree to a number of sums, masks are dealt for them, and
-a run that ends earlier would not be the one agreed to.
+All rounds of the plan are computed: clients agree to a number of sums and masks are dealt for them,
+so a run that ends earlier would not be the one agreed to.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def _columns(given: Any) -> Any:
     try:
         parts = []
         for part in given.split(","):
-            rounds, _, columns = part.rpartition("x")
-            parts += [int(columns)] * int(rounds or 1)
+            rounds, times, columns = part.rpartition("x")
+            parts += [int(columns)] * int(rounds if times else 1)
         return tuple(parts)
     except ValueError:
         raise ValueError("columns are given as 8x128 or as 256,128,128") from None
