@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,6 +31,7 @@ from privirec.workflows.run import (
     gives_away,
     methods,
     presets,
+    read_settings,
     run,
     usual_dropped_share,
 )
@@ -85,6 +86,13 @@ def command(
     columns: options.Columns = None,
     block_bits: options.BlockBits = None,
     pairs: options.Pairs = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option(
+            help="Method, model and their settings from this file of privirec tune.",
+            show_default=False,
+        ),
+    ] = None,
     warm: Annotated[
         Path | None,
         typer.Option(
@@ -187,6 +195,12 @@ def command(
         block_bits=block_bits,
         pairs=pairs,
     )
+    config: dict[str, Any] = {}
+    if settings is not None:
+        chosen = read_settings(settings)
+        method, config = chosen["method"], chosen["config"]
+        model = model or chosen["model"]
+        choices = chosen["program"] | choices
     plan = Plan(
         model=model,
         method=method,
@@ -207,6 +221,7 @@ def command(
         seed=seed,
         threads=threads,
         federated=choices,
+        config=config,
         warm=warm,
     )
     data = load_dataset(dataset, data_dir)

@@ -102,10 +102,6 @@ class KrylovSpace:
         values, rotation = np.linalg.eigh(whitening.T @ projected @ whitening)
         return values[::-1], whitening @ rotation[:, ::-1]
 
-    def ritz_values(self) -> NDArray[np.float64]:
-        """Descending."""
-        return self._ritz()[0]
-
     def rayleigh_ritz(self, rank: int) -> Eigenpairs:
         """The leading eigenpairs of P~ within the span of X; zeros if it has fewer dimensions."""
         values, mixture = self._ritz()

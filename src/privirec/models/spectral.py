@@ -71,7 +71,12 @@ class Spectral(Recommender):
     name = "spectral"
     title = "Spectral"
     config_type = SpectralConfig
-    published: ClassVar[dict[str, Config]] = {}
+    # From validation, as the presets of the program `spectral`.
+    published: ClassVar[dict[str, Config]] = {
+        "gowalla": SpectralConfig(rank=571, history_exponent=0.45, item_exponent=0.5),
+        "yelp2018": SpectralConfig(rank=900, history_exponent=0.35, item_exponent=0.35),
+        "globo": SpectralConfig(rank=528, history_exponent=0.15, item_exponent=0.15),
+    }
     derives: ClassVar[dict[str, tuple[str, int]]] = {
         "vectors": ("|i1", 2),
         "units": ("<f4", 1),

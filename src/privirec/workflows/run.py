@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 import time
@@ -132,6 +133,8 @@ class Plan:
     threads: int | None = None
     federated: dict[str, Any] = field(default_factory=dict)
     """Further settings of the federated program, by name."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """Settings of the model, by name, instead of its published ones."""
     warm: Path | None = None
     """A saved model with whose basis the program begins, if it can."""
 
@@ -201,6 +204,8 @@ class Plan:
         self.check()
         kind = MODELS[self.model_name]
         config = kind.published.get(dataset, kind.config_type())
+        if self.config:
+            config = kind(**self.config).config
         if self.head is not None:
             if "head" not in kind.config_type.model_fields:
                 raise UsageError(f"{self.model_name} does not know a head of popular items")
@@ -249,6 +254,18 @@ class Plan:
         preset = None if self.preset == PUBLISHED else self.preset
         settings: ProgramSettings = program.settings_from(given, offered, preset)
         return settings
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Method, settings of its program, model and config, as `privirec tune` saves them."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read as settings ({error})") from None
+    kinds = {"method": str, "program": dict, "model": str, "config": dict}
+    if not isinstance(found, dict) or {key: type(found[key]) for key in found} != kinds:
+        raise UsageError(f"{path}: settings have {', '.join(kinds)}")
+    return found
 
 
 @dataclass
