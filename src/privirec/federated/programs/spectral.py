@@ -105,9 +105,20 @@ class Spectral(Program[SpectralSettings]):
     # From validation: a fifth of each train split held out, the test split not looked at.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "gowalla-60mb": {"columns": "8x119", "rank": 571, "pairs": "nystrom"},
-        "gowalla-200mb": {"columns": "6x535", "rank": 1500, "pairs": "nystrom"},
+        "gowalla-200mb": {"columns": "6x535", "rank": 2000, "pairs": "nystrom"},
         "yelp2018-100mb": {"columns": "6x287", "rank": 900, "pairs": "nystrom"},
         "globo-20mb": {"columns": "4x200", "rank": 528, "pairs": "nystrom", "ring_bits": 16},
+    }
+    preset_models: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "gowalla-60mb": {"history_exponent": 0.45, "item_exponent": 0.5},
+        "gowalla-200mb": {
+            "history_exponent": 0.4,
+            "item_exponent": 0.5,
+            "response": "power",
+            "power": 0.1,
+        },
+        "yelp2018-100mb": {"history_exponent": 0.35, "item_exponent": 0.35},
+        "globo-20mb": {"history_exponent": 0.15, "item_exponent": 0.15},
     }
 
     def __init__(self, settings: SpectralSettings, n_users: int, n_items: int) -> None:
