@@ -189,7 +189,7 @@ class Plan:
             (self.clients and not self.noisy) or self.drop_share or self.aggregator != "none"
         ):
             raise UsageError("clients, drop-outs and aggregators need --runtime in-process")
-        if self.warm is not None and "start" not in self.program.settings_type.model_fields:
+        if self.warm is not None and not issubclass(self.program, SpectralProgram):
             raise UsageError(f"{self.method} does not begin with an earlier model")
         if self.drop_share and self.aggregator == "none":
             raise UsageError("drop-outs need secure aggregation: --aggregator secagg+")

@@ -107,7 +107,6 @@ class Spectral(Program[SpectralSettings]):
         "gowalla-60mb": {"columns": "8x119", "rank": 571, "pairs": "nystrom"},
         "gowalla-200mb": {"columns": "6x535", "rank": 2000, "pairs": "nystrom"},
         "yelp2018-100mb": {"columns": "6x287", "rank": 900, "pairs": "nystrom"},
-        "globo-20mb": {"columns": "4x200", "rank": 528, "pairs": "nystrom", "ring_bits": 16},
     }
     preset_models: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "gowalla-60mb": {"history_exponent": 0.45, "item_exponent": 0.5},
@@ -118,7 +117,6 @@ class Spectral(Program[SpectralSettings]):
             "power": 0.1,
         },
         "yelp2018-100mb": {"history_exponent": 0.35, "item_exponent": 0.35},
-        "globo-20mb": {"history_exponent": 0.15, "item_exponent": 0.15},
     }
 
     def __init__(self, settings: SpectralSettings, n_users: int, n_items: int) -> None:
