@@ -11,7 +11,6 @@ from privirec.data import Dataset, Interactions, load_dataset
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.programs import Spectral, SpectralSettings, program_of
-from privirec.federated.programs.spectral import FIRST_BITS
 from privirec.filters import Components, centralized
 from privirec.filters.eigen import leading_eigenpairs
 from privirec.models import Spectral as SpectralModel
@@ -80,7 +79,7 @@ def test_what_it_costs_is_what_was_planned(small: Dataset) -> None:
     planned = Ledger.planned(program.plan())
     assert (ledger.bytes_up, ledger.bytes_down) == (planned.bytes_up, planned.bytes_down)
     degree_bits = train.n_users.bit_length()
-    bits = degree_bits + 6 * 12 * 12 + 12 * FIRST_BITS + 5 * 32
+    bits = degree_bits + 6 * 12 * 12 + 5 * 32
     assert ledger.bytes_up == pytest.approx(train.n_items * bits / 8, abs=20)
     blocks = 5 * (12 + 3 * 4)
     told = 4 + blocks + RANK + 4
