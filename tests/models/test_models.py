@@ -24,6 +24,7 @@ from privirec.models import (
     LinkPropConfig,
     LinkPropMulti,
     LinkPropMultiConfig,
+    Spectral,
     TurboCF,
     TurboCFConfig,
 )
@@ -58,6 +59,10 @@ class TestLinkProp(ModelTests):
 class TestLinkPropMulti(ModelTests):
     model = LinkPropMulti
     small_rank = {}  # noqa: RUF012
+
+
+class TestSpectral(ModelTests):
+    model = Spectral
 
 
 class TestBSPMLM(ModelTests):
