@@ -16,6 +16,7 @@ from privirec.cli import (
     demo,
     doctor,
     federate,
+    frontier,
     keys,
     privacy,
     privacy_table,
@@ -41,6 +42,7 @@ app.command("demo")(demo.command)
 app.command("run")(run_command.command)
 app.command("table")(table.command)
 app.command("privacy-table")(privacy_table.command)
+app.command("frontier")(frontier.command)
 app.command("sweep")(sweep.command)
 app.command("cost")(cost.command)
 app.command("audit")(audit.command)

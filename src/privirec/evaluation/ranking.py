@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numba
 import numpy as np
@@ -31,6 +31,14 @@ class Scorer(Protocol):
     """Anything that scores all items for a batch of histories."""
 
     def score(self, user_items: sp.csr_array) -> NDArray[np.float32]: ...
+
+
+@runtime_checkable
+class UserScorer(Protocol):
+    """Something that scores all items for people by their numbers: each keeps more than a history,
+    so that the history does not say all."""
+
+    def score_users(self, users: NDArray[np.int64]) -> NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True)
@@ -84,12 +92,17 @@ def tested_batches(
     dataset: Dataset, size: int = USERS_AT_ONCE
 ) -> Iterator[tuple[sp.csr_array, sp.csr_array]]:
     """Train and test rows of the users that have test items, batch by batch."""
+    for part in tested_users(dataset, size):
+        yield dataset.train.matrix[part], dataset.test.matrix[part]
+
+
+def tested_users(dataset: Dataset, size: int = USERS_AT_ONCE) -> Iterator[NDArray[np.int64]]:
+    """Numbers of the users that have test items, batch by batch."""
     users = np.flatnonzero(dataset.test.user_degrees)
     if not len(users):
         raise DataError(f"{dataset.name}: no user has a test item")
     for start in range(0, len(users), size):
-        part = users[start : start + size]
-        yield dataset.train.matrix[part], dataset.test.matrix[part]
+        yield users[start : start + size]
 
 
 def rank_unseen(scores: NDArray[np.float32], seen: sp.csr_array, k: int) -> NDArray[np.int64]:
@@ -101,7 +114,10 @@ def rank_unseen(scores: NDArray[np.float32], seen: sp.csr_array, k: int) -> NDAr
 
 
 def evaluate(
-    scorer: Scorer, dataset: Dataset, k: int = 20, progress: Progress | None = None
+    scorer: Scorer | UserScorer,
+    dataset: Dataset,
+    k: int = 20,
+    progress: Progress | None = None,
 ) -> Metrics:
     """Rank for everybody and average.
 
@@ -110,14 +126,17 @@ def evaluate(
     """
     total = int(np.count_nonzero(dataset.test.user_degrees))
 
-    def measure(batch: tuple[sp.csr_array, sp.csr_array]) -> tuple[float, float, int]:
-        train, test = batch
+    def measure(users: NDArray[np.int64]) -> tuple[float, float, int]:
+        train, test = dataset.train.matrix[users], dataset.test.matrix[users]
         with one_kernel_thread():
-            ranked = rank_unseen(scorer.score(train), train, k)
-            recall, ndcg = measure_rankings(ranked, test)
-        return float(recall.sum()), float(ndcg.sum()), train.shape[0]
+            if isinstance(scorer, UserScorer):
+                scores = scorer.score_users(users)
+            else:
+                scores = scorer.score(train)
+            recall, ndcg = measure_rankings(rank_unseen(scores, train, k), test)
+        return float(recall.sum()), float(ndcg.sum()), len(users)
 
-    batches = tested_batches(dataset)
+    batches = tested_users(dataset)
     # The first one alone: it makes what scorers prepare on first use, and starts the kernels.
     sums = [measure(next(batches))]
 

@@ -31,6 +31,7 @@ from privirec.filters.components import LowPass
 from privirec.filters.operators import SparseOperator, history_coordinates
 from privirec.models.gf_cf import GFCFConfig
 from privirec.report.progress import QUIET, Phases
+from privirec.report.rows import in_file_name
 from privirec.runtime.execute import execute_steps
 from privirec.runtime.local.simulation import Simulation
 from privirec.version import __version__
@@ -77,8 +78,9 @@ class Sweep:
 
     @property
     def _stem(self) -> str:
-        name = "".join(c if c.isalnum() else "-" for c in self.dataset.name)
-        return f"sweep-{name}" + (f"-seed{self.seed}" if self.seed else "")
+        return f"sweep-{in_file_name(self.dataset.name)}" + (
+            f"-seed{self.seed}" if self.seed else ""
+        )
 
     @property
     def csv_path(self) -> Path:
