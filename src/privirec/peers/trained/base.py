@@ -5,17 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.evaluation.ranking import Scorer, UserScorer
 from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast
+from privirec.peers.base import Scorer
 
 Float32 = NDArray[np.float32]
 TrainingSteps = Generator[Contribution | Broadcast, Any, None]
+
+
+class UserScorer(Protocol):
+    """Scores for people by their numbers, where each keeps more than a history."""
+
+    def score_users(self, users: NDArray[np.int64]) -> Float32: ...
 
 
 class Training(ABC):

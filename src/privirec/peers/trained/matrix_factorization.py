@@ -27,6 +27,7 @@ from privirec.federated.contributions import Histories, ItemDegrees
 from privirec.federated.contributions.base import Integers
 from privirec.federated.programs import Broadcast
 from privirec.federated.programs.power import item_degrees_told
+from privirec.peers.als import solve_people
 from privirec.peers.trained.base import Float32, Training, TrainingSteps
 from privirec.peers.trained.sums import Told, WeightedRows
 
@@ -46,36 +47,15 @@ class PersonSide:
 
     def solve(self, histories: sp.csr_array) -> Float32:
         """(sum of v v^T + w V^T V + ridge (d + w items) I)^-1 (sum of v) for each person."""
-        everything = self.unobserved * (self.vectors.T @ self.vectors)
-        always = self.unobserved * len(self.vectors)
-        return solve_each(
-            histories.indptr, histories.indices, self.vectors, everything, self.ridge, always
-        )
+        vectors = self.vectors.astype(np.float64)
+        size = vectors.shape[1]
+        everything = vectors.T @ vectors + self.ridge * len(vectors) * np.eye(size)
+        everything *= self.unobserved
+        rows = solve_people(histories.indptr, histories.indices, vectors, everything, self.ridge)
+        return np.asarray(rows, np.float32)
 
     def score(self, user_items: sp.csr_array) -> Float32:
         return np.asarray(self.solve(user_items) @ self.vectors.T, np.float32)
-
-
-@njit(cache=True)
-def solve_each(indptr, indices, vectors, everything, ridge, always):  # type: ignore[no-untyped-def]
-    size = vectors.shape[1]
-    found = np.zeros((len(indptr) - 1, size), np.float32)
-    for person in range(len(indptr) - 1):
-        first, last = indptr[person], indptr[person + 1]
-        if first == last:
-            continue
-        own = np.empty((last - first, size), np.float32)
-        total = np.zeros(size, np.float32)
-        for place in range(last - first):
-            vector = vectors[indices[first + place]]
-            for column in range(size):
-                own[place, column] = vector[column]
-                total[column] += vector[column]
-        matrix = everything + np.dot(own.T, own)
-        for column in range(size):
-            matrix[column, column] += np.float32(ridge * (last - first + always))
-        found[person] = np.linalg.solve(matrix, total)
-    return found
 
 
 @njit(cache=True)
@@ -106,18 +86,21 @@ class MatrixFactorization(Training):
         unobserved: float = 0.01,
         ridge: float = 0.003,
         step: float = 1.0,
+        momentum: float = 0.0,
         ring_bits: int = 16,
         told_bits: int = 16,
     ) -> None:
-        """`step`: how far along the divided gradient. `ring_bits`, `told_bits`: of an entry that a
-        client sends, and that it is told. Of people it keeps only how many they are: their vectors
-        follow from what they are told."""
+        """`step`: how far along the divided gradient; `momentum`: how much of the last step is added
+        to the next. `ring_bits`, `told_bits`: of an entry that a client sends, and that it is told.
+        Of people it keeps only how many they are: their vectors follow from what they are told."""
         self.n_users, self.n_items, self.columns = people.n_users, people.n_items, columns
-        self.unobserved, self.ridge, self.step = unobserved, ridge, step
+        self.unobserved, self.ridge = unobserved, ridge
+        self.step, self.momentum = step, momentum
         self.ring_bits, self.told_bits = ring_bits, told_bits
         generator = np.random.Generator(np.random.Philox(seed))
         start = generator.standard_normal((self.n_items, columns)) / np.sqrt(columns)
         self._vectors = np.asarray(start, np.float32)
+        self._moved = np.zeros_like(self._vectors)
         self._clip = _LARGEST_START
         self._dither = generator
         self._degrees: Integers = np.zeros(0, np.int64)
@@ -135,7 +118,8 @@ class MatrixFactorization(Training):
         squares = (squares + squares.T) / 2
         deviation = np.sqrt(max(1e-30, float(np.diag(squares).max()) / self.n_users))
         self._clip = CLIP_IN_DEVIATIONS * float(deviation)
-        self._vectors -= self.step * self._direction(of_touched, squares)
+        self._moved = self.momentum * self._moved - self.step * self._direction(of_touched, squares)
+        self._vectors += self._moved
         self._tell()
         yield Broadcast("item vectors", self._told.n_bytes)
 
@@ -143,14 +127,20 @@ class MatrixFactorization(Training):
         """The two sums of an epoch."""
         side = self.scorer()
 
+        solved: list[tuple[Histories, Float32]] = []  # what the same people need for both sums
+
+        def vectors_of(histories: Histories) -> Float32:
+            if not solved or solved[-1][0] is not histories:
+                solved[:] = [(histories, side.solve(histories.matrix))]
+            return solved[-1][1]
+
         def gradient(histories: Histories) -> tuple[sp.csr_array, Float32]:
-            matrix = histories.matrix
-            rows = side.solve(matrix)
+            matrix, rows = histories.matrix, vectors_of(histories)
             data = residuals(matrix.indptr, matrix.indices, rows, side.vectors)
             return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape), rows
 
         def squares(histories: Histories) -> tuple[sp.csr_array, Float32]:
-            rows = side.solve(histories.matrix)
+            rows = vectors_of(histories)
             people, size = rows.shape
             places = np.tile(np.arange(size, dtype=np.int32), people)
             starts = np.arange(0, people * size + 1, size)
