@@ -1,4 +1,4 @@
-"""Accuracy against bytes: it resumes, its bytes are the ledger's, its pictures and figures agree."""
+"""Accuracy against bytes: it resumes, its bytes are the ledger's, figures have their columns."""
 
 from __future__ import annotations
 

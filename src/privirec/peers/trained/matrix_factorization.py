@@ -90,8 +90,8 @@ class MatrixFactorization(Training):
         ring_bits: int = 16,
         told_bits: int = 16,
     ) -> None:
-        """`step`: how far along the divided gradient; `momentum`: how much of the last step is added
-        to the next. `ring_bits`, `told_bits`: of an entry that a client sends, and that it is told.
+        """`step`: how far along the divided gradient; `momentum`: how much of a step is added to
+        the next. `ring_bits`, `told_bits`: of an entry that a client sends, and that it is told.
         Of people it keeps only how many they are: their vectors follow from what they are told."""
         self.n_users, self.n_items, self.columns = people.n_users, people.n_items, columns
         self.unobserved, self.ridge = unobserved, ridge
