@@ -59,6 +59,7 @@ def command(
     packed vectors as they leave a client, broadcasts, and the final filters that every client
     fetches; the overhead of secure aggregation is in: privirec cost.
 
+    [bold]spectral[/bold]: by how many columns are summed in all.
     [bold]privirec-k[/bold], [bold]privirec[/bold]: GF-CF in the paper's preset.
     [bold]head-ease[/bold]: EASE between the m most popular items.
     [bold]protected[/bold]: under noise with a promise to every person, by epsilon.

@@ -21,7 +21,7 @@ from privirec.data.text import write_lines
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.contributions import Histories
-from privirec.federated.programs import HeadGram, Privirec, PrivirecK, Protected
+from privirec.federated.programs import HeadGram, Privirec, PrivirecK, Protected, Spectral
 from privirec.models import EASE, GFCF, MODELS
 from privirec.peers.trained import TRAINED, Training
 from privirec.peers.trained.tuned import tuned_settings
@@ -33,6 +33,17 @@ from privirec.workflows.measured import Measured
 from privirec.workflows.run import CENTRALIZED, Plan, run
 
 PAPER_RANKS = (256, 512, 1024)
+SPECTRAL_LADDER = (
+    ("4x8", 24),
+    ("4x16", 48),
+    ("4x32", 90),
+    ("4x64", 180),
+    ("8x64", 320),
+    ("8x119", 571),
+    ("6x287", 900),
+    ("6x535", 1500),
+)
+"""Columns in each round, and vectors that are kept."""
 HEADS = (250, 500, 1000, 2000, 4000)
 EPSILONS = (1.0, 2.0, 4.0, 8.0, 16.0)
 CENTRAL_MODELS = ("gf-cf", "turbo-cf", "bspm-em")
@@ -233,6 +244,20 @@ def _privirec_k(dataset: Dataset) -> Plans:
         yield f"k = {rank}", Plan(GFCF.name, PrivirecK.name, preset="paper", rank=rank)
 
 
+def _spectral(dataset: Dataset) -> Plans:
+    """What was tuned for the data set, and the same with other numbers of columns."""
+    tuned = [
+        preset for name, preset in Spectral.presets.items() if name.startswith(f"{dataset.name}-")
+    ]
+    other: dict[str, Any] = dict(tuned[0]) if tuned else {"pairs": "nystrom", "ring_bits": 16}
+    ladder = [other | {"columns": columns, "rank": rank} for columns, rank in SPECTRAL_LADDER]
+    for settings in {one["columns"]: dict(one) for one in [*ladder, *tuned]}.values():
+        rounds, _, each = settings["columns"].partition("x")
+        total, rank = int(rounds) * int(each), settings.pop("rank")
+        if total <= dataset.train.n_items // 2:
+            yield f"{total:,}", Plan(method=Spectral.name, rank=rank, federated=settings)
+
+
 def _head(dataset: Dataset) -> Plans:
     for head in _within(HEADS, dataset.train.n_items):
         yield f"m = {head}", Plan(EASE.name, HeadGram.name, head=head)
@@ -256,6 +281,7 @@ def _within(sizes: Sequence[int], items: int) -> list[int]:
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
+        planned(Spectral.name, "spectral, by columns summed", _spectral),
         planned(PrivirecK.name, "PriviRec-k, GF-CF (paper's preset)", _privirec_k),
         planned(Privirec.name, "PriviRec, GF-CF (paper's preset)", _privirec),
         planned("head-ease", "EASE on a head of m items", _head),
