@@ -183,9 +183,9 @@ def test_bytes_of_an_epoch_are_those_of_its_sums() -> None:
     assert mf.bytes_down == 4 * items + 4 * told
     for layers in (0, 1, 3):
         ledger = run(LightGCN(PEOPLE, columns=8, layers=layers), 2)
-        propagated = items * 8 * 3  # 24 bits
+        propagated, gradient = items * 20, items * 28  # 8 columns of 20 and of 28 bits
         assert ledger.bytes_up == (
-            degrees_up + layers * propagated + 2 * (2 * layers * propagated + items * 8 * 4)
+            degrees_up + layers * propagated + 2 * (2 * layers * propagated + gradient)
         )
         assert ledger.bytes_down == 4 * items + (layers + 1) * told + 2 * (2 * layers + 1) * told
 
@@ -205,10 +205,12 @@ def test_they_learn(method: str, settings: dict[str, Any], epochs: int) -> None:
     assert evaluate(training.scorer(), DATA).ndcg > 1.2 * popular
 
 
-def test_narrow_rings_cost_little() -> None:
+@pytest.mark.parametrize("method", TRAINED)
+def test_narrow_rings_cost_little(method: str) -> None:
+    kind: Any = TRAINED[method]
     found = []
     for bits in ({}, {"ring_bits": 48, "told_bits": 24}):
-        training = MatrixFactorization(PEOPLE, columns=8, **bits)
+        training = kind(PEOPLE, columns=8, **bits)
         run(training, 15)
         found.append(evaluate(training.scorer(), DATA).ndcg)
     assert found[0] == pytest.approx(found[1], abs=0.01)

@@ -34,7 +34,7 @@ from privirec.filters.normalize import degree_power
 from privirec.peers.trained.base import Adam, Float32, Training, TrainingSteps
 from privirec.peers.trained.sums import AtHome, Told, WeightedRows, mixed
 
-GRADIENT_BITS = 32
+GRADIENT_BITS = 28
 """Of the one sum to which also people add who do not have an item: its bound is far above it."""
 Layers = Generator[Contribution | Broadcast, Any, list[Float32]]
 
@@ -106,7 +106,7 @@ class LightGCN(Training):
         rate: float = 0.05,
         ridge: float = 1e-4,
         start: float = 0.1,
-        ring_bits: int = 24,
+        ring_bits: int = 20,
         told_bits: int = 16,
     ) -> None:
         """`rate` of Adam; `ridge` on vectors, for each touched pair; `start`: deviation of the
