@@ -57,7 +57,7 @@ def command(
     One picture for each data set (PNG and SVG), bytes on a log axis: up and down together, up
     alone, down alone; and the figures behind it as CSV. Bytes are those of the run's ledger:
     packed vectors as they leave a client, broadcasts, and the final filters that every client
-    fetches; the overhead of secure aggregation is in: privirec cost.
+    fetches. What secure aggregation adds to a vector is in: privirec protocols.
 
     [bold]spectral[/bold]: by how many columns are summed in all.
     [bold]privirec-k[/bold], [bold]privirec[/bold]: GF-CF in the paper's preset.
