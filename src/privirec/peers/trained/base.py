@@ -46,10 +46,12 @@ class Training(ABC):
 
 @dataclass
 class Adam:
-    """Kingma and Ba 2015."""
+    """Kingma and Ba 2015, with a rate that falls."""
 
     rate: float
     shape: tuple[int, ...]
+    half_rate_after: int
+    """Steps after which the rate is half, after twice as many a third, and so on."""
     first_decay: float = 0.9
     second_decay: float = 0.99
     """Below the usual 0.999, as there are few steps."""
@@ -66,4 +68,5 @@ class Adam:
         self._second += (1 - self.second_decay) * (np.square(gradient) - self._second)
         first = self._first / (1 - self.first_decay**self._steps)
         second = self._second / (1 - self.second_decay**self._steps)
-        return np.asarray(self.rate * first / (np.sqrt(second) + 1e-12), np.float32)
+        rate = self.rate / (1 + (self._steps - 1) / self.half_rate_after)
+        return np.asarray(rate * first / (np.sqrt(second) + 1e-12), np.float32)

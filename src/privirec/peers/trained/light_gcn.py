@@ -103,21 +103,23 @@ class LightGCN(Training):
         seed: int = 0,
         columns: int = 64,
         layers: int = 2,
-        rate: float = 0.05,
-        ridge: float = 1e-4,
+        rate: float = 0.15,
+        half_rate_after: int = 10,
+        ridge: float = 0.01,
         start: float = 0.1,
         ring_bits: int = 20,
         told_bits: int = 16,
     ) -> None:
-        """`rate` of Adam; `ridge` on vectors, for each touched pair; `start`: deviation of the
-        first vectors; `ring_bits`, `told_bits`: of an entry that a client sends, and is told."""
+        """`rate` of Adam, half after so many epochs; `ridge` on vectors, for each touched pair;
+        `start`: deviation of the first vectors; `ring_bits`, `told_bits`: of an entry that a client
+        sends, and is told."""
         self._people, self._columns, self._layers = people, columns, layers
         self._ridge, self._ring_bits, self._told_bits = ridge, ring_bits, told_bits
         generator = np.random.Generator(np.random.Philox(seed))
         self._items = _normal(generator, start, people.n_items, columns)
         self._users = _normal(generator, start, people.n_users, columns)
-        self._item_adam = Adam(rate, self._items.shape)
-        self._user_adam = Adam(rate, self._users.shape)
+        self._item_adam = Adam(rate, self._items.shape, half_rate_after)
+        self._user_adam = Adam(rate, self._users.shape, half_rate_after)
         self._seeds = generator
 
     def start(self) -> TrainingSteps:
