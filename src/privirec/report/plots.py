@@ -232,6 +232,8 @@ def _frontier_line(
     axes.plot(sizes, ndcg, "o-", color=colour, ms=4.5, lw=1.5, label=name, zorder=3)
     if not notes:
         return
+    from matplotlib.patheffects import withStroke  # noqa: PLC0415
+
     last = len(rows) - 1
     for place, row in enumerate(rows):
         if row["epochs"] is None or place in (0, last):
@@ -242,6 +244,8 @@ def _frontier_line(
                 textcoords="offset points",
                 color=colour,
                 fontsize=7,
+                path_effects=[withStroke(linewidth=2.5, foreground="white")],
+                zorder=4,
             )
 
 

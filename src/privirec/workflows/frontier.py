@@ -47,7 +47,7 @@ SPECTRAL_LADDER = (
 HEADS = (250, 500, 1000, 2000, 4000)
 EPSILONS = (1.0, 2.0, 4.0, 8.0, 16.0)
 CENTRAL_MODELS = ("gf-cf", "turbo-cf", "bspm-em")
-CHECKPOINTS = (1, 2, 3, 4, 6, 8, 11, 16, 22, 30, 42, 60, 84, 120)
+CHECKPOINTS = (1, 2, 3, 5, 8, 12, 20, 30, 45, 60, 90, 120)
 """After how many epochs a trained method is looked at, and after its last one."""
 
 IDENTITY = ("dataset", "fingerprint", "family", "label", "settings", "epochs", "seed")

@@ -22,15 +22,12 @@ class Tuned:
     epochs: int
 
 
+_MF = {"columns": 64, "unobserved": 0.01, "ridge": 0.01, "step": 1.0, "momentum": 0.4}
+_LIGHTGCN = {"columns": 64, "layers": 1, "rate": 0.1, "half_rate_after": 20, "ridge": 0.003}
+
 TUNED: Mapping[str, Mapping[str, Tuned]] = {
-    "mf": {
-        "gowalla": Tuned({"columns": 64, "unobserved": 0.01, "ridge": 0.003, "step": 1.0}, 40),
-        "globo": Tuned({"columns": 64, "unobserved": 0.01, "ridge": 0.003, "step": 1.0}, 40),
-    },
-    "lightgcn": {
-        "gowalla": Tuned({"columns": 64, "layers": 1, "rate": 0.05, "ridge": 1e-4}, 60),
-        "globo": Tuned({"columns": 64, "layers": 1, "rate": 0.05, "ridge": 1e-4}, 60),
-    },
+    "mf": {"gowalla": Tuned(_MF, 30), "globo": Tuned(_MF, 30)},
+    "lightgcn": {"gowalla": Tuned(_LIGHTGCN, 60), "globo": Tuned(_LIGHTGCN, 60)},
 }
 
 
