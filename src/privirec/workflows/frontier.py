@@ -302,7 +302,7 @@ def points_of(
     return [
         point
         for dataset in datasets
-        for method in methods
+        for method in dict.fromkeys(methods)
         for seed in range(seeds)
         for point in FAMILIES[method].points(dataset, seed)
     ]
