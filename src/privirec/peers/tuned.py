@@ -9,7 +9,7 @@ has the same constants everywhere. docs/results/privacy-table.md says what was s
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from privirec.data.interactions import Interactions
@@ -230,16 +230,9 @@ def tuned_settings(
     """Of a peer for this data set, or for one like it, and this promise."""
     if peer not in TUNED:
         return {}
-    dataset = most_like(dataset, train, SIGNALS)
+    if dataset not in SIGNALS:
+        many = train.n_users >= SEVERAL_PEOPLE_PER_ITEM * train.n_items
+        dataset = "globo" if many else "gowalla"
     signal = math.log(promise.signal(train.n_users))
     low, high = (abs(signal - math.log(one)) for one in SIGNALS[dataset])
     return dict(TUNED[peer][dataset][0 if low <= high else 1])
-
-
-def most_like(dataset: str, train: Interactions, known: Container[str]) -> str:
-    """The data set itself if settings for it are known, or that of the two which is like it, by
-    people for each item."""
-    if dataset in known:
-        return dataset
-    many = train.n_users >= SEVERAL_PEOPLE_PER_ITEM * train.n_items
-    return "globo" if many else "gowalla"

@@ -227,7 +227,7 @@ def trained(kind: type[Training]) -> Family:
     """The curve of a trained method."""
 
     def points(dataset: Dataset, seed: int) -> list[Point]:
-        tuned = tuned_settings(kind.name, dataset.name, dataset.train)
+        tuned = tuned_settings(kind.name, dataset.name)
         run = TrainingRun(kind.name, dataset, tuned.settings, seed)
         looked_at = [*(one for one in CHECKPOINTS if one < tuned.epochs), tuned.epochs]
         return [TrainedPoint(kind.name, run, epochs) for epochs in looked_at]

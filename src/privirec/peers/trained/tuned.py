@@ -1,9 +1,7 @@
-"""Settings of trained methods, and how many epochs, tuned on a fifth of each train split, held out
-(NDCG@20 of 4,000 people).
-
-By hand over a small grid, `benchmarks/tune_trained.py` being one line of it at a time. Epochs end
-where the validation figure does, or at about 3 GB that a client sends. Data that nobody tuned for
-take the settings of the data set that is most like it, by people for each item.
+"""Settings of trained methods, and how many epochs, tuned on a fifth of Gowalla's train split, held
+out (NDCG@20 of 4,000 people), by hand over a small grid: docs/results/frontier.md has all trials,
+`benchmarks/tune_trained.py` makes one. Epochs end where that figure does. Data that nobody tuned
+for take Gowalla's settings.
 """
 
 from __future__ import annotations
@@ -12,9 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from privirec.data.interactions import Interactions
-from privirec.peers.tuned import most_like
-
 
 @dataclass(frozen=True)
 class Tuned:
@@ -22,16 +17,20 @@ class Tuned:
     epochs: int
 
 
-_MF = {"columns": 64, "unobserved": 0.01, "ridge": 0.01, "step": 1.0, "momentum": 0.4}
-_LIGHTGCN = {"columns": 64, "layers": 1, "rate": 0.1, "half_rate_after": 20, "ridge": 0.003}
-
 TUNED: Mapping[str, Mapping[str, Tuned]] = {
-    "mf": {"gowalla": Tuned(_MF, 30), "globo": Tuned(_MF, 30)},
-    "lightgcn": {"gowalla": Tuned(_LIGHTGCN, 60), "globo": Tuned(_LIGHTGCN, 60)},
+    "mf": {
+        "gowalla": Tuned(
+            {"columns": 64, "unobserved": 0.01, "ridge": 0.01, "step": 1.0, "momentum": 0.4}, 30
+        ),
+    },
+    "lightgcn": {
+        "gowalla": Tuned(
+            {"columns": 64, "layers": 1, "rate": 0.1, "half_rate_after": 20, "ridge": 0.003}, 60
+        ),
+    },
 }
 
 
-def tuned_settings(method: str, dataset: str, train: Interactions) -> Tuned:
-    """Of the data set, or of the one that is most like it."""
-    known = TUNED[method]
-    return known[most_like(dataset, train, known)]
+def tuned_settings(method: str, dataset: str) -> Tuned:
+    """Of the data set, or of Gowalla."""
+    return TUNED[method].get(dataset, TUNED[method]["gowalla"])
