@@ -70,8 +70,8 @@ def command(
     [bold]central[/bold]: baselines on one machine, as level lines.
 
     Every row is kept as soon as it is measured: the same command goes on where it was stopped, and
-    one with more methods, data sets or seeds measures only what is new. All of it takes hours on
-    large data; --methods and --datasets take a part.
+    one with more methods, data sets or seeds measures only what is new. All of it takes about
+    an hour of CPU on a large data set; --methods and --datasets take a part.
     """
     json_file = json_file or out / "frontier.jsonl"
     check_writable(json_file)
