@@ -23,7 +23,8 @@ RANK = 12
 
 
 def computed(train: Interactions, **settings: Any) -> tuple[Components, Ledger]:
-    wanted = SpectralSettings(**{"rank": RANK, "columns": (12,) * 6} | settings)
+    usual = {"rank": RANK, "columns": (12,) * 6, "pairs": "rayleigh-ritz"}
+    wanted = SpectralSettings(**usual | settings)
     steps = program_of(wanted, train.n_users, train.n_items).steps()
     return execute(steps, Simulation(train))
 

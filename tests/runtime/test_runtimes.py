@@ -58,7 +58,7 @@ PROGRAMS = {
     "privirec-k, rayleigh-ritz": PrivirecKSettings(rank=RANK, rounds=3),
     "spectral": SpectralSettings(rank=RANK),
     "spectral, 8 bits": SpectralSettings(rank=RANK, ring_bits=8, columns=(4, 2, 3, 1)),
-    "spectral, nystrom": SpectralSettings(rank=RANK, pairs="nystrom", block_bits=8),
+    "spectral, rayleigh-ritz": SpectralSettings(rank=RANK, pairs="rayleigh-ritz", block_bits=8),
     "privirec-k, from users": PrivirecKSettings(rank=RANK, rounds=3, start="users"),
 }
 each_program = pytest.mark.parametrize("wanted", PROGRAMS.values(), ids=PROGRAMS)

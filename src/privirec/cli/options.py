@@ -155,7 +155,8 @@ Pairs = Annotated[
     str | None,
     one_of(
         choices_of(SpectralSettings, "pairs"),
-        help="spectral: eigenpairs from blocks and products (default), or from products alone.",
+        help="spectral: eigenpairs from products alone (nystrom, the default: half a step more), "
+        "or from blocks and products.",
     ),
 ]
 Aggregator = Annotated[

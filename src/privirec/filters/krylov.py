@@ -117,7 +117,7 @@ class KrylovSpace:
         some = values > least
         roots = (mixture[:, some] / np.sqrt(values[some])).astype(np.float32)
         images = self._y[: self.columns].T @ roots
-        squares, rotation = np.linalg.eigh(images.T.astype(np.float64) @ images)
+        squares, rotation = np.linalg.eigh((images.T @ images).astype(np.float64))
         squares, rotation = squares[::-1][:rank], rotation[:, ::-1][:, :rank]
         lengths = np.sqrt(np.maximum(squares, SHORT))
         return _padded(squares, images @ (rotation / lengths).astype(np.float32), rank)

@@ -75,7 +75,6 @@ class Spectral(Recommender):
     published: ClassVar[dict[str, Config]] = {
         "gowalla": SpectralConfig(rank=571, history_exponent=0.45, item_exponent=0.5),
         "yelp2018": SpectralConfig(rank=900, history_exponent=0.35, item_exponent=0.35),
-        "globo": SpectralConfig(rank=528, history_exponent=0.15, item_exponent=0.15),
     }
     derives: ClassVar[dict[str, tuple[str, int]]] = {
         "vectors": ("|i1", 2),

@@ -189,7 +189,7 @@ class Plan:
             (self.clients and not self.noisy) or self.drop_share or self.aggregator != "none"
         ):
             raise UsageError("clients, drop-outs and aggregators need --runtime in-process")
-        if self.warm is not None and "start" not in self.program.settings_type.model_fields:
+        if self.warm is not None and not issubclass(self.program, SpectralProgram):
             raise UsageError(f"{self.method} does not begin with an earlier model")
         if self.drop_share and self.aggregator == "none":
             raise UsageError("drop-outs need secure aggregation: --aggregator secagg+")
@@ -211,8 +211,11 @@ class Plan:
                 raise UsageError(f"{self.model_name} does not know a head of popular items")
             config = config.model_copy(update={"head": self.head})
         program = self.program
-        if program is not None and "rank" in program.presets.get(self.preset, {}):
-            config = config.model_copy(update={"rank": program.presets[self.preset]["rank"]})
+        if program is not None and program.usual_model == self.model_name:
+            chosen = dict(program.preset_models.get(self.preset, {}))
+            if "rank" in program.presets.get(self.preset, {}):
+                chosen["rank"] = program.presets[self.preset]["rank"]
+            config = config.model_copy(update=chosen)
         usual = config.low_pass_rank
         low_rank = program is not None and program.low_rank
         if program is not None and program.usual_model == self.model_name:

@@ -163,25 +163,28 @@ class PowerStep(BroadcastBlock):
         return FixedPoint.for_sum(self.width, bound, largest, signed=self.shape.signed)
 
     def rows_per_user(self, histories: Histories) -> Integers:
-        shift = self.encoding.fraction_bits - self.block_bits
+        return self.means(histories, 2.0 ** (self.encoding.fraction_bits - self.block_bits))
+
+    def means(self, histories: Histories, scale: float = 1.0) -> Integers:
+        """Means of the block over each history, in its units or scaled by a power of two, rounded:
+        (users, columns)."""
         sent = np.empty((histories.n_users, self.columns), np.int64)
         for first in range(0, self.columns, kernels.COLUMNS):
             part = np.ascontiguousarray(self.block[:, first : first + kernels.COLUMNS])
             sums = np.empty((histories.n_users, part.shape[1]), np.int64)
             matrix = histories.matrix
-            kernels.mean_rows(matrix.indptr, matrix.indices, part, 2.0**shift, sums)
+            kernels.mean_rows(matrix.indptr, matrix.indices, part, scale, sums)
             sent[:, first : first + kernels.COLUMNS] = sums
         return sent
 
 
 @dataclass(frozen=True)
-class SeededStep(OuterProducts):
-    """The first power step, from a start block that everybody derives from 32 public bytes.
+class SeededBlock(OuterProducts):
+    """A first step, from a start block that everybody derives from 32 public bytes.
 
     X_0 has entries +1 and -1, drawn by SHAKE-256, so that a seed replaces a broadcast matrix.
     """
 
-    name: ClassVar[str] = "seeded-step"
     gives_away: ClassVar[str] = PowerStep.gives_away
     item_degrees: Integers
     seed: bytes
@@ -202,6 +205,13 @@ class SeededStep(OuterProducts):
     def start(self) -> NDArray[np.float64]:
         """X_0."""
         return start_signs(self.seed, len(self.item_degrees), self.columns).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class SeededStep(SeededBlock):
+    """The first power step, in one scale for all rows."""
+
+    name: ClassVar[str] = "seeded-step"
 
     @cached_property
     def step(self) -> PowerStep:

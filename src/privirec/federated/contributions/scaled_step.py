@@ -33,7 +33,7 @@ from privirec.federated.contributions.base import (
     SumShape,
 )
 from privirec.federated.contributions.outer import BROADCAST_BITS, OuterProducts
-from privirec.federated.contributions.power_step import SEED_BYTES, PowerStep, start_signs
+from privirec.federated.contributions.power_step import PowerStep, SeededBlock
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.packing import bits_of, packed_bytes
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
@@ -107,7 +107,7 @@ class RowScaled(OuterProducts):
         return FixedPoint(self.width, 0, signed=True)
 
     def rows_per_user(self, histories: Histories) -> Integers:
-        return block_means(self.step, histories)
+        return self.step.means(histories)
 
     def _summed(self, histories: Histories, sent: Integers, first: int, last: int) -> Integers:
         out = np.empty((last - first, sent.shape[1]), np.int64)
@@ -198,35 +198,18 @@ class ScaledStep(RowScaled):
 
 
 @dataclass(frozen=True)
-class SeededScaledStep(RowScaled):
-    """The first step, from random signs that everybody derives from 32 public bytes.
+class SeededScaledStep(SeededBlock, RowScaled):
+    """The first step, from random signs.
 
     Nothing is broadcast, so rows are scaled by a bound that everybody knows: each q_uc is a mean of
     entries of W, so that the reach of row i is at most V_i max|W|.
     """
 
     name: ClassVar[str] = "seeded-scaled-step"
-    gives_away: ClassVar[str] = PowerStep.gives_away
-    item_degrees: Integers
-    seed: bytes
-    columns: int
-    width: int = 12
-
-    @classmethod
-    def planned(cls, n_items: int, columns: int, width: int, seed: bytes) -> PlannedSum:
-        """`seed` is part of the plan: a start block that a server may choose is one that it can
-        choose with a purpose."""
-        shape = cls.shape_of(n_items, columns, width, SEED_BYTES)
-        return PlannedSum(cls, shape, {"columns": columns, "width": width, "seed": seed})
-
-    @property
-    def shape(self) -> SumShape:
-        return self.shape_of(self.n_items, self.columns, self.width, len(self.seed))
 
     @cached_property
     def step(self) -> PowerStep:
-        signs = start_signs(self.seed, self.n_items, self.columns).astype(np.float64)
-        return PowerStep.of(signs, self.item_degrees, 64)
+        return PowerStep.of(self.start(), self.item_degrees, 64)
 
     @cached_property
     def scales(self) -> Integers:
@@ -313,24 +296,12 @@ class RowReach(Contribution):
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
     ) -> Integers:
-        largest = np.abs(block_means(self.step, histories)).max(axis=1, initial=0)
+        largest = np.abs(self.step.means(histories)).max(axis=1, initial=0)
         told = -(-largest >> self._shift)
         matrix = histories.matrix
         out = np.zeros(self.n_items, np.int64)
         np.add.at(out, matrix.indices, np.repeat(told, np.diff(matrix.indptr)))
         return out
-
-
-def block_means(step: PowerStep, histories: Histories) -> Integers:
-    """q_u in units of the block: the mean of its rows over a history, (users, columns)."""
-    sent = np.empty((histories.n_users, step.columns), np.int64)
-    matrix = histories.matrix
-    for first in range(0, step.columns, kernels.COLUMNS):
-        part = np.ascontiguousarray(step.block[:, first : first + kernels.COLUMNS])
-        means = np.empty((histories.n_users, part.shape[1]), np.int64)
-        kernels.mean_rows(matrix.indptr, matrix.indices, part, 1.0, means)
-        sent[:, first : first + kernels.COLUMNS] = means
-    return sent
 
 
 def row_scales(reaches: Integers, item_degrees: Integers, width: int) -> Integers:
