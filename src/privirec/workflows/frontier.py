@@ -245,17 +245,20 @@ def _privirec_k(dataset: Dataset) -> Plans:
 
 
 def _spectral(dataset: Dataset) -> Plans:
-    """What was tuned for the data set, and the same with other numbers of columns."""
-    tuned = [
-        preset for name, preset in Spectral.presets.items() if name.startswith(f"{dataset.name}-")
-    ]
-    other: dict[str, Any] = dict(tuned[0]) if tuned else {"pairs": "nystrom", "ring_bits": 16}
-    ladder = [other | {"columns": columns, "rank": rank} for columns, rank in SPECTRAL_LADDER]
-    for settings in {one["columns"]: dict(one) for one in [*ladder, *tuned]}.values():
-        rounds, _, each = settings["columns"].partition("x")
-        total, rank = int(rounds) * int(each), settings.pop("rank")
+    """What was tuned for the data set, and other numbers of columns, in the narrowest usual ring:
+    some times wider than half of what an item has people."""
+    bits = max(12, int(dataset.train.item_degrees.max()).bit_length() + 1)
+    tuned = {
+        settings["columns"]: Plan(method=Spectral.name, preset=name)
+        for name, settings in Spectral.presets.items()
+        if name.startswith(f"{dataset.name}-")
+    }
+    for columns, rank in SPECTRAL_LADDER:
+        rounds, _, each = columns.partition("x")
+        total, given = int(rounds) * int(each), {"columns": columns, "ring_bits": bits}
         if total <= dataset.train.n_items // 2:
-            yield f"{total:,}", Plan(method=Spectral.name, rank=rank, federated=settings)
+            usual = Plan(method=Spectral.name, rank=rank, federated=given)
+            yield f"{total:,}", tuned.get(columns, usual)
 
 
 def _head(dataset: Dataset) -> Plans:
