@@ -157,6 +157,7 @@ def test_figures_have_their_columns(tmp_path: Path) -> None:
     [
         (["--methods", "mf,magic"], "no method 'magic'"),
         (["--datasets", "nowhere"], "no such file"),
+        (["--datasets", "synthetic:small", "--draw-only"], "no rows of synthetic:small"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
@@ -187,7 +188,8 @@ def test_the_command(tmp_path: Path) -> None:
     rows = (tmp_path / "frontier.jsonl").read_text()
     figures = stem.with_suffix(".csv").read_text()
     assert len(figures.splitlines()) == 1 + len(rows.splitlines()) == 1 + 1 + 3 + 3
-    assert RUNNER.invoke(app, arguments).exception is None
+    for again in (arguments, [*arguments, "--draw-only"]):
+        assert RUNNER.invoke(app, again).exception is None
     assert (tmp_path / "frontier.jsonl").read_text() == rows
     assert stem.with_suffix(".csv").read_text() == figures
     assert stem.with_suffix(".svg").read_text() == picture

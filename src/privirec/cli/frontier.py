@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
+from privirec.errors import UsageError
 from privirec.report.plots import frontier_plot
 from privirec.report.progress import shown_progress
 from privirec.report.rows import as_bytes, check_writable, in_file_name, print_table, say
@@ -41,6 +42,9 @@ def command(
         "privirec-out"
     ),
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each point, from seed 0 on.")] = 1,
+    draw_only: Annotated[
+        bool, typer.Option("--draw-only", help="Measure nothing: draw the rows that there are.")
+    ] = False,
     threads: options.Threads = None,
     data_dir: options.DataDir = None,
     json_file: Annotated[
@@ -81,11 +85,13 @@ def command(
     measured = measured_rows(json_file)
     found = options.datasets_named(datasets, data_dir)
     with shown_progress() as phases:
-        for data in found:
+        for data in [] if draw_only else found:
             points = points_of([data], wanted, seeds)
             measured.measure_missing(points, threads, phases(f"frontier: {data.name}"))
     for data in found:
         summary = summary_of(measured.of(points_of([data], wanted, seeds)))
+        if not summary:
+            raise UsageError(f"{json_file}: no rows of {data.name} to draw")
         titled = [row | {"title": FAMILIES[row["family"]].title} for row in summary]
         print_table(f"{data.name}, {data.train.n_users:,} people", COLUMNS, titled)
         levels = [row for row in summary if FAMILIES[row["family"]].level]
