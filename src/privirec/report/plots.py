@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # every command would wait for it, and few draw
     from matplotlib.figure import Figure
 
 INK = "#22303c"
-COLOURS = ("#0b6e99", "#d1602d", "#4a8f3c", "#8454a6", "#b08a00", "#c2407a", "#5c6b73", "#2aa5a0")
+COLOURS = ("#0b6e99", "#d1602d", "#4a8f3c", "#8454a6", "#b08a00", "#c2407a", "#2aa5a0", "#7a4a1e")
 QUIET = "#6b7780"
 """Of what stands beside the curves: baselines, notes."""
 
@@ -253,11 +253,11 @@ def _byte_ticks(axes: Axes, sizes: Sequence[float]) -> None:
     """1 kB, 10 kB ... over the decades in use; also 2 and 5 of each where these are few."""
     axes.set_xscale("log")
     low, high = min(sizes), max(sizes)
-    axes.set_xlim(low / 1.5, high * 2.2)
+    axes.set_xlim(low / 1.5, high * 3)
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     steps = (1,) if high / low > 300 else (1, 2, 5)
     ticks = [step * 10.0**power for power in decades for step in steps]
-    ticks = [tick for tick in ticks if low / 1.5 <= tick <= high * 2.2]
+    ticks = [tick for tick in ticks if low / 1.5 <= tick <= high * 3]
     axes.set_xticks(ticks, [as_bytes(tick).replace(".0", "") for tick in ticks])
     axes.minorticks_off()
     axes.tick_params(axis="x", labelsize=8)
