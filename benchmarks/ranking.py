@@ -69,9 +69,10 @@ def rank_three_ways(name: str, model: str, components: Components, users: int) -
     clock.stop("once")
     total = int(np.count_nonzero(dataset.test.user_degrees))
     done = same = alike = 0
-    for number, (histories, _) in enumerate(tested_batches(dataset)):
+    for number, batch in enumerate(tested_batches(dataset)):
         if done >= users:
             break
+        histories = batch.train
         clock.start()
         parts = recommender.parts(histories)
         clock.stop("base")

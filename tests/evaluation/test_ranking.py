@@ -122,7 +122,7 @@ def test_batches_cover_every_tested_user_once() -> None:
     assert found.users == np.count_nonzero(test.any(axis=1))
     assert told[-1] == (found.users, found.users)
     for size in (1, 7, 100):
-        held = [batch.toarray() for _, batch in ranking.tested_batches(data, size)]
+        held = [batch.test.toarray() for batch in ranking.tested_batches(data, size)]
         assert max(map(len, held)) <= size
         np.testing.assert_array_equal(np.concatenate(held), test[test.any(axis=1)])
 

@@ -66,7 +66,8 @@ def test_lists_are_those_of_full_scoring(model: str) -> None:
     train = dataset.train
     recommender = Plan(model=model).recommender(dataset.name, train.n_items).fit(train)
     recommender.ready_for(train.n_users, train.n_interactions)
-    for histories, _ in ranking.tested_batches(dataset):
+    for batch in ranking.tested_batches(dataset):
+        histories = batch.train
         parts = recommender.parts(histories)
         assert parts.vectors is not None
         few = replace(parts, base=parts.base.copy()).best(20, histories)

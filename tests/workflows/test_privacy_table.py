@@ -21,10 +21,9 @@ from privirec.peers.base import ByPopularity
 from privirec.workflows import privacy_table
 from privirec.workflows.privacy_table import (
     METHODS,
-    Measured,
     Point,
     behind_a_peer,
-    measure_missing,
+    measured_rows,
     points_of,
     samples_of,
     summary_of,
@@ -46,12 +45,12 @@ def test_a_second_run_measures_only_what_is_new(
     monkeypatch.setattr(Point, "measure", lambda point: measured.append(point) or real(point))
     path = tmp_path / "rows.jsonl"
     first = points_of([data], ["protected", "popularity"], [8.0], 1)
-    measure_missing(Measured(path), first, threads=1)
+    measured_rows(path).measure_missing(first, threads=1)
     assert [point.method for point in measured] == ["protected", "popularity"]
     kept = path.read_text()
     more = points_of([data], ["protected", "popularity"], [8.0], 2)
-    again = Measured(path)
-    measure_missing(again, more, threads=1)
+    again = measured_rows(path)
+    again.measure_missing(more, threads=1)
     assert [(point.method, point.seed) for point in measured[2:]] == [
         ("protected", 1),
         ("popularity", 1),
@@ -76,8 +75,8 @@ def test_other_settings_are_another_measurement(
     data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = points_of([data], ["private-power"], [8.0], 1)
-    measured = Measured(tmp_path / "rows.jsonl")
-    measure_missing(measured, points, threads=1)
+    measured = measured_rows(tmp_path / "rows.jsonl")
+    measured.measure_missing(points, threads=1)
     assert not measured.missing(points)
     monkeypatch.setattr(privacy_table, "tuned_settings", lambda *_: {"columns": 3})
     assert measured.missing(points) == points

@@ -16,6 +16,7 @@ from privirec.cli import (
     demo,
     doctor,
     federate,
+    frontier,
     keys,
     privacy,
     privacy_table,
@@ -42,6 +43,7 @@ app.command("demo")(demo.command)
 app.command("run")(run_command.command)
 app.command("table")(table.command)
 app.command("privacy-table")(privacy_table.command)
+app.command("frontier")(frontier.command)
 app.command("sweep")(sweep.command)
 app.command("tune")(tune.command)
 app.command("cost")(cost.command)

@@ -10,6 +10,9 @@ import click
 import typer
 from pydantic import BaseModel
 
+from privirec import data
+from privirec.data.datasets import names_here
+from privirec.errors import DataError
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS
 from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON, ProtectedSettings
 from privirec.federated.programs.spectral import SpectralSettings
@@ -22,6 +25,14 @@ Dataset = Annotated[
     typer.Option(
         "--dataset",
         help="gowalla, yelp2018, amazon-book, synthetic:NAME, or a path (see: privirec data list).",
+    ),
+]
+Datasets = Annotated[
+    str | None,
+    typer.Option(
+        "--datasets",
+        help="Names or paths, separated by commas (default: all found in the data folders).",
+        show_default=False,
     ),
 ]
 DataDir = Annotated[
@@ -60,6 +71,14 @@ UserColumn = Annotated[
 ItemColumn = Annotated[
     str | None, typer.Option(help="Column of item ids, if it has an unusual name.")
 ]
+
+
+def datasets_named(names: str | None, data_dir: Path | None) -> list[data.Dataset]:
+    """Those with these names, separated by commas, or all that are here."""
+    wanted = names.split(",") if names else names_here(data_dir)
+    if not wanted:
+        raise DataError("no data set is here; run: privirec data get gowalla")
+    return [data.load_dataset(name, data_dir) for name in wanted]
 
 
 def one_of(names: Iterable[str], **more: Any) -> Any:

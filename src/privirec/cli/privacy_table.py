@@ -8,10 +8,7 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
-from privirec.data import load_dataset
-from privirec.data.datasets import names_here
-from privirec.data.interactions import Dataset
-from privirec.errors import DataError, UsageError
+from privirec.errors import UsageError
 from privirec.report.plots import people_plot
 from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say
@@ -19,9 +16,8 @@ from privirec.workflows.privacy_table import (
     EPSILONS,
     METHODS,
     SEEDS,
-    Measured,
     behind_a_peer,
-    measure_missing,
+    measured_rows,
     points_of,
     samples_of,
     summary_of,
@@ -42,13 +38,7 @@ USUAL_EPSILONS = ",".join(f"{value:g}" for value in EPSILONS)
 
 
 def command(
-    datasets: Annotated[
-        str | None,
-        typer.Option(
-            help="Names or paths, separated by commas (default: all found in the data folders).",
-            show_default=False,
-        ),
-    ] = None,
+    datasets: options.Datasets = None,
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(METHODS),
     epsilon: Annotated[
         str, typer.Option(help="Promises to every person, separated by commas.")
@@ -89,16 +79,16 @@ def command(
         _epsilons(str(curve_epsilon))
     wanted = methods.split(",")
     points_of([], wanted)  # says what is wrong before data are read
-    measured = Measured(json_file)
-    found = _datasets(datasets, data_dir)
+    measured = measured_rows(json_file)
+    found = options.datasets_named(datasets, data_dir)
     points = points_of(found, wanted, epsilons, seeds)
     for_curve = []
     if curve is not None:
         samples = [sample for data in found for sample in samples_of(data)]
         for_curve = points_of(samples, wanted, [curve_epsilon], seeds)
     with shown_progress() as phases:
-        measure_missing(measured, points, threads, phases("privacy-table"))
-        measure_missing(measured, for_curve, threads, phases("privacy-table: fewer people"))
+        measured.measure_missing(points, threads, phases("privacy-table"))
+        measured.measure_missing(for_curve, threads, phases("privacy-table: fewer people"))
     summary = summary_of(measured.of(points))
     for data in found:
         mine = [
@@ -127,10 +117,3 @@ def _epsilons(text: str) -> list[float]:
         if not 0.01 <= value <= 50:
             raise UsageError(f"epsilon = {value:g}: it must be between 0.01 and 50")
     return values
-
-
-def _datasets(names: str | None, data_dir: Path | None) -> list[Dataset]:
-    wanted = names.split(",") if names else names_here(data_dir)
-    if not wanted:
-        raise DataError("no data set is here; run: privirec data get gowalla")
-    return [load_dataset(name, data_dir) for name in wanted]

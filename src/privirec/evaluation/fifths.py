@@ -49,14 +49,14 @@ def evaluate_by_fifths(scorer: Scorer, dataset: Dataset, k: int = 20) -> ByFifth
     recall, gained = 0.0, np.zeros(FIFTHS + 1)
     people = np.zeros(FIFTHS + 1, np.int64)
     rank = ranker(scorer, dataset, k)
-    for train, test in tested_batches(dataset):
-        ranked = rank(train)
-        found, gains = measure_rankings(ranked, test)
+    for batch in tested_batches(dataset):
+        ranked = rank(batch)
+        found, gains = measure_rankings(ranked, batch.test)
         recall += float(found.sum())
         gained[FIFTHS] += gains.sum()
         people[FIFTHS] += len(gains)
         for number in range(FIFTHS):
-            part = _only(test, fifth == number)
+            part = _only(batch.test, fifth == number)
             has = np.diff(part.indptr) > 0
             gains = measure_rankings(ranked[has], part[has])[1]
             gained[number] += gains.sum()

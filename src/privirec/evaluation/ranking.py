@@ -44,6 +44,14 @@ class PartScorer(Scorer, Protocol):
     def parts(self, user_items: sp.csr_array) -> Parts: ...
 
 
+@runtime_checkable
+class UserScorer(Protocol):
+    """Something that scores all items for people by their numbers: each keeps more than a history,
+    so that the history does not say all."""
+
+    def score_users(self, users: NDArray[np.int64]) -> NDArray[np.float32]: ...
+
+
 @dataclass(frozen=True)
 class Metrics:
     """Means over the users with test items."""
@@ -91,10 +99,17 @@ def measure_rankings(
     return recall, ndcg
 
 
-def tested_batches(
-    dataset: Dataset, size: int = USERS_AT_ONCE
-) -> Iterator[tuple[sp.csr_array, sp.csr_array]]:
-    """Train and test rows of the users that have test items, batch by batch."""
+@dataclass(frozen=True)
+class Batch:
+    """Some users that have test items."""
+
+    users: NDArray[np.int64]
+    train: sp.csr_array
+    test: sp.csr_array
+
+
+def tested_batches(dataset: Dataset, size: int = USERS_AT_ONCE) -> Iterator[Batch]:
+    """All users that have test items, batch by batch."""
     users = np.flatnonzero(dataset.test.user_degrees)
     if not len(users):
         raise DataError(f"{dataset.name}: no user has a test item")
@@ -103,7 +118,8 @@ def tested_batches(
         part = users[many : many + BATCHES_AT_ONCE * size]
         train, test = dataset.train.matrix[part], dataset.test.matrix[part]
         for start in range(0, len(part), size):
-            yield train[start : start + size], test[start : start + size]
+            some = slice(start, start + size)
+            yield Batch(part[some], train[some], test[some])
 
 
 def rank_unseen(scores: NDArray[np.float32], seen: sp.csr_array, k: int) -> NDArray[np.int64]:
@@ -111,17 +127,24 @@ def rank_unseen(scores: NDArray[np.float32], seen: sp.csr_array, k: int) -> NDAr
     return Parts(scores).best(k, seen)[0]
 
 
-def ranker(scorer: Scorer, dataset: Dataset, k: int) -> Callable[[sp.csr_array], NDArray[np.int64]]:
+def ranker(
+    scorer: Scorer | UserScorer, dataset: Dataset, k: int
+) -> Callable[[Batch], NDArray[np.int64]]:
     """What gives the k best unseen items of a batch, once ready for everybody with test items."""
+    if isinstance(scorer, UserScorer):
+        return lambda batch: rank_unseen(scorer.score_users(batch.users), batch.train, k)
     if not isinstance(scorer, PartScorer):
-        return lambda seen: rank_unseen(scorer.score(seen), seen, k)
+        return lambda batch: rank_unseen(scorer.score(batch.train), batch.train, k)
     users = dataset.test.user_degrees > 0
     scorer.ready_for(int(users.sum()), int(dataset.train.user_degrees[users].sum()))
-    return lambda seen: scorer.parts(seen).best(k, seen)[0]
+    return lambda batch: scorer.parts(batch.train).best(k, batch.train)[0]
 
 
 def evaluate(
-    scorer: Scorer, dataset: Dataset, k: int = 20, progress: Progress | None = None
+    scorer: Scorer | UserScorer,
+    dataset: Dataset,
+    k: int = 20,
+    progress: Progress | None = None,
 ) -> Metrics:
     """Rank for everybody and average.
 
@@ -131,11 +154,10 @@ def evaluate(
     total = int(np.count_nonzero(dataset.test.user_degrees))
     rank = ranker(scorer, dataset, k)
 
-    def measure(batch: tuple[sp.csr_array, sp.csr_array]) -> tuple[float, float, int]:
-        train, test = batch
+    def measure(batch: Batch) -> tuple[float, float, int]:
         with one_kernel_thread():
-            recall, ndcg = measure_rankings(rank(train), test)
-        return float(recall.sum()), float(ndcg.sum()), train.shape[0]
+            recall, ndcg = measure_rankings(rank(batch), batch.test)
+        return float(recall.sum()), float(ndcg.sum()), len(batch.users)
 
     batches = tested_batches(dataset)
     # The first one alone: it makes what scorers prepare on first use, and starts the kernels.

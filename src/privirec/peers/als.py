@@ -47,19 +47,22 @@ class UserSide:
     def solve(self, histories: sp.csr_array) -> Floats:
         size = self.vectors.shape[1]
         everything = self.unobserved * self.vectors.T @ self.vectors + self.ridge * np.eye(size)
-        return solve_people(histories.indptr, histories.indices, self.vectors, everything)
+        return solve_people(histories.indptr, histories.indices, self.vectors, everything, 0.0)
 
 
 @njit(cache=True)
-def solve_people(indptr, indices, vectors, everything):  # type: ignore[no-untyped-def]
-    """For each person (sum of v v^T + everything)^-1 (sum of v) over the own items, by Cholesky
-    factors; vectors that are no numbers give a result that is none, which adds nothing to a sum."""
+def solve_people(indptr, indices, vectors, everything, ridge_for_each):  # type: ignore[no-untyped-def]
+    """For each person (sum of v v^T + ridge for each item + everything)^-1 (sum of v) over the own
+    items, by Cholesky factors; vectors that are no numbers give a result that is none, which adds
+    nothing to a sum."""
     size = vectors.shape[1]
     found = np.zeros((len(indptr) - 1, size))
     lower = np.empty((size, size))
     for person in range(len(indptr) - 1):
         own = found[person]
         lower[:] = everything
+        for row in range(size):
+            lower[row, row] += ridge_for_each * (indptr[person + 1] - indptr[person])
         for position in range(indptr[person], indptr[person + 1]):
             vector = vectors[indices[position]]
             for row in range(size):

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from privirec.report.rows import as_bytes
 
 if TYPE_CHECKING:  # every command would wait for it, and few draw
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK = "#22303c"
-COLOURS = ("#0b6e99", "#d1602d", "#4a8f3c", "#8454a6", "#b08a00")
+COLOURS = ("#0b6e99", "#d1602d", "#4a8f3c", "#8454a6", "#b08a00", "#c2407a", "#2aa5a0", "#7a4a1e")
+QUIET = "#6b7780"
+"""Of what stands beside the curves: baselines, notes."""
 
 
 def write_figure(figure: Figure, path: Path) -> Path:
-    """Render to PNG, then move into place."""
+    """Render to PNG or SVG, by the path's ending, then move into place."""
     image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=150, facecolor="white")
+    kind = path.suffix.removeprefix(".") or "png"
+    # No date and no random names in an SVG: the same figures give the same file.
+    metadata = {"Date": None} if kind == "svg" else {}
+    with _same_names_every_time():
+        figure.savefig(image, format=kind, dpi=150, facecolor="white", metadata=metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -29,6 +39,12 @@ def write_figure(figure: Figure, path: Path) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+def _same_names_every_time() -> AbstractContextManager[None]:
+    from matplotlib import rc_context  # noqa: PLC0415
+
+    return rc_context({"svg.hashsalt": "privirec"})
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -73,7 +89,7 @@ def sweep_plot(
             xytext=(-4, 0),
             textcoords="offset points",
             ha="right",
-            color="#6b7780",
+            color=QUIET,
             fontsize=8,
         )
     axes.set_xlabel("k", color=INK)
@@ -155,3 +171,93 @@ def people_plot(rows: Sequence[Mapping[str, Any]], epsilon: float, path: Path) -
     axes.set_title(f"Accuracy against people at epsilon {epsilon:g}", loc="left", color=INK)
     figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     return write_figure(figure, path)
+
+
+FRONTIER_PANELS = (
+    ("bytes_per_client", "up and down, per client"),
+    ("bytes_up_per_client", "up"),
+    ("bytes_down_per_client", "down"),
+)
+
+
+def frontier_plot(
+    title: str,
+    summary: Sequence[Mapping[str, Any]],
+    families: Mapping[str, str],
+    levels: Sequence[Mapping[str, Any]],
+    paths: Sequence[Path],
+) -> None:
+    """NDCG@20 against bytes: a colour for each of the families (name to title), always the same
+    one, and level lines for baselines that send nothing; the same picture into each file."""
+    figure = new_figure(13.2, 5.6)
+    grid = figure.add_gridspec(1, 3, width_ratios=(1.9, 1, 1))
+    first: Axes | None = None
+    for panel, (key, heading) in enumerate(FRONTIER_PANELS):
+        axes = axes_in(figure, grid[panel])
+        for (family, name), colour in zip(families.items(), cycle(COLOURS)):
+            mine = [row for row in summary if row["family"] == family]
+            if mine:
+                _frontier_line(axes, mine, key, colour, name if panel == 0 else None, panel == 0)
+        for row, dashes in zip(levels, cycle(("--", ":", "-."))):
+            label = f"{row['label']}, centralised: {row['ndcg@20']:.4f}" if panel == 0 else None
+            axes.axhline(row["ndcg@20"], color=QUIET, ls=dashes, lw=1.1, zorder=1, label=label)
+        axes.set_title(heading, loc="left", color=INK, fontsize=10)
+        axes.set_xlabel("bytes (log scale)", color=INK)
+        if summary:
+            _byte_ticks(axes, [row[key] for row in summary])
+        axes.set_ylim(bottom=0)
+        if first is None:
+            axes.set_ylabel("NDCG@20", color=INK)
+            first = axes
+        else:
+            axes.sharey(first)
+            axes.tick_params(labelleft=False)
+    figure.suptitle(title, x=0.01, ha="left", color=INK)
+    figure.legend(frameon=False, fontsize=8.5, loc="outside lower center", ncols=4)
+    for path in paths:
+        write_figure(figure, path)
+
+
+def _frontier_line(
+    axes: Axes,
+    rows: Sequence[Mapping[str, Any]],
+    key: str,
+    colour: str,
+    name: str | None,
+    notes: bool,
+) -> None:
+    """One family: a line from point to point, each with its note; of epochs the first and last."""
+    rows = sorted(rows, key=lambda row: (row[key], row["ndcg@20"]))
+    sizes, ndcg = [row[key] for row in rows], [row["ndcg@20"] for row in rows]
+    axes.plot(sizes, ndcg, "o-", color=colour, ms=4.5, lw=1.5, label=name, zorder=3)
+    if not notes:
+        return
+    from matplotlib.patheffects import withStroke  # noqa: PLC0415
+
+    last = len(rows) - 1
+    for place, row in enumerate(rows):
+        if row["epochs"] is None or place in (0, last):
+            axes.annotate(
+                row["label"],
+                (row[key], row["ndcg@20"]),
+                xytext=(5, -9),
+                textcoords="offset points",
+                color=colour,
+                fontsize=7,
+                path_effects=[withStroke(linewidth=2.5, foreground="white")],
+                zorder=4,
+            )
+
+
+def _byte_ticks(axes: Axes, sizes: Sequence[float]) -> None:
+    """1 kB, 10 kB ... over the decades in use; also 2 and 5 of each where these are few."""
+    axes.set_xscale("log")
+    low, high = min(sizes), max(sizes)
+    axes.set_xlim(low / 1.5, high * 3)
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    steps = (1,) if high / low > 300 else (1, 2, 5)
+    ticks = [step * 10.0**power for power in decades for step in steps]
+    ticks = [tick for tick in ticks if low / 1.5 <= tick <= high * 3]
+    axes.set_xticks(ticks, [as_bytes(tick).replace(".0", "") for tick in ticks])
+    axes.minorticks_off()
+    axes.tick_params(axis="x", labelsize=8)

@@ -44,6 +44,11 @@ def check_writable(file: Path | None = None, *, folder: Path | None = None) -> N
             raise UsageError(f"{path}: cannot be written (no permission in {target})")
 
 
+def in_file_name(name: str) -> str:
+    """A name, of a data set for example, as a part of a file's name."""
+    return "".join(letter if letter.isalnum() else "-" for letter in name)
+
+
 def _nearest_existing(path: Path) -> Path:
     for parent in path.absolute().parents:
         if parent.exists():

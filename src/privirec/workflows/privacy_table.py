@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -13,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from privirec import threads as threading
 from privirec.data.interactions import Dataset, Interactions
-from privirec.errors import DataError, UsageError
+from privirec.errors import UsageError
 from privirec.evaluation.fifths import evaluate_by_fifths
 from privirec.federated.programs import Protected, program_of
 from privirec.federated.programs.calibration import Promise
@@ -23,11 +21,11 @@ from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.peers import PEERS, Peer, Scorer
 from privirec.peers.tuned import tuned_settings
 from privirec.privacy.ledger import Ledger
-from privirec.report.rows import write_json_lines
 from privirec.runtime.execute import execute, execute_steps
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.terms import Assumptions
 from privirec.version import __version__
+from privirec.workflows.measured import Measured
 from privirec.workflows.run import Plan
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -115,46 +113,9 @@ class Point:
         return recommender, ledger, float(program.describe()["epsilon"])
 
 
-class Measured:
-    """Rows in a file of JSON lines, one for each point; what is there is not measured again."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._rows = read_rows(path) if path is not None and path.exists() else []
-        self._known = {_key(row): row for row in self._rows}
-
-    def missing(self, points: Iterable[Point]) -> list[Point]:
-        return [point for point in points if _key(point.identity()) not in self._known]
-
-    def of(self, points: Iterable[Point]) -> list[dict[str, Any]]:
-        """The rows of these points that there are."""
-        keys = (_key(point.identity()) for point in points)
-        return [self._known[key] for key in keys if key in self._known]
-
-    def add(self, row: dict[str, Any]) -> None:
-        self._rows.append(row)
-        self._known[_key(row)] = row
-        write_json_lines(self._path, self._rows)
-
-
-def _key(row: Mapping[str, Any]) -> str:
-    return json.dumps([row[name] for name in IDENTITY], sort_keys=True)
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of an earlier run of the same command."""
-    rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            row = json.loads(line)
-            _key(row)
-            float(row["ndcg@20"])
-        except (ValueError, KeyError, TypeError):
-            raise DataError(
-                f"{path}:{number}: not a row of privacy-table; name another file"
-            ) from None
-        rows.append(row)
-    return rows
+def measured_rows(path: Path | None) -> Measured[Point]:
+    """What an earlier run of the command left there."""
+    return Measured(path, IDENTITY, "privacy-table")
 
 
 def points_of(
@@ -193,23 +154,6 @@ def samples_of(dataset: Dataset) -> Iterator[Dataset]:
         )
         yield Dataset(dataset.name, train, test)
         people //= 2
-
-
-def measure_missing(
-    measured: Measured,
-    points: Sequence[Point],
-    threads: int | None = None,
-    tell: Callable[[int, int], None] | None = None,
-) -> None:
-    """Measure what is not there yet; every row is kept as soon as it is there."""
-    missing = measured.missing(points)
-    with threading.limit(threads):
-        for done, point in enumerate(missing):
-            if tell:
-                tell(done, len(missing))
-            measured.add(point.measure())
-    if tell and missing:
-        tell(len(missing), len(missing))
 
 
 def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from privirec.filters.components import LowPass
 from privirec.filters.operators import SparseOperator, history_coordinates
 from privirec.models.gf_cf import GFCFConfig
 from privirec.report.progress import QUIET, Phases
+from privirec.report.rows import in_file_name
 from privirec.runtime.execute import execute_steps
 from privirec.runtime.local.simulation import Simulation
 from privirec.version import __version__
@@ -79,8 +80,9 @@ class Sweep:
 
     @property
     def _stem(self) -> str:
-        name = "".join(c if c.isalnum() else "-" for c in self.dataset.name)
-        return f"sweep-{name}" + (f"-seed{self.seed}" if self.seed else "")
+        return f"sweep-{in_file_name(self.dataset.name)}" + (
+            f"-seed{self.seed}" if self.seed else ""
+        )
 
     @property
     def csv_path(self) -> Path:
@@ -156,9 +158,10 @@ class Sweep:
         sums = self._read_partial(rounds, ranks)
         total = int(np.count_nonzero(self.dataset.test.user_degrees))
         report = phases(f"{self.dataset.name}: ranking, L = {rounds}")
-        for number, (train, test) in enumerate(tested_batches(self.dataset, USERS_AT_ONCE)):
+        for number, batch in enumerate(tested_batches(self.dataset, USERS_AT_ONCE)):
             if number < sums.batches:
                 continue
+            train, test = batch.train, batch.test
             low = low_pass.coordinates(train)
             low *= gamma
             scores = np.zeros((train.shape[0], train.shape[1]), np.float32)

@@ -19,7 +19,7 @@ from privirec.federated.contributions import (
     UserStart,
 )
 from privirec.federated.contributions.power_step import SEED_BYTES
-from privirec.federated.programs.base import Broadcast, OnStep, Planned, Program, ProgramSettings
+from privirec.federated.programs.base import Broadcast, OnStep, Program, ProgramSettings
 from privirec.filters.eigen import orthonormalize
 from privirec.filters.normalize import degree_power
 
@@ -137,7 +137,7 @@ class PowerResult:
     triangle: NDArray[np.float64]
 
 
-def item_degrees_told(n_items: int) -> Planned:
+def item_degrees_told(n_items: int) -> Broadcast:
     """The item degrees, as every client hears of them."""
     return Broadcast("item-degrees", FILTER_ENTRY * n_items)
 

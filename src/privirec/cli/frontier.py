@@ -1,0 +1,115 @@
+"""`privirec frontier`: accuracy against bytes per client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privirec.cli import options
+from privirec.errors import UsageError
+from privirec.report.plots import frontier_plot
+from privirec.report.progress import shown_progress
+from privirec.report.rows import as_bytes, check_writable, in_file_name, print_table, say
+from privirec.workflows.frontier import (
+    FAMILIES,
+    cheapest_that_reaches,
+    measured_rows,
+    points_of,
+    summary_of,
+    write_csv,
+)
+
+COLUMNS = [
+    ("title", "method"),
+    ("label", ""),
+    ("ndcg@20", "NDCG@20"),
+    ("spread", "spread"),
+    ("recall@20", "Recall@20"),
+    ("bytes_up_per_client", "up a client"),
+    ("bytes_down_per_client", "down a client"),
+    ("bytes_per_client", "both"),
+    ("seeds", "seeds"),
+]
+REFERENCE = "GF-CF"
+
+
+def command(
+    datasets: options.Datasets = None,
+    methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(FAMILIES),
+    out: Annotated[Path, typer.Option(help="Folder for the pictures and the figures.")] = Path(
+        "privirec-out"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each point, from seed 0 on.")] = 1,
+    draw_only: Annotated[
+        bool, typer.Option("--draw-only", help="Measure nothing: draw the rows that there are.")
+    ] = False,
+    threads: options.Threads = None,
+    data_dir: options.DataDir = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--json",
+            help="Keep the rows here, one JSON object a line (default: frontier.jsonl in --out).",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """What a byte buys: NDCG@20 against the bytes that a client sends and receives.
+
+    One picture for each data set (PNG and SVG), bytes on a log axis: up and down together, up
+    alone, down alone; and the figures behind it as CSV. Bytes are those of the run's ledger:
+    packed vectors as they leave a client, broadcasts, and the final filters that every client
+    fetches. What secure aggregation adds to a vector is in: privirec protocols.
+
+    [bold]spectral[/bold]: by how many columns are summed in all.
+    [bold]privirec-k[/bold], [bold]privirec[/bold]: GF-CF in the paper's preset.
+    [bold]head-ease[/bold]: EASE between the m most popular items.
+    [bold]protected[/bold]: under noise with a promise to every person, by epsilon.
+    [bold]mf[/bold], [bold]lightgcn[/bold]: federated training, as in the paper's table of costs,
+    after more and more epochs: everybody's vectors stay at home, gradients of all items (which of
+    them are zero would tell who has what) are summed in every epoch, and for LightGCN every layer
+    of the graph, forwards and backwards. Settings were tuned on a validation split.
+    [bold]central[/bold]: baselines on one machine, as level lines.
+
+    Every row is kept as soon as it is measured: the same command goes on where it was stopped, and
+    one with more methods, data sets or seeds measures only what is new. All of it takes about
+    an hour of CPU on a large data set; --methods and --datasets take a part.
+    """
+    json_file = json_file or out / "frontier.jsonl"
+    check_writable(json_file)
+    check_writable(folder=out)
+    wanted = methods.split(",")
+    points_of([], wanted)  # says what is wrong before data are read
+    measured = measured_rows(json_file)
+    found = options.datasets_named(datasets, data_dir)
+    with shown_progress() as phases:
+        for data in [] if draw_only else found:
+            points = points_of([data], wanted, seeds)
+            measured.measure_missing(points, threads, phases(f"frontier: {data.name}"))
+    for data in found:
+        summary = summary_of(measured.of(points_of([data], wanted, seeds)))
+        if not summary:
+            raise UsageError(f"{json_file}: no rows of {data.name} to draw")
+        titled = [row | {"title": FAMILIES[row["family"]].title} for row in summary]
+        print_table(f"{data.name}, {data.train.n_users:,} people", COLUMNS, titled)
+        levels = [row for row in summary if FAMILIES[row["family"]].level]
+        for reference in (row for row in levels if row["label"] == REFERENCE):
+            for row in cheapest_that_reaches(summary, reference["ndcg@20"]):
+                say(
+                    f"As good as centralised {REFERENCE} ({reference['ndcg@20']:.4f}): "
+                    f"{FAMILIES[row['family']].title}, {row['label']}, with "
+                    f"{as_bytes(row['bytes_per_client'])} per client"
+                )
+        stem = out / f"frontier-{in_file_name(data.name)}"
+        pictures = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+        frontier_plot(
+            f"{data.name}: accuracy against bytes per client",
+            [row for row in summary if row not in levels],
+            {name: one.title for name, one in FAMILIES.items() if not one.level},
+            levels,
+            pictures,
+        )
+        saved = [*pictures, write_csv(stem.with_suffix(".csv"), summary)]
+        say(f"Saved {', '.join(map(str, saved))}")

@@ -1,0 +1,367 @@
+"""Accuracy against bytes per client: the family of methods, trained ones included.
+
+What is drawn is a registry, `FAMILIES`: a name, how it is called, and its points on a data set. To
+add a method is a function that lists its plans, and a line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, Protocol
+
+from privirec.data.interactions import Dataset
+from privirec.data.text import write_lines
+from privirec.errors import UsageError
+from privirec.evaluation import evaluate
+from privirec.federated.contributions import Histories
+from privirec.federated.programs import HeadGram, Privirec, PrivirecK, Protected, Spectral
+from privirec.models import EASE, GFCF, MODELS
+from privirec.peers.trained import TRAINED, Training
+from privirec.peers.trained.tuned import tuned_settings
+from privirec.privacy.ledger import Ledger
+from privirec.runtime.execute import execute_steps
+from privirec.runtime.local.simulation import Simulation
+from privirec.version import __version__
+from privirec.workflows.measured import Measured
+from privirec.workflows.run import CENTRALIZED, Plan, run
+
+PAPER_RANKS = (256, 512, 1024)
+SPECTRAL_LADDER = (
+    ("4x8", 24),
+    ("4x16", 48),
+    ("4x32", 90),
+    ("4x64", 180),
+    ("8x64", 320),
+    ("8x119", 571),
+    ("6x287", 900),
+    ("6x535", 1500),
+)
+"""Columns in each round, and vectors that are kept."""
+HEADS = (250, 500, 1000, 2000, 4000)
+EPSILONS = (1.0, 2.0, 4.0, 8.0, 16.0)
+CENTRAL_MODELS = ("gf-cf", "turbo-cf", "bspm-em")
+CHECKPOINTS = (1, 2, 3, 5, 8, 12, 20, 30, 45, 60, 90, 120)
+"""After how many epochs a trained method is looked at, and after its last one."""
+
+IDENTITY = ("dataset", "fingerprint", "family", "label", "settings", "epochs", "seed")
+"""What makes two rows the same measurement."""
+CSV_COLUMNS = (
+    "dataset",
+    "family",
+    "label",
+    "epochs",
+    "epsilon",
+    "ndcg@20",
+    "spread",
+    "recall@20",
+    "bytes_up_per_client",
+    "bytes_down_per_client",
+    "bytes_per_client",
+    "seeds",
+)
+
+
+class Point(Protocol):
+    """One measurement to make."""
+
+    def identity(self) -> dict[str, Any]: ...
+
+    def measure(self) -> dict[str, Any]: ...
+
+
+def _identity(
+    dataset: Dataset, family: str, label: str, settings: Any, epochs: int | None, seed: int
+) -> dict[str, Any]:
+    return {
+        "dataset": dataset.name,
+        "fingerprint": dataset.train.fingerprint()[:16],
+        "family": family,
+        "label": label,
+        "settings": settings,
+        "epochs": epochs,
+        "seed": seed,
+    }
+
+
+def _result(
+    found: Mapping[str, Any], up: int, down: int, epsilon: float | None, seconds: float
+) -> dict[str, Any]:
+    return {
+        "epsilon": epsilon,
+        **found,
+        "bytes_up_per_client": up,
+        "bytes_down_per_client": down,
+        "bytes_per_client": up + down,
+        "cpu_seconds": seconds,
+        "version": __version__,
+    }
+
+
+@dataclass(frozen=True)
+class PlannedPoint:
+    """A run of a model by a method."""
+
+    dataset: Dataset
+    family: str
+    label: str
+    plan: Plan
+
+    def identity(self) -> dict[str, Any]:
+        plan = self.plan
+        settings = {
+            "model": plan.model_name,
+            "method": plan.method,
+            "preset": plan.preset,
+            "rank": plan.rank,
+            "rounds": plan.rounds,
+            "head": plan.head,
+            **plan.federated,
+        }
+        return _identity(self.dataset, self.family, self.label, settings, None, plan.seed)
+
+    def measure(self) -> dict[str, Any]:
+        row = run(self.dataset, self.plan).row
+        return self.identity() | _result(
+            {name: row[name] for name in ("ndcg@20", "recall@20")},
+            row["bytes_up_per_client"],
+            row["bytes_down_per_client"],
+            row["epsilon"],
+            row["cpu_seconds"],
+        )
+
+
+@dataclass
+class TrainingRun:
+    """A method in training, as far as it has come. It goes forward; asked for an epoch that has
+    passed, it begins anew."""
+
+    method: str
+    dataset: Dataset
+    settings: Mapping[str, Any]
+    seed: int
+    ledger: Ledger = field(default_factory=Ledger)
+    epoch: int | None = None
+    seconds: float = 0.0
+    _training: Training | None = None
+
+    def up_to(self, epoch: int) -> Training:
+        """The method after so many epochs; `ledger` says what they took."""
+        started = time.process_time()
+        train = self.dataset.train
+        simulation = Simulation(train)
+        if self._training is None or self.epoch is None or self.epoch > epoch:
+            self.ledger, self.epoch, self.seconds = Ledger(), 0, 0.0
+            kind: Any = TRAINED[self.method]
+            self._training = kind(Histories(train.matrix), seed=self.seed, **self.settings)
+            execute_steps(self._training.start(), simulation, self.ledger)
+        while self.epoch < epoch:
+            execute_steps(self._training.epoch(), simulation, self.ledger)
+            self.epoch += 1
+        self.seconds += time.process_time() - started
+        return self._training
+
+
+@dataclass(frozen=True)
+class TrainedPoint:
+    """A trained method after some epochs. The points of a curve share their training."""
+
+    family: str
+    run: TrainingRun
+    epochs: int
+
+    def identity(self) -> dict[str, Any]:
+        run = self.run
+        label = f"{self.epochs} epochs" if self.epochs > 1 else "1 epoch"
+        settings = dict(run.settings)
+        return _identity(run.dataset, self.family, label, settings, self.epochs, run.seed)
+
+    def measure(self) -> dict[str, Any]:
+        training = self.run.up_to(self.epochs)
+        found = evaluate(training.scorer(), self.run.dataset)
+        ledger = self.run.ledger
+        return self.identity() | _result(
+            found.as_row(), ledger.bytes_up, ledger.bytes_down, None, self.run.seconds
+        )
+
+
+# --- what is drawn --------------------------------------------------------------------------------
+
+Points = Callable[[Dataset, int], list[Point]]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Points of one kind, which a picture shows in one colour."""
+
+    name: str
+    title: str
+    points: Points
+    level: bool = False
+    """Whether each point is a level line of its own: a baseline that sends nothing."""
+
+
+Plans = Iterable[tuple[str, Plan]]
+"""Each with what stands beside its point."""
+
+
+def planned(name: str, title: str, plans: Callable[[Dataset], Plans]) -> Family:
+    """A family of runs."""
+
+    def points(dataset: Dataset, seed: int) -> list[Point]:
+        return [
+            PlannedPoint(dataset, name, label, replace(plan, seed=seed))
+            for label, plan in plans(dataset)
+        ]
+
+    return Family(name, title, points)
+
+
+def trained(kind: type[Training]) -> Family:
+    """The curve of a trained method."""
+
+    def points(dataset: Dataset, seed: int) -> list[Point]:
+        tuned = tuned_settings(kind.name, dataset.name)
+        run = TrainingRun(kind.name, dataset, tuned.settings, seed)
+        looked_at = [*(one for one in CHECKPOINTS if one < tuned.epochs), tuned.epochs]
+        return [TrainedPoint(kind.name, run, epochs) for epochs in looked_at]
+
+    return Family(kind.name, kind.title, points)
+
+
+def _privirec(dataset: Dataset) -> Plans:
+    yield "P~", Plan(GFCF.name, Privirec.name, preset="paper")
+
+
+def _privirec_k(dataset: Dataset) -> Plans:
+    for rank in _within(PAPER_RANKS, dataset.train.n_items):
+        yield f"k = {rank}", Plan(GFCF.name, PrivirecK.name, preset="paper", rank=rank)
+
+
+def _spectral(dataset: Dataset) -> Plans:
+    """What was tuned for the data set, and other numbers of columns, in the narrowest usual ring:
+    some times wider than half of what an item has people."""
+    bits = max(12, int(dataset.train.item_degrees.max()).bit_length() + 1)
+    tuned = {
+        settings["columns"]: Plan(method=Spectral.name, preset=name)
+        for name, settings in Spectral.presets.items()
+        if name.startswith(f"{dataset.name}-")
+    }
+    for columns, rank in SPECTRAL_LADDER:
+        rounds, _, each = columns.partition("x")
+        total, given = int(rounds) * int(each), {"columns": columns, "ring_bits": bits}
+        if total <= dataset.train.n_items // 2:
+            usual = Plan(method=Spectral.name, rank=rank, federated=given)
+            yield f"{total:,}", tuned.get(columns, usual)
+
+
+def _head(dataset: Dataset) -> Plans:
+    for head in _within(HEADS, dataset.train.n_items):
+        yield f"m = {head}", Plan(EASE.name, HeadGram.name, head=head)
+
+
+def _protected(dataset: Dataset) -> Plans:
+    for epsilon in EPSILONS:
+        yield f"ε = {epsilon:g}", Plan(method=Protected.name, federated={"epsilon": epsilon})
+
+
+def _central(dataset: Dataset) -> Plans:
+    for model in CENTRAL_MODELS:
+        yield MODELS[model].title, Plan(model, CENTRALIZED)
+
+
+def _within(sizes: Sequence[int], items: int) -> list[int]:
+    """Those that a catalogue is large enough for, or half of it."""
+    return [size for size in sizes if size <= items] or [max(1, items // 2)]
+
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        planned(Spectral.name, "spectral, by columns summed", _spectral),
+        planned(PrivirecK.name, "PriviRec-k, GF-CF (paper's preset)", _privirec_k),
+        planned(Privirec.name, "PriviRec, GF-CF (paper's preset)", _privirec),
+        planned("head-ease", "EASE on a head of m items", _head),
+        planned(Protected.name, "protected (differential privacy, δ = 1e-6)", _protected),
+        *(trained(kind) for kind in TRAINED.values()),
+        replace(planned("central", "centralised", _central), level=True),
+    )
+}
+
+
+def points_of(
+    datasets: Iterable[Dataset], methods: Sequence[str] = tuple(FAMILIES), seeds: int = 1
+) -> list[Point]:
+    """All points of a family, one seed after the other."""
+    for method in methods:
+        if method not in FAMILIES:
+            raise UsageError(f"no method {method!r}; there are {', '.join(FAMILIES)}")
+    return [
+        point
+        for dataset in datasets
+        for method in dict.fromkeys(methods)
+        for seed in range(seeds)
+        for point in FAMILIES[method].points(dataset, seed)
+    ]
+
+
+def measured_rows(path: Path | None) -> Measured[Point]:
+    """What an earlier run of the command left there."""
+    return Measured(path, IDENTITY, "frontier")
+
+
+def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each point, mean and spread of its seeds, by data set and family; in a family
+    from few bytes to many."""
+    names = list(FAMILIES)
+
+    def cell(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return row["dataset"], names.index(row["family"]), row["epochs"] or 0, row["label"]
+
+    found = []
+    for _, group in groupby(sorted(rows, key=cell), cell):
+        same = list(group)
+        ndcg = [row["ndcg@20"] for row in same]
+        kept = ("dataset", "family", "label", "epochs", "epsilon")
+        averaged = ("recall@20", *(name for name in CSV_COLUMNS if name.startswith("bytes")))
+        found.append(
+            {name: same[0][name] for name in kept}
+            | {name: mean(row[name] for row in same) for name in averaged}
+            | {"ndcg@20": mean(ndcg), "seeds": len(same)}
+            | {"spread": stdev(ndcg) if len(ndcg) > 1 else None}
+        )
+
+    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return names.index(row["family"]), row["bytes_per_client"], row["epsilon"] or 0
+
+    return sorted(found, key=place)
+
+
+def write_csv(path: Path, summary: Iterable[Mapping[str, Any]]) -> Path:
+    """The figures behind a picture."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
+    table.writeheader()
+    table.writerows({name: row[name] for name in CSV_COLUMNS} for row in summary)
+    write_lines(path, text.getvalue().splitlines())
+    return path
+
+
+def cheapest_that_reaches(
+    summary: Sequence[Mapping[str, Any]], level: float
+) -> list[Mapping[str, Any]]:
+    """Of each family the point with the fewest bytes of those that reach an NDCG@20."""
+    best: dict[str, Mapping[str, Any]] = {}
+    for row in summary:
+        known = best.get(row["family"])
+        if FAMILIES[row["family"]].level or row["ndcg@20"] < level:
+            continue
+        if known is None or row["bytes_per_client"] < known["bytes_per_client"]:
+            best[row["family"]] = row
+    return sorted(best.values(), key=lambda row: row["bytes_per_client"])
