@@ -30,7 +30,10 @@ from privirec.federated.contributions import (
     LinkDegrees,
     LinkItemItem,
     PowerStep,
+    RowReach,
+    ScaledStep,
     ScoreHistogram,
+    SeededScaledStep,
     SeededStep,
     UserStart,
     base,
@@ -39,6 +42,7 @@ from privirec.federated.contributions import (
     start_signs,
 )
 from privirec.federated.contributions.noisy import NormedSum
+from privirec.federated.contributions.scaled_step import CoarseBlock
 from privirec.federated.programs import LinkPropMultiSettings
 from privirec.filters import factored
 from privirec.filters.normalize import degree_power
@@ -47,8 +51,10 @@ SEED = bytes(range(32))
 FROZEN_SIGNS = "668bdd7a6a4269dc3abfd99a3e011a09e69e3349756e7a24d3adba5bc87fb248"
 KINDS = sorted(name for name, kind in REGISTRY.items() if not issubclass(kind, NormedSum))
 """Those with noise have tests of their own (test_protected.py)."""
-COUNTS = {"item-degrees", "score-histogram", "link-degrees"}
+COUNTS = {"item-degrees", "score-histogram", "link-degrees", "row-reach"}
 """Whole numbers, in a ring of their own."""
+FITTED = {"scaled-step", "seeded-scaled-step"}
+"""Scaled row by row until they fit, however narrow the ring."""
 
 
 def ask_of(
@@ -68,9 +74,21 @@ def ask_of(
         "power-step": lambda: PowerStep.of(x[: train.n_items], degrees, width),
         "seeded-step": lambda: SeededStep(degrees, SEED, x.shape[1], width),
         "user-start": lambda: UserStart.of(x[: train.n_users], degrees, width),
+        "row-reach": lambda: RowReach.of(CoarseBlock.of(x[: train.n_items], degrees, 4), degrees),
+        "scaled-step": lambda: scaled_step(train, x[: train.n_items], width),
+        "seeded-scaled-step": lambda: SeededScaledStep(degrees, SEED, x.shape[1], width),
     }
     ask: Contribution = made[kind]()
     return ask
+
+
+def scaled_step(train: Interactions, x: NDArray[np.float64], width: int) -> ScaledStep:
+    """With the reaches that this cohort has."""
+    degrees = train.item_degrees
+    block = CoarseBlock.of(x, degrees, 4)
+    reach = RowReach.of(block, degrees)
+    reaches = reach.decode(reach.total(Histories(train.matrix)))
+    return ScaledStep.of(block, degrees, reaches, width)
 
 
 def stages(train: Interactions, alpha: float, width: int, decided: int) -> dict[str, Any]:
@@ -215,7 +233,7 @@ def test_roundings_that_all_go_up_fit_too(users: int, width: int, top: int) -> N
 
 def test_a_ring_too_narrow_for_the_cohort_is_refused() -> None:
     train = Interactions.from_matrix(np.ones((300, 2), np.float32))
-    for kind in {*KINDS} - COUNTS:
+    for kind in {*KINDS} - COUNTS - FITTED:
         with pytest.raises(OverflowRefused, match="8-bit ring is too narrow"):
             list(ask_of(kind, train, np.ones((300, 2)), 8).blocks(Histories(train.matrix)))
 

@@ -23,6 +23,7 @@ from privirec.models import (
     LinkPropConfig,
     LinkPropMulti,
     LinkPropMultiConfig,
+    Spectral,
     TurboCF,
     TurboCFConfig,
 )
@@ -57,6 +58,10 @@ class TestLinkProp(ModelTests):
 class TestLinkPropMulti(ModelTests):
     model = LinkPropMulti
     small_rank = {}  # noqa: RUF012
+
+
+class TestSpectral(ModelTests):
+    model = Spectral
 
 
 class TestBSPMLM(ModelTests):

@@ -1,4 +1,4 @@
-"""Programs that sum item-item matrices over the network: the simulation's model, bit for bit."""
+"""Programs that are not of the paper over the network: the simulation's model, bit for bit."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from privirec.federated.programs import (
     LinkPropMultiSettings,
     PrivirecSettings,
     ProgramSettings,
+    SpectralSettings,
     program_of,
 )
-from privirec.models import EASE, LinkProp, Recommender, artifact
+from privirec.models import EASE, LinkProp, Recommender, Spectral, artifact
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.coordinator import Stage
 from privirec.runtime.terms import RunTerms
@@ -31,6 +32,7 @@ PROGRAMS: dict[str, tuple[ProgramSettings, Recommender]] = {
         LinkPropMultiSettings(alpha=0.25, left=0.5, right=0.25, updates=2),
         LINKPROP,
     ),
+    "spectral": (SpectralSettings(rank=3, columns=(2, 2, 1)), Spectral(rank=3)),
 }
 
 

@@ -20,6 +20,9 @@ from privirec.federated.contributions import (
     ItemDegrees,
     ItemItem,
     PowerStep,
+    RowReach,
+    ScaledStep,
+    SeededScaledStep,
     SeededStep,
     UserStart,
 )
@@ -41,6 +44,18 @@ def asks(draw: st.DrawFn) -> Contribution:
         return ItemItem(n_items, draw(sizes), draw(st.floats(0, 1)), draw(widths))
     if kind == "seeded-step":
         return SeededStep(degrees, draw(st.binary(min_size=32, max_size=32)), columns, draw(widths))
+    if kind == "seeded-scaled-step":
+        seed = draw(st.binary(min_size=32, max_size=32))
+        return SeededScaledStep(degrees, seed, columns, draw(widths))
+    if kind in ("row-reach", "scaled-step"):
+        most = draw(st.sampled_from([7, 127, 2**15 - 1]))
+        coarse = draw(arrays(np.int16, (n_items, columns), elements=st.integers(-most - 1, most)))
+        units = draw(arrays(np.int64, n_items, elements=st.integers(0, 2**14)))
+        bits = draw(st.integers(-40, 60))
+        if kind == "row-reach":
+            return RowReach(degrees, coarse, units, bits)
+        scales = draw(arrays(np.int64, n_items, elements=st.integers(0, 2**31 - 1)))
+        return ScaledStep(degrees, coarse, units, bits, scales, draw(widths))
     rows = n_items if kind == "power-step" else draw(sizes)
     block = draw(arrays(np.int32, (rows, columns), elements=numbers))
     made = PowerStep if kind == "power-step" else UserStart

@@ -25,6 +25,7 @@ from privirec.federated.programs import (
     PrivirecKSettings,
     PrivirecSettings,
     ProgramSettings,
+    SpectralSettings,
     program_of,
 )
 from privirec.federated.randomness import ClientRandomness
@@ -55,6 +56,9 @@ PROGRAMS = {
     "privirec, 16 bits": PrivirecSettings(rank=RANK, ring_bits=16),
     "privirec-k, paper": PrivirecK.preset("paper", rank=RANK),
     "privirec-k, rayleigh-ritz": PrivirecKSettings(rank=RANK, rounds=3),
+    "spectral": SpectralSettings(rank=RANK),
+    "spectral, 8 bits": SpectralSettings(rank=RANK, ring_bits=8, columns=(4, 2, 3, 1)),
+    "spectral, nystrom": SpectralSettings(rank=RANK, pairs="nystrom", block_bits=8),
     "privirec-k, from users": PrivirecKSettings(rank=RANK, rounds=3, start="users"),
 }
 each_program = pytest.mark.parametrize("wanted", PROGRAMS.values(), ids=PROGRAMS)

@@ -14,6 +14,7 @@ from privirec.federated.programs import (
     PrivirecKSettings,
     PrivirecSettings,
     ProgramSettings,
+    SpectralSettings,
     program_of,
 )
 from privirec.filters.components import Components
@@ -39,6 +40,7 @@ PROGRAMS = {
     "privirec for turbo-cf": PrivirecSettings(rank=0, alpha=0.6, ring_bits=40),
     "privirec-k, paper": PrivirecK.preset("paper", rank=3),
     "privirec-k": PrivirecKSettings(rank=3, rounds=2, ring_bits=24),
+    "spectral": SpectralSettings(rank=3, columns=(2, 2)),
 }
 
 

@@ -35,7 +35,10 @@ def command(
         int | None, typer.Option(min=1, help="k1 of PriviRec (default 256, if it fits).")
     ] = None,
     rounds: Annotated[int, typer.Option(min=2, help="L.")] = COST_ROUNDS,
-    ring_bits: Annotated[int, typer.Option(min=1, max=64, help="Width of the ring.")] = 32,
+    ring_bits: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="Width of the ring (default: what each method takes)."),
+    ] = None,
     data_dir: options.DataDir = None,
     json_file: options.Json = None,
 ) -> None:
@@ -70,12 +73,13 @@ def command(
         ("method", "method"),
         ("rank", "k"),
         ("sums", "sums"),
+        ("ring_bits", "bits"),
         ("bytes_up_per_client", "up/client"),
         ("bytes_down_per_client", "down/client"),
         ("bytes_server_receives", "server receives"),
         ("bytes_server_sends", "server sends"),
     ]
-    print_table(f"Bytes on the wire, {ring_bits}-bit ring, unmasked", headings, rows)
+    print_table("Bytes on the wire, packed as sent, unmasked", headings, rows)
     for row in rows:
         if "bytes_up_saved_per_client" in row:
             say(

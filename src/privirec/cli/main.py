@@ -25,6 +25,7 @@ from privirec.cli import (
     store,
     sweep,
     table,
+    tune,
 )
 from privirec.cli import run as run_command
 from privirec.errors import PrivirecError
@@ -42,6 +43,7 @@ app.command("run")(run_command.command)
 app.command("table")(table.command)
 app.command("privacy-table")(privacy_table.command)
 app.command("sweep")(sweep.command)
+app.command("tune")(tune.command)
 app.command("cost")(cost.command)
 app.command("audit")(audit.command)
 app.command("doctor")(doctor.command)

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS
 from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON, ProtectedSettings
+from privirec.federated.programs.spectral import SpectralSettings
 from privirec.models import MODELS
 from privirec.secagg import ServerModel, protocol_names
 from privirec.workflows.run import presets
@@ -113,6 +114,29 @@ Delta = Annotated[
         min=1e-15,
         max=0.01,
         help=f"protected: the chance that it fails (default {DEFAULT_DELTA:g}).",
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        help="spectral: columns of each round, as 8x128 or 256,128,128 (default: 1.5 times the "
+        "rank, in eight rounds). More rounds converge better, more columns hold more; bytes go by "
+        "their product.",
+        show_default=False,
+    ),
+]
+BlockBits = Annotated[
+    int | None,
+    typer.Option(
+        help="spectral: bits of an entry that clients are sent: 4, 8 or 16 (default 4).",
+        show_default=False,
+    ),
+]
+Pairs = Annotated[
+    str | None,
+    one_of(
+        choices_of(SpectralSettings, "pairs"),
+        help="spectral: eigenpairs from blocks and products (default), or from products alone.",
     ),
 ]
 Aggregator = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,6 +33,7 @@ from privirec.workflows.run import (
     gives_away,
     methods,
     presets,
+    read_settings,
     run,
     usual_dropped_share,
 )
@@ -62,7 +63,9 @@ def command(
         options.one_of(
             presets(),
             help="published: the models' published settings; paper: also the paper's federated "
-            "settings to the letter (L = 2, a start row per user, eigenvalues off the QR factor).",
+            "settings to the letter (L = 2, a start row per user, eigenvalues off the QR factor); "
+            "DATA-NMB: spectral with at most so many megabytes up a client, columns, rank and bits "
+            "from a validation split of that data set.",
         ),
     ] = PUBLISHED,
     rank: Annotated[
@@ -83,6 +86,24 @@ def command(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     way: options.Way = None,
+    columns: options.Columns = None,
+    block_bits: options.BlockBits = None,
+    pairs: options.Pairs = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option(
+            help="Method, model and their settings from this file of privirec tune.",
+            show_default=False,
+        ),
+    ] = None,
+    warm: Annotated[
+        Path | None,
+        typer.Option(
+            help="spectral: begin with the basis of this saved model, in one round unless "
+            "--columns says otherwise. Items that it does not know begin with nothing.",
+            show_default=False,
+        ),
+    ] = None,
     solver: Annotated[
         str,
         options.one_of(
@@ -113,7 +134,7 @@ def command(
         ),
     ] = None,
     ring_bits: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Width of the ring (default 32).")
+        int | None, typer.Option(min=1, max=64, help="Width of the ring (default 32; spectral 12).")
     ] = None,
     runtime: Annotated[
         str,
@@ -171,6 +192,12 @@ def command(
 
       privirec run --dataset gowalla --model gf-cf --method privirec-k --rank 512 --save model
 
+      privirec run --dataset gowalla --method spectral --preset gowalla-60mb
+
+      privirec run --dataset FILE --method spectral --rank 256 --columns 6x64 --save monday
+
+      privirec run --dataset FILE --method spectral --rank 256 --warm monday
+
       privirec run --dataset gowalla --method protected --epsilon 8 --delta 1e-6
 
     A folder of shards (privirec data make, privirec data convert) is computed on shard by shard:
@@ -188,7 +215,16 @@ def command(
         epsilon=epsilon,
         delta=delta,
         way=way,
+        columns=columns,
+        block_bits=block_bits,
+        pairs=pairs,
     )
+    config: dict[str, Any] = {}
+    if settings is not None:
+        chosen = read_settings(settings)
+        method, config = chosen["method"], chosen["config"]
+        model = model or chosen["model"]
+        choices = chosen["program"] | choices
     plan = Plan(
         model=model,
         method=method,
@@ -209,6 +245,8 @@ def command(
         seed=seed,
         threads=threads,
         federated=choices,
+        config=config,
+        warm=warm,
     )
     sharded = load_sharded(dataset)
     if sharded is None and not (sample is None and work is None):

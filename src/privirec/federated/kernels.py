@@ -42,6 +42,21 @@ def mean_rows(indptr, indices, source, scale, out):  # type: ignore[no-untyped-d
             target[column] = np.int64(np.rint(target[column] / count * scale))
 
 
+@njit(parallel=True, cache=True)
+def sum_scaled_rows(indptr, indices, source, scales, bits, out):  # type: ignore[no-untyped-def]
+    """out[r] = sum over the entries j of row r of source[j] * scale[r] / 2^bits, each rounded
+    before it is added: in integers, and with halves upwards."""
+    half = np.int64(1) << (bits - 1)
+    for row in prange(out.shape[0]):
+        target = out[row]
+        target[:] = 0
+        scale = scales[row]
+        for position in range(indptr[row], indptr[row + 1]):
+            line = source[indices[position]]
+            for column in range(line.shape[0]):
+                target[column] += (line[column] * scale + half) >> bits
+
+
 @njit(cache=True)
 def add_squares(block, weights, out):  # type: ignore[no-untyped-def]
     """out[c] += sum over rows of weight times the square, row after row: the same bits anywhere."""

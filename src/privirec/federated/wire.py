@@ -3,8 +3,9 @@
     frame "PRW" with the name, the plain fields and the shapes of the arrays | arrays
 
 The header names a contribution of the registry, its plain fields and, in order, its arrays. Arrays
-follow without gaps, little-endian, in the narrowest integers that hold them. There is one encoding
-of each ask; anything else is refused, and nothing in a message can name code.
+follow without gaps, little-endian, in the narrowest integers that hold them; coarse blocks may take
+half a byte an entry (`packing`). There is one encoding of each ask; anything else is refused, and
+nothing in a message can name code.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from privirec.codec import Frame, Malformed
 from privirec.errors import FederationError
+from privirec.federated import packing
 from privirec.federated.contributions import REGISTRY, Contribution, check_registered
 
 FRAME = Frame(b"PRW", 1, largest_header=1 << 16)
@@ -28,8 +30,11 @@ _NARROW: dict[str, Any] = {"i1": np.int8, "i2": np.int16, "i4": np.int32, "i8": 
 # Declared type of a field -> dtype in memory and number of dimensions.
 _ARRAYS: dict[str, tuple[type[np.signedinteger[Any]], int]] = {
     "Integers": (np.int64, 1),
+    "NDArray[np.int16]": (np.int16, 2),
     "NDArray[np.int32]": (np.int32, 2),
 }
+_HALF = "half"
+"""Half a byte an entry."""
 
 
 def encode(ask: Contribution) -> bytes:
@@ -43,7 +48,10 @@ def encode(ask: Contribution) -> bytes:
         if field.type in _ARRAYS:
             kind = _narrowest(value)
             arrays.append({"name": field.name, "dtype": kind, "shape": list(value.shape)})
-            chunks.append(value.astype(f"<{kind}").tobytes())
+            if kind == _HALF:
+                chunks.append(packing.pack_half_bytes(value))
+            else:
+                chunks.append(value.astype(f"<{kind}").tobytes())
         else:
             plain[field.name] = value.hex() if field.type == "bytes" else value
     return b"".join([FRAME.head({"ask": ask.name, "fields": plain, "arrays": arrays}), *chunks])
@@ -105,10 +113,16 @@ def _array(
         _refuse(f"{name} is not described")
     if not all(type(length) is int and 0 <= length < 2**40 for length in shape):
         _refuse(f"{name} has an impossible shape")
+    count = math.prod(shape)
+    if entry["dtype"] == _HALF and wanted is np.int16:
+        size = packing.packed_bytes(count, packing.HALF_BYTE)
+        if position + size > len(message):
+            _refuse(f"cut off in {name}")
+        halves = np.frombuffer(message, np.uint8, size, position)
+        return packing.unpack_half_bytes(halves, count).reshape(shape), position + size
     dtype = np.dtype(_NARROW[entry["dtype"]]).newbyteorder("<")
     if dtype.itemsize > np.dtype(wanted).itemsize:
         _refuse(f"{name} holds larger numbers than it may")
-    count = math.prod(shape)
     end = position + count * dtype.itemsize
     if end > len(message):
         _refuse(f"cut off in {name}")
@@ -117,6 +131,8 @@ def _array(
 
 
 def _narrowest(values: NDArray[Any]) -> str:
+    if values.dtype == np.int16 and packing.bits_of(values) == packing.HALF_BYTE:
+        return _HALF
     low, high = int(values.min(initial=0)), int(values.max(initial=0))
     for name, dtype in _NARROW.items():
         limits = np.iinfo(dtype)

@@ -20,6 +20,7 @@ from privirec.filters.operators import (
     FactoredOperator,
     Float32,
     ItemOperator,
+    LowRankOperator,
     NotKept,
     history_coordinates,
 )
@@ -65,6 +66,8 @@ class Components:
     """Matrix and basis are of so many of the most popular items only; None: of all."""
     noise_deviation: float = 0.0
     """Of the noise in each entry off the diagonal of the item-item matrix; 0: there is none."""
+    eigenvalues: NDArray[np.float64] | None = None
+    """Of the vectors in the basis, where the solver knows them; see `eigenpairs`."""
 
     @property
     def n_items(self) -> int:
@@ -76,6 +79,20 @@ class Components:
             held = 0 if self.basis is None else self.basis.shape[1]
             raise UsageError(f"a low-pass filter of rank {rank} needs more than {held} vectors")
         return LowPass.from_basis(self.basis[:, :rank], self.item_degrees)
+
+    def eigenpairs(self, rank: int) -> tuple[NDArray[np.float64], Float32]:
+        """The leading eigenvalues of P~ and their vectors. Where nobody has kept the values, they
+        are the lengths of what P~ makes of the vectors, along these."""
+        if self.basis is None or self.basis.shape[1] < rank:
+            held = 0 if self.basis is None else self.basis.shape[1]
+            raise UsageError(f"a filter of rank {rank} needs more than {held} vectors")
+        basis = self.basis[:, :rank]
+        if self.eigenvalues is not None:
+            return self.eigenvalues[:rank], basis
+        if isinstance(self.item_item, LowRankOperator) and self.item_item.basis is self.basis:
+            return self.item_item.eigenvalues[:rank], basis
+        images = self.item_item.times(np.ascontiguousarray(basis))
+        return np.einsum("ij,ij->j", basis, images, dtype=np.float64), basis
 
     def without_item_item(self) -> Components:
         """The same, for a model that no longer needs the item-item matrix."""
@@ -114,7 +131,7 @@ def centralized(
     The item-item matrix stays in factors; `rank` 0 means no low-pass basis.
     """
     operator = factored(train, normalisation)
-    basis = None
+    basis = values = None
     if rank:
         if normalisation != SYMMETRIC:
             raise UsageError("the low-pass filter is defined for alpha = 1/2")
@@ -122,8 +139,9 @@ def centralized(
             raise UsageError(f"rank {rank} does not fit a catalogue of {train.n_items} items")
         values, basis = leading_eigenpairs(operator, rank, seed=seed, progress=progress)
         # Beyond the rank of P~ any vector of its null space would do, and none means anything.
-        basis[:, values < NULL * max(float(values[0]), 1.0)] = 0
-    return Components(train.item_degrees, operator, basis, normalisation)
+        null = values < NULL * max(float(values[0]), 1.0)
+        basis[:, null] = values[null] = 0
+    return Components(train.item_degrees, operator, basis, normalisation, eigenvalues=values)
 
 
 def randomized(

@@ -8,11 +8,12 @@ from privirec.models.gf_cf import GFCF, GFCFConfig
 from privirec.models.link_prop import LinkProp, LinkPropConfig
 from privirec.models.link_prop_multi import LinkPropMulti, LinkPropMultiConfig
 from privirec.models.popularity import Popularity, PopularityConfig
+from privirec.models.spectral import Spectral, SpectralConfig
 from privirec.models.turbo_cf import TurboCF, TurboCFConfig
 
 MODELS: dict[str, type[Recommender]] = {
     model.name: model
-    for model in (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, Denoised, LinkProp, LinkPropMulti)
+    for model in (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, Denoised, LinkProp, LinkPropMulti, Spectral)
 }
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "Popularity",
     "PopularityConfig",
     "Recommender",
+    "Spectral",
+    "SpectralConfig",
     "TurboCF",
     "TurboCFConfig",
 ]

@@ -55,7 +55,7 @@ _NAMES = {"item_degrees", "basis", "item_ids", "item_ids.utf8", "item_ids.ends"}
 _LARGEST_HEADER = 1 << 20
 _LARGEST_MANIFEST = 64 << 20
 _NUMBERS_AT_ONCE = 1 << 22
-_TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
+_TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "I8": "|i1", "U8": "|u1"}
 
 
 @dataclass(frozen=True)

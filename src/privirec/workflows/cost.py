@@ -22,7 +22,8 @@ class Sizes:
     """k_2: the low-rank matrix of PriviRec-k."""
     rounds: int = COST_ROUNDS
     """L."""
-    ring_bits: int = 32
+    ring_bits: int | None = None
+    """None: what each program takes."""
     item_item_entries: int | None = None
     """Non-zeros of P~, where the data is at hand."""
 
@@ -63,7 +64,7 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                     "items": sizes.items,
                     "rank": getattr(settings, "rank", None),
                     "rounds": getattr(settings, "rounds", None),
-                    "ring_bits": sizes.ring_bits,
+                    "ring_bits": settings.ring_bits,
                     "sums": sum(entry.entries > 0 for entry in ledger.entries),
                     "bytes_up_per_client": ledger.bytes_up,
                     "bytes_down_per_client": ledger.bytes_down,
@@ -80,7 +81,9 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
 
 def _variants(program: type[Program[Any]], sizes: Sizes) -> dict[str, ProgramSettings]:
     """Each published preset, the defaults (under no label), and what else the program compares."""
-    chosen = {"rounds": sizes.rounds, "ring_bits": sizes.ring_bits}
+    chosen: dict[str, int] = {"rounds": sizes.rounds}
+    if sizes.ring_bits is not None:
+        chosen["ring_bits"] = sizes.ring_bits
     fields = program.settings_type.model_fields
     given = {name: value for name, value in chosen.items() if name in fields}
     offered = {"rank": sizes.rank if program.low_rank else sizes.low_pass_rank}

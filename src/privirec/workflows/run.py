@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privirec import threads as threading
 from privirec.data.interactions import Dataset, Interactions
@@ -23,8 +28,9 @@ from privirec.federated.programs import (
     program_class,
     program_of,
 )
+from privirec.federated.programs import Spectral as SpectralProgram
 from privirec.filters import randomized
-from privirec.models import MODELS, Recommender
+from privirec.models import MODELS, Recommender, Spectral
 from privirec.privacy.ledger import Ledger
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime, execute
@@ -128,6 +134,10 @@ class Plan:
     threads: int | None = None
     federated: dict[str, Any] = field(default_factory=dict)
     """Further settings of the federated program, by name."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """Settings of the model, by name, instead of its published ones."""
+    warm: Path | None = None
+    """A saved model with whose basis the program begins, if it can."""
 
     @property
     def program(self) -> type[Program[Any]] | None:
@@ -180,6 +190,8 @@ class Plan:
             (self.clients and not self.noisy) or self.drop_share or self.aggregator != "none"
         ):
             raise UsageError("clients, drop-outs and aggregators need --runtime in-process")
+        if self.warm is not None and "start" not in self.program.settings_type.model_fields:
+            raise UsageError(f"{self.method} does not begin with an earlier model")
         if self.drop_share and self.aggregator == "none":
             raise UsageError("drop-outs need secure aggregation: --aggregator secagg+")
 
@@ -193,12 +205,22 @@ class Plan:
         self.check()
         kind = MODELS[self.model_name]
         config = kind.published.get(dataset, kind.config_type())
+        if self.config:
+            config = kind(**self.config).config
         if self.head is not None:
             if "head" not in kind.config_type.model_fields:
                 raise UsageError(f"{self.model_name} does not know a head of popular items")
             config = config.model_copy(update={"head": self.head})
+        program = self.program
+        if program is not None and program.usual_model == self.model_name:
+            chosen = dict(program.preset_models.get(self.preset, {}))
+            if "rank" in program.presets.get(self.preset, {}):
+                chosen["rank"] = program.presets[self.preset]["rank"]
+            config = config.model_copy(update=chosen)
         usual = config.low_pass_rank
-        low_rank = self.program is not None and self.program.low_rank
+        low_rank = program is not None and program.low_rank
+        if program is not None and program.usual_model == self.model_name:
+            low_rank = False  # it takes all vectors, and asks for as many as it takes
         if not usual:
             if self.rank is not None and not low_rank:
                 raise UsageError(
@@ -229,11 +251,25 @@ class Plan:
             assumed = self.assumptions or Assumptions()
             offered |= {"clients": n_clients, "contributors": assumed.contributors(n_clients)}
         given = dict(self.federated)
+        if self.warm is not None:
+            given["start"] = "basis"
         if self.rounds is not None:
             given["rounds"] = self.rounds
         preset = None if self.preset == PUBLISHED else self.preset
         settings: ProgramSettings = program.settings_from(given, offered, preset)
         return settings
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Method, settings of its program, model and config, as `privirec tune` saves them."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read as settings ({error})") from None
+    kinds = {"method": str, "program": dict, "model": str, "config": dict}
+    if not isinstance(found, dict) or {key: type(found[key]) for key in found} != kinds:
+        raise UsageError(f"{path}: settings have {', '.join(kinds)}")
+    return found
 
 
 @dataclass
@@ -289,6 +325,24 @@ def _runtime(
         assumptions=plan.assumptions,
         dropouts=DropOuts.of_share(plan.drop_share, len(clients), plan.seed),
     )
+
+
+def _begin_with(folder: Path, program: Program[Any], train: Interactions) -> None:
+    """Let a program begin with the basis of a saved model, matched by item ids."""
+    model = Recommender.load(folder)
+    if not isinstance(model, Spectral) or not isinstance(program, SpectralProgram):
+        raise UsageError(f"{folder}: only a model of spectral has a basis to begin with")
+    program.start_from(known_rows(model.basis(), model.item_ids, train.item_ids))
+
+
+def known_rows(basis: NDArray, ids: NDArray | None, wanted: NDArray) -> NDArray:
+    """The rows of a basis for another catalogue: zeros where it does not know an item."""
+    places = {item: row for row, item in enumerate(np.asarray(ids).tolist())}
+    rows = np.zeros((len(wanted), basis.shape[1]), basis.dtype)
+    for row, item in enumerate(wanted.tolist()):
+        if (place := places.get(item)) is not None:
+            rows[row] = basis[place]
+    return rows
 
 
 def _centrally_computed(plan: Plan, recommender: Recommender) -> dict[str, Any]:
@@ -388,6 +442,8 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         settings = plan.settings(recommender, train.n_items, n_clients)
         program = program_of(settings, train.n_users, train.n_items)
         computed = program.describe() | {"sums": len(program.sums())}
+        if plan.warm is not None:
+            _begin_with(plan.warm, program, train)
         simulation = Simulation(train, n_clients, plan.seed, noise_at_once=True)
         runtime = _runtime(plan, program, train, simulation)
         components, ledger = execute(

@@ -24,6 +24,7 @@ from privirec.federated.contributions.noisy import NoiseShare, NoisyPopularity
 from privirec.federated.contributions.noisy_gram import NoisyHeadGram
 from privirec.federated.contributions.noisy_power import NoisyPowerStep
 from privirec.federated.contributions.power_step import PowerStep, SeededStep, start_signs
+from privirec.federated.contributions.scaled_step import RowReach, ScaledStep, SeededScaledStep
 from privirec.federated.contributions.user_start import UserStart
 from privirec.federated.randomness import RandomStream
 
@@ -31,6 +32,7 @@ REGISTRY: dict[str, type[Contribution]] = {
     kind.name: kind
     for kind in (
         *(ItemDegrees, ItemItem, HeadItemItem, PowerStep, SeededStep, UserStart),
+        *(RowReach, ScaledStep, SeededScaledStep),
         *(ScoreHistogram, LinkDegrees, LinkItemItem),
         *(NoisyPopularity, NoisyHeadGram, NoisyPowerStep),
     )
@@ -78,7 +80,10 @@ __all__ = [
     "Opened",
     "PlannedSum",
     "PowerStep",
+    "RowReach",
+    "ScaledStep",
     "ScoreHistogram",
+    "SeededScaledStep",
     "SeededStep",
     "SumShape",
     "UserStart",

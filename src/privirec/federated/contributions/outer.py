@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privirec.errors import FederationError
@@ -71,7 +70,7 @@ class OuterProducts(Contribution):
         first = 0
         for length in self.block_lengths():
             last = first + length // self.columns
-            yield _summed(histories.by_item[first:last], sent).reshape(-1)
+            yield self._summed(histories, sent, first, last).reshape(-1)
             first = last
 
     def total(
@@ -82,7 +81,15 @@ class OuterProducts(Contribution):
         sent = self.rows_per_user(histories)
         for first in range(0, self.columns, kernels.COLUMNS):
             part = np.ascontiguousarray(sent[:, first : first + kernels.COLUMNS])
-            out[:, first : first + kernels.COLUMNS] = _summed(histories.by_item, part)
+            summed = self._summed(histories, part, 0, self.n_items)
+            out[:, first : first + kernels.COLUMNS] = summed
+        return out
+
+    def _summed(self, histories: Histories, sent: Integers, first: int, last: int) -> Integers:
+        """For each item from `first` to `last`, the sum of what its users send."""
+        out = np.empty((last - first, sent.shape[1]), np.int64)
+        by_item = histories.by_item
+        kernels.sum_rows(by_item.indptr[first : last + 1], by_item.indices, sent, out)
         return out
 
     def collect(self, blocks: Iterable[Integers]) -> Integers:
@@ -132,10 +139,3 @@ def quantize(matrix: NDArray[np.float64]) -> tuple[NDArray[np.int32], int]:
     top = float(np.abs(matrix).max(initial=0.0))
     bits = BROADCAST_BITS - (int(np.frexp(top)[1]) if top > 0 else 0)
     return np.rint(np.ldexp(matrix, bits)).astype(np.int32), bits
-
-
-def _summed(by_item: sp.csr_array, sent: Integers) -> Integers:
-    """For each item, the sum of what its users send: (items, columns)."""
-    out = np.empty((by_item.shape[0], sent.shape[1]), np.int64)
-    kernels.sum_rows(by_item.indptr, by_item.indices, sent, out)
-    return out

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+import scipy.linalg as sl
 from numpy.typing import NDArray
 
 from privirec.errors import FederationError
@@ -71,9 +73,8 @@ class PowerStep(BroadcastBlock):
         """X must have orthonormal columns, or columns of zeros, as the server's QR leaves them.
         What they aim at is for a policy to judge (`aim`)."""
         super().check(context)
-        if self.block[self.item_degrees == 0].any():
-            raise FederationError("a block that lies on items which nobody has")
-        if 0 < self._top < 1 << (BROADCAST_BITS - 1):
+        self._check_in_use()
+        if 0 < self.top < 1 << (BROADCAST_BITS - 1):
             raise FederationError("a block in coarser units than it need be")
         gram, _, _ = self._squares
         unit = float(np.ldexp(0.5, -self.block_bits))
@@ -83,8 +84,47 @@ class PowerStep(BroadcastBlock):
         if not (np.abs(gram - expected) <= allowed).all():
             raise FederationError("a block whose columns are not orthonormal")
 
+    def check_coarse(self, skew: float) -> None:
+        """The same for a block whose entries have few bits: its columns may be so far from
+        orthonormal (`is_nearly_orthonormal`) as honest rounding leaves them. What it aims at is
+        then measured by what its columns span (`aim_of_span`)."""
+        self._check_in_use()
+        if not self.is_nearly_orthonormal(skew):
+            raise FederationError("a block whose columns are not orthonormal")
+
+    def is_nearly_orthonormal(self, skew: float) -> bool:
+        """Whether all eigenvalues of X^T X are within `skew` of one, columns of zeros aside."""
+        values = np.linalg.eigvalsh(self._gram_of_columns)
+        return bool((np.abs(values - 1) <= skew).all())
+
+    def aim_of_span(self) -> Aim:
+        """`aim`, by orthonormal columns with the same span: no mixture of columns aims better."""
+        try:
+            factor = np.linalg.cholesky(self._gram_of_columns)
+        except np.linalg.LinAlgError:
+            return Aim(self.n_items, self.columns, 1.0, 1.0)
+        some = self.block.any(axis=0)
+        lengths = np.diagonal(self._squares[0])[some]
+        share = leverage = 0.0
+        for rows in self._rows():
+            x = rows[:, some]
+            share = max(share, float((x**2 / lengths).max(initial=0.0)))
+            straight = sl.solve_triangular(factor, x.T, lower=True, check_finite=False)
+            leverage = max(leverage, float((straight**2).sum(axis=0).max(initial=0.0)))
+        return Aim(self.n_items, self.columns, share, leverage)
+
+    def _check_in_use(self) -> None:
+        if self.block[self.item_degrees == 0].any():
+            raise FederationError("a block that lies on items which nobody has")
+
+    @property
+    def _gram_of_columns(self) -> NDArray[np.float64]:
+        """X^T X without columns of zeros."""
+        some = self.block.any(axis=0)
+        return self._squares[0][np.ix_(some, some)]
+
     @cached_property
-    def _top(self) -> int:
+    def top(self) -> int:
         """The largest entry, whatever its sign."""
         return int(max(self.block.max(initial=0), -int(self.block.min(initial=0))))
 
@@ -97,20 +137,28 @@ class PowerStep(BroadcastBlock):
     def _squares(self) -> tuple[NDArray[np.float64], float, float]:
         """X^T X, the largest square in X, and the largest squared norm of a row of X."""
         gram, share, leverage = np.zeros((self.columns, self.columns)), 0.0, 0.0
-        roots = degree_power(self.item_degrees, 0.5)[:, None]
-        for first in range(0, self.n_items, _ROWS):
-            part = self.block[first : first + _ROWS].astype(np.float64)
-            x = np.ldexp(part, -self.block_bits) * roots[first : first + _ROWS]
+        for x in self._rows():
             gram += x.T @ x
             np.square(x, out=x)
             share = max(share, float(x.max(initial=0.0)))
             leverage = max(leverage, float(x.sum(axis=1).max(initial=0.0)))
         return gram, share, leverage
 
+    def x(self) -> NDArray[np.float64]:
+        """The block without V^-1/2."""
+        return np.concatenate([np.zeros((0, self.columns)), *self._rows()])
+
+    def _rows(self) -> Iterator[NDArray[np.float64]]:
+        """X, some rows at a time."""
+        roots = degree_power(self.item_degrees, 0.5)[:, None]
+        for first in range(0, self.n_items, _ROWS):
+            part = self.block[first : first + _ROWS].astype(np.float64)
+            yield np.ldexp(part, -self.block_bits) * roots[first : first + _ROWS]
+
     @cached_property
     def encoding(self) -> FixedPoint:
         largest = self.largest_degree
-        by_mean = largest * float(np.ldexp(float(self._top), -self.block_bits))
+        by_mean = largest * float(np.ldexp(float(self.top), -self.block_bits))
         bound = min(by_mean, self.bound_by_norm(self.item_degrees))
         return FixedPoint.for_sum(self.width, bound, largest, signed=self.shape.signed)
 

@@ -21,9 +21,10 @@ from privirec.federated.programs.power import DEFAULT_RANK, DEFAULT_ROUNDS
 from privirec.federated.programs.privirec import Privirec, PrivirecSettings
 from privirec.federated.programs.privirec_k import PrivirecK, PrivirecKSettings
 from privirec.federated.programs.protected import Protected, ProtectedSettings
+from privirec.federated.programs.spectral import Spectral, SpectralSettings
 
 PROGRAMS: dict[str, type[Program[Any]]] = {
-    kind.name: kind for kind in (Privirec, PrivirecK, HeadGram, LinkPropMulti, Protected)
+    kind.name: kind for kind in (Privirec, PrivirecK, HeadGram, LinkPropMulti, Protected, Spectral)
 }
 DEFAULT_PROGRAM = Protected.name
 """Of real federations."""
@@ -78,6 +79,8 @@ __all__ = [
     "ProgramSettings",
     "Protected",
     "ProtectedSettings",
+    "Spectral",
+    "SpectralSettings",
     "Steps",
     "keep_to",
     "preset_names",

@@ -88,6 +88,8 @@ class Program(ABC, Generic[Settings]):
     settings_type: ClassVar[type[ProgramSettings]]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published settings, by name; see `preset`."""
+    preset_models: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Settings of the usual model that were chosen with a preset, by its name."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Further settings that a table of costs compares."""
     only_for_models_with: ClassVar[frozenset[str]] = frozenset()

@@ -82,7 +82,8 @@ class PowerProgram(Program[Settings], Generic[Settings]):
         if settings.start == "users":
             first = UserStart.planned(n_items, self.n_users, rank, width)
         else:
-            first = SeededStep.planned(n_items, rank, width, _generator(settings).bytes(SEED_BYTES))
+            seed = public_generator(settings).bytes(SEED_BYTES)
+            first = SeededStep.planned(n_items, rank, width, seed)
         step = PowerStep.planned(n_items, rank, width)
         return [first, *[step] * (settings.rounds - 1)]
 
@@ -121,7 +122,8 @@ class PowerProgram(Program[Settings], Generic[Settings]):
 
     def _user_block(self) -> NDArray[np.float64]:
         """Orthonormal columns, of which a smaller rank has the first."""
-        columns = _generator(self.settings).standard_normal((self.settings.rank, self.n_users))
+        generator = public_generator(self.settings)
+        columns = generator.standard_normal((self.settings.rank, self.n_users))
         return orthonormalize(columns.T)[0]
 
 
@@ -140,6 +142,6 @@ def item_degrees_told(n_items: int) -> Planned:
     return Broadcast("item-degrees", FILTER_ENTRY * n_items)
 
 
-def _generator(settings: ProgramSettings) -> np.random.Generator:
+def public_generator(settings: ProgramSettings) -> np.random.Generator:
     """Public numbers from a public seed."""
     return np.random.Generator(np.random.Philox(settings.seed))

@@ -1,0 +1,238 @@
+"""Spectral: eigenpairs of the item-item matrix by block Krylov, in narrow rings.
+
+V first. Then rounds: a block X, its product Y = P~ X summed over the clients, the next block from
+what Y has that is new. The first block is random signs from a public seed, of which 32 bytes are
+told, or the basis of an earlier model. Every block and every product counts: one Rayleigh-Ritz over
+all of them at the end. The power method of the paper needs two to three times the columns for the
+same filter.
+
+Each round but a seeded first one is two sums: how far each row of the product can reach, one number
+an item, and the product itself, each row scaled to its reach (`contributions/scaled_step.py`). The
+rings are narrow for that, and no sum leaves them.
+
+All rounds of the plan are computed: clients agree to a number of sums and masks are dealt for them,
+so a run that ends earlier would not be the one agreed to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
+
+from privirec.errors import UsageError
+from privirec.federated.contributions import (
+    Contribution,
+    ItemDegrees,
+    PlannedSum,
+    RowReach,
+    ScaledStep,
+    SeededScaledStep,
+)
+from privirec.federated.contributions.power_step import SEED_BYTES
+from privirec.federated.contributions.scaled_step import CoarseBlock
+from privirec.federated.programs.base import Broadcast, Planned, Program, ProgramSettings, Steps
+from privirec.federated.programs.power import FILTER_ENTRY, item_degrees_told, public_generator
+from privirec.filters.components import Components
+from privirec.filters.eigen import orthonormalize
+from privirec.filters.krylov import Eigenpairs, KrylovSpace
+from privirec.filters.operators import LowRankOperator
+
+DEFAULT_RANK = 512
+DEFAULT_ROUNDS = 8
+SPARE = 1.5
+"""Columns that are summed for each one that is kept, unless somebody says how many."""
+LEAST_RITZ = 0.02
+"""Directions below it are left out of a Nystrom approximation."""
+
+
+def _columns(given: Any) -> Any:
+    """`8x128`, `256,128,128` or numbers; None: by the rank."""
+    if not isinstance(given, str):
+        return given
+    try:
+        parts = []
+        for part in given.split(","):
+            rounds, times, columns = part.rpartition("x")
+            parts += [int(columns)] * int(rounds if times else 1)
+        return tuple(parts)
+    except ValueError:
+        raise ValueError("columns are given as 8x128 or as 256,128,128") from None
+
+
+Columns = Annotated[tuple[Annotated[int, Field(ge=1)], ...] | None, BeforeValidator(_columns)]
+
+
+Pairs = Literal["rayleigh-ritz", "nystrom"]
+PAIRS: tuple[str, ...] = get_args(Pairs)
+
+
+class SpectralSettings(ProgramSettings):
+    """How eigenpairs are computed with the clients."""
+
+    method: Literal["spectral"] = "spectral"
+    rank: int = Field(DEFAULT_RANK, ge=1)
+    """k: eigenpairs that are kept."""
+    columns: Columns = None
+    """Columns of each round, in order; None: as many in each of eight rounds as the rank needs."""
+    ring_bits: int = Field(12, ge=6, le=64)
+    """Bits of an entry that a client sends."""
+    block_bits: Literal[4, 8, 16] = 4
+    """Bits of an entry of a block that a client is sent."""
+    start: Literal["seed", "basis"] = "seed"
+    """Random signs, or the basis of an earlier model, which `start_from` gives."""
+    pairs: Pairs = "rayleigh-ritz"
+    """What eigenpairs are made of: blocks and products, or products alone (half a step further)."""
+    alpha: float = Field(0.5, ge=0.5, le=0.5)
+    """Normalisation of the item-item matrix: eigenpairs are those of the symmetric one."""
+
+
+class Spectral(Program[SpectralSettings]):
+    """V, then S_k and its eigenvalues from a block Krylov method with the clients."""
+
+    name: ClassVar[str] = "spectral"
+    title: ClassVar[str] = "Spectral"
+    gives_away: ClassVar[str] = (
+        "exact sums of many columns are not proven safe; rows of items with few users can be "
+        "recovered from them"
+    )
+    settings_type = SpectralSettings
+    low_rank: ClassVar[bool] = True
+    usual_model: ClassVar[str | None] = "spectral"
+    # From validation: a fifth of each train split held out, the test split not looked at.
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "gowalla-60mb": {"columns": "8x119", "rank": 571, "pairs": "nystrom"},
+        "gowalla-200mb": {"columns": "6x535", "rank": 2000, "pairs": "nystrom"},
+        "yelp2018-100mb": {"columns": "6x287", "rank": 900, "pairs": "nystrom"},
+        "globo-20mb": {"columns": "4x200", "rank": 528, "pairs": "nystrom", "ring_bits": 16},
+    }
+    preset_models: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "gowalla-60mb": {"history_exponent": 0.45, "item_exponent": 0.5},
+        "gowalla-200mb": {
+            "history_exponent": 0.4,
+            "item_exponent": 0.5,
+            "response": "power",
+            "power": 0.1,
+        },
+        "yelp2018-100mb": {"history_exponent": 0.35, "item_exponent": 0.35},
+        "globo-20mb": {"history_exponent": 0.15, "item_exponent": 0.15},
+    }
+
+    def __init__(self, settings: SpectralSettings, n_users: int, n_items: int) -> None:
+        super().__init__(settings, n_users, n_items)
+        self._start: NDArray | None = None
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Of each round."""
+        settings = self.settings
+        if settings.columns is not None:
+            return settings.columns
+        if settings.start == "basis":
+            return (settings.rank,)
+        wanted = min(SPARE * settings.rank, self.n_items)
+        each = max(1, -(-int(wanted) // DEFAULT_ROUNDS))
+        return (each,) * max(DEFAULT_ROUNDS, -(-settings.rank // each))
+
+    def check(self) -> None:
+        rank, columns = self.settings.rank, self.columns
+        if rank > self.n_items:
+            raise UsageError(f"rank {rank} does not fit a catalogue of {self.n_items} items")
+        if not columns or rank > sum(columns):
+            raise UsageError(f"rank {rank} needs as many columns; all rounds have {sum(columns)}")
+
+    def start_from(self, basis: NDArray) -> None:
+        """Begin with the basis of an earlier model: a row for each item of the catalogue, zeros
+        where it did not know the item."""
+        if basis.ndim != 2 or len(basis) != self.n_items:
+            raise UsageError(f"a basis of {len(basis)} rows for {self.n_items} items")
+        self._start = basis
+
+    def describe(self) -> dict[str, Any]:
+        rounds = len(self.columns)
+        return {
+            "rank": self.settings.rank,
+            "rounds": rounds,
+            "multiplications": rounds,
+            "solver": f"block Krylov, {self.settings.pairs}",
+            "columns": sum(self.columns),
+            "ring_bits": self.settings.ring_bits,
+        }
+
+    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+        settings, n_items = self.settings, self.n_items
+        sums: list[Planned] = []
+        for number, columns in enumerate(self.columns):
+            if number == 0 and settings.start == "seed":
+                seed = public_generator(settings).bytes(SEED_BYTES)
+                sums.append(SeededScaledStep.planned(n_items, columns, settings.ring_bits, seed))
+                continue
+            bits = settings.block_bits
+            sums.append(RowReach.planned(n_items, columns, bits))
+            sums.append(ScaledStep.planned(n_items, columns, settings.ring_bits, bits))
+        return [
+            ItemDegrees.planned(n_items, self.n_users),
+            item_degrees_told(n_items),
+            *sums,
+            Broadcast("filters", spectral_bytes(n_items, settings.rank)),
+        ]
+
+    def _steps(self, plan: list[Any]) -> Steps:
+        *gathering, filters = plan
+        degrees, space = yield from self._gathered(gathering)
+        values, basis = eigenpairs(space, self.settings.pairs, self.settings.rank)
+        yield filters
+        return Components(degrees, LowRankOperator(basis, values), basis)
+
+    def gathered(self) -> Generator[Contribution | Broadcast, Any, KrylovSpace]:
+        """The sums without what is made of them, for whoever wants several things made of them."""
+        _, space = yield from self._gathered(self.plan()[:-1])
+        return space
+
+    def _gathered(
+        self, plan: list[Any]
+    ) -> Generator[Contribution | Broadcast, Any, tuple[NDArray[np.int64], KrylovSpace]]:
+        degree_sum, degrees_told, *sums = plan
+        degrees = yield degree_sum.ask()
+        yield degrees_told
+        space = KrylovSpace(self.n_items, sum(self.columns))
+        rng = public_generator(self.settings)
+        left = iter(sums)
+        for number, columns in enumerate(self.columns):
+            planned: PlannedSum = next(left)
+            ask: Any
+            if planned.kind is SeededScaledStep:
+                ask = planned.ask(item_degrees=degrees)
+            else:
+                x = space.next_block(columns, rng) if number else self._first_block(degrees)
+                block = CoarseBlock.of(x, degrees, self.settings.block_bits)
+                reach: Any = planned.ask(block=block, item_degrees=degrees)
+                reaches = reach.decode((yield reach))
+                ask = next(left).ask(block=block, item_degrees=degrees, reaches=reaches)
+            total = yield ask
+            space.add(ask.step.x(), ask.decode(total))
+            del total
+        return degrees, space
+
+    def _first_block(self, degrees: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Orthonormal columns from the earlier basis, on items that are in use."""
+        if self._start is None:
+            raise UsageError("a start from an earlier basis needs that basis")
+        known = np.asarray(self._start, np.float64) * (degrees > 0)[:, None]
+        block = np.zeros((self.n_items, self.columns[0]))
+        some = min(self.columns[0], known.shape[1])
+        block[:, :some] = known[:, :some]
+        return orthonormalize(block)[0]
+
+
+def eigenpairs(space: KrylovSpace, pairs: str, rank: int) -> Eigenpairs:
+    """The leading eigenpairs, made of what was gathered."""
+    return space.nystrom(rank, LEAST_RITZ) if pairs == "nystrom" else space.rayleigh_ritz(rank)
+
+
+def spectral_bytes(n_items: int, rank: int) -> int:
+    """S_k as the model `spectral` keeps it: a byte an entry, a unit for each item, eigenvalues."""
+    return n_items * rank + FILTER_ENTRY * (n_items + rank)

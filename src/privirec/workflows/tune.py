@@ -1,0 +1,257 @@
+"""Settings of `spectral` for a data set and a budget of bytes, from a validation split alone.
+
+A share of everybody's train items is held out; the test split is not looked at. For each number of
+rounds and width of the ring the columns follow from the budget; on the space that comes out, rank,
+exponents and response are climbed from a usual start, one change at a time. Every point that was
+measured is a line of a trace: the same command goes on where it stopped, and who doubts a choice
+sees what it was chosen from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privirec import threads as threading
+from privirec.data.interactions import Dataset
+from privirec.data.splits import validation_split
+from privirec.errors import DataError, UsageError
+from privirec.evaluation import evaluate
+from privirec.federated.programs import SpectralSettings, program_of
+from privirec.federated.programs.spectral import PAIRS, Spectral, eigenpairs
+from privirec.filters.components import Components
+from privirec.filters.krylov import KrylovSpace
+from privirec.filters.operators import LowRankOperator
+from privirec.models.spectral import Spectral as SpectralModel
+from privirec.models.spectral import SpectralConfig
+from privirec.privacy.ledger import Ledger
+from privirec.report.progress import QUIET, Phases
+from privirec.runtime.execute import execute_steps
+from privirec.runtime.local.simulation import Simulation
+from privirec.version import __version__
+
+HELD_OUT = 0.2
+MOST_DOWN = 1.5
+"""Bytes down for each byte up, at most: the basis that is released in the end counts."""
+START = SpectralConfig(history_exponent=0.4, item_exponent=0.4)
+STEPS = (0.1, 0.05)
+"""Of exponents, the coarse one first."""
+HEAT = (1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the clients compute, the rank aside."""
+
+    columns: tuple[int, ...]
+    ring_bits: int
+
+    def settings(self, rank: int = 1, **more: Any) -> SpectralSettings:
+        return SpectralSettings(columns=self.columns, ring_bits=self.ring_bits, rank=rank, **more)
+
+    def bytes(self, users: int, items: int, rank: int = 1) -> tuple[int, int]:
+        """Up and down a client."""
+        ledger = Ledger.planned(program_of(self.settings(rank), users, items).plan())
+        return ledger.bytes_up, ledger.bytes_down
+
+
+def largest_shape(rounds: int, ring_bits: int, budget: int, users: int, items: int) -> Shape | None:
+    """With as many columns as the budget allows, the same number in each round."""
+
+    def fits(columns: int) -> bool:
+        return Shape((columns,) * rounds, ring_bits).bytes(users, items)[0] <= budget
+
+    low, high = 0, 1
+    while high * rounds <= items and fits(high):
+        low, high = high, 2 * high
+    high = min(high, items // rounds + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return Shape((low,) * rounds, ring_bits) if low else None
+
+
+def largest_rank(shape: Shape, users: int, items: int) -> int:
+    """Most vectors that can be released without more than MOST_DOWN bytes down for a byte up."""
+    most = min(sum(shape.columns), items)
+    up, down = shape.bytes(users, items)
+    each = shape.bytes(users, items, 2)[1] - down if most > 1 else 1
+    return max(1, min(most, 1 + int((MOST_DOWN * up - down) // each)))
+
+
+@dataclass
+class Tuning:
+    """What to try, and where finished points are kept."""
+
+    dataset: Dataset
+    budget: int
+    """Bytes up a client, in all."""
+    trace: Path
+    rounds: Sequence[int] = (4, 6, 8)
+    ring_bits: Sequence[int] = (12, 16)
+    users: int = 3000
+    """Of whom lists are made, at most; the sums are always over everybody."""
+    seed: int = 0
+    threads: int | None = None
+    points: list[dict[str, Any]] = field(default_factory=list)
+    """All that were measured, now or before."""
+
+    def run(self, phases: Phases = QUIET) -> dict[str, Any]:
+        """The best point."""
+        with threading.limit(self.threads):
+            self.points = list(self._kept())
+            sizes = self._train.n_users, self._train.n_items
+            shapes = [
+                largest_shape(rounds, bits, self.budget, *sizes)
+                for bits in self.ring_bits
+                for rounds in self.rounds
+            ]
+            possible = [shape for shape in shapes if shape is not None]
+            if not possible:
+                raise UsageError(f"{self.budget:,} bytes are too few for a single column")
+            best = [
+                self._climb(_Space(self, shape), pairs, phases)
+                for shape in possible
+                for pairs in PAIRS
+            ]
+        return max(best, key=lambda point: point["ndcg@20"])
+
+    @cached_property
+    def _split(self) -> Dataset:
+        train, held_out = validation_split(self.dataset.train, share=HELD_OUT, seed=self.seed)
+        tested = np.flatnonzero(held_out.user_degrees)
+        if not len(tested):
+            raise DataError(f"{self.dataset.name}: nobody has two items to hold one of them out")
+        chosen = np.random.Generator(np.random.Philox(self.seed)).permutation(tested)[: self.users]
+        rows = np.repeat(np.arange(held_out.n_users), held_out.user_degrees)
+        return Dataset(self.dataset.name, train, held_out.select(np.isin(rows, chosen)))
+
+    @property
+    def _train(self) -> Any:
+        return self._split.train
+
+    def _kept(self) -> Iterator[dict[str, Any]]:
+        """Points of the trace that are of this data, these people and this program."""
+        if not self.trace.exists():
+            return
+        for number, line in enumerate(self.trace.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                point = json.loads(line)
+                same = all(point[key] == value for key, value in self._about.items())
+            except (ValueError, KeyError, TypeError):
+                raise DataError(f"{self.trace}, line {number}: not a point of a trace") from None
+            if same:
+                yield point
+
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        return {
+            "dataset": self.dataset.name,
+            "fingerprint": self._train.fingerprint()[:16],
+            "users": int(np.count_nonzero(self._split.test.user_degrees)),
+            "seed": self.seed,
+            "version": __version__,
+        }
+
+    def _climb(self, space: _Space, pairs: str, phases: Phases) -> dict[str, Any]:
+        """From the usual start to where no single change is better."""
+        most = largest_rank(space.shape, self._train.n_users, self._train.n_items)
+        config = START.model_copy(update={"rank": max(1, most // 2)})
+        best = self._measured(space, pairs, config, phases)
+        for step in STEPS:
+            while True:
+                here = SpectralConfig(**best["config"])
+                found = [
+                    self._measured(space, pairs, near, phases)
+                    for near in neighbours(here, step, most)
+                ]
+                better = max(found, key=lambda point: point["ndcg@20"])
+                if better["ndcg@20"] <= best["ndcg@20"]:
+                    break
+                best = better
+        return best
+
+    def _measured(
+        self, space: _Space, pairs: str, config: SpectralConfig, phases: Phases
+    ) -> dict[str, Any]:
+        shape, plain = space.shape, json.loads(config.model_dump_json())
+        wanted = {
+            "columns": list(shape.columns),
+            "ring_bits": shape.ring_bits,
+            "pairs": pairs,
+            "config": plain,
+        }
+        for point in self.points:
+            if all(point[key] == value for key, value in wanted.items()):
+                return point
+        phases(f"spectral: {len(self.points)} points measured")(0, 1)
+        metrics = evaluate(SpectralModel(config).use(space.components(pairs)), self._split)
+        up, down = shape.bytes(self._train.n_users, self._train.n_items, config.rank)
+        point = self._about | wanted | metrics.as_row()
+        point |= {"bytes_up_per_client": up, "bytes_down_per_client": down}
+        self.points.append(point)
+        self.trace.parent.mkdir(parents=True, exist_ok=True)
+        with self.trace.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(point) + "\n")
+        return point
+
+
+class _Space:
+    """The sums of one shape, computed when the first point needs them."""
+
+    def __init__(self, tuning: Tuning, shape: Shape) -> None:
+        self.shape = shape
+        self._tuning = tuning
+        self._solved: tuple[str, Components] | None = None
+
+    @cached_property
+    def _gathered(self) -> tuple[KrylovSpace, Any]:
+        train = self._tuning._train
+        program = program_of(
+            self.shape.settings(seed=self._tuning.seed), train.n_users, train.n_items
+        )
+        if not isinstance(program, Spectral):
+            raise AssertionError("the settings are those of spectral")
+        return execute_steps(program.gathered(), Simulation(train)), train.item_degrees
+
+    def components(self, pairs: str) -> Components:
+        if self._solved is None or self._solved[0] != pairs:
+            space, degrees = self._gathered
+            train = self._tuning._train
+            most = largest_rank(self.shape, train.n_users, train.n_items)
+            values, basis = eigenpairs(space, pairs, most)
+            made = Components(degrees, LowRankOperator(basis, values), basis)
+            self._solved = pairs, made
+        return self._solved[1]
+
+
+def neighbours(config: SpectralConfig, step: float, most: int) -> list[SpectralConfig]:
+    """Settings that differ in one thing."""
+    changes: list[dict[str, Any]] = []
+    for name in ("history_exponent", "item_exponent"):
+        here = getattr(config, name)
+        changes += [{name: round(here + sign * step, 3)} for sign in (1, -1)]
+    changes += [{"rank": min(most, round(config.rank * 1.25))}]
+    changes += [{"rank": max(1, round(config.rank / 1.25))}]
+    power = config.power if config.response == "power" else 0.0
+    changes.append({"response": "power", "power": round(power + 2 * step, 3)})
+    if power > 2 * step:
+        changes.append({"response": "power", "power": round(power - 2 * step, 3)})
+    elif config.response != "ideal":
+        changes.append({"response": "ideal", "power": 1.0})
+    changes += [{"response": "heat", "time": time} for time in HEAT]
+    near = [config.model_copy(update=change) for change in changes]
+    return [one for one in near if one != config and abs(one.history_exponent) <= 1]
+
+
+def as_settings(point: dict[str, Any]) -> dict[str, Any]:
+    """What `privirec run --settings` reads."""
+    program = {key: point[key] for key in ("columns", "ring_bits", "pairs")}
+    name = Spectral.name
+    return {"method": name, "program": program, "model": name, "config": point["config"]}

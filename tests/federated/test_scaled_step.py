@@ -1,0 +1,238 @@
+"""Rows fitted to narrow rings by measured reaches: bounds that hold, blocks that may not aim."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from privirec.data import Dataset
+from privirec.errors import FederationError
+from privirec.federated import packing, wire
+from privirec.federated.contributions import (
+    ClientContext,
+    Histories,
+    PowerStep,
+    RowReach,
+    ScaledStep,
+    SeededScaledStep,
+)
+from privirec.federated.contributions.scaled_step import (
+    MOST_SCALE,
+    SCALE_BITS,
+    CoarseBlock,
+    row_scales,
+)
+from privirec.federated.programs import SpectralSettings
+from privirec.filters import factored
+from privirec.filters.eigen import orthonormalize
+from privirec.privacy.policy import Policy
+from privirec.privacy.refusal import PolicyRefusal
+
+
+def context(histories: Histories) -> ClientContext:
+    return ClientContext(histories.n_users, histories.n_items, SpectralSettings(rank=1), histories)
+
+
+def made(
+    x: NDArray[np.float64], histories: Histories, width: int = 12, bits: int = 4
+) -> tuple[RowReach, ScaledStep]:
+    degrees = histories.item_degrees
+    block = CoarseBlock.of(x, degrees, bits)
+    reach = RowReach.of(block, degrees)
+    return reach, ScaledStep.of(block, degrees, reach.decode(reach.total(histories)), width)
+
+
+def basis_of(histories: Histories, columns: int, seed: int = 1) -> NDArray[np.float64]:
+    rng = np.random.default_rng(seed)
+    in_use = (histories.item_degrees > 0)[:, None]
+    return orthonormalize(rng.standard_normal((histories.n_items, columns)) * in_use)[0]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.integers(1, 12), st.integers(6, 30))
+def test_no_part_of_a_cohort_leaves_the_ring(seed: int, users: int, items: int, width: int) -> None:
+    """Also where everybody has the item, so that roundings add up, and whoever drops out."""
+    rng = np.random.default_rng(seed)
+    touched = rng.random((users, items)) < rng.choice((0.05, 0.5, 1.0))
+    histories = Histories(sp.csr_array(touched.astype(np.float32)))
+    _, step = made(rng.standard_normal((items, 3)), histories, width)
+    for part in (touched, touched[rng.random(users) < 0.5], touched[:1]):
+        total = step.total(Histories(sp.csr_array(part.astype(np.float32))))
+        assert np.abs(total).max(initial=0) < 2 ** (width - 1)
+
+
+@given(st.integers(1, 2**40), st.integers(0, 10**6), st.integers(6, 64))
+def test_scales_are_as_fine_as_the_bound_allows(reach: int, degree: int, width: int) -> None:
+    scale = int(row_scales(np.array([reach]), np.array([degree]), width)[0])
+    most = 2 ** (width - 1) - 1
+
+    def bound(scaled: int) -> float:
+        sent = scaled * reach / 2**SCALE_BITS
+        return min(sent + degree / 2, 2 * sent)
+
+    assert bound(scale) <= most
+    assert scale == MOST_SCALE or bound(scale + 2) >= most - 2
+
+
+def test_reaches_are_hundreds_of_times_below_bounds_from_degrees(small: Dataset) -> None:
+    """What the extra number an item buys: with bounds by degrees alone, all would be lost."""
+    histories = Histories(small.train.matrix)
+    degrees = histories.item_degrees
+    reach, step = made(basis_of(histories, 16), histories)
+    by_degrees = degrees * np.int64(reach.step.top)
+    blind = replace(step, row_scales=row_scales(by_degrees, degrees, 12))
+    exact = factored(small.train).times(step.step.x().astype(np.float32))
+    error, blind_error = (
+        np.linalg.norm(one.decode(one.total(histories)) - exact) / np.linalg.norm(exact)
+        for one in (step, blind)
+    )
+    assert error < 0.02
+    assert blind_error > 4 * error
+
+
+def test_the_first_step_needs_no_reach(small: Dataset) -> None:
+    histories = Histories(small.train.matrix)
+    first = SeededScaledStep(histories.item_degrees, bytes(32), 8, 16)
+    exact = factored(small.train).times(first.step.x().astype(np.float32))
+    found = first.decode(first.total(histories))
+    assert np.linalg.norm(found - exact) < 0.02 * np.linalg.norm(exact)
+    assert np.abs(first.total(histories)).max() < 2**15
+
+
+def test_bytes_are_those_of_the_codec(small: Dataset) -> None:
+    """But for the header, and for the degrees that everybody has been told."""
+    histories = Histories(small.train.matrix)
+    for bits, columns in ((4, 6), (4, 7), (8, 6), (16, 6)):
+        for ask in made(basis_of(histories, columns), histories, bits=bits):
+            told = ask.broadcast_bytes + histories.n_items * ask.item_degrees.itemsize // 8
+            smaller = 2 * histories.n_items if bits == 16 else 0  # units of fine rows are small
+            assert -smaller <= len(wire.encode(ask)) - told < 500
+            planned = {
+                RowReach: RowReach.planned(histories.n_items, columns, bits),
+                ScaledStep: ScaledStep.planned(histories.n_items, columns, 12, bits),
+            }[type(ask)]
+            assert planned.shape == ask.shape
+
+
+@given(st.lists(st.integers(-8, 7)))
+def test_half_bytes(numbers: list[int]) -> None:
+    values = np.array(numbers, np.int16)
+    packed = packing.pack_half_bytes(values)
+    assert len(packed) == packing.packed_bytes(len(values), 4)
+    again = packing.unpack_half_bytes(np.frombuffer(packed, np.uint8), len(values))
+    np.testing.assert_array_equal(again, values)
+
+
+# --- blocks that a server chooses with a purpose --------------------------------------------------
+
+
+def test_honest_blocks_pass(small: Dataset) -> None:
+    histories = Histories(small.train.matrix)
+    for bits in (4, 8, 16):
+        for ask in made(basis_of(histories, 12), histories, bits=bits):
+            ask.check(context(histories))
+            assert ask.aim is not None
+            Policy().check_aim(ask.aim)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 20), st.integers(1, 8))
+def test_every_block_that_an_honest_server_sends_passes(
+    seed: int, users: int, items: int, columns: int
+) -> None:
+    """Small catalogues get more bits, where four would leave columns too far from orthonormal."""
+    rng = np.random.default_rng(seed)
+    touched = rng.random((users, items)) < rng.random(items)
+    histories = Histories(sp.csr_array(touched.astype(np.float32)))
+    for ask in made(basis_of(histories, columns, seed), histories):
+        ask.check(context(histories))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x * 1.5,
+        lambda x: x * 0.6,
+        lambda x: x[:, [0, 1, 2, 2]],
+        lambda x: x * [1, 1, 1, 0.1],
+        lambda x: x + 0.5 * x[:, [1, 2, 3, 0]],
+    ],
+)
+def test_other_blocks_are_refused(change: object, small: Dataset) -> None:
+    histories = Histories(small.train.matrix)
+    changed = change(basis_of(histories, 4))  # type: ignore[operator]
+    for ask in made(changed, histories, bits=16):
+        with pytest.raises(FederationError, match="not orthonormal"):
+            ask.check(context(histories))
+
+
+def test_a_block_does_not_lie_on_items_that_nobody_is_said_to_have(small: Dataset) -> None:
+    histories = Histories(small.train.matrix)
+    degrees = histories.item_degrees
+    target = int(degrees.argmax())
+    claimed = np.where(np.arange(len(degrees)) == target, 0, degrees)
+    x = basis_of(histories, 4)
+    x[target] = 0
+    block = CoarseBlock.of(orthonormalize(x)[0], claimed, 4)
+    honest = RowReach.of(block, claimed)
+    honest.check(context(histories))
+    coarse, units = block.coarse.copy(), block.row_units.copy()
+    coarse[target], units[target] = 1, 1 << 26
+    with pytest.raises(FederationError, match="on items which nobody has"):
+        replace(honest, coarse=coarse, row_units=units).check(context(histories))
+
+
+def test_an_aim_that_only_a_mixture_of_columns_shows(small: Dataset) -> None:
+    """Columns that are spread out, each with a little of one item: what the server wants is their
+    difference. Squares of single entries do not see it; the span does."""
+    histories = Histories(small.train.matrix)
+    target = int(histories.item_degrees.argmax())
+    columns = 16
+    x = basis_of(histories, columns)
+    aimed = np.zeros(len(x))
+    aimed[target] = 1
+    signs = np.random.default_rng(3).choice((-1.0, 1.0), columns) / np.sqrt(columns)
+    x -= np.outer(x @ signs, signs)  # make room for one more direction
+    x = orthonormalize(x + np.outer(aimed - x @ (x.T @ aimed), signs))[0]
+    degrees = histories.item_degrees
+    reach = RowReach.of(CoarseBlock.of(x, degrees, 8), degrees)
+    seen = reach.step.aim
+    assert seen.share < Policy().largest_item_share
+    assert reach.aim.leverage > 0.95
+    with pytest.raises(PolicyRefusal, match="aimed at single items"):
+        Policy().check_aim(reach.aim)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"row_units": np.full(300, -1)},
+        {"row_units": np.full(300, 1 << 40)},
+        {"row_units": np.ones(3, np.int64)},
+        {"row_scales": np.full(300, -1)},
+        {"row_scales": np.full(300, 1 << 31)},
+        {"row_scales": np.ones(299, np.int64)},
+        {"coarse": np.ones((299, 4), np.int16)},
+        {"coarse": np.ones((300, 4), np.int32)},
+        {"coarse": np.ones((300, 0), np.int16)},
+    ],
+)
+def test_what_cannot_be_is_refused(lie: dict[str, NDArray[np.int64]], small: Dataset) -> None:
+    histories = Histories(small.train.matrix)
+    _, step = made(basis_of(histories, 4), histories)
+    with pytest.raises(FederationError):
+        replace(step, **lie)
+
+
+def test_wide_blocks_are_the_power_step(small: Dataset) -> None:
+    """The same block, in a wide ring without scales: the same product."""
+    histories = Histories(small.train.matrix)
+    _, step = made(basis_of(histories, 4), histories, width=40, bits=16)
+    wide = PowerStep(histories.item_degrees, step.step.block, step.block_bits, 64)
+    image = wide.encoding.decode(wide.total(histories))
+    image *= 1 / np.sqrt(np.maximum(histories.item_degrees, 1))[:, None]
+    np.testing.assert_allclose(step.decode(step.total(histories)), image, atol=2e-6)

@@ -1,0 +1,157 @@
+"""The program `spectral`: how near it comes to the exact solver, and in which rings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privirec.data import Dataset, Interactions, load_dataset
+from privirec.errors import UsageError
+from privirec.evaluation import evaluate
+from privirec.federated.programs import Spectral, SpectralSettings, program_of
+from privirec.filters import Components, centralized
+from privirec.filters.eigen import leading_eigenpairs
+from privirec.models import Spectral as SpectralModel
+from privirec.privacy.ledger import Ledger
+from privirec.runtime.execute import execute
+from privirec.runtime.local.simulation import Simulation
+from privirec.workflows.run import known_rows
+
+RANK = 12
+
+
+def computed(train: Interactions, **settings: Any) -> tuple[Components, Ledger]:
+    wanted = SpectralSettings(**{"rank": RANK, "columns": (12,) * 6} | settings)
+    steps = program_of(wanted, train.n_users, train.n_items).steps()
+    return execute(steps, Simulation(train))
+
+
+def eigenvalue_error(found: Components, train: Interactions) -> float:
+    exact = leading_eigenpairs(centralized(train).item_item, RANK)[0]
+    return float(np.abs(found.eigenpairs(RANK)[0] - exact).max())
+
+
+def test_errors_of_rings_against_the_exact_solver(small: Dataset) -> None:
+    """Largest error of the leading twelve eigenvalues, of which the largest is one. What is left in
+    a wide ring is what eight rounds have not found; twelve bits add nothing to it."""
+    errors = {
+        bits: eigenvalue_error(
+            computed(small.train, ring_bits=bits, columns=(16,) * 8)[0], small.train
+        )
+        for bits in (8, 10, 12, 16, 32, 64)
+    }
+    assert errors[64] < 3e-4
+    assert errors[32] == pytest.approx(errors[64], abs=1e-6)
+    assert errors[16] == pytest.approx(errors[64], abs=1e-4)
+    assert errors[12] == pytest.approx(errors[64], abs=2e-4)
+    assert errors[10] < 1e-3
+    assert 1e-3 < errors[8] < 5e-3
+
+
+def test_coarse_blocks_cost_nothing_of_what_is_computed(small: Dataset) -> None:
+    """Eigenvalues are those of the blocks that were sent, so four bits do as well as sixteen."""
+    four, sixteen = (
+        eigenvalue_error(computed(small.train, ring_bits=32, block_bits=bits)[0], small.train)
+        for bits in (4, 16)
+    )
+    assert four < 3e-3
+    assert sixteen < 3e-3
+
+
+@pytest.mark.parametrize("pairs", ["rayleigh-ritz", "nystrom"])
+def test_as_good_as_centralised(small: Dataset, pairs: str) -> None:
+    central = evaluate(SpectralModel(rank=RANK).fit(small.train), small)
+    found, _ = computed(small.train, pairs=pairs)
+    ours = evaluate(SpectralModel(rank=RANK).use(found), small)
+    assert ours.ndcg == pytest.approx(central.ndcg, abs=0.01)
+
+
+def test_what_it_costs_is_what_was_planned(small: Dataset) -> None:
+    """Up: twelve bits a number, four bytes for each reach. Down: half a byte twice a column."""
+    train = small.train
+    _, ledger = computed(train)
+    program = program_of(
+        SpectralSettings(rank=RANK, columns=(12,) * 6), train.n_users, train.n_items
+    )
+    planned = Ledger.planned(program.plan())
+    assert (ledger.bytes_up, ledger.bytes_down) == (planned.bytes_up, planned.bytes_down)
+    degree_bits = train.n_users.bit_length()
+    bits = degree_bits + 6 * 12 * 12 + 5 * 32
+    assert ledger.bytes_up == pytest.approx(train.n_items * bits / 8, abs=20)
+    blocks = 5 * (12 + 3 * 4)
+    told = 4 + blocks + RANK + 4
+    assert ledger.bytes_down == pytest.approx(train.n_items * told, abs=4 * RANK + 64)
+    assert len(program.sums()) == 2 * 6
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        ("8x128", (128,) * 8),
+        ("256,128,64", (256, 128, 64)),
+        ("2x64,32", (64, 64, 32)),
+        ((5, 4), (5, 4)),
+    ],
+)
+def test_columns_as_people_write_them(given: Any, columns: tuple[int, ...]) -> None:
+    assert SpectralSettings(columns=given).columns == columns
+
+
+@pytest.mark.parametrize("given", ["x8", "8y3", "", "0", "3x0", "-2", (0,)])
+def test_columns_that_mean_nothing(given: Any) -> None:
+    with pytest.raises(UsageError, match="columns"):
+        Spectral.settings_from({"columns": given})
+
+
+def test_columns_by_the_rank_fit_any_catalogue() -> None:
+    for items, rank in ((3, 3), (40, 7), (5000, 512)):
+        program = program_of(SpectralSettings(rank=rank), 9, items)
+        assert isinstance(program, Spectral)
+        assert sum(program.columns) >= rank
+        assert sum(program.columns) <= max(1.6 * rank, 1.5 * rank + 8)
+
+
+def test_settings_that_cannot_run(small: Dataset) -> None:
+    with pytest.raises(UsageError, match="rank 301 does not fit a catalogue of 300 items"):
+        computed(small.train, rank=301)
+    with pytest.raises(UsageError, match="rank 12 needs as many columns; all rounds have 8"):
+        computed(small.train, columns=(4, 4))
+    with pytest.raises(UsageError, match="needs that basis"):
+        computed(small.train, start="basis")
+
+
+# --- refits ---------------------------------------------------------------------------------------
+
+
+def refit(train: Interactions, basis: np.ndarray, **settings: Any) -> tuple[Components, Ledger]:
+    wanted = SpectralSettings(rank=basis.shape[1], start="basis", **settings)
+    program = program_of(wanted, train.n_users, train.n_items)
+    assert isinstance(program, Spectral)
+    program.start_from(basis)
+    return execute(program.steps(), Simulation(train))
+
+
+def test_a_warm_refit_in_one_round_is_a_fit_from_scratch() -> None:
+    """After a twentieth of the interactions, some of them of new people and items: within 0.003 of
+    a full fit (of 0.2), for well under half of its bytes."""
+    data = load_dataset("synthetic:1200x1500", None)
+    train, rank, columns = data.train, 48, (16,) * 8
+    matrix = train.matrix.copy()
+    matrix.data[np.random.default_rng(5).random(matrix.nnz) < 0.05] = 0
+    matrix.eliminate_zeros()
+    before = Interactions.from_matrix(matrix[:1190, :1490])
+    earlier, _ = computed(before, rank=rank, columns=columns)
+    old = SpectralModel(rank=rank).use(earlier, np.arange(1490))
+    warm, warm_ledger = refit(train, known_rows(old.basis(), old.item_ids, train.item_ids))
+    full, full_ledger = computed(train, rank=rank, columns=columns)
+    ours, theirs = (evaluate(SpectralModel(rank=rank).use(one), data).ndcg for one in (warm, full))
+    assert ours == pytest.approx(theirs, abs=0.003)
+    assert warm_ledger.bytes_up < 0.45 * full_ledger.bytes_up
+
+
+def test_rows_of_an_earlier_basis_are_found_by_item() -> None:
+    basis = np.arange(6.0).reshape(3, 2)
+    rows = known_rows(basis, np.array(["c", "a", "b"]), np.array(["a", "new", "b", "c"]))
+    np.testing.assert_array_equal(rows, [[2, 3], [0, 0], [4, 5], [0, 1]])
