@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from privirec.data.formats import TABLES, read_pieces
 from privirec.data.interactions import Interactions
-from privirec.data.shards import HELD_OUT, MANIFEST, ShardedDataset, begin, write_shards
-from privirec.data.splits import mix
+from privirec.data.shards import BEGUN, HELD_OUT, MANIFEST, ShardedDataset, begin, write_shards
+from privirec.data.splits import check_share, mix
 from privirec.durable import sync, write_whole
 from privirec.errors import DataError, UsageError
 
@@ -48,6 +48,7 @@ def convert_parts(
 ) -> ShardedDataset:
     """Shards from a table or a folder of tables; users stand in the order of a hash of their ids,
     and within a shard in ascending order."""
+    check_share(test)
     parts = parts_of(source)
     sizes = {part.name: part.stat().st_size for part in parts}
     rows = sum(
@@ -67,7 +68,13 @@ def convert_parts(
     place = folder / _PARTITIONS
     try:
         if not (folder / _DONE).is_file():
-            _partition(parts, place, folder / _DONE, n_shards, user_column, item_column)
+            try:
+                _partition(parts, place, folder / _DONE, n_shards, user_column, item_column)
+            except DataError:  # of the tables: what was begun is of no use
+                shutil.rmtree(place, ignore_errors=True)
+                (folder / BEGUN).unlink()
+                folder.rmdir()
+                raise
         kinds = json.loads((folder / _DONE).read_bytes())
         item_ids = np.load(place / "items.npy", allow_pickle=False)
     except OSError as error:

@@ -29,7 +29,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privirec.data.interactions import Dataset, Interactions
-from privirec.data.splits import split
+from privirec.data.splits import check_share, split
 from privirec.durable import file_sha256, sync, write_whole
 from privirec.errors import DataError, UsageError
 
@@ -185,6 +185,7 @@ def write_shards(
     on with what is missing; anything else that is in the folder is left alone and refused.
     """
     folder = Path(folder)
+    check_share(test)
     begin(folder, {"name": name, "test": test, "seed": seed, **made_from})
     if (folder / MANIFEST).is_file():
         return ShardedDataset(folder)

@@ -28,6 +28,12 @@ def validation_split(
     return _hold_out(train, share, seed, b"validation")
 
 
+def check_share(share: float) -> None:
+    """Refuse a share that cannot be held out."""
+    if not 0 <= share < 1:
+        raise UsageError(f"a share of {share} cannot be held out: it must be in [0, 1)")
+
+
 def _hold_out(
     interactions: Interactions, share: float, seed: Seed, purpose: bytes
 ) -> tuple[Interactions, Interactions]:
@@ -35,8 +41,7 @@ def _hold_out(
 
     So the outcome depends neither on the order of rows nor on who else is in the data.
     """
-    if not 0 <= share < 1:
-        raise UsageError(f"a share of {share} cannot be held out: it must be in [0, 1)")
+    check_share(share)
     if isinstance(seed, np.random.Generator):
         seed = int(seed.integers(2**63))
     digest = hashlib.blake2b(purpose + b"\0" + str(seed).encode(), digest_size=8).digest()

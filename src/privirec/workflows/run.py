@@ -327,12 +327,12 @@ def _runtime(
     )
 
 
-def _begin_with(folder: Path, program: Program[Any], train: Interactions) -> None:
+def begin_with(folder: Path, program: Program[Any], item_ids: NDArray) -> None:
     """Let a program begin with the basis of a saved model, matched by item ids."""
     model = Recommender.load(folder)
     if not isinstance(model, Spectral) or not isinstance(program, SpectralProgram):
         raise UsageError(f"{folder}: only a model of spectral has a basis to begin with")
-    program.start_from(known_rows(model.basis(), model.item_ids, train.item_ids))
+    program.start_from(known_rows(model.basis(), model.item_ids, item_ids))
 
 
 def known_rows(basis: NDArray, ids: NDArray | None, wanted: NDArray) -> NDArray:
@@ -443,7 +443,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         program = program_of(settings, train.n_users, train.n_items)
         computed = program.describe() | {"sums": len(program.sums())}
         if plan.warm is not None:
-            _begin_with(plan.warm, program, train)
+            begin_with(plan.warm, program, train.item_ids)
         simulation = Simulation(train, n_clients, plan.seed, noise_at_once=True)
         runtime = _runtime(plan, program, train, simulation)
         components, ledger = execute(

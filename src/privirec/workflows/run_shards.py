@@ -16,7 +16,7 @@ from privirec.federated.programs import program_of
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import execute
 from privirec.runtime.local.sharded import ShardedSimulation
-from privirec.workflows.run import Plan, Result, Stopwatch, row_of
+from privirec.workflows.run import Plan, Result, Stopwatch, begin_with, row_of
 
 DEFAULT_SAMPLE = 10_000
 
@@ -55,6 +55,8 @@ def _run(
     n_clients = plan.clients or data.n_users
     settings = plan.settings(recommender, data.n_items, n_clients)
     program = program_of(settings, data.n_users, data.n_items)
+    if plan.warm is not None:
+        begin_with(plan.warm, program, data.item_ids)
     runtime = ShardedSimulation(
         data,
         n_clients,
