@@ -182,6 +182,14 @@ def test_manifests_that_lie(made: ShardedDataset, change: dict[str, object], mes
         ShardedDataset(made.folder).shard(0)
 
 
+def test_other_folders_with_manifests_are_no_shards(tmp_path: Path) -> None:
+    for content in ('{"format": 3}', "[]", "none", '{"model": "gf-cf"}'):
+        (tmp_path / "manifest.json").write_text(content)
+        assert not is_sharded(tmp_path)
+        with pytest.raises(DataError, match=r"holds no train.txt"):
+            load_dataset(tmp_path)
+
+
 def test_a_sample_is_of_users_with_test_items(made: ShardedDataset) -> None:
     whole = made.at_once()
     sample = made.sample(20, seed=1)

@@ -123,8 +123,9 @@ def load_dataset(
 
 
 def load_sharded(name_or_path: str | Path) -> ShardedDataset | None:
-    """The data set in shards in this folder, opened; None if there is none."""
-    return ShardedDataset(name_or_path) if is_sharded(name_or_path) else None
+    """The data set in shards in this folder, opened; None for any other folder, file or name."""
+    by_name = str(name_or_path) in PUBLISHED or str(name_or_path).startswith(PREFIX)
+    return ShardedDataset(name_or_path) if not by_name and is_sharded(name_or_path) else None
 
 
 def data_folders(data_dir: str | Path | None = None) -> list[Path]:

@@ -33,7 +33,8 @@ from privirec.data.splits import check_share, split
 from privirec.durable import file_sha256, sync, write_whole
 from privirec.errors import DataError, UsageError
 
-FORMAT = "privirec/shards/1"
+FAMILY = "privirec/shards/"
+FORMAT = FAMILY + "1"
 MANIFEST = "manifest.json"
 BEGUN = "begun.json"
 """What is being written, until the manifest is there."""
@@ -160,10 +161,14 @@ class ShardedDataset:
 
 
 def is_sharded(path: str | Path) -> bool:
-    """Whether a folder holds shards, finished or not."""
-    return any((Path(path) / name).is_file() for name in (MANIFEST, BEGUN)) and not (
-        (Path(path) / "model.safetensors").exists()  # an artifact has a manifest too
-    )
+    """Whether a folder holds shards, finished or not. Other folders have manifests too."""
+    if (Path(path) / BEGUN).is_file():
+        return True
+    try:
+        record = json.loads((Path(path) / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(record, dict) and str(record.get("format")).startswith(FAMILY)
 
 
 def write_shards(
