@@ -116,7 +116,7 @@ def test_an_interrupted_writing_goes_on(
     make_shards(NAME, folder, users_per_shard=40)  # all there: nothing is made
     assert asked == [0, 1, 1, 2]
     assert sorted(path.name for path in folder.iterdir()) == [
-        *("00000", "00001", "00002", "manifest.json")
+        *(".lock", "00000", "00001", "00002", "manifest.json")
     ]
 
 
@@ -145,6 +145,20 @@ def test_a_shard_is_there_whole_or_not_at_all(
             break
     assert crashes > 3
     assert made_again.fingerprint == made.fingerprint
+
+
+def test_one_process_at_a_time_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, refused = Blocks.block, []
+
+    def block(self: Blocks, number: int) -> Interactions:
+        with pytest.raises(DataError, match="another process is at work there"):
+            make_shards(NAME, tmp_path / "s", users_per_shard=40)
+        refused.append(number)
+        return make(self, number)
+
+    monkeypatch.setattr(Blocks, "block", block)
+    assert make_shards(NAME, tmp_path / "s", users_per_shard=40).n_users == 90
+    assert refused == [0, 1, 2]
 
 
 def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:

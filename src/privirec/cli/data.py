@@ -151,7 +151,7 @@ def make(
     """Make up a data set of any size in shards, a block of users in memory at a time.
 
     privirec run --dataset FOLDER computes on it shard by shard. If the command is interrupted, give
-    it once more: it goes on with the first shard that is missing. Ten million users take about 1.6
+    it once more: it goes on with the first shard that is missing. Ten million users take about 1.2
     GB on the disk.
     """
     if not name.startswith(PREFIX):

@@ -13,13 +13,22 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privirec.data.formats import TABLES, read_pieces
 from privirec.data.interactions import Interactions
-from privirec.data.shards import BEGUN, HELD_OUT, MANIFEST, ShardedDataset, begin, write_shards
+from privirec.data.shards import (
+    BEGUN,
+    HELD_OUT,
+    MANIFEST,
+    ShardedDataset,
+    begin,
+    write_shards,
+    writing,
+)
 from privirec.data.splits import check_share, mix
 from privirec.durable import sync, write_whole
 from privirec.errors import DataError, UsageError
@@ -62,6 +71,24 @@ def convert_parts(
         "shards": n_shards,
     }
     name = source.resolve().stem
+    with writing(folder):
+        return _convert(
+            parts, folder, name, n_shards, made_from, user_column, item_column, test, seed, progress
+        )
+
+
+def _convert(
+    parts: list[Path],
+    folder: Path,
+    name: str,
+    n_shards: int,
+    made_from: dict[str, Any],
+    user_column: str | None,
+    item_column: str | None,
+    test: float,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> ShardedDataset:
     begin(folder, {"name": name, "test": test, "seed": seed, **made_from})
     if (folder / MANIFEST).is_file():
         return ShardedDataset(folder)
@@ -73,7 +100,6 @@ def convert_parts(
             except DataError:  # of the tables: what was begun is of no use
                 shutil.rmtree(place, ignore_errors=True)
                 (folder / BEGUN).unlink()
-                folder.rmdir()
                 raise
         kinds = json.loads((folder / _DONE).read_bytes())
         item_ids = np.load(place / "items.npy", allow_pickle=False)

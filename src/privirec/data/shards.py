@@ -19,6 +19,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,8 +31,8 @@ from numpy.typing import NDArray
 
 from privirec.data.interactions import Dataset, Interactions
 from privirec.data.splits import check_share, split
-from privirec.durable import file_sha256, sync, write_whole
-from privirec.errors import DataError, UsageError
+from privirec.durable import LOCK, alone, file_sha256, sync, write_whole
+from privirec.errors import DataError, FederationError, UsageError
 
 FAMILY = "privirec/shards/"
 FORMAT = FAMILY + "1"
@@ -224,6 +225,31 @@ def write_shards(
     return ShardedDataset(folder)
 
 
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """One process at a time writes the shards of a folder."""
+    existed = folder.exists()
+    if folder.is_dir() and not is_sharded(folder):
+        _check_empty(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with alone(folder, wait=False):
+            yield
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written: {error.strerror}") from None
+    except FederationError as error:
+        raise DataError(str(error)) from None
+    except (DataError, UsageError):
+        if not existed and [path.name for path in folder.iterdir()] == [LOCK]:
+            shutil.rmtree(folder)  # nothing came of it
+        raise
+
+
+def _check_empty(folder: Path) -> None:
+    if any(path.name != LOCK for path in folder.iterdir()):
+        raise UsageError(f"{folder}: holds something else; give a new or an empty folder")
+
+
 def begin(folder: Path, what: Mapping[str, Any]) -> None:
     """Make the folder and note what is being written; refuse a folder that holds something else."""
     record = json.loads(json.dumps(dict(what)))
@@ -234,9 +260,8 @@ def begin(folder: Path, what: Mapping[str, Any]) -> None:
             known = {"name": found.get("name"), **found.get("made_from", {})}
         elif (folder / BEGUN).is_file():
             known = _read_json(folder / BEGUN)
-        elif any(folder.iterdir()):
-            raise UsageError(f"{folder}: holds something else; give a new or an empty folder")
         else:
+            _check_empty(folder)
             write_whole(folder / BEGUN, json.dumps(record).encode(), mode=0o644)
             return
     except OSError as error:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.data.interactions import Dataset, Interactions
-from privirec.data.shards import USERS_PER_SHARD, ShardedDataset, write_shards
+from privirec.data.shards import USERS_PER_SHARD, ShardedDataset, write_shards, writing
 from privirec.data.splits import split
 from privirec.errors import UsageError
 
@@ -76,17 +76,18 @@ def make_shards(
     """
     size = _size(name)
     blocks = Blocks(size, seed, users_per_shard)
-    return write_shards(
-        folder,
-        name,
-        None,
-        len(blocks),
-        blocks.block,
-        made_from={"synthetic": asdict(size), "users_per_shard": users_per_shard},
-        n_items=size.items,
-        seed=seed,
-        progress=progress,
-    )
+    with writing(Path(folder)):
+        return write_shards(
+            folder,
+            name,
+            None,
+            len(blocks),
+            blocks.block,
+            made_from={"synthetic": asdict(size), "users_per_shard": users_per_shard},
+            n_items=size.items,
+            seed=seed,
+            progress=progress,
+        )
 
 
 def generate(size: Size, seed: int = DEFAULT_SEED) -> Interactions:
