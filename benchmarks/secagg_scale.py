@@ -2,9 +2,14 @@
 
     python benchmarks/secagg_scale.py degrees     # every user of Gowalla a client of its own
     python benchmarks/secagg_scale.py item-item   # ten silos, the whole triangle, streamed
+    python benchmarks/secagg_scale.py head        # 100,000 clients, a head of 1,000 items
 
-`degrees` also runs smaller cohorts and draws cost per client against n (secagg-cost.png). Every
-opened sum is compared with the plain one, entry by entry. One thread.
+`degrees` and `head` also run smaller cohorts and draw cost per client against n (secagg-cost.png,
+secagg-head.png). Every opened sum is compared with the plain one, entry by entry. One thread.
+
+`head` takes the server for semi-honest, five in a hundred clients for corrupt and as many for
+dropping out; the users are made up (`HEAD_DATA`), with fewer interactions than usual, so that how
+many touched two items fits into 16 bits beside the four fraction bits of an item-item matrix.
 """
 
 from __future__ import annotations
@@ -21,12 +26,24 @@ import numpy as np
 
 from privirec import threads
 from privirec.data import load_dataset
-from privirec.federated.contributions import Histories, ItemDegrees, ItemItem
+from privirec.data.synthetic import DEFAULT_SEED, Blocks, Size
+from privirec.federated.contributions import HeadItemItem, Histories, ItemDegrees, ItemItem
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.terms import vector_shape
 from privirec.secagg import ClientPolicy, LocalFederation
+from privirec.secagg.protocol import ServerSettings
 
+HEAD = 1000
+HEAD_BITS = 16
+HEAD_DATA = Size(100_000, 20_000, 10.0, 4)
 POLICY = ClientPolicy(proven_sums=True)
+
+
+USUAL = {
+    "degrees": ("100,1000,10000,29858", "secagg-cost.png"),
+    "head": ("1000,10000,100000", "secagg-head.png"),
+}
+"""Cohorts, and where the picture goes."""
 
 
 def peak_gb() -> float:
@@ -65,6 +82,57 @@ def degrees(dataset: str, n_users: int, drop_share: float) -> dict[str, Any]:
         "bytes_up_per_client": float(traffic.up_per_client()[staying].mean()),
         "bytes_down_per_client": float(traffic.down_per_client()[staying].mean()),
         "payload_bytes": ask.encoding.payload_bytes(ask.length),
+        "peak_gb": peak_gb(),
+        "equal_to_plain_sum": True,
+    }
+
+
+def head(n_users: int, drop_share: float) -> dict[str, Any]:
+    """Item degrees and the head's item-item matrix of the first n users, each a client."""
+    data = Blocks(HEAD_DATA, DEFAULT_SEED, HEAD_DATA.users).block(0).rows(0, n_users)
+    first = ItemDegrees(data.n_items, n_users)
+    clients = clients_of(data)
+    rng = np.random.default_rng(n_users)
+    leaving = rng.choice(n_users, int(drop_share * n_users), replace=False).tolist()
+    staying = np.setdiff1d(np.arange(n_users), leaving)
+    stayed = Histories(data.matrix[staying])
+    plans = [
+        ItemDegrees.planned(data.n_items, n_users),
+        HeadItemItem.planned(data.n_items, HEAD, 0.0, HEAD_BITS),
+    ]
+    cpu, wall = time.process_time(), time.perf_counter()
+    shapes = [vector_shape(plan) for plan in plans]
+    federation = LocalFederation(
+        "secagg+", n_users, shapes, policy=POLICY, settings=ServerSettings(block_entries=1 << 20)
+    )
+    set_up = time.process_time() - cpu
+    opened = federation.sum(lambda client: clients[client].answer(first, 1), {"input": leaving})
+    degrees_done = time.process_time() - cpu
+    item_degrees = opened.total.astype(np.int64)
+    assert np.array_equal(item_degrees, stayed.item_degrees)
+    ask = HeadItemItem(data.n_items, item_degrees, HEAD, 0.0, HEAD_BITS)
+    opened = federation.sum(lambda client: clients[client].answer(ask, 2))
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    plain = np.concatenate(list(ask.blocks(stayed)))
+    assert np.array_equal(opened.total.astype(np.int64), plain)
+    traffic, parameters = federation.traffic, federation.server.parameters
+    payload = sum(each.encoding.payload_bytes(each.length) for each in (first, ask))
+    return {
+        "clients": n_users,
+        "dropped": len(leaving),
+        "neighbours": parameters.neighbours,
+        "threshold": parameters.threshold,
+        "entries": [first.length, ask.length],
+        "ring_bits": [first.encoding.width, ask.encoding.width],
+        "cpu_seconds": cpu,
+        "wall_seconds": wall,
+        "set_up_cpu_seconds": set_up,
+        "degrees_cpu_seconds": degrees_done - set_up,
+        "head_cpu_seconds": cpu - degrees_done,
+        "cpu_ms_per_client": 1000 * cpu / n_users,
+        "bytes_up_per_client": float(traffic.up_per_client()[staying].mean()),
+        "bytes_down_per_client": float(traffic.down_per_client()[staying].mean()),
+        "payload_bytes": payload,
         "peak_gb": peak_gb(),
         "equal_to_plain_sum": True,
     }
@@ -134,22 +202,26 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("degrees", "item-item"))
+    parser.add_argument("what", choices=("degrees", "item-item", "head"))
     parser.add_argument("--dataset", default="gowalla")
-    parser.add_argument("--cohorts", default="100,1000,10000,29858")
+    parser.add_argument("--cohorts", help="sizes, with commas between them")
     parser.add_argument("--silos", type=int, default=10)
     parser.add_argument("--drop-share", type=float, default=0.02)
     parser.add_argument("--out", type=Path, default=Path("privirec-out"))
     args = parser.parse_args()
     rows = []
     with threads.limit(1):
-        if args.what == "degrees":
-            for n_users in map(int, args.cohorts.split(",")):
-                rows.append(degrees(args.dataset, n_users, args.drop_share))
+        if args.what != "item-item":
+            usual, picture = USUAL[args.what]
+            for n_users in map(int, (args.cohorts or usual).split(",")):
+                if args.what == "head":
+                    rows.append(head(n_users, args.drop_share))
+                else:
+                    rows.append(degrees(args.dataset, n_users, args.drop_share))
                 print(json.dumps(rows[-1]), flush=True)
             if len(rows) > 1:
-                plot(rows, args.out / "secagg-cost.png")
-                print(f"Saved {args.out / 'secagg-cost.png'}")
+                plot(rows, args.out / picture)
+                print(f"Saved {args.out / picture}")
         else:
             print(json.dumps(item_item(args.dataset, args.silos)))
 

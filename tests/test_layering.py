@@ -22,7 +22,7 @@ ALLOWED = {
     "durable": {"errors", "codec"},
     "threads": {"errors"},
     "dp": {"errors"},
-    "data": {"errors"},
+    "data": {"errors", "durable"},
     "filters": {"data", "errors"},
     "models": {"filters", "data", "errors", "durable"},
     "device": {"models", "filters", "data", "errors", "durable"},

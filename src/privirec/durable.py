@@ -18,6 +18,9 @@ from typing import Any
 from privirec.codec import Frame, Malformed
 from privirec.errors import FederationError
 
+LOCK = ".lock"
+"""What is in a folder in which only one process at a time may work."""
+
 
 def private_folder(folder: Path) -> Path:
     """Make the folder if it is missing, for its owner only; an existing one stays as it is."""
@@ -72,7 +75,7 @@ def sync(path: Path) -> None:
 @contextmanager
 def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """One process at a time in a folder: this one waits for its turn, or is refused."""
-    with open(os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as lock:
+    with open(os.open(folder / LOCK, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:

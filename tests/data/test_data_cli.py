@@ -96,11 +96,45 @@ def test_bad_conversions_leave_nothing(tmp_path: Path, write: Write) -> None:
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_make_and_convert_to_shards(tmp_path: Path, write: Write) -> None:
+    result = run("make", "synthetic:50x20", tmp_path / "made", "--users-per-shard", 20)
+    assert "50 users, 20 items" in result.stdout
+    assert "in 3 shards" in result.stdout
+    run("info", tmp_path / "made", "--json", tmp_path / "info.json")
+    (shown,) = rows(tmp_path / "info.json")
+    assert (shown["dataset"], shown["users"], shown["items"]) == ("synthetic:50x20", 50, 20)
+    run("make", "gowalla", tmp_path / "other", error=UsageError)
+
+    source = write("parts/a.csv", "user,item\nx,1\ny,2\n").parent
+    write("parts/b.csv", "user,item\nx,2\nx,3\n")
+    result = run("convert", source, tmp_path / "out", "--test", 0)
+    assert "2 users, 3 items, 4 interactions in 1 shards" in result.stdout
+    train = load_dataset(tmp_path / "out").train
+    assert dict(zip(train.user_ids.tolist(), train.user_degrees.tolist(), strict=True)) == {
+        "x": 3,
+        "y": 1,
+    }
+    run("convert", source / "a.csv", tmp_path / "one", "--shards")
+    assert load_dataset(tmp_path / "one").train.n_users == 2
+
+
+def test_bad_conversions_to_shards_leave_nothing(tmp_path: Path, write: Write) -> None:
+    source = write("parts/a.csv", "user,item\nx,1\n").parent
+    bad = write("bad/a.csv", "user,item\nx,1\ny,\n").parent
+    before = sorted(tmp_path.iterdir())
+    run("convert", bad, tmp_path / "out", error=DataError)
+    run("convert", source, tmp_path / "out", "--test", 1.5, error=UsageError)
+    run("convert", source, tmp_path / "out", "--user-column", "who", error=DataError)
+    run("convert", write("t.txt", "0 1\n"), tmp_path / "out", "--shards", error=DataError)
+    (tmp_path / "t.txt").unlink()
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_get_refuses_unknown_names(tmp_path: Path) -> None:
     run("get", "netflix", "--data-dir", tmp_path, error=UsageError)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["list", "get", "info", "convert"])
+@pytest.mark.parametrize("command", ["list", "get", "info", "make", "convert"])
 def test_every_command_explains_itself(command: str) -> None:
     assert len(run(command, "--help").stdout.splitlines()) > 10

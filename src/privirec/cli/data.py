@@ -12,14 +12,31 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from privirec.cli import options
-from privirec.data.datasets import PUBLISHED, Statistics, find, load_dataset, statistics
+from privirec.data.datasets import (
+    PUBLISHED,
+    Statistics,
+    find,
+    load_dataset,
+    load_sharded,
+    sharded_statistics,
+    statistics,
+)
 from privirec.data.download import SOURCE, download
 from privirec.data.formats import SUFFIXES, read_interactions
 from privirec.data.interactions import Interactions
+from privirec.data.parts import ROWS_PER_SHARD, convert_parts
+from privirec.data.shards import USERS_PER_SHARD, ShardedDataset
 from privirec.data.splits import split
-from privirec.data.synthetic import DEFAULT_SEED, NAMED_SIZES, PREFIX
+from privirec.data.synthetic import (
+    DEFAULT_SEED,
+    NAMED_SIZES,
+    PREFIX,
+    SHARDED_SIZES,
+    make_shards,
+)
 from privirec.data.text import fits_text, write_lines, write_text
 from privirec.errors import DataError, UsageError
+from privirec.report.progress import shown_progress
 from privirec.report.rows import print_table, say, write_json_lines
 
 app = typer.Typer(
@@ -49,7 +66,7 @@ def list_(data_dir: options.DataDir = None, json_file: options.Json = None) -> N
                 "folder": folder,
             }
         )
-    for label, size in NAMED_SIZES.items():
+    for label, size in (NAMED_SIZES | SHARDED_SIZES).items():
         total = round(size.users * size.mean_degree)
         rows.append(
             {
@@ -58,7 +75,7 @@ def list_(data_dir: options.DataDir = None, json_file: options.Json = None) -> N
                 "items": size.items,
                 "train": round(0.8 * total),
                 "test": total - round(0.8 * total),
-                "here": "made up",
+                "here": "in shards" if label in SHARDED_SIZES else "made up",
                 "folder": "",
             }
         )
@@ -66,6 +83,7 @@ def list_(data_dir: options.DataDir = None, json_file: options.Json = None) -> N
     headings = [(key, key) for key in ("dataset", "users", "items", "train", "test", "here")]
     print_table("Data sets (synthetic sizes are approximate)", headings, rows)
     say(f"{PREFIX}USERSxITEMS makes up any size, such as {PREFIX}1000x2000.")
+    say("What does not fit into memory is made in shards: privirec data make NAME FOLDER")
     if any(row["here"] == "no" for row in rows):
         say("Fetch a missing one with: privirec data get NAME")
 
@@ -99,7 +117,9 @@ def get(
 def info(
     datasets: Annotated[
         list[str],
-        typer.Argument(help="Names, folders with train.txt and test.txt, or single files."),
+        typer.Argument(
+            help="Names, folders with train.txt and test.txt or with shards, or single files."
+        ),
     ],
     data_dir: options.DataDir = None,
     json_file: options.Json = None,
@@ -109,20 +129,53 @@ def info(
     Interactions and density count train and test together; the smallest, median and largest user
     and the rare items are those of train, which is what a model sees.
     """
-    found = [statistics(load_dataset(dataset, data_dir)) for dataset in datasets]
+    found = [_statistics_of(dataset, data_dir) for dataset in datasets]
     write_json_lines(json_file, [each.row() for each in found])
     _print_statistics(found)
 
 
 @app.command()
+def make(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"{', '.join(PREFIX + label for label in SHARDED_SIZES)}, any other synthetic "
+            f"name, or {PREFIX}USERSxITEMS.",
+            metavar="NAME",
+        ),
+    ],
+    folder: Annotated[Path, typer.Argument(help="A new folder for the shards.", metavar="FOLDER")],
+    users_per_shard: options.UsersPerShard = USERS_PER_SHARD,
+    seed: Annotated[int, typer.Option(help="Decides everything.")] = DEFAULT_SEED,
+) -> None:
+    """Make up a data set of any size in shards, a block of users in memory at a time.
+
+    privirec run --dataset FOLDER computes on it shard by shard. If the command is interrupted, give
+    it once more: it goes on with the first shard that is missing. Ten million users take about 1.2
+    GB on the disk.
+    """
+    if not name.startswith(PREFIX):
+        raise UsageError(f"{name}: only synthetic data is made up; its names begin with {PREFIX}")
+    with shown_progress() as phases:
+        made = make_shards(
+            name, folder, seed, users_per_shard=users_per_shard, progress=phases("shards")
+        )
+    _say_made(made)
+
+
+@app.command()
 def convert(
     source: Annotated[
-        Path, typer.Argument(help=f"A file to read: {', '.join(SUFFIXES)}.", metavar="FILE")
+        Path,
+        typer.Argument(
+            help=f"A file to read: {', '.join(SUFFIXES)}; or a folder of tables.", metavar="SOURCE"
+        ),
     ],
     target: Annotated[
         Path,
         typer.Argument(
-            help="A .txt file to write, or a folder for train.txt and test.txt.", metavar="TARGET"
+            help="A .txt file to write, or a folder for train.txt and test.txt, or for shards.",
+            metavar="TARGET",
         ),
     ],
     *,
@@ -132,13 +185,41 @@ def convert(
         float, typer.Option(help="Share of each user's items to hold out for test (folders only).")
     ] = 0.2,
     seed: Annotated[int, typer.Option(help="Decides which items are held out.")] = DEFAULT_SEED,
+    shards: Annotated[
+        bool,
+        typer.Option(
+            "--shards",
+            help="Write shards, which need not fit into memory; always so for a folder of tables.",
+        ),
+    ] = False,
+    rows_per_shard: Annotated[
+        int, typer.Option(min=1, help="Shards: about so many rows of the tables in each.")
+    ] = ROWS_PER_SHARD,
 ) -> None:
     """Turn any readable file into the text that everything here reads: user item item ...
 
     A target that ends in .txt becomes one file; any other becomes a folder with train.txt and
     test.txt. Ids that are names are numbered from 0, and user_list.txt and item_list.txt say
     which name got which number.
+
+    A folder of tables in parts (.csv, .tsv, .parquet ...) becomes shards, in bounded memory; a user
+    may occur in several parts. privirec run --dataset TARGET computes on them shard by shard. If
+    that is interrupted, give the command once more, and it goes on.
     """
+    if shards or source.is_dir():
+        with shown_progress() as phases:
+            made = convert_parts(
+                source,
+                target,
+                user_column=user_column,
+                item_column=item_column,
+                test=test,
+                seed=seed,
+                rows_per_shard=rows_per_shard,
+                progress=phases("shards"),
+            )
+        _say_made(made)
+        return
     interactions = read_interactions(source, user_column=user_column, item_column=item_column)
     if interactions.n_interactions == 0:
         raise DataError(f"{source}: users and no items")
@@ -162,6 +243,19 @@ def convert(
         write_text(folder / "train.txt", dataset.train)
     _print_statistics([statistics(dataset)])
     say(f"written to {target}")
+
+
+def _say_made(made: ShardedDataset) -> None:
+    say(
+        f"{made.name}: {made.n_users:,} users, {made.n_items:,} items, {made.n_interactions:,} "
+        f"interactions in {len(made)} shards in {made.folder}"
+    )
+
+
+def _statistics_of(dataset: str, data_dir: Path | None) -> Statistics:
+    if (sharded := load_sharded(dataset)) is not None:
+        return sharded_statistics(sharded)
+    return statistics(load_dataset(dataset, data_dir))
 
 
 def _shown_on(bar: Progress, name: str) -> Callable[[str, int, int | None], None]:

@@ -177,3 +177,6 @@ ServerModelName = Annotated[
 DropShare = Annotated[
     float, typer.Option(min=0, max=0.5, help="Share of the roster that may stay away or drop out.")
 ]
+UsersPerShard = Annotated[
+    int, typer.Option(min=1, help="Users in a shard: as many are in memory at a time.")
+]

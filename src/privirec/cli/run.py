@@ -9,6 +9,8 @@ import typer
 
 from privirec.cli import options
 from privirec.data import load_dataset
+from privirec.data.datasets import load_sharded
+from privirec.errors import UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS, PrivirecKSettings, PrivirecSettings
 from privirec.federated.programs.power import PowerSettings
 from privirec.models.artifact import check_replaceable
@@ -35,6 +37,7 @@ from privirec.workflows.run import (
     run,
     usual_dropped_share,
 )
+from privirec.workflows.run_shards import DEFAULT_SAMPLE, run_shards
 
 COLUMNS = [
     ("model", "model"),
@@ -162,6 +165,23 @@ def command(
     save: Annotated[
         Path | None, typer.Option(help="Save the model in this folder.", show_default=False)
     ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Data in shards: rank for so many users with test items, drawn at random "
+            f"(default {DEFAULT_SAMPLE:,}). The row says how many they were.",
+            show_default=False,
+        ),
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            help="Data in shards: keep finished sums in this folder; a run that was interrupted "
+            "goes on from them.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: options.Json = None,
 ) -> None:
     """Compute the filters, rank for every user, and measure.
@@ -179,6 +199,10 @@ def command(
       privirec run --dataset FILE --method spectral --rank 256 --warm monday
 
       privirec run --dataset gowalla --method protected --epsilon 8 --delta 1e-6
+
+    A folder of shards (privirec data make, privirec data convert) is computed on shard by shard:
+
+      privirec run --dataset FOLDER --method protected --sample 5000 --work sums --save model
     """
     check_writable(json_file, folder=save)
     if save is not None:
@@ -224,12 +248,19 @@ def command(
         config=config,
         warm=warm,
     )
-    data = load_dataset(dataset, data_dir)
+    sharded = load_sharded(dataset)
+    if sharded is None and not (sample is None and work is None):
+        raise UsageError("--sample and --work go with data in shards: privirec data convert")
     with shown_progress() as phases:
-        result = run(data, plan, phases)
+        if sharded is not None:
+            result = run_shards(sharded, plan, phases, sample=sample or DEFAULT_SAMPLE, work=work)
+        else:
+            result = run(load_dataset(dataset, data_dir), plan, phases)
     write_json_lines(json_file, [result.row])
-    print_table(f"{data.name}, seed {seed}", COLUMNS, [result.row])
-    if warning := gives_away(method, data.name):
+    print_table(f"{result.row['dataset']}, seed {seed}", COLUMNS, [result.row])
+    if sharded is not None:
+        say(f"NDCG and Recall of {result.metrics.users:,} users, drawn at random")
+    if warning := gives_away(method, dataset if sharded else result.row["dataset"]):
         warn(warning)
     if save:
         if plan.program is None:

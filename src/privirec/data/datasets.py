@@ -12,6 +12,7 @@ import numpy as np
 
 from privirec.data.formats import SUFFIXES, read_interactions
 from privirec.data.interactions import Dataset, Interactions
+from privirec.data.shards import ShardedDataset, is_sharded
 from privirec.data.splits import split
 from privirec.data.synthetic import DEFAULT_SEED, PREFIX, synthetic
 from privirec.data.text import first_line_of, read_bytes, read_text, text_lines
@@ -110,7 +111,8 @@ def load_dataset(
 
     Names are `synthetic:...`, gowalla, yelp2018, amazon-book, or any folder with train.txt and
     test.txt in one of the data folders. A single file of any known format is split into train and
-    test; `seed` decides that split and the synthetic data, and nothing else.
+    test; `seed` decides that split and the synthetic data, and nothing else. A folder of shards is
+    read into memory if it is not too large for that; `load_sharded` leaves it where it is.
     """
     name = str(name_or_path)
     if name.startswith(PREFIX):
@@ -118,6 +120,12 @@ def load_dataset(
     if name not in PUBLISHED and (path := Path(name_or_path)).exists():
         return _load_path(path, seed)
     return _load_folder(find(name, data_dir), name)
+
+
+def load_sharded(name_or_path: str | Path) -> ShardedDataset | None:
+    """The data set in shards in this folder, opened; None for any other folder, file or name."""
+    by_name = str(name_or_path) in PUBLISHED or str(name_or_path).startswith(PREFIX)
+    return ShardedDataset(name_or_path) if not by_name and is_sharded(name_or_path) else None
 
 
 def data_folders(data_dir: str | Path | None = None) -> list[Path]:
@@ -199,11 +207,41 @@ def statistics(dataset: Dataset) -> Statistics:
     )
 
 
+def sharded_statistics(data: ShardedDataset) -> Statistics:
+    """The same of a data set in shards, one of them in memory at a time."""
+    item_degrees = np.zeros(data.n_items, np.int64)
+    with_degree = np.zeros(data.n_items + 1, np.int64)
+    for train in data.trains():
+        item_degrees += train.item_degrees
+        with_degree += np.bincount(train.user_degrees, minlength=data.n_items + 1)
+    degrees = np.flatnonzero(with_degree)
+    users, interactions = data.n_users, data.n_interactions
+    # Of n users in ascending order, the one in the middle or the two next to it.
+    middle = np.searchsorted(np.cumsum(with_degree), [(users - 1) // 2, users // 2], side="right")
+    return Statistics(
+        dataset=data.name,
+        users=users,
+        items=data.n_items,
+        interactions=interactions,
+        density=interactions / (users * data.n_items),
+        train=sum(shard.train for shard in data.shards),
+        test=sum(shard.test for shard in data.shards),
+        smallest_user=int(degrees[0]),
+        median_user=float(middle.mean()),
+        largest_user=int(degrees[-1]),
+        items_under_5_users=int((item_degrees < 5).sum()),
+        items_without_users=int((item_degrees == 0).sum()),
+        users_without_test=users - sum(shard.tested for shard in data.shards),
+    )
+
+
 def _load_path(path: Path, seed: int) -> Dataset:
     if path.is_file():
         return _split_file(path, path.stem, seed)
     if (path / "train.txt").is_file():
         return _load_folder(path, path.resolve().name)
+    if is_sharded(path):
+        return ShardedDataset(path).at_once()
     # MovieLens and RecBole keep everything in one file of a folder.
     for candidate in ("ratings.csv", "ratings.dat", f"{path.resolve().name}.inter"):
         if (path / candidate).is_file():

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privirec.data.interactions import Interactions
-from privirec.data.text import parse_integers, read_bytes, read_text
+from privirec.data.text import BYTE_ORDER_MARK, parse_integers, read_bytes, read_text
 from privirec.errors import DataError
 
 # How ids are usually called; compared in lower case, without "_" and without RecBole's ":token".
@@ -20,6 +22,10 @@ USUAL_ITEM_COLUMNS = ("item", "itemid", "movieid")
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".inter": "\t", ".dat": "::"}
 _MOVIELENS_HEADER = ["UserID", "MovieID", "Rating", "Timestamp"]  # its .dat files carry none
 SUFFIXES = (".txt", *_DELIMITERS, ".parquet")
+TABLES = (*_DELIMITERS, ".parquet")
+"""What can be read in pieces."""
+PIECE_BYTES = 1 << 25
+LONGEST_ROW = 1 << 28
 
 
 def read_interactions(
@@ -41,10 +47,74 @@ def read_interactions(
     return Interactions.from_pairs(users, items)
 
 
+def read_pieces(
+    path: str | Path,
+    *,
+    user_column: str | None = None,
+    item_column: str | None = None,
+    piece_bytes: int = PIECE_BYTES,
+) -> Iterator[tuple[NDArray, NDArray]]:
+    """The rows of a table as (users, items), a piece in memory at a time.
+
+    A piece whose ids are all whole numbers has numbers, whatever the pieces before it had.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        yield from _parquet_pieces(path, user_column, item_column, piece_bytes // 16)
+        return
+    if suffix not in _DELIMITERS:
+        known = ", ".join(TABLES)
+        raise DataError(f"{path}: not a table that can be read in pieces; known are {known}")
+    header, lines, found = b"", 0, False
+    for piece in _whole_lines(path, piece_bytes):
+        if not lines and suffix != ".dat":
+            header = piece[: piece.find(b"\n") + 1]
+        # All pieces but the first get the header once more, which is not a line of the file.
+        content, above = (header + piece, lines - 1) if header and lines else (piece, lines)
+        if content[len(header) :].strip():
+            found = True
+            yield _parse_delimited(path, content, user_column, item_column, above)
+        lines += piece.count(b"\n")
+    if not found:
+        raise DataError(f"{path}: {'a header and no rows' if lines else 'the file is empty'}")
+
+
+def _whole_lines(path: Path, size: int) -> Iterator[bytes]:
+    """The file in pieces of about this size that end where a row ends."""
+    waiting = b""
+    try:
+        with path.open("rb") as file:
+            while read := file.read(size):
+                waiting = waiting + read if waiting else read.removeprefix(BYTE_ORDER_MARK)
+                cut = waiting.rfind(b"\n") + 1
+                while cut and waiting.count(b'"', 0, cut) % 2:  # inside a quoted field
+                    cut = waiting.rfind(b"\n", 0, cut - 1) + 1
+                if cut:
+                    yield waiting[:cut]
+                    waiting = waiting[cut:]
+                elif len(waiting) > LONGEST_ROW:
+                    raise DataError(f"{path}: a row of more than {LONGEST_ROW:,} bytes")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    if waiting:
+        yield waiting + b"\n"
+
+
 def _read_delimited(
     path: Path, user_column: str | None, item_column: str | None
 ) -> tuple[NDArray, NDArray]:
-    content = read_bytes(path)
+    return _parse_delimited(path, read_bytes(path), user_column, item_column)
+
+
+def _parse_delimited(
+    path: Path,
+    content: bytes,
+    user_column: str | None,
+    item_column: str | None,
+    lines_above: int = 0,
+) -> tuple[NDArray, NDArray]:
+    """The ids in `content`, before which the file has so many lines."""
     delimiter = _DELIMITERS[path.suffix.lower()]
     header: list[str] | None = None
     if delimiter == "::":
@@ -52,20 +122,20 @@ def _read_delimited(
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        line = content.count(b"\n", 0, error.start) + 1 + lines_above
         raise DataError(f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from None
     if b"\0" in content:
-        line = content.count(b"\n", 0, content.index(b"\0")) + 1
+        line = content.count(b"\n", 0, content.index(b"\0")) + 1 + lines_above
         raise DataError(f"{path}:{line}: byte 0x00 is not part of a text file")
     if b'"' in content:
-        content = _without_quotes(path, content, delimiter)
+        content = _without_quotes(path, content, delimiter, lines_above)
         delimiter = "\x1f"
 
     codes = np.frombuffer(content if content.endswith(b"\n") else content + b"\n", np.uint8)
     stops = np.flatnonzero(codes == ord("\n"))
     starts = np.concatenate(([0], stops[:-1] + 1))
     stops = stops - ((stops > starts) & (codes[stops - 1] == ord("\r")))
-    numbers = np.arange(1, len(stops) + 1)
+    numbers = np.arange(1, len(stops) + 1) + lines_above
     filled = stops > starts
     starts, stops, numbers = starts[filled], stops[filled], numbers[filled]
 
@@ -160,7 +230,7 @@ def _all_digits(codes: NDArray[np.uint8], starts: NDArray, stops: NDArray) -> ND
     return fine
 
 
-def _without_quotes(path: Path, content: bytes, delimiter: str) -> bytes:
+def _without_quotes(path: Path, content: bytes, delimiter: str, lines_above: int) -> bytes:
     """The same table with the unit separator between fields, read by the csv module."""
     rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), delimiter=delimiter)
     lines: list[str] = []
@@ -170,13 +240,23 @@ def _without_quotes(path: Path, content: bytes, delimiter: str) -> bytes:
             lines.append("\x1f".join(" ".join(field.split()) for field in row))
             lines.extend([""] * (rows.line_num - len(lines)))
     except csv.Error as error:
-        raise DataError(f"{path}:{rows.line_num}: {error}") from None
+        raise DataError(f"{path}:{rows.line_num + lines_above}: {error}") from None
     return "\n".join(lines).encode()
 
 
 def _read_parquet(
     path: Path, user_column: str | None, item_column: str | None
 ) -> tuple[NDArray, NDArray]:
+    pieces = list(_parquet_pieces(path, user_column, item_column))
+    if not pieces:
+        raise DataError(f"{path}: a header and no rows")
+    return pieces[0]
+
+
+def _parquet_pieces(
+    path: Path, user_column: str | None, item_column: str | None, rows: int | None = None
+) -> Iterator[tuple[NDArray, NDArray]]:
+    """So many rows at a time, or all at once."""
     try:
         import pyarrow as pa  # noqa: PLC0415  (optional)
         from pyarrow import parquet  # noqa: PLC0415
@@ -187,26 +267,36 @@ def _read_parquet(
     try:
         header = list(parquet.read_schema(path).names)
         chosen = _choose_columns(path, header, user_column, item_column)
-        table = parquet.read_table(path, columns=[header[column] for column in chosen])
+        names = [header[column] for column in chosen]
+        if rows is None:
+            tables: Iterator[Any] = iter([parquet.read_table(path, columns=names)])
+        else:
+            batches = parquet.ParquetFile(path).iter_batches(rows, columns=names)
+            tables = (pa.Table.from_batches([batch]) for batch in batches)
+        before = 0
+        for table in tables:
+            if table.num_rows:
+                users, items = (_parquet_ids(path, name, table, before) for name in names)
+                yield users, items
+            before += table.num_rows
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
     except pa.ArrowException as error:
         raise DataError(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
-    if table.num_rows == 0:
-        raise DataError(f"{path}: a header and no rows")
-    return tuple(_parquet_ids(path, header[column], table) for column in chosen)  # type: ignore[return-value]
 
 
-def _parquet_ids(path: Path, name: str, table: object) -> NDArray:
-    column = table.column(name)  # type: ignore[attr-defined]
+def _parquet_ids(path: Path, name: str, table: Any, before: int) -> NDArray:
+    """A column as ids, of a table before which the file has so many rows."""
+    column = table.column(name)
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy())) + 1
-        raise DataError(f"{path}: row {row}: column {name} is empty")
+        raise DataError(f"{path}: row {before + row}: column {name} is empty")
     values = column.to_numpy()
     if values.dtype.kind in "iu":
         if values.min() < 0:
-            row = int(np.argmax(values < 0)) + 1
-            raise DataError(f"{path}: row {row}: negative id {values[row - 1]} in column {name}")
+            at = int(np.argmax(values < 0))
+            row = before + at + 1
+            raise DataError(f"{path}: row {row}: negative id {values[at]} in column {name}")
         return values.astype(np.int64)
     if all(isinstance(value, str) for value in values):
         return values.astype(str)

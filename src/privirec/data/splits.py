@@ -28,6 +28,12 @@ def validation_split(
     return _hold_out(train, share, seed, b"validation")
 
 
+def check_share(share: float) -> None:
+    """Refuse a share that cannot be held out."""
+    if not 0 <= share < 1:
+        raise UsageError(f"a share of {share} cannot be held out: it must be in [0, 1)")
+
+
 def _hold_out(
     interactions: Interactions, share: float, seed: Seed, purpose: bytes
 ) -> tuple[Interactions, Interactions]:
@@ -35,18 +41,17 @@ def _hold_out(
 
     So the outcome depends neither on the order of rows nor on who else is in the data.
     """
-    if not 0 <= share < 1:
-        raise UsageError(f"a share of {share} cannot be held out: it must be in [0, 1)")
+    check_share(share)
     if isinstance(seed, np.random.Generator):
         seed = int(seed.integers(2**63))
     digest = hashlib.blake2b(purpose + b"\0" + str(seed).encode(), digest_size=8).digest()
-    user_keys = _mix(_id_keys(interactions.user_ids) ^ np.uint64(int.from_bytes(digest, "little")))
+    user_keys = mix(_id_keys(interactions.user_ids) ^ np.uint64(int.from_bytes(digest, "little")))
     degrees = interactions.user_degrees
     rows = np.repeat(np.arange(interactions.n_users), degrees)
-    pair_keys = _mix(user_keys[rows] ^ _id_keys(interactions.item_ids)[interactions.matrix.indices])
+    pair_keys = mix(user_keys[rows] ^ _id_keys(interactions.item_ids)[interactions.matrix.indices])
 
     # Rounding up or down at random keeps the share right also for users with few items.
-    uniform = (_mix(user_keys + np.uint64(1)) >> np.uint64(11)) * 2.0**-53
+    uniform = (mix(user_keys + np.uint64(1)) >> np.uint64(11)) * 2.0**-53
     n_held = np.minimum(np.floor(share * degrees + uniform), np.maximum(degrees - 1, 0))
 
     order = np.lexsort((pair_keys, rows))
@@ -59,12 +64,12 @@ def _hold_out(
 def _id_keys(ids: NDArray) -> NDArray[np.uint64]:
     """One 64-bit number an id, the same on every machine."""
     if ids.dtype.kind in "iu":
-        return _mix(ids.astype(np.uint64))
+        return mix(ids.astype(np.uint64))
     digests = b"".join(hashlib.blake2b(str(i).encode(), digest_size=8).digest() for i in ids)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of SplitMix64: a bijection in which every input bit moves every output bit."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

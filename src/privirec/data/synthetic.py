@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privirec.data.interactions import Dataset, Interactions
+from privirec.data.shards import USERS_PER_SHARD, ShardedDataset, write_shards, writing
 from privirec.data.splits import split
 from privirec.errors import UsageError
 
@@ -37,6 +40,9 @@ NAMED_SIZES = {
     "amazon-book": Size(52_643, 91_599, 2_984_108 / 52_643, 20),
 }
 
+# Too large for memory; made in shards.
+SHARDED_SIZES = {"ten-million": Size(10_000_000, 200_000, 30.0, 8)}
+
 # Degrees above their minimum are log-normal; this spread fits the quantiles of Gowalla, of its
 # users and of its items alike.
 _SPREAD = 1.34
@@ -48,67 +54,171 @@ _SHARE_OF_NOISE = 0.1  # draws by popularity alone, from the whole catalogue
 def synthetic(name: str, seed: int = DEFAULT_SEED) -> Dataset:
     """`synthetic:small`, `:town`, another of `NAMED_SIZES`, or `synthetic:USERSxITEMS`."""
     size = _size(name)
+    if name.removeprefix(PREFIX) in SHARDED_SIZES:
+        raise UsageError(
+            f"{name} is made in shards: privirec data make {name} FOLDER, and then --dataset FOLDER"
+        )
     return split(generate(size, seed), test=0.2, seed=seed, name=name)
 
 
+def make_shards(
+    name: str,
+    folder: str | Path,
+    seed: int = DEFAULT_SEED,
+    *,
+    users_per_shard: int = USERS_PER_SHARD,
+    progress: Callable[[int, int], None] | None = None,
+) -> ShardedDataset:
+    """`synthetic:ten-million`, or any other size, block by block into shards.
+
+    The named sizes that fit into memory are other users here than `synthetic` makes: those are
+    drawn together, these block by block.
+    """
+    size = _size(name)
+    blocks = Blocks(size, seed, users_per_shard)
+    with writing(Path(folder)):
+        return write_shards(
+            folder,
+            name,
+            None,
+            len(blocks),
+            blocks.block,
+            made_from={"synthetic": asdict(size), "users_per_shard": users_per_shard},
+            n_items=size.items,
+            seed=seed,
+            progress=progress,
+        )
+
+
 def generate(size: Size, seed: int = DEFAULT_SEED) -> Interactions:
-    """Users draw distinct items, mostly from a few communities, in proportion to popularity.
+    """Users draw distinct items, mostly from a few communities, in proportion to popularity."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    above = _long_tail(rng, size.users)
+    degrees = _degrees(size, above / above.mean())
+    catalogue = _Catalogue.drawn(rng, size.items, degrees.sum() / size.items)
+    keys = catalogue.draw(rng, degrees)
+    # Item numbers must tell nothing about communities: ties are broken by them.
+    shuffled = rng.permutation(size.items)
+    return _from_keys(keys, shuffled, np.arange(size.users))
+
+
+class Blocks:
+    """The same kind of data in blocks of users, each made by itself from a seed of its own.
+
+    Popularity and communities are shared, and no block needs another: the data depends on the size,
+    the seed and the users in a block, and on nothing else.
+    """
+
+    def __init__(self, size: Size, seed: int, users_per_block: int) -> None:
+        self._size = size
+        self._seed = seed
+        self._users = users_per_block
+        rng = self._generator(0)
+        self._catalogue = _Catalogue.drawn(
+            rng, size.items, size.users * size.mean_degree / size.items
+        )
+        self._shuffled = rng.permutation(size.items)
+
+    def __len__(self) -> int:
+        return (self._size.users + self._users - 1) // self._users
+
+    def block(self, number: int) -> Interactions:
+        """The users from number * users_per_block on."""
+        first = number * self._users
+        users = np.arange(first, min(first + self._users, self._size.users))
+        rng = self._generator(1 + number)
+        # A block divides by the mean of the distribution, where `generate` knows that of all users.
+        above = _long_tail(rng, len(users)) / np.exp(_SPREAD**2 / 2)
+        keys = self._catalogue.draw(rng, _degrees(self._size, above))
+        return _from_keys(keys, self._shuffled, users)
+
+    def _generator(self, stream: int) -> np.random.Generator:
+        return np.random.Generator(np.random.PCG64([self._seed, stream]))
+
+
+@dataclass(frozen=True)
+class _Catalogue:
+    """Popularity and communities.
 
     Items lie on a line, community by community, so that a community is an interval of their
     cumulative popularity and drawing from it is one binary search.
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
-    n_users, n_items = size.users, size.items
-    largest = max(1, int(n_items * _LARGEST_SHARE_OF_CATALOGUE))
-    degrees = np.rint(_long_tailed(rng, n_users, size.smallest_degree, size.mean_degree))
-    degrees = np.clip(degrees, 1, largest).astype(np.int64)
 
-    mean_popularity = degrees.sum() / n_items
-    popularity = _long_tailed(rng, n_items, 0.4 * mean_popularity, mean_popularity)
-    cumulative = np.concatenate(([0.0], np.cumsum(popularity)))
-    n_communities = max(1, round(n_items**0.5 / 2))
-    borders = cumulative[np.linspace(0, n_items, n_communities + 1).astype(np.int64)]
-    # A community draws members in proportion to the popularity of what it holds.
-    interests = np.searchsorted(borders[1:-1], rng.random((n_users, _INTERESTS)) * cumulative[-1])
-    # Broken sticks: one interest of a user usually outweighs the others.
-    weights = np.cumsum(rng.dirichlet(np.full(_INTERESTS, 0.5), n_users), axis=1)
+    cumulative: NDArray[np.float64]
+    borders: NDArray[np.float64]
 
-    keys = np.empty(0, np.int64)  # user * n_items + item, unique
-    missing = degrees
-    while missing.any():
-        users = np.repeat(np.arange(n_users), missing)
-        chosen = (rng.random(len(users))[:, None] > weights[users, :-1]).sum(axis=1)
-        community = interests[users, chosen]
-        # Whom a small community leaves without anything new draws from the whole catalogue.
-        anywhere = (rng.random(len(users)) < _SHARE_OF_NOISE) | (len(keys) > 0)
-        low = np.where(anywhere, 0.0, borders[community])
-        high = np.where(anywhere, cumulative[-1], borders[community + 1])
-        drawn = low + rng.random(len(users)) * (high - low)
-        items = np.minimum(np.searchsorted(cumulative, drawn, side="right") - 1, n_items - 1)
-        keys = np.sort(np.concatenate((keys, users * n_items + items)))
-        keys = keys[np.diff(keys, prepend=-1) != 0]
-        missing = degrees - np.bincount(keys // n_items, minlength=n_users)
+    @classmethod
+    def drawn(cls, rng: np.random.Generator, n_items: int, mean_popularity: float) -> _Catalogue:
+        above = _long_tail(rng, n_items)
+        popularity = _from_minimum(0.4 * mean_popularity, mean_popularity, above / above.mean())
+        cumulative = np.concatenate(([0.0], np.cumsum(popularity)))
+        n_communities = max(1, round(n_items**0.5 / 2))
+        return cls(
+            cumulative, cumulative[np.linspace(0, n_items, n_communities + 1).astype(np.int64)]
+        )
 
-    # Item numbers must tell nothing about communities: ties are broken by them.
-    shuffled = rng.permutation(n_items)
+    def draw(self, rng: np.random.Generator, degrees: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each user so many distinct items, as user * items + item, ascending."""
+        cumulative, borders = self.cumulative, self.borders
+        n_users, n_items = len(degrees), len(cumulative) - 1
+        # A community draws members in proportion to the popularity of what it holds.
+        interests = np.searchsorted(
+            borders[1:-1], rng.random((n_users, _INTERESTS)) * cumulative[-1]
+        )
+        # Broken sticks: one interest of a user usually outweighs the others.
+        weights = np.cumsum(rng.dirichlet(np.full(_INTERESTS, 0.5), n_users), axis=1)
+        keys = np.empty(0, np.int64)
+        missing = degrees
+        while missing.any():
+            users = np.repeat(np.arange(n_users), missing)
+            chosen = (rng.random(len(users))[:, None] > weights[users, :-1]).sum(axis=1)
+            community = interests[users, chosen]
+            # Whom a small community leaves without anything new draws from the whole catalogue.
+            anywhere = (rng.random(len(users)) < _SHARE_OF_NOISE) | (len(keys) > 0)
+            low = np.where(anywhere, 0.0, borders[community])
+            high = np.where(anywhere, cumulative[-1], borders[community + 1])
+            drawn = low + rng.random(len(users)) * (high - low)
+            items = np.minimum(np.searchsorted(cumulative, drawn, side="right") - 1, n_items - 1)
+            keys = np.sort(np.concatenate((keys, users * n_items + items)))
+            keys = keys[np.diff(keys, prepend=-1) != 0]
+            missing = degrees - np.bincount(keys // n_items, minlength=n_users)
+        return keys
+
+
+def _degrees(size: Size, above: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Whole numbers from the smallest degree on, as long-tailed as `above`, whose mean is one."""
+    largest = max(1, int(size.items * _LARGEST_SHARE_OF_CATALOGUE))
+    degrees = np.rint(_from_minimum(size.smallest_degree, size.mean_degree, above))
+    return np.clip(degrees, 1, largest).astype(np.int64)
+
+
+def _from_keys(
+    keys: NDArray[np.int64], shuffled: NDArray[np.int64], user_ids: NDArray[np.int64]
+) -> Interactions:
+    n_items = len(shuffled)
     return Interactions.from_indices(
-        keys // n_items, shuffled[keys % n_items], np.arange(n_users), np.arange(n_items)
+        keys // n_items, shuffled[keys % n_items], user_ids, np.arange(n_items)
     )
 
 
-def _long_tailed(rng: np.random.Generator, n: int, minimum: float, mean: float) -> NDArray:
-    """n numbers from `minimum` on with the given mean: a shifted log-normal."""
-    above = np.exp(_SPREAD * rng.standard_normal(n))
-    return minimum + above * (mean - minimum) / above.mean()
+def _long_tail(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    """n log-normal numbers."""
+    return np.exp(_SPREAD * rng.standard_normal(n))
+
+
+def _from_minimum(minimum: float, mean: float, above: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers from `minimum` on with the given mean; `above` has mean one."""
+    return minimum + above * (mean - minimum)
 
 
 def _size(name: str) -> Size:
     label = name.removeprefix(PREFIX)
-    if label in NAMED_SIZES:
-        return NAMED_SIZES[label]
+    known_sizes = NAMED_SIZES | SHARDED_SIZES
+    if label in known_sizes:
+        return known_sizes[label]
     match = re.fullmatch(r"([1-9]\d{0,8})x([1-9]\d{0,8})", label)
     if match is None:
-        known = ", ".join(PREFIX + known for known in NAMED_SIZES)
+        known = ", ".join(PREFIX + known for known in known_sizes)
         raise UsageError(
             f"{name}: no such synthetic data set; known are {known}, "
             f"and any {PREFIX}USERSxITEMS such as {PREFIX}1000x2000"

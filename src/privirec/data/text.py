@@ -17,7 +17,7 @@ from privirec.errors import DataError
 
 LARGEST_ID = 2**31 - 1
 _NEWLINE, _RETURN, _SPACE, _TAB, _ZERO = b"\n\r \t0"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def read_bytes(path: Path) -> bytes:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     if not content.strip():
         raise DataError(f"{path}: the file is empty")
-    return content.removeprefix(_BYTE_ORDER_MARK)
+    return content.removeprefix(BYTE_ORDER_MARK)
 
 
 def parse_integers(codes: NDArray[np.uint8], starts: NDArray, ends: NDArray) -> NDArray[np.int64]:

@@ -76,6 +76,10 @@ class FixedPoint:
         client's vector false; that must not show, neither by an error nor in the sum, and modulo
         2^width a sum is the same whoever's entries were wrapped.
         """
+        most = 2 ** (self.width - self.signed) - 1
+        least = -most if self.signed else 0
+        if not values.size or (values.min() >= least and values.max() <= most):
+            return values
         inside = self.from_ring(self.to_ring(values))
         if self.signed:  # -2^(width - 1) has no counterpart, and no protocol takes it
             np.maximum(inside, 1 - 2 ** (self.width - 1), out=inside)

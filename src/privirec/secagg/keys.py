@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
+import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
 
 from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.randomness import RandomBytes
@@ -132,6 +135,11 @@ class Roster(Mapping[int, bytes]):
         for client, key in self._keys.items():
             digest.update(struct.pack(">I", client) + key)
         self.digest = digest.digest()
+
+    @cached_property
+    def id_array(self) -> NDArray[np.uint32]:
+        """All ids, ascending."""
+        return np.array(self.ids, np.uint32)
 
     def place(self, client: int) -> int:
         """Position of a client in the roster's order."""

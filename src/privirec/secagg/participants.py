@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +29,40 @@ def write_participants(clients: Iterable[int], roster: Roster) -> bytes:
 
 def read_participants(bitmap: bytes, roster: Roster) -> NDArray[np.uint32]:
     """Ascending ids of the clients in a bit map; MalformedMessage unless it fits the roster."""
-    refusal = MalformedMessage("the map of participants does not fit the roster")
-    if len(bitmap) != (len(roster) + 7) // 8:  # before it is unpacked into eight times its size
-        raise refusal
+    check_map(bitmap, roster)
     bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
-    if bits[len(roster) :].any():
-        raise refusal
-    return np.array(roster.ids, np.uint32)[np.flatnonzero(bits)]
+    return roster.id_array[np.flatnonzero(bits)]
+
+
+def check_map(bitmap: bytes, roster: Roster) -> None:
+    """MalformedMessage unless a bit map fits the roster."""
+    spare = -len(roster) % 8
+    if len(bitmap) != (len(roster) + 7) // 8 or (spare and bitmap[-1] >> (8 - spare)):
+        raise MalformedMessage("the map of participants does not fit the roster")
+
+
+def mapped(bitmap: bytes) -> int:
+    """How many clients are in a bit map. Like what follows, this looks at bytes and not at clients:
+    a client reads maps of everybody, and everybody is many."""
+    return int.from_bytes(bitmap, "little").bit_count()
+
+
+def is_subset(bitmap: bytes, of: bytes) -> bool:
+    """Whether all clients in a map are in another of the same roster."""
+    one, other = (np.frombuffer(each, np.uint8) for each in (bitmap, of))
+    return not (one & ~other).any()
+
+
+def is_in(bitmap: bytes, client: int, roster: Roster) -> bool:
+    """Whether a client is in a map that fits the roster."""
+    place = roster.place(client)
+    return bool(bitmap[place >> 3] >> (place & 7) & 1)
+
+
+@lru_cache(maxsize=16)
+def one_copy(bitmap: bytes) -> bytes:
+    """The same map: where many clients are in one process, they share it."""
+    return bitmap
 
 
 def least_participants(statement: Statement) -> int:

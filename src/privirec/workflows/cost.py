@@ -55,6 +55,8 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for program in PROGRAMS.values():
         for label, settings in _variants(program, sizes).items():
+            if label in program.presets and getattr(settings, "rank", 0) > sizes.items:
+                continue  # made for larger catalogues
             planned = program(settings, sizes.users, sizes.items).plan(sizes.item_item_entries)
             ledger = Ledger.planned(planned)
             rows.append(

@@ -6,6 +6,7 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -326,12 +327,12 @@ def _runtime(
     )
 
 
-def _begin_with(folder: Path, program: Program[Any], train: Interactions) -> None:
+def begin_with(folder: Path, program: Program[Any], item_ids: NDArray) -> None:
     """Let a program begin with the basis of a saved model, matched by item ids."""
     model = Recommender.load(folder)
     if not isinstance(model, Spectral) or not isinstance(program, SpectralProgram):
         raise UsageError(f"{folder}: only a model of spectral has a basis to begin with")
-    program.start_from(known_rows(model.basis(), model.item_ids, train.item_ids))
+    program.start_from(known_rows(model.basis(), model.item_ids, item_ids))
 
 
 def known_rows(basis: NDArray, ids: NDArray | None, wanted: NDArray) -> NDArray:
@@ -368,10 +369,69 @@ def run(dataset: Dataset, plan: Plan, phases: Phases = QUIET) -> Result:
         return _run(dataset, plan, threads, phases)
 
 
+class Stopwatch:
+    """Wall and CPU seconds of fitting and, from `fitted` on, of ranking."""
+
+    def __init__(self) -> None:
+        self._marks = [self._now()]
+
+    @staticmethod
+    def _now() -> tuple[float, float]:
+        return time.perf_counter(), time.process_time()
+
+    def fitted(self) -> None:
+        self._marks.append(self._now())
+
+    def row(self) -> dict[str, float]:
+        (wall, cpu), (fitted, fitted_cpu) = self._marks
+        done, done_cpu = self._now()
+        return {
+            "fit_seconds": fitted - wall,
+            "eval_seconds": done - fitted,
+            "fit_cpu_seconds": fitted_cpu - cpu,
+            "eval_cpu_seconds": done_cpu - fitted_cpu,
+            "cpu_seconds": done_cpu - cpu,
+            "peak_rss_mb": peak_rss_mb(),
+        }
+
+
+def row_of(
+    plan: Plan,
+    data: Mapping[str, Any],
+    computed: Mapping[str, Any],
+    ledger: Ledger | None,
+    cohort: int,
+    measured: Mapping[str, Any],
+    threads: int,
+) -> dict[str, Any]:
+    """One row of results. `data` says which, `computed` how, `measured` how well and how fast."""
+    return {
+        "dataset": data["dataset"],
+        "model": plan.model_name,
+        "method": plan.method,
+        "preset": plan.preset,
+        "runtime": plan.runtime if ledger else "none",
+        "aggregator": plan.aggregator,
+        "sums": 0,
+        "epsilon": None,
+        "delta": None,
+        **computed,
+        **data,
+        "cohort": cohort if ledger else None,
+        "drop_share": plan.drop_share if ledger else None,
+        **measured,
+        "bytes_up_per_client": ledger.bytes_up if ledger else 0,
+        "bytes_down_per_client": ledger.bytes_down if ledger else 0,
+        "threads": threads,
+        "seed": plan.seed,
+        "version": __version__,
+    }
+
+
 def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
     train = dataset.train
     recommender = plan.recommender(dataset.name, train.n_items)
-    wall, cpu = time.perf_counter(), time.process_time()
+    watch = Stopwatch()
     ledger = None
     cohort = train.n_users
     if plan.program is None:
@@ -383,7 +443,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         program = program_of(settings, train.n_users, train.n_items)
         computed = program.describe() | {"sums": len(program.sums())}
         if plan.warm is not None:
-            _begin_with(plan.warm, program, train)
+            begin_with(plan.warm, program, train.item_ids)
         simulation = Simulation(train, n_clients, plan.seed, noise_at_once=True)
         runtime = _runtime(plan, program, train, simulation)
         components, ledger = execute(
@@ -396,36 +456,14 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         if runtime is simulation:
             components = simulation.with_factors(program, components)
         recommender.use(components, train.item_ids)
-    fitted, fitted_cpu = time.perf_counter(), time.process_time()
+    watch.fitted()
     metrics = evaluate(recommender, dataset, progress=phases(f"{plan.model_name}: ranking"))
-    done, done_cpu = time.perf_counter(), time.process_time()
-    row: dict[str, Any] = {
+    measured = metrics.as_row() | watch.row()
+    data = {
         "dataset": dataset.name,
-        "model": plan.model_name,
-        "method": plan.method,
-        "preset": plan.preset,
-        "runtime": plan.runtime if ledger else "none",
-        "aggregator": plan.aggregator,
-        "sums": 0,
-        "epsilon": None,
-        "delta": None,
-        **computed,
         "users": train.n_users,
         "items": train.n_items,
         "fingerprint": train.fingerprint()[:16],
-        "cohort": cohort if ledger else None,
-        "drop_share": plan.drop_share if ledger else None,
-        **metrics.as_row(),
-        "fit_seconds": fitted - wall,
-        "eval_seconds": done - fitted,
-        "fit_cpu_seconds": fitted_cpu - cpu,
-        "eval_cpu_seconds": done_cpu - fitted_cpu,
-        "cpu_seconds": done_cpu - cpu,
-        "peak_rss_mb": peak_rss_mb(),
-        "bytes_up_per_client": ledger.bytes_up if ledger else 0,
-        "bytes_down_per_client": ledger.bytes_down if ledger else 0,
-        "threads": threads,
-        "seed": plan.seed,
-        "version": __version__,
     }
+    row = row_of(plan, data, computed, ledger, cohort, measured, threads)
     return Result(row, recommender, metrics, ledger)

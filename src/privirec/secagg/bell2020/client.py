@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -51,6 +52,11 @@ from privirec.secagg.participants import (
     COHORT_CHANGED,
     accepted_participants,
     check_cohort,
+    check_map,
+    is_in,
+    is_subset,
+    mapped,
+    one_copy,
     read_participants,
 )
 from privirec.secagg.prg import SEED_BYTES, MaskGenerator
@@ -137,7 +143,7 @@ class BellClient(BaseClient[BellState]):
         participants = accepted_participants(
             message.participants, self.client, self.announcement.terms, self.roster, self.policy
         )
-        state.participants = message.participants
+        state.participants = one_copy(message.participants)
         state.cohort_size = len(participants)
         shares = self.deal_shares(message, participants)
         state.stage = _DELIVER
@@ -304,7 +310,7 @@ class BellClient(BaseClient[BellState]):
         if not state.input_sent:
             raise OutOfOrder("no input was sent for sum 1")
         self.check_survivors(message.survivors)
-        state.cohort = message.survivors
+        state.cohort = one_copy(message.survivors)
         state.stage = _CONFIRMED
         signature = self.identity.sign(self._statement())
         return encode(Confirm(message.run, 1, self.client, signature))
@@ -330,7 +336,7 @@ class BellClient(BaseClient[BellState]):
         """Open a sum whose survivors need no confirmation."""
         self.check_unanswered(message, raw)
         self.check_survivors(message.survivors)
-        self.state.cohort = message.survivors
+        self.state.cohort = one_copy(message.survivors)
         return self._open_shares(message.round_number, raw)
 
     def _open_shares(self, number: int, raw: bytes) -> bytes:
@@ -362,18 +368,19 @@ class BellClient(BaseClient[BellState]):
             if bitmap != state.cohort:
                 raise CohortChanged(COHORT_CHANGED)
             return
-        survivors = self._clients_in(bitmap)
-        if not survivors <= self.participants:
+        check_map(bitmap, self.roster)
+        if not is_subset(bitmap, state.participants):
             raise Stranger("a client that takes no part is said to be in the sum")
-        if not survivors.isdisjoint(state.gone):
+        if self._those_in(bitmap, state.gone):
             raise Stranger("a neighbour whose shares never came is said to be in the sum")
-        if self.client not in survivors:
+        if not is_in(bitmap, self.client, self.roster):
             raise NotInGraph(f"client {self.client} is missing from the sum it is to open")
-        check_cohort(len(survivors), self.policy, self.announcement.terms.min_cohort)
+        survivors = mapped(bitmap)
+        check_cohort(survivors, self.policy, self.announcement.terms.min_cohort)
         allowed = self._allowed_to_drop()
-        if len(survivors) < size - allowed:
-            raise TooManyDropped(f"{size - len(survivors)} clients dropped, {allowed} may")
-        near = len(survivors.intersection(state.active))
+        if survivors < size - allowed:
+            raise TooManyDropped(f"{size - survivors} clients dropped, {allowed} may")
+        near = len(self._those_in(bitmap, state.active))
         if near < state.threshold:
             raise BelowThreshold(f"{near} neighbours survive, fewer than the threshold")
 
@@ -381,8 +388,8 @@ class BellClient(BaseClient[BellState]):
 
     def _lists(self) -> tuple[list[int], list[int]]:
         """Peers of this sum that are in it, and those that are not."""
-        inside = self._clients_in(self.state.cohort)
-        survivors = [peer for peer in self.state.active if peer in inside]
+        survivors = self._those_in(self.state.cohort, self.state.active)
+        inside = set(survivors)
         return survivors, [peer for peer in self.state.active if peer not in inside]
 
     def _statement(self) -> bytes:
@@ -390,6 +397,10 @@ class BellClient(BaseClient[BellState]):
         given = Parameters(state.degree, state.threshold)
         digest = self.announcement.digest
         return survivors_statement(digest, state.graph, given, state.cohort)
+
+    def _those_in(self, bitmap: bytes, clients: Iterable[int]) -> list[int]:
+        """Which of these clients are in a map."""
+        return [client for client in clients if is_in(bitmap, client, self.roster)]
 
     def _clients_in(self, bitmap: bytes) -> frozenset[int]:
         return frozenset(read_participants(bitmap, self.roster).tolist())
