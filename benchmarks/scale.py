@@ -91,7 +91,11 @@ def plot(found: list[dict[str, Any]], secagg: list[dict[str, Any]], path: Path) 
         for colour, step in zip(COLOURS, ("make", *METHODS), strict=False):
             points = sorted((row["users"], row[key] * unit) for row in found if row["step"] == step)
             label = "making the data" if step == "make" else step
-            axes.loglog(*zip(*points, strict=True), "o-", color=colour, label=label)
+            axes.semilogx(*zip(*points, strict=True), "o-", color=colour, label=label)
+        if key == "cpu_seconds":
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(0, 1.15 * max(row[key] * unit for row in found))
         axes.set_title(title, loc="left", fontsize=10)
         axes.set_xlabel("users")
         axes.legend(frameon=False, fontsize=8)
@@ -99,7 +103,7 @@ def plot(found: list[dict[str, Any]], secagg: list[dict[str, Any]], path: Path) 
         axes = figure.add_subplot(1, width, width)
         points = sorted((row["clients"], row["cpu_ms_per_client"]) for row in secagg)
         axes.semilogx(*zip(*points, strict=True), "o-", color=COLOURS[0])
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.15 * max(value for _, value in points))
         axes.set_title("secure aggregation, CPU ms per client", loc="left", fontsize=10)
         axes.set_xlabel("clients")
     write_figure(figure, path)
