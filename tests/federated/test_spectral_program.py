@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privirec.data import Dataset, Interactions, load_dataset
-from privirec.errors import UsageError
+from privirec.errors import OverflowRefused, UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.programs import Spectral, SpectralSettings, program_of
 from privirec.filters import Components, centralized
@@ -156,3 +156,10 @@ def test_rows_of_an_earlier_basis_are_found_by_item() -> None:
     basis = np.arange(6.0).reshape(3, 2)
     rows = known_rows(basis, np.array(["c", "a", "b"]), np.array(["a", "new", "b", "c"]))
     np.testing.assert_array_equal(rows, [[2, 3], [0, 0], [4, 5], [0, 1]])
+
+
+def test_a_ring_that_rounds_most_people_away_is_refused() -> None:
+    everybody = Interactions.from_matrix(np.ones((300, 8)))
+    with pytest.raises(OverflowRefused, match="7 bits is too narrow for an item with 300 users"):
+        computed(everybody, ring_bits=7, rank=2, columns=(4,))
+    computed(everybody, ring_bits=8, rank=2, columns=(4,))

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from privirec.errors import UsageError
+from privirec.errors import OverflowRefused, UsageError
 from privirec.federated.contributions import (
     Contribution,
     ItemDegrees,
@@ -197,6 +197,7 @@ class Spectral(Program[SpectralSettings]):
         degree_sum, degrees_told, *sums = plan
         degrees = yield degree_sum.ask()
         yield degrees_told
+        self._check_width(int(degrees.max(initial=0)))
         space = KrylovSpace(self.n_items, sum(self.columns))
         rng = public_generator(self.settings)
         left = iter(sums)
@@ -215,6 +216,16 @@ class Spectral(Program[SpectralSettings]):
             space.add(ask.step.x(), ask.decode(total))
             del total
         return degrees, space
+
+    def _check_width(self, largest_degree: int) -> None:
+        """A row of an item with many people is in coarse units, and most of them round to nothing:
+        such a ring holds the sum, and the sum says little."""
+        bits = self.settings.ring_bits
+        if largest_degree > 1 << (bits + 1):
+            raise OverflowRefused(
+                f"a ring of {bits} bits is too narrow for an item with {largest_degree:,} users: "
+                f"take {largest_degree.bit_length() + 2} bits or more"
+            )
 
     def _first_block(self, degrees: NDArray[np.int64]) -> NDArray[np.float64]:
         """Orthonormal columns from the earlier basis, on items that are in use."""

@@ -27,6 +27,8 @@ from privirec.privacy.releases import Release, ReleasedFilters
 LEFT_BY_ROUNDING = 0.4
 """Units by which an entry is off that clients rounded: the diagonal is rounded by another rule."""
 MOST_WEIGHTS = 6000
+RIDGE = 0.1
+"""Of the mean square of a column, where a matrix is made out of noisy products with it."""
 CLOSE_TO_WHOLE = 0.2
 SINGLE = 2.0**-21
 """How far off a number may be, relatively, that went through single precision a few times."""
@@ -87,20 +89,35 @@ def _noisy_gram(release: Release, ask: NoisyHeadGram, total: Any) -> MatrixView:
 
 
 def _from_power_steps(release: Release) -> MatrixView | None:
-    """Of products with a few public columns, the matrix of least norm that has them."""
-    steps = release.opened(NoisyPowerStep)
+    """Of products with a few public columns, a small matrix that nearly has them.
+
+    Where popularity is known, items are scaled by it, and its own direction, which says nothing
+    about anybody and would drown the rest, is taken out of blocks and products.
+    """
+    steps, popularity = release.opened(NoisyPowerStep), popularity_view(release)
     if not steps or len(steps[0][0].items) > MOST_WEIGHTS:
         return None
     ask = steps[0][0]
     if any(not np.array_equal(one.items, ask.items) for one, _ in steps):
         return None
-    blocks = [one.block / max(float(np.abs(one.block).max()), 1.0) for one, _ in steps]
-    images = [
-        np.ldexp(total.astype(np.float64), -one.fraction_bits) / one.weights[:, None]
-        for one, total in steps
-    ]
-    back = np.linalg.pinv(np.concatenate(blocks, axis=1))
-    gram = np.concatenate(images, axis=1) @ back
+    size = np.ones((len(ask.items), 1))
+    common = np.zeros_like(size)
+    if popularity is not None:
+        size = np.sqrt(np.maximum(popularity.votes[ask.items], 1.0))[:, None]
+        common = size / np.linalg.norm(size)
+    blocks: list[NDArray[np.float64]] = []
+    images: list[NDArray[np.float64]] = []
+    for one, total in steps:
+        block = size * one.block.astype(np.float64)
+        lengths = np.maximum(np.linalg.norm(block, axis=0), 1.0)
+        image = np.ldexp(total.astype(np.float64), -one.fraction_bits) / one.weights[:, None]
+        for found, columns in ((blocks, block), (images, image / size)):
+            found.append((columns - common @ (common.T @ columns)) / lengths)
+    x = np.concatenate(blocks, axis=1)
+    inner = x.T @ x
+    inner[np.diag_indices(len(inner))] += RIDGE * np.trace(inner) / len(inner) + 1e-12
+    back = np.linalg.solve(inner, x.T)
+    gram = size * (np.concatenate(images, axis=1) @ back) * size.T
     gram = (gram + gram.T) * (0.5 * float(np.median(ask.weights)))
     np.fill_diagonal(gram, 0.0)
     noise = release.deviation(ask) * float(np.sqrt((back**2).sum(axis=0).mean()))
