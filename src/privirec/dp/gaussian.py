@@ -21,6 +21,9 @@ from scipy.special import log_ndtr, ndtr
 
 from privirec.errors import UsageError
 
+FOR_ROUNDING = 1e-9
+"""By so much less is a level than a promise allows: deltas are computed in doubles, which for tiny
+ones are right to nine digits."""
 LEAST_EPSILON = 1e-4
 """Below this the difference of two nearly equal numbers, which delta is, loses its digits."""
 LARGEST_EPSILON = 60.0
@@ -64,7 +67,8 @@ def mu_of(epsilon: float, delta: float) -> float:
     while delta_of(epsilon, upper) <= delta:
         upper *= 2
     found = brentq(lambda mu: _log(delta_of(epsilon, mu)) - _log(delta), 1e-9, upper)
-    return -_safe(-found, lambda mu: delta_of(epsilon, -mu) <= delta)
+    kept = -_safe(-found, lambda mu: delta_of(epsilon, -mu) <= delta)
+    return kept * (1 - FOR_ROUNDING)
 
 
 def _safe(value: float, holds: object) -> float:
