@@ -163,7 +163,7 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
             assert "noise hides whether a person took part" in said
             assert "Model signed and handed out" in said
             assert "has ended" in privirec(*run, cwd=tmp_path, code=2)
-            assert "Spent within 30 days: epsilon 7.9" in privirec("budget", "oslo", cwd=tmp_path)
+            assert "Spent within 30 days: epsilon 8 of 8" in privirec("budget", "oslo", cwd=tmp_path)
         for log in logs:
             assert log.read_text().count("Connected") == 2, log.read_text()
     assert "its model is installed" in (lyon / "client.log").read_text()
@@ -203,7 +203,7 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
         assert (lyon / name).stat().st_mode & 0o077 == 0
     for name in ("client.json", "roster.json", "catalogue.txt", "ca.crt"):  # it helps itself
         shutil.copy(lyon / name, stranger)
-    assert "not in its own roster" in privirec("client", stranger, cwd=tmp_path, code=3)
+    assert "memory.db: gone" in privirec("client", stranger, cwd=tmp_path, code=3)
     server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port)
     revoke = ("keys", "revoke", "server", "1", "--operator-key", "operator.key")
     assert "Nobody is here to ask" in privirec(*revoke, cwd=tmp_path, code=2)
