@@ -31,18 +31,12 @@ BROADCAST_ENTRY = 4
 """Bytes of an entry of a broadcast matrix."""
 
 
-class OuterProducts(Contribution):
-    """Sums of r_u^T q_u, of shape (items, columns)."""
+class PerItem(Contribution):
+    """Sums with equally many numbers for each item, once V is known."""
 
     per_item: ClassVar[bool] = True
-    columns: int
     item_degrees: Integers
     """V, public after the first round."""
-    width: int
-
-    @abstractmethod
-    def rows_per_user(self, histories: Histories) -> Integers:
-        """q_u, (users, columns)."""
 
     @property
     def n_items(self) -> int:  # type: ignore[override]
@@ -51,6 +45,17 @@ class OuterProducts(Contribution):
     @property
     def items_in_use(self) -> int:
         return int(np.count_nonzero(self.item_degrees))
+
+
+class OuterProducts(PerItem):
+    """Sums of r_u^T q_u, of shape (items, columns)."""
+
+    columns: int
+    width: int
+
+    @abstractmethod
+    def rows_per_user(self, histories: Histories) -> Integers:
+        """q_u, (users, columns)."""
 
     @property
     def row_entries(self) -> int:

@@ -26,13 +26,12 @@ from privirec.federated import kernels
 from privirec.federated.contributions.base import (
     Aim,
     ClientContext,
-    Contribution,
     Histories,
     Integers,
     PlannedSum,
     SumShape,
 )
-from privirec.federated.contributions.outer import BROADCAST_BITS, OuterProducts
+from privirec.federated.contributions.outer import BROADCAST_BITS, OuterProducts, PerItem
 from privirec.federated.contributions.power_step import PowerStep, SeededBlock
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.packing import bits_of, packed_bytes
@@ -217,14 +216,13 @@ class SeededScaledStep(SeededBlock, RowScaled):
 
 
 @dataclass(frozen=True)
-class RowReach(Contribution):
+class RowReach(PerItem):
     """For each item, the sum over its people of max_c |q_uc|: how far its row of P' W can reach."""
 
     name: ClassVar[str] = "row-reach"
     gives_away: ClassVar[str] = (
         "how large the numbers are that the people of an item send in the step that follows"
     )
-    per_item: ClassVar[bool] = True
     item_degrees: Integers
     coarse: NDArray[np.int16]
     row_units: Integers
@@ -241,14 +239,6 @@ class RowReach(Contribution):
     @classmethod
     def of(cls, block: CoarseBlock, item_degrees: Integers) -> RowReach:  # type: ignore[override]
         return cls(item_degrees, block.coarse, block.row_units, block.block_bits)
-
-    @property
-    def n_items(self) -> int:  # type: ignore[override]
-        return len(self.item_degrees)
-
-    @property
-    def items_in_use(self) -> int:
-        return int(np.count_nonzero(self.item_degrees))
 
     @property
     def shape(self) -> SumShape:
