@@ -39,7 +39,8 @@ def measure(dataset: str, model: str, method: str, threads: int) -> dict[str, An
     from privirec.filters import components, kernels, operators
     from privirec.models import base
     from privirec.runtime.local import simulation
-    from privirec.workflows.run import Plan, run
+    from privirec.workflows.plan import Plan
+    from privirec.workflows.run import run
 
     spent: Counter[str] = Counter()
 

@@ -43,7 +43,7 @@ from privirec.runtime.network.enrolment.cards import Card
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.secagg.keys import Identity
 from privirec.workflows.federate import FederateRequest, federate
-from privirec.workflows.run import Plan
+from privirec.workflows.plan import Plan
 
 from .chaos import check_same, small_policy
 

@@ -14,7 +14,8 @@ from privirec.dp.loss import Loss
 from privirec.federated.contributions import ItemDegrees, NoiseShare, NoisyPopularity
 from privirec.privacy.explain import explained
 from privirec.privacy.ledger import Ledger
-from privirec.workflows.run import Plan, run
+from privirec.workflows.plan import Plan
+from privirec.workflows.run import run
 
 SHARE = NoiseShare(deviation=4000, clients=3, contributors=2, fraction_bits=12)
 

@@ -24,7 +24,8 @@ from privirec.privacy.attacks.views import item_item_view
 from privirec.privacy.releases import Release, ReleasedFilters, ReleasedSum
 from privirec.runtime.local.simulation import Simulation
 from privirec.workflows.audit import audit, release_of
-from privirec.workflows.run import Plan, run
+from privirec.workflows.plan import Plan
+from privirec.workflows.run import run
 from privirec.workflows.transcript import opened_by
 
 NOISE = AddedNoise("uniform", 1.0, "a test", 3.0)

@@ -14,7 +14,7 @@ from privirec.errors import UsageError
 from privirec.models import GFCF, Recommender
 from privirec.workflows import federate as workflow
 from privirec.workflows.federate import FederateRequest, _copy, drop_outs, federate
-from privirec.workflows.run import Plan
+from privirec.workflows.plan import Plan
 
 REQUEST = FederateRequest(Plan(method="privirec-k"), 3)
 

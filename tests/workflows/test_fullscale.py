@@ -13,7 +13,8 @@ from privirec.data import load_dataset
 from privirec.evaluation import ranking
 from privirec.filters.parts import Parts
 from privirec.workflows.audit import audit
-from privirec.workflows.run import Plan, run
+from privirec.workflows.plan import Plan
+from privirec.workflows.run import run
 
 pytestmark = [
     pytest.mark.fullscale,

@@ -25,10 +25,12 @@ from privirec.models import GFCF, MODELS
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.terms import computes
 from privirec.workflows.cost import Sizes, byte_rows, formula_rows
 from privirec.workflows.federate import FederateRequest, federate
+from privirec.workflows.plan import Plan
 from privirec.workflows.published import NDCG
-from privirec.workflows.run import Plan, computes, run
+from privirec.workflows.run import run
 from privirec.workflows.sweep import PRIVIREC, Sweep, reaches
 from privirec.workflows.table import table_rows
 

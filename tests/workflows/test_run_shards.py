@@ -15,7 +15,8 @@ from privirec.data.shards import ShardedDataset
 from privirec.data.synthetic import make_shards
 from privirec.device import Device, Store, load_model
 from privirec.errors import UsageError
-from privirec.workflows.run import Plan, run
+from privirec.workflows.plan import Plan
+from privirec.workflows.run import run
 from privirec.workflows.run_shards import run_shards
 
 METHODS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,8 @@ from privirec.errors import DataError, UsageError
 from privirec.federated.programs import Spectral
 from privirec.models.spectral import SpectralConfig
 from privirec.workflows import tune
-from privirec.workflows.run import Plan, read_settings, run
+from privirec.workflows.plan import Plan, read_settings
+from privirec.workflows.run import run
 from privirec.workflows.tune import Shape, Tuning, as_settings, largest_rank, largest_shape
 
 BUDGET = 40_000

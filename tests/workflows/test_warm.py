@@ -8,7 +8,8 @@ import pytest
 
 from privirec.data import Dataset
 from privirec.errors import UsageError
-from privirec.workflows.run import Plan, run
+from privirec.workflows.plan import Plan
+from privirec.workflows.run import run
 
 
 def test_a_run_begins_with_a_saved_model(small: Dataset, tmp_path: Path) -> None:

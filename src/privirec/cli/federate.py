@@ -21,7 +21,7 @@ from privirec.runtime.terms import (
 )
 from privirec.secagg import ServerModel
 from privirec.workflows.federate import FederateRequest, federate, outlook, promise_kept
-from privirec.workflows.run import PUBLISHED, Plan, gives_away, is_noisy, server_sees
+from privirec.workflows.plan import PUBLISHED, Plan, gives_away, is_noisy, server_sees
 
 DATASET = "synthetic:town"
 COLUMNS = [

@@ -18,7 +18,7 @@ from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON
 from privirec.federated.programs.spectral import SpectralSettings
 from privirec.models import MODELS
 from privirec.secagg import ServerModel, protocol_names
-from privirec.workflows.run import presets
+from privirec.workflows.plan import presets
 
 Dataset = Annotated[
     str,

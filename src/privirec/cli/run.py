@@ -23,7 +23,7 @@ from privirec.runtime.terms import (
     Assumptions,
 )
 from privirec.secagg import protocol_names
-from privirec.workflows.run import (
+from privirec.workflows.plan import (
     CENTRAL_MODEL,
     CENTRALIZED,
     PUBLISHED,
@@ -34,9 +34,9 @@ from privirec.workflows.run import (
     methods,
     presets,
     read_settings,
-    run,
     usual_dropped_share,
 )
+from privirec.workflows.run import run
 from privirec.workflows.run_shards import DEFAULT_SAMPLE, run_shards
 
 COLUMNS = [

@@ -29,7 +29,7 @@ from privirec.runtime.terms import (
     RunTerms,
 )
 from privirec.secagg import ServerModel
-from privirec.workflows.run import Plan, gives_away, is_noisy, server_sees
+from privirec.workflows.plan import Plan, gives_away, is_noisy, server_sees
 
 app = typer.Typer(
     help="Carry a federation, and run programs on it.", no_args_is_help=True, add_completion=False

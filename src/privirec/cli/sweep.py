@@ -13,8 +13,8 @@ from privirec.errors import UsageError
 from privirec.report.plots import sweep_plot
 from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
+from privirec.workflows.plan import gives_away
 from privirec.workflows.published import COMPETITIVE_RANK
-from privirec.workflows.run import gives_away
 from privirec.workflows.sweep import Sweep, reaches
 
 

@@ -13,8 +13,8 @@ from privirec.federated.programs import DEFAULT_ROUNDS
 from privirec.models import MODELS
 from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, warn, write_json_lines
+from privirec.workflows.plan import gives_away
 from privirec.workflows.published import NDCG
-from privirec.workflows.run import gives_away
 from privirec.workflows.table import table_rows
 
 COLUMNS = [

@@ -21,18 +21,13 @@ from threadpoolctl import threadpool_limits
 from privirec.data.interactions import Dataset
 from privirec.errors import DataError
 from privirec.filters.parts import Parts
+from privirec.filters.scorers import Scorer, UserScorer
 from privirec.threads import one_kernel_thread
 
 # Small enough that the scores of a batch stay in the cache, and their memory in the process.
 USERS_AT_ONCE = 64
 BATCHES_AT_ONCE = 64
 Progress = Callable[[int, int], None]
-
-
-class Scorer(Protocol):
-    """Anything that scores all items for a batch of histories."""
-
-    def score(self, user_items: sp.csr_array) -> NDArray[np.float32]: ...
 
 
 @runtime_checkable
@@ -42,14 +37,6 @@ class PartScorer(Scorer, Protocol):
     def ready_for(self, histories: int, interactions: int) -> None: ...
 
     def parts(self, user_items: sp.csr_array) -> Parts: ...
-
-
-@runtime_checkable
-class UserScorer(Protocol):
-    """Something that scores all items for people by their numbers: each keeps more than a history,
-    so that the history does not say all."""
-
-    def score_users(self, users: NDArray[np.int64]) -> NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ For comparisons in a simulation (`privirec privacy-table`). One file a method, a
 from __future__ import annotations
 
 from privirec.peers.als import AdaptivePrivateAls, PrivateAls
-from privirec.peers.base import Peer, Scorer
+from privirec.peers.base import Peer
 from privirec.peers.popularity import NoisyPopularityAlone
 from privirec.peers.power import PrivatePower
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,13 +16,10 @@ from privirec.federated.contributions import Contribution, NoisyPopularity, Plan
 from privirec.federated.programs.base import Broadcast, keep_to
 from privirec.federated.programs.calibration import Calibration, Promise
 from privirec.filters.normalize import behind_all_else, most_popular
+from privirec.filters.scorers import Scorer
 
 Floats = NDArray[np.float64]
 Float32 = NDArray[np.float32]
-
-
-class Scorer(Protocol):
-    def score(self, user_items: sp.csr_array) -> Float32: ...
 
 
 PeerSteps = Generator[Contribution | Broadcast, Any, Scorer]

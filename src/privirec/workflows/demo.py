@@ -15,7 +15,8 @@ from privirec.privacy.attacks import Aimed, Cliques, LikelihoodPeeling, Matching
 from privirec.report.plots import methods_plot
 from privirec.report.progress import QUIET, Phases
 from privirec.workflows.audit import audit
-from privirec.workflows.run import Plan, run
+from privirec.workflows.plan import Plan
+from privirec.workflows.run import run
 
 FEW, MANY = "synthetic:demo", "synthetic:town"
 """Data sets with few and with many people for each item."""

@@ -37,7 +37,8 @@ from privirec.runtime.terms import (
 )
 from privirec.secagg import ServerModel, protocol
 from privirec.version import __version__
-from privirec.workflows.run import Plan, gives_away, run
+from privirec.workflows.plan import Plan, gives_away
+from privirec.workflows.run import run
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ from privirec.runtime.execute import execute_steps
 from privirec.runtime.local.simulation import Simulation
 from privirec.version import __version__
 from privirec.workflows.measured import Measured
-from privirec.workflows.run import CENTRALIZED, Plan, run
+from privirec.workflows.plan import CENTRALIZED, Plan
+from privirec.workflows.run import run
 
 PAPER_RANKS = (256, 512, 1024)
 SPECTRAL_LADDER = (

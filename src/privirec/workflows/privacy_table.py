@@ -18,7 +18,8 @@ from privirec.evaluation.fifths import evaluate_by_fifths
 from privirec.federated.programs import Protected, program_of
 from privirec.federated.programs.calibration import Promise
 from privirec.federated.programs.protected import DEFAULT_DELTA
-from privirec.peers import PEERS, Peer, Scorer
+from privirec.filters.scorers import Scorer
+from privirec.peers import PEERS, Peer
 from privirec.peers.tuned import tuned_settings
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute, execute_steps
@@ -26,7 +27,7 @@ from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.terms import Assumptions
 from privirec.version import __version__
 from privirec.workflows.measured import Measured
-from privirec.workflows.run import Plan
+from privirec.workflows.plan import Plan
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 METHODS = (Protected.name, *PEERS)

@@ -16,7 +16,8 @@ from privirec.federated.programs import program_of
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import execute
 from privirec.runtime.local.sharded import ShardedSimulation
-from privirec.workflows.run import Plan, Result, Stopwatch, begin_with, row_of
+from privirec.workflows.plan import Plan
+from privirec.workflows.run import Result, Stopwatch, begin_with, row_of
 
 DEFAULT_SAMPLE = 10_000
 

@@ -10,8 +10,9 @@ from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS, Privirec
 from privirec.models import MODELS
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.terms import computes
+from privirec.workflows.plan import Plan
 from privirec.workflows.published import NDCG
-from privirec.workflows.run import Plan, run
+from privirec.workflows.run import run
 
 
 def table_rows(

@@ -5,23 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast
-from privirec.peers.base import Scorer
+from privirec.filters.scorers import Scorer, UserScorer
 
 Float32 = NDArray[np.float32]
 TrainingSteps = Generator[Contribution | Broadcast, Any, None]
-
-
-class UserScorer(Protocol):
-    """Scores for people by their numbers, where each keeps more than a history."""
-
-    def score_users(self, users: NDArray[np.int64]) -> Float32: ...
 
 
 class Training(ABC):
