@@ -22,6 +22,7 @@ from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.contributions import Histories
 from privirec.federated.programs import HeadGram, Privirec, PrivirecK, Protected, Spectral
+from privirec.federated.programs.spectral import usual_ring_bits
 from privirec.models import EASE, GFCF, MODELS
 from privirec.peers.trained import TRAINED, Training
 from privirec.peers.trained.tuned import tuned_settings
@@ -246,9 +247,8 @@ def _privirec_k(dataset: Dataset) -> Plans:
 
 
 def _spectral(dataset: Dataset) -> Plans:
-    """What was tuned for the data set, and other numbers of columns, in the narrowest usual ring:
-    some times wider than half of what an item has people."""
-    bits = max(12, int(dataset.train.item_degrees.max()).bit_length() + 1)
+    """What was tuned for the data set, and other numbers of columns."""
+    bits = usual_ring_bits(int(dataset.train.item_degrees.max()))
     tuned = {
         settings["columns"]: Plan(method=Spectral.name, preset=name)
         for name, settings in Spectral.presets.items()

@@ -43,6 +43,7 @@ from privirec.filters.operators import LowRankOperator
 
 DEFAULT_RANK = 512
 DEFAULT_ROUNDS = 8
+USUAL_RING_BITS = 12
 SPARE = 1.5
 """Columns that are summed for each one that is kept, unless somebody says how many."""
 LEAST_RITZ = 0.02
@@ -78,7 +79,7 @@ class SpectralSettings(ProgramSettings):
     """k: eigenpairs that are kept."""
     columns: Columns = None
     """Columns of each round, in order; None: as many in each of eight rounds as the rank needs."""
-    ring_bits: int = Field(12, ge=6, le=64)
+    ring_bits: int = Field(USUAL_RING_BITS, ge=6, le=64)
     """Bits of an entry that a client sends."""
     block_bits: Literal[4, 8, 16] = 4
     """Bits of an entry of a block that a client is sent."""
@@ -224,7 +225,7 @@ class Spectral(Program[SpectralSettings]):
         if largest_degree > 1 << (bits + 1):
             raise OverflowRefused(
                 f"a ring of {bits} bits is too narrow for an item with {largest_degree:,} users: "
-                f"take {largest_degree.bit_length() + 2} bits or more"
+                f"take {usual_ring_bits(largest_degree)} bits or more"
             )
 
     def _first_block(self, degrees: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -241,6 +242,11 @@ class Spectral(Program[SpectralSettings]):
 def eigenpairs(space: KrylovSpace, pairs: str, rank: int) -> Eigenpairs:
     """The leading eigenpairs, made of what was gathered."""
     return space.nystrom(rank, LEAST_RITZ) if pairs == "nystrom" else space.rayleigh_ritz(rank)
+
+
+def usual_ring_bits(largest_degree: int) -> int:
+    """The narrowest ring to begin with: some times wider than half of what an item has people."""
+    return max(USUAL_RING_BITS, largest_degree.bit_length() + 1)
 
 
 def spectral_bytes(n_items: int, rank: int) -> int:
