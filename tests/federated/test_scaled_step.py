@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from privirec.data import Dataset
-from privirec.errors import FederationError
-from privirec.federated import packing, wire
+from privirec.errors import FederationError, OverflowRefused
+from privirec.federated import kernels, packing, wire
 from privirec.federated.contributions import (
     ClientContext,
     Histories,
@@ -26,6 +28,9 @@ from privirec.federated.contributions.scaled_step import (
     MOST_SCALE,
     SCALE_BITS,
     CoarseBlock,
+    fine_rows_of,
+    narrowest_ring,
+    rounding_reach,
     row_scales,
 )
 from privirec.federated.programs import SpectralSettings
@@ -45,7 +50,8 @@ def made(
     degrees = histories.item_degrees
     block = CoarseBlock.of(x, degrees, bits)
     reach = RowReach.of(block, degrees)
-    return reach, ScaledStep.of(block, degrees, reach.decode(reach.total(histories)), width)
+    reaches, fine_rows = reach.decode(reach.total(histories)), fine_rows_of(len(degrees))
+    return reach, ScaledStep.of(block, degrees, reaches, width, fine_rows)
 
 
 def basis_of(histories: Histories, columns: int, seed: int = 1) -> NDArray[np.float64]:
@@ -54,12 +60,13 @@ def basis_of(histories: Histories, columns: int, seed: int = 1) -> NDArray[np.fl
     return orthonormalize(rng.standard_normal((histories.n_items, columns)) * in_use)[0]
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.integers(1, 12), st.integers(6, 30))
-def test_no_part_of_a_cohort_leaves_the_ring(seed: int, users: int, items: int, width: int) -> None:
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.integers(1, 12), st.integers(0, 20))
+def test_no_part_of_a_cohort_leaves_the_ring(seed: int, users: int, items: int, more: int) -> None:
     """Also where everybody has the item, so that roundings add up, and whoever drops out."""
     rng = np.random.default_rng(seed)
     touched = rng.random((users, items)) < rng.choice((0.05, 0.5, 1.0))
     histories = Histories(sp.csr_array(touched.astype(np.float32)))
+    width = narrowest_ring(int(histories.item_degrees.max()), 3 * (items + 1)) + more
     _, step = made(rng.standard_normal((items, 3)), histories, width)
     for part in (touched, touched[rng.random(users) < 0.5], touched[:1]):
         total = step.total(Histories(sp.csr_array(part.astype(np.float32))))
@@ -68,15 +75,102 @@ def test_no_part_of_a_cohort_leaves_the_ring(seed: int, users: int, items: int, 
 
 @given(st.integers(1, 2**40), st.integers(0, 10**6), st.integers(6, 64))
 def test_scales_are_as_fine_as_the_bound_allows(reach: int, degree: int, width: int) -> None:
-    scale = int(row_scales(np.array([reach]), np.array([degree]), width)[0])
     most = 2 ** (width - 1) - 1
+    if width < narrowest_ring(degree, 1000):
+        with pytest.raises(OverflowRefused, match=f"too narrow for an item with {degree:,} users"):
+            row_scales(np.array([reach]), np.array([degree]), width, 1000)
+        return
+    scale = int(row_scales(np.array([reach]), np.array([degree]), width, 1000)[0])
+    rounding = int(rounding_reach(np.array([degree]), width, 1000)[0])
 
     def bound(scaled: int) -> float:
-        sent = scaled * reach / 2**SCALE_BITS
-        return min(sent + degree / 2, 2 * sent)
+        return scaled * reach / 2**SCALE_BITS + rounding
 
-    assert bound(scale) <= most
+    assert bound(scale) <= most * (1 + 1e-12)
     assert scale == MOST_SCALE or bound(scale + 2) >= most - 2
+
+
+@pytest.mark.parametrize(("people", "width"), [(20, 12), (2000, 12), (200_000, 12), (5000, 20)])
+def test_what_rounding_adds_is_within_its_bound(people: int, width: int) -> None:
+    """Bernstein's inequality: in logarithms to base e, twice the tail of every entry together."""
+    entries, most = 10**6, 2 ** (width - 1) - 1
+    reach = int(rounding_reach(np.array([people]), width, entries)[0])
+    if reach == people:  # nobody moves by more than one
+        return
+    variance = min(people / 4, most)
+    exponent = reach**2 / 2 / (variance + reach / 3)
+    assert exponent - np.log(2 * entries) >= 64 * np.log(2)
+    exponent = (reach - 2) ** 2 / 2 / (variance + (reach - 2) / 3)
+    assert exponent - np.log(2 * entries) < 64 * np.log(2)
+
+
+def one_item(people: int) -> Histories:
+    return Histories(sp.csr_array(np.ones((people, 1), np.float32)))
+
+
+@pytest.mark.parametrize("part", [0.5, 0.3, 0.02, -0.02, -0.7, 1.25])
+def test_small_parts_of_many_people_add_up(part: float) -> None:
+    """Half a unit or less of each of a hundred thousand: rounded to the nearest it would be lost,
+    or doubled."""
+    people = 100_000
+    step = SeededScaledStep(np.array([people]), bytes(32), 3, 40)
+    sent = np.full((people, 3), round(part * 2**20), np.int64)
+    step.__dict__["scales"] = np.array([1 << (SCALE_BITS - 20)])
+    total = step._summed(one_item(people), sent, 0, 1)
+    assert step.rows == 1
+    fraction = part % 1
+    deviation = np.sqrt(people * fraction * (1 - fraction))
+    assert np.abs(total - part * people).max() < 5 * deviation
+    assert len(set(total.ravel().tolist())) == 3  # a coin for each column
+
+
+def test_coins_are_those_of_the_formula() -> None:
+    """By arbitrary-precision integers; another implementation must flip the same coins."""
+    mask = 2**64 - 1
+
+    def mixed(value: int) -> int:
+        value = (value + 0x9E3779B97F4A7C15) & mask
+        value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
+        return value ^ (value >> 31)
+
+    touched = np.array([[1, 0, 1], [1, 1, 1], [0, 0, 1]])
+    histories = Histories(sp.csr_array(touched.astype(np.float32)), first_user=70)
+    step = SeededScaledStep(np.array([2, 1, 3]), b"s" * 32, 2, 16, fine_rows=1)
+    finer = (2**15 - 1 - 3) // 3  # of three people nobody moves by more than one
+    sent = np.array([[3, -5], [7, 11], [-13, 17]], np.int64) << 20
+    digest = hashlib.sha256(b"privirec/rounding/1\0" + b"s" * 32).digest()
+    seed = int.from_bytes(digest[:8], "little")
+    expected = np.zeros((4, 2), np.int64)
+    for user, item in np.argwhere(touched):
+        key = mixed(mixed(seed ^ int(item)) ^ (70 + int(user)))
+        for column in range(2):
+            coin = ((key ^ mixed(9 + column)) * 0xD1342543DE82EF95) & mask
+            dither = coin >> (64 - SCALE_BITS)
+            scaled = int(sent[user, column]) * int(step.scales[item])
+            whole = (scaled + dither) >> SCALE_BITS
+            expected[item, column] += whole
+            if item == 2:  # the most popular one
+                left = (scaled - (whole << SCALE_BITS)) * finer
+                dither = mixed(coin) >> (64 - SCALE_BITS)
+                expected[3, column] += (left + dither) >> SCALE_BITS
+    np.testing.assert_array_equal(step._summed(histories, sent, 0, 3, 9), expected[:3])
+    np.testing.assert_array_equal(step._summed(histories, sent, 1, 3, 9), expected[1:3])
+    np.testing.assert_array_equal(step._summed(histories, sent, 2, 4, 9), expected[2:])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 20), st.integers(1, 9))
+def test_coins_do_not_depend_on_who_sits_with_whom(seed: int, users: int, cut: int) -> None:
+    """More columns than are summed at a time, and rows in pieces."""
+    rng = np.random.default_rng(seed)
+    touched = sp.csr_array((rng.random((users, 9)) < 0.5).astype(np.float32))
+    everybody = Histories(touched)
+    cut = min(cut, users - 1)
+    parts = (Histories(touched[:cut]), Histories(touched[cut:], cut))
+    step = SeededScaledStep(everybody.item_degrees, bytes(32), kernels.COLUMNS + 6, 12, fine_rows=2)
+    total = step.total(everybody)
+    np.testing.assert_array_equal(total, sum(step.total(part) for part in parts))
+    np.testing.assert_array_equal(total, sum(step.collect(step.blocks(part)) for part in parts))
 
 
 def test_reaches_are_hundreds_of_times_below_bounds_from_degrees(small: Dataset) -> None:
@@ -85,7 +179,7 @@ def test_reaches_are_hundreds_of_times_below_bounds_from_degrees(small: Dataset)
     degrees = histories.item_degrees
     reach, step = made(basis_of(histories, 16), histories)
     by_degrees = degrees * np.int64(reach.step.top)
-    blind = replace(step, row_scales=row_scales(by_degrees, degrees, 12))
+    blind = replace(step, row_scales=row_scales(by_degrees, degrees, 12, step.length))
     exact = factored(small.train).times(step.step.x().astype(np.float32))
     error, blind_error = (
         np.linalg.norm(one.decode(one.total(histories)) - exact) / np.linalg.norm(exact)
@@ -93,6 +187,24 @@ def test_reaches_are_hundreds_of_times_below_bounds_from_degrees(small: Dataset)
     )
     assert error < 0.02
     assert blind_error > 4 * error
+
+
+def test_rows_in_two_parts_are_finer(small: Dataset) -> None:
+    """Popular rows lose most by rounding; what was left over brings most of it back."""
+    histories = Histories(small.train.matrix)
+    degrees = histories.item_degrees
+    _, step = made(basis_of(histories, 16), histories, width=10)
+    exact = factored(small.train).times(step.step.x().astype(np.float32))
+    total = step.total(histories)
+    popular = step._row_items[step.n_items :]
+    assert len(popular) == step.fine_rows == -(-step.n_items // 32)
+    assert degrees[popular].min() >= np.sort(degrees)[-step.fine_rows]
+    alone = replace(step, fine_rows=0).decode(total[: step.n_items])
+    both = step.decode(total)
+    errors = [np.linalg.norm((found - exact)[popular]) for found in (alone, both)]
+    assert errors[1] < errors[0] / 4
+    others = np.setdiff1d(np.arange(step.n_items), popular)
+    np.testing.assert_array_equal(alone[others], both[others])
 
 
 def test_the_first_step_needs_no_reach(small: Dataset) -> None:
@@ -213,6 +325,8 @@ def test_an_aim_that_only_a_mixture_of_columns_shows(small: Dataset) -> None:
         {"row_units": np.full(300, -1)},
         {"row_units": np.full(300, 1 << 40)},
         {"row_units": np.ones(3, np.int64)},
+        {"fine_rows": -1},
+        {"fine_rows": 301},
         {"row_scales": np.full(300, -1)},
         {"row_scales": np.full(300, 1 << 31)},
         {"row_scales": np.ones(299, np.int64)},
@@ -221,7 +335,7 @@ def test_an_aim_that_only_a_mixture_of_columns_shows(small: Dataset) -> None:
         {"coarse": np.ones((300, 0), np.int16)},
     ],
 )
-def test_what_cannot_be_is_refused(lie: dict[str, NDArray[np.int64]], small: Dataset) -> None:
+def test_what_cannot_be_is_refused(lie: dict[str, Any], small: Dataset) -> None:
     histories = Histories(small.train.matrix)
     _, step = made(basis_of(histories, 4), histories)
     with pytest.raises(FederationError):

@@ -42,19 +42,55 @@ def mean_rows(indptr, indices, source, scale, out):  # type: ignore[no-untyped-d
             target[column] = np.int64(np.rint(target[column] / count * scale))
 
 
+@njit(cache=True)
+def mixed(value):  # type: ignore[no-untyped-def]
+    """The finaliser of SplitMix64: 64 bits of which each depends on all that came in."""
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
 @njit(parallel=True, cache=True)
-def sum_scaled_rows(indptr, indices, source, scales, bits, out):  # type: ignore[no-untyped-def]
-    """out[r] = sum over the entries j of row r of source[j] * scale[r] / 2^bits, each rounded
-    before it is added: in integers, and with halves upwards."""
-    half = np.int64(1) << (bits - 1)
+def sum_scaled_rows(  # type: ignore[no-untyped-def]
+    indptr, indices, items, finer, source, scales, bits, seed, first_user, first_column, out
+):
+    """out[r] = sum over the users u of item i = items[r] of source[u] * scales[i] / 2^bits, each
+    rounded up or down before it is added, so that it is right on average: in integers.
+
+    Where finer[r] is not zero, it is the sum of what that rounding has left over, so many times as
+    fine, and rounded likewise.
+
+    Which way is rounded follows from a number between 0 and 1 that a public seed gives to each
+    user, item and column, all counted in the whole cohort: it does not matter who sits with whom.
+    """
+    columns = source.shape[1]
+    column_keys = np.empty(columns, np.uint64)
+    for column in range(columns):
+        column_keys[column] = mixed(np.uint64(first_column + column))
+    shift = np.uint64(64 - bits)
     for row in prange(out.shape[0]):
         target = out[row]
         target[:] = 0
-        scale = scales[row]
-        for position in range(indptr[row], indptr[row + 1]):
-            line = source[indices[position]]
-            for column in range(line.shape[0]):
-                target[column] += (line[column] * scale + half) >> bits
+        item = items[row]
+        scale = scales[item]
+        factor = finer[row]
+        item_key = mixed(seed ^ np.uint64(item))
+        for position in range(indptr[item], indptr[item + 1]):
+            user = indices[position]
+            line = source[user]
+            key = mixed(item_key ^ np.uint64(first_user + user))
+            if factor == 0:
+                for column in range(columns):
+                    coin = (key ^ column_keys[column]) * np.uint64(0xD1342543DE82EF95)
+                    target[column] += (line[column] * scale + np.int64(coin >> shift)) >> bits
+                continue
+            for column in range(columns):
+                scaled = line[column] * scale
+                coin = (key ^ column_keys[column]) * np.uint64(0xD1342543DE82EF95)
+                left = scaled - (((scaled + np.int64(coin >> shift)) >> bits) << bits)
+                coin = mixed(coin)
+                target[column] += (left * factor + np.int64(coin >> shift)) >> bits
 
 
 @njit(cache=True)

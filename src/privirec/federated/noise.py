@@ -12,6 +12,10 @@ from typing import Any
 
 from privirec.errors import UsageError
 
+TAIL_BITS = 64
+"""Where chance can carry a sum out of its ring, it does so with probability at most 2^-64, all
+entries together."""
+
 
 @dataclass(frozen=True)
 class NoNoise:

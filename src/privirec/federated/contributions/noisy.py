@@ -32,14 +32,12 @@ from privirec.federated.contributions.base import (
 )
 from privirec.federated.contributions.outer import BROADCAST_ENTRY
 from privirec.federated.fixed_point import FixedPoint
-from privirec.federated.noise import AddedNoise, Noise
+from privirec.federated.noise import TAIL_BITS, AddedNoise, Noise
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 
 LARGEST_HEAD = 1 << 20
 """Sums of so many 32-bit integers, and of their differences, are exact in a double."""
 LARGEST_WEIGHT = 1 << 20
-TAIL_BITS = 64
-"""A sum leaves its ring with probability at most 2^-64, all entries together."""
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,10 @@ class OuterProducts(PerItem):
     columns: int
     width: int
 
+    @property
+    def rows(self) -> int:
+        return self.n_items
+
     @abstractmethod
     def rows_per_user(self, histories: Histories) -> Integers:
         """q_u, (users, columns)."""
@@ -81,17 +85,20 @@ class OuterProducts(PerItem):
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
     ) -> Integers:
-        """(items, columns), a few columns at a time so that a block stays in the cache."""
-        out = np.empty((self.n_items, self.columns), np.int64)
+        """(rows, columns), a few columns at a time so that a block stays in the cache."""
+        out = np.empty((self.rows, self.columns), np.int64)
         sent = self.rows_per_user(histories)
         for first in range(0, self.columns, kernels.COLUMNS):
             part = np.ascontiguousarray(sent[:, first : first + kernels.COLUMNS])
-            summed = self._summed(histories, part, 0, self.n_items)
+            summed = self._summed(histories, part, 0, self.rows, first)
             out[:, first : first + kernels.COLUMNS] = summed
         return out
 
-    def _summed(self, histories: Histories, sent: Integers, first: int, last: int) -> Integers:
-        """For each item from `first` to `last`, the sum of what its users send."""
+    def _summed(
+        self, histories: Histories, sent: Integers, first: int, last: int, first_column: int = 0
+    ) -> Integers:
+        """For each row from `first` to `last`, the sum of what its users send: all columns, or as
+        many as `sent` has from one of them on."""
         out = np.empty((last - first, sent.shape[1]), np.int64)
         by_item = histories.by_item
         kernels.sum_rows(by_item.indptr[first : last + 1], by_item.indices, sent, out)
@@ -99,7 +106,7 @@ class OuterProducts(PerItem):
 
     def collect(self, blocks: Iterable[Integers]) -> Integers:
         summed: Integers = super().collect(blocks)
-        return summed.reshape(self.n_items, self.columns)
+        return summed.reshape(self.rows, self.columns)
 
 
 @dataclass(frozen=True)

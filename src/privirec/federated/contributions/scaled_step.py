@@ -12,6 +12,8 @@ server goes on with the block that it has sent, and not with the one that it had
 
 from __future__ import annotations
 
+import hashlib
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.errors import FederationError
+from privirec.errors import FederationError, OverflowRefused
 from privirec.federated import kernels
 from privirec.federated.contributions.base import (
     Aim,
@@ -32,8 +34,9 @@ from privirec.federated.contributions.base import (
     SumShape,
 )
 from privirec.federated.contributions.outer import BROADCAST_BITS, OuterProducts, PerItem
-from privirec.federated.contributions.power_step import PowerStep, SeededBlock
+from privirec.federated.contributions.power_step import SEED_BYTES, PowerStep, SeededBlock
 from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.noise import TAIL_BITS
 from privirec.federated.packing import bits_of, packed_bytes
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 from privirec.filters.normalize import degree_power
@@ -46,6 +49,12 @@ MOST_SCALE = 2**31 - 1
 """The finest: what is sent has 23 bits below the largest entry of the block, whatever the ring."""
 ROW_BYTES = 4
 """Of the unit, and of the scale, of a row."""
+FINE_SHARE = 32
+"""One in so many items, the most popular ones, sends rows in two parts."""
+MOST_FINER = 1 << 16
+LEAST_WIDTH = 6
+LEAST_ROOM = 0.25
+"""Of a ring for what is summed, beside what rounding adds."""
 SKEW = 0.25
 """How far the eigenvalues of X^T X may be from one, where rounding has made X coarse."""
 
@@ -88,7 +97,14 @@ class CoarseBlock:
 
 
 class RowScaled(OuterProducts):
-    """What steps in narrow rings share: q_u in units of the block, and a scale for each row."""
+    """What steps in narrow rings share: q_u in units of the block, and a scale for each row.
+
+    Rounding moves the row of an item by the square root of how many people it has, in units that
+    grow with their number: nearly all of what it costs is in the rows of few popular items. So
+    these have a second row, in which people send what rounding left over, in finer units.
+    """
+
+    fine_rows: int
 
     @property
     @abstractmethod
@@ -103,20 +119,57 @@ class RowScaled(OuterProducts):
     @property
     def encoding(self) -> FixedPoint:
         """Whole numbers: each row has a unit of its own, see `decode`."""
+        check_ring(self.item_degrees, self.width, self.length)
         return FixedPoint(self.width, 0, signed=True)
 
     def rows_per_user(self, histories: Histories) -> Integers:
         return self.step.means(histories)
 
-    def _summed(self, histories: Histories, sent: Integers, first: int, last: int) -> Integers:
+    @property
+    @abstractmethod
+    def dither(self) -> bytes:
+        """Public, and settled before anybody rounds by it."""
+
+    @cached_property
+    def _rounding_seed(self) -> np.uint64:
+        digest = hashlib.sha256(b"privirec/rounding/1\0" + self.dither).digest()
+        return np.uint64(int.from_bytes(digest[:8], "little"))
+
+    @property
+    def rows(self) -> int:
+        return self.n_items + self.fine_rows
+
+    @cached_property
+    def _row_items(self) -> Integers:
+        """The item of each row: all in order, then those with the most people once more."""
+        by_people = np.argsort(-self.item_degrees, kind="stable")
+        return np.concatenate((np.arange(self.n_items), by_people[: self.fine_rows]))
+
+    @cached_property
+    def _finer(self) -> Integers:
+        """For each row how many times as fine it is, if it is of what rounding left over."""
+        people = self.item_degrees[self._row_items[self.n_items :]]
+        left_over = np.maximum(rounding_reach(people, self.width, self.length), 1)
+        room = 2 ** (self.width - 1) - 1 - left_over
+        finer = np.clip(room // left_over, 1, MOST_FINER)
+        return np.concatenate((np.zeros(self.n_items, np.int64), finer))
+
+    def _summed(
+        self, histories: Histories, sent: Integers, first: int, last: int, first_column: int = 0
+    ) -> Integers:
         out = np.empty((last - first, sent.shape[1]), np.int64)
         by_item = histories.by_item
         kernels.sum_scaled_rows(
-            by_item.indptr[first : last + 1],
+            by_item.indptr,
             by_item.indices,
+            self._row_items[first:last],
+            self._finer[first:last],
             sent,
-            self.scales[first:last],
+            self.scales,
             SCALE_BITS,
+            self._rounding_seed,
+            histories.first_user,
+            first_column,
             out,
         )
         return out
@@ -126,18 +179,22 @@ class RowScaled(OuterProducts):
         scales = self.scales.astype(np.float64)
         units = np.divide(2.0**SCALE_BITS, scales, out=np.zeros(len(scales)), where=scales > 0)
         units *= degree_power(self.item_degrees, -0.5) * 2.0**-self.step.block_bits
-        return np.asarray(total, np.float64) * units[:, None]
+        image = np.asarray(total[: self.n_items], np.float64)
+        left_over = total[self.n_items :] / self._finer[self.n_items :, None]
+        image[self._row_items[self.n_items :]] += left_over
+        return image * units[:, None]
 
 
 @dataclass(frozen=True)
 class ScaledStep(RowScaled):
     """P' W for a coarse block, each row fitted to the ring by its measured reach.
 
-    What a person sends for item i is x = s_i q_uc, rounded. The sum of all |q_uc| is at most the
-    reach A_i of the row. Rounding adds at most one half for each of the V_i people, and at most |x|
-    itself, since less than one half becomes nothing. So the sum stays within
-    min(s_i A_i + V_i / 2, 2 s_i A_i), and s_i is the largest with which that fits the ring: no sum
-    of an honest cohort can leave it, nor one of any part of the cohort.
+    What a person sends for item i is x = s_i q_uc, rounded up or down by a public coin such that it
+    is right on average: the many small parts of a popular item's people add up to what they are,
+    and a ring may have fewer numbers than the item has people. The sum of all |x| is at most
+    s_i A_i, where A_i is the reach of the row; what rounding adds to that, `rounding_reach` bounds.
+    s_i is the largest with which both fit the ring: no sum of an honest cohort leaves it, nor one
+    of any part of the cohort, but with probability 2^-64 for all entries together.
     """
 
     name: ClassVar[str] = "scaled-step"
@@ -149,25 +206,37 @@ class ScaledStep(RowScaled):
     block_bits: int
     row_scales: Integers
     width: int = 12
+    fine_rows: int = 0
+    """Items, the most popular ones, whose rows are sent in two parts."""
 
     def __post_init__(self) -> None:
         _check_arrays(self.coarse, self.item_degrees, self.row_units, self.row_scales)
         lowest, highest = self.row_scales.min(initial=0), self.row_scales.max(initial=0)
         if lowest < 0 or highest > MOST_SCALE:
             raise FederationError("row scales that cannot be")
+        _check_fine_rows(self.fine_rows, self.n_items)
 
     @classmethod
     def planned(cls, n_items: int, columns: int, width: int, bits: int) -> PlannedSum:
         told = packed_bytes(n_items * columns, bits) + 2 * ROW_BYTES * n_items
-        return PlannedSum(cls, cls.shape_of(n_items, columns, width, told), {"width": width})
+        fine_rows = fine_rows_of(n_items)
+        shape = cls.shape_of(n_items + fine_rows, columns, width, told)
+        return PlannedSum(cls, shape, {"width": width, "fine_rows": fine_rows})
 
     @classmethod
     def of(  # type: ignore[override]
-        cls, block: CoarseBlock, item_degrees: Integers, reaches: Integers, width: int
+        cls,
+        block: CoarseBlock,
+        item_degrees: Integers,
+        reaches: Integers,
+        width: int,
+        fine_rows: int,
     ) -> ScaledStep:
         """`reaches` in units of the block, as `RowReach.decode` gives them."""
-        scales = row_scales(reaches, item_degrees, width)
-        return cls(item_degrees, block.coarse, block.row_units, block.block_bits, scales, width)
+        entries = block.coarse.shape[1] * (len(item_degrees) + fine_rows)
+        scales = row_scales(reaches, item_degrees, width, entries)
+        told = (block.coarse, block.row_units, block.block_bits)
+        return cls(item_degrees, *told, scales, width, fine_rows)
 
     @property
     def columns(self) -> int:  # type: ignore[override]
@@ -176,7 +245,7 @@ class ScaledStep(RowScaled):
     @property
     def shape(self) -> SumShape:
         told = block_bytes(self.coarse) + 2 * ROW_BYTES * self.n_items
-        return self.shape_of(self.n_items, self.columns, self.width, told)
+        return self.shape_of(self.rows, self.columns, self.width, told)
 
     @cached_property
     def step(self) -> PowerStep:
@@ -186,6 +255,10 @@ class ScaledStep(RowScaled):
     @property
     def scales(self) -> Integers:
         return self.row_scales
+
+    @property
+    def dither(self) -> bytes:
+        return self.row_scales.astype("<i8").tobytes()
 
     @property
     def aim(self) -> Aim:
@@ -205,6 +278,20 @@ class SeededScaledStep(SeededBlock, RowScaled):
     """
 
     name: ClassVar[str] = "seeded-scaled-step"
+    fine_rows: int = 0
+
+    def __post_init__(self) -> None:
+        _check_fine_rows(self.fine_rows, self.n_items)
+
+    @classmethod
+    def planned(cls, n_items: int, columns: int, width: int, seed: bytes) -> PlannedSum:
+        plain, fine_rows = super().planned(n_items, columns, width, seed), fine_rows_of(n_items)
+        shape = cls.shape_of(n_items + fine_rows, columns, width, SEED_BYTES)
+        return PlannedSum(cls, shape, {**plain.fixed, "fine_rows": fine_rows})
+
+    @property
+    def shape(self) -> SumShape:
+        return self.shape_of(self.rows, self.columns, self.width, len(self.seed))
 
     @cached_property
     def step(self) -> PowerStep:
@@ -212,7 +299,12 @@ class SeededScaledStep(SeededBlock, RowScaled):
 
     @cached_property
     def scales(self) -> Integers:
-        return row_scales(self.item_degrees * self.step.top, self.item_degrees, self.width)
+        reaches = self.item_degrees * self.step.top
+        return row_scales(reaches, self.item_degrees, self.width, self.length)
+
+    @property
+    def dither(self) -> bytes:
+        return self.seed
 
 
 @dataclass(frozen=True)
@@ -294,10 +386,59 @@ class RowReach(PerItem):
         return out
 
 
-def row_scales(reaches: Integers, item_degrees: Integers, width: int) -> Integers:
-    """The largest scale of each row with which its sum fits the ring; see `ScaledStep`."""
+def fine_rows_of(n_items: int) -> int:
+    """How many items send what rounding left over: a thirtieth part of the bytes more, for less
+    than half of what rounding costs on data with a long tail."""
+    return -(-n_items // FINE_SHARE)
+
+
+def _check_fine_rows(fine_rows: int, n_items: int) -> None:
+    if not 0 <= fine_rows <= n_items:
+        raise FederationError(f"{fine_rows} rows in two parts of {n_items}")
+
+
+def rounding_reach(item_degrees: Integers, width: int, entries: int) -> Integers:
+    """What rounding adds to the sum of a row at most, but with probability 2^-64 for all entries.
+
+    Of V people each moves by less than one: by V at most. Each is moved by a coin of its own with
+    mean zero and variance |x| (1 - |x|) at most if |x| < 1, and never more than 1/4; the sum of all
+    |x| fits the ring. So the variance of the sum is at most V / 4, and at most what the ring holds,
+    and Bernstein's inequality tells how far it goes.
+    """
     most = 2 ** (width - 1) - 1
-    room = np.maximum(most - (item_degrees + 1) // 2, most // 2)
+    log = math.log(2 * entries) + TAIL_BITS * math.log(2)
+    variance = np.minimum(item_degrees / 4, float(most))
+    far = np.ceil(log / 3 + np.sqrt(2 * variance * log + (log / 3) ** 2))
+    return np.minimum(item_degrees, far.astype(np.int64))
+
+
+def narrowest_ring(largest_degree: int, entries: int) -> int:
+    """Bits of the narrowest ring in which rounding leaves some room; 12 are enough for any item."""
+    return next(
+        width
+        for width in range(LEAST_WIDTH, 65)
+        if _room(np.array([largest_degree]), width, entries)[0] >= LEAST_ROOM * 2 ** (width - 1)
+    )
+
+
+def check_ring(item_degrees: Integers, width: int, entries: int) -> None:
+    """Refuse a ring that would hold little but what rounding adds."""
+    largest = int(item_degrees.max(initial=0))
+    if width < (least := narrowest_ring(largest, entries)):
+        raise OverflowRefused(
+            f"a ring of {width} bits is too narrow for an item with {largest:,} users, who round: "
+            f"take {least} bits or more"
+        )
+
+
+def _room(item_degrees: Integers, width: int, entries: int) -> Integers:
+    return 2 ** (width - 1) - 1 - rounding_reach(item_degrees, width, entries)
+
+
+def row_scales(reaches: Integers, item_degrees: Integers, width: int, entries: int) -> Integers:
+    """The largest scale of each row with which its sum fits the ring; see `ScaledStep`."""
+    check_ring(item_degrees, width, entries)
+    room = _room(item_degrees, width, entries)
     scales = np.full(len(reaches), MOST_SCALE, np.int64)
     for row in np.flatnonzero(reaches):  # whole numbers of any size, rounded down
         finest = (int(room[row]) << SCALE_BITS) // int(reaches[row])

@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 
 from privirec.federated.contributions import Contribution, Histories, ItemDegrees
 from privirec.federated.contributions.base import Integers
+from privirec.federated.kernels import mixed
 from privirec.federated.programs import Broadcast
 from privirec.federated.programs.power import item_degrees_told
 from privirec.filters.normalize import degree_power
 from privirec.peers.trained.base import Adam, Float32, Training, TrainingSteps
-from privirec.peers.trained.sums import AtHome, Told, WeightedRows, mixed
+from privirec.peers.trained.sums import AtHome, Told, WeightedRows
 
 GRADIENT_BITS = 28
 """Of the one sum to which also people add who do not have an item: its bound is far above it."""

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from privirec.federated.contributions import ClientContext, Contribution, Histories, SumShape
 from privirec.federated.contributions.base import Integers
 from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.kernels import mixed
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 
 Float32 = NDArray[np.float32]
@@ -111,15 +112,6 @@ class WeightedRows(Contribution):
         """The sum in its own values."""
         scaled = self.encoding.decode(total) * self.reach[:, None]
         return np.asarray(scaled, np.float32)
-
-
-@njit(cache=True)
-def mixed(value):  # type: ignore[no-untyped-def]
-    """The finaliser of SplitMix64."""
-    value = value + np.uint64(0x9E3779B97F4A7C15)
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
 
 
 @njit(cache=True)
