@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from privirec.federated.contributions import PlannedSum
 from privirec.federated.programs import PROGRAMS, Program, ProgramSettings
 from privirec.privacy.ledger import Ledger
+from privirec.runtime.terms import Assumptions, vector_shape
+from privirec.secagg import protocol
+from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 from privirec.workflows.published import COST_EMBEDDING, COST_EPOCHS, COST_RANK, COST_ROUNDS
 
 
@@ -79,6 +84,21 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
             elif label in program.variants:
                 rows[-1]["bytes_up_saved_per_client"] = usual - ledger.bytes_up
     return rows
+
+
+def aggregation_bytes(
+    sums: Sequence[PlannedSum], aggregator: str, assumptions: Assumptions, clients: int
+) -> tuple[int, int]:
+    """What an aggregation protocol adds to the packed vectors, up and down a client: the mean over
+    a cohort that stays complete, rounded sum by sum as a run's ledger does."""
+    if aggregator == "none":  # clients that send their vectors as they are, in no protocol at all
+        return 0, 0
+    statement = assumptions.statement(clients, len(sums))
+    shapes = [vector_shape(planned) for planned in sums]
+    found = protocol(aggregator).sum_bytes(statement, shapes, DEFAULT_BLOCK_ENTRIES)
+    up = sum(round(float(one.up)) for one in found)
+    down = sum(round(float(one.down)) for one in found)
+    return up - sum(planned.payload_bytes for planned in sums), down
 
 
 def _variants(program: type[Program[Any]], sizes: Sizes) -> dict[str, ProgramSettings]:
