@@ -10,7 +10,7 @@ from privirec.federated.contributions import PlannedSum
 from privirec.federated.programs import PROGRAMS, Program, ProgramSettings
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.terms import Assumptions, vector_shape
-from privirec.secagg import protocol
+from privirec.secagg import ProtocolError, protocol
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 from privirec.workflows.published import COST_EMBEDDING, COST_EPOCHS, COST_RANK, COST_ROUNDS
 
@@ -31,6 +31,8 @@ class Sizes:
     """None: what each program takes."""
     item_item_entries: int | None = None
     """Non-zeros of P~, where the data is at hand."""
+    aggregator: str = "none"
+    """By which protocol vectors are summed, with what a network assumes of its clients."""
 
 
 def formula_rows(sizes: Sizes) -> list[dict[str, Any]]:
@@ -64,6 +66,12 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                 continue  # made for larger catalogues
             planned = program(settings, sizes.users, sizes.items).plan(sizes.item_item_entries)
             ledger = Ledger.planned(planned)
+            sums = [step for step in planned if isinstance(step, PlannedSum)]
+            try:
+                added = aggregation_bytes(sums, sizes.aggregator, Assumptions(), sizes.users)
+                refused = None
+            except ProtocolError as error:
+                added, refused = (0, 0), str(error)
             rows.append(
                 {
                     "method": program.title + (f", {label}" if label else ""),
@@ -75,8 +83,12 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                     "sums": sum(entry.entries > 0 for entry in ledger.entries),
                     "bytes_up_per_client": ledger.bytes_up,
                     "bytes_down_per_client": ledger.bytes_down,
-                    "bytes_server_receives": ledger.bytes_up * sizes.users,
-                    "bytes_server_sends": ledger.bytes_down * sizes.users,
+                    "aggregator": sizes.aggregator,
+                    "aggregation_bytes_up_per_client": None if refused else added[0],
+                    "aggregation_bytes_down_per_client": None if refused else added[1],
+                    "refused": refused,
+                    "bytes_server_receives": (ledger.bytes_up + added[0]) * sizes.users,
+                    "bytes_server_sends": (ledger.bytes_down + added[1]) * sizes.users,
                 }
             )
             if not label:

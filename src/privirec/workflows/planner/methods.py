@@ -55,9 +55,10 @@ LARGEST_HEAD = 6000
 COLUMNS_OF_EIGHT_ROUNDS, COLUMNS_OF_SIX_ROUNDS = 384, 1400
 """From so many columns on in eight rounds, and in six; fewer are summed in four. These are the
 steps of the frontier, of which the tuned ones are presets of `spectral`."""
-ITEMS_PER_COLUMN = 16
-"""Fewest items for each column of a round: with fewer, columns of four bits an entry can lie so
-close to each other that they are sent with more, and a plan would not be kept to the byte."""
+PEERS_PER_COLUMN = 16
+"""Fewest items, and fewest people, for each column of a round. P~ has no more directions than there
+are items or people; where columns are many beside these, four bits an entry do not keep them apart,
+and a run sends blocks with more: the plan would not be kept to the byte."""
 KEPT = 0.6
 """Vectors kept for each column summed, as in the presets."""
 POWER_ROUNDS = 2
@@ -194,9 +195,10 @@ def _protected(
 
 
 def _spectral(population: Population, budget: int) -> Candidate | None:
-    """None for a catalogue of a few dozen items."""
+    """None for a few dozen items or people."""
     users, items = population.users, population.items
-    bits, most = usual_ring_bits(population.widest_degree), items // ITEMS_PER_COLUMN
+    bits = usual_ring_bits(population.widest_degree)
+    most = min(users, items) // PEERS_PER_COLUMN
 
     def within(rounds: int) -> Shape:
         found = largest_shape(rounds, bits, budget, users, items)
