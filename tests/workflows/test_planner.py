@@ -24,6 +24,7 @@ from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.terms import Assumptions
 from privirec.secagg import Parameters, protocol
 from privirec.workflows import tune
+from privirec.workflows.cost import aggregation_bytes
 from privirec.workflows.planner import (
     Candidate,
     Links,
@@ -34,6 +35,7 @@ from privirec.workflows.planner import (
     work,
 )
 from privirec.workflows.planner.methods import counting_bits
+from privirec.workflows.planner.population import MOST_ITEMS, MOST_USERS
 
 GOWALLA = Population(29_858, 40_981, 810_128, 1_415, top_fifth=0.53)
 GLOBO = Population(157_926, 11_832, 2_040_215, 21_375, top_fifth=0.91)
@@ -144,6 +146,13 @@ def test_counts_of_pairs_take_the_narrowest_ring() -> None:
             _ = ItemItem(1, degree, 0.0, bits - 1).encoding
 
 
+def test_the_largest_there_are_can_be_planned() -> None:
+    people = Population(MOST_USERS, MOST_ITEMS)
+    (whole,) = (one for one in candidates(people, 10**10) if one.plan.method == "privirec")
+    assert aggregation_bytes(whole.sums, "secagg", Assumptions(), 10_000)[0] > 10**6
+    assert aggregation_bytes(whole.sums[:1], "secagg+", Assumptions(), MOST_USERS)[1] > 2**29
+
+
 # --- what is proposed -----------------------------------------------------------------------------
 
 
@@ -243,6 +252,8 @@ def test_coverage_is_counted_or_follows_a_power_of_the_rank(small: Dataset) -> N
     [
         ((1, 10), "at least 2 users"),
         ((10, 1), "at least 2 items"),
+        ((2**32, 10), "at most"),
+        ((10, 2**24 + 1), "at most"),
         ((10, 10, 9), "interactions"),
         ((10, 10, 101), "interactions"),
         ((10, 10, 50, 11), "11 users"),

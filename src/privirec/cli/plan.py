@@ -215,7 +215,7 @@ def command(
                 *(choice, links),
                 aggregator=aggregator,
                 assumptions=terms,
-                dataset=dataset or DATA,
+                dataset=[dataset or DATA, *(("--data-dir", str(data_dir)) if data_dir else ())],
                 phases=phases,
             )
     except ProtocolError as error:

@@ -41,9 +41,9 @@ def length_of_list(message_with: Callable[[int], Message], entries: int) -> int:
     return empty + entries * (length(message_with(1)) - empty)
 
 
-def map_of(statement: Statement) -> bytes:
-    """As long as a map of the roster."""
-    return bytes(-(-statement.clients // 8))
+def map_bytes(statement: Statement) -> int:
+    """Of a map of the roster, which the messages here leave empty: it can be long."""
+    return -(-statement.clients // 8)
 
 
 def announced(

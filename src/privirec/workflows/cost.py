@@ -11,6 +11,8 @@ from privirec.federated.programs import PROGRAMS, Program, ProgramSettings
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.terms import Assumptions, vector_shape
 from privirec.secagg import ProtocolError, protocol
+from privirec.secagg.errors import ParametersInfeasible
+from privirec.secagg.messages import EVERYBODY
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 from privirec.workflows.published import COST_EMBEDDING, COST_EPOCHS, COST_RANK, COST_ROUNDS
 
@@ -105,8 +107,13 @@ def aggregation_bytes(
     a cohort that stays complete, rounded sum by sum as a run's ledger does."""
     if aggregator == "none":  # clients that send their vectors as they are, in no protocol at all
         return 0, 0
+    if clients >= EVERYBODY:
+        raise ParametersInfeasible(f"{clients:,} clients are more than have numbers")
     statement = assumptions.statement(clients, len(sums))
-    shapes = [vector_shape(planned) for planned in sums]
+    try:
+        shapes = [vector_shape(planned) for planned in sums]
+    except ValueError as error:
+        raise ParametersInfeasible(str(error)) from None
     found = protocol(aggregator).sum_bytes(statement, shapes, DEFAULT_BLOCK_ENTRIES)
     up = sum(round(float(one.up)) for one in found)
     down = sum(round(float(one.down)) for one in found)

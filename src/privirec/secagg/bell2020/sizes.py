@@ -29,7 +29,7 @@ from privirec.secagg.sizes import (
     announced,
     length,
     length_of_list,
-    map_of,
+    map_bytes,
     upload_bytes,
 )
 
@@ -39,20 +39,20 @@ def sum_bytes(
 ) -> list[SumBytes]:
     """Bytes of a client in each sum."""
     sums, degree = len(shapes), scheme.parameters(statement).neighbours
-    everybody = map_of(statement)
+    in_map = map_bytes(statement)
     keys = Advertise(RUN, CLIENT, bytes(KEY_BYTES), bytes(sums * KEY_BYTES), bytes(SIGNATURE_BYTES))
     sealed = bytes(sums * PAIR_BYTES + TAG_BYTES)
 
     def neighbours(count: int) -> Neighbours:
         root = bytes(HASH_BYTES)
-        return Neighbours(RUN, CLIENT, degree, 0, everybody, root, (), (keys,) * count)
+        return Neighbours(RUN, CLIENT, degree, 0, b"", root, (), (keys,) * count)
 
     def deliver(count: int) -> Deliver:
         return Deliver(RUN, CLIENT, (SealedShares(CLIENT, bytes(NONCE_BYTES), sealed),) * count)
 
     # Paths to the root of the tree of keys are not equally long, where clients are no power of two.
     in_paths = path_hashes(statement.clients) * HASH_BYTES if degree else 0
-    survivors = length(Survivors(RUN, 1, CLIENT, everybody))
+    survivors = length(Survivors(RUN, 1, CLIENT, b"")) + in_map
     opened = length_of_list(
         lambda count: Unmask(RUN, 1, CLIENT, (bytes(SHARE_BYTES),) * count, ()), degree
     )
@@ -62,6 +62,7 @@ def sum_bytes(
     first_down = (
         length(announced(scheme.code, statement, shapes, block_entries))
         + length_of_list(neighbours, degree)
+        + in_map
         + Fraction(in_paths, statement.clients)
         + length_of_list(deliver, degree)
     )

@@ -18,7 +18,7 @@ from privirec.secagg.sizes import (
     announced,
     length,
     length_of_list,
-    map_of,
+    map_bytes,
     upload_bytes,
 )
 
@@ -39,8 +39,9 @@ def sum_bytes(
     key = Advertise(RUN, CLIENT, bytes(KEY_BYTES), bytes(SIGNATURE_BYTES))
     terms = announced(exchange.code, statement, shapes, block_entries)
     first_down = length(NoisyAnnounce.adding(terms, degree, noise)) + length_of_list(
-        lambda count: Neighbours(RUN, CLIENT, map_of(statement), (key,) * count), degree
+        lambda count: Neighbours(RUN, CLIENT, b"", (key,) * count), degree
     )
+    first_down += map_bytes(statement)
     each = [SumBytes(Fraction(upload_bytes(shape, block_entries)), Fraction(0)) for shape in sent]
     each[0] = SumBytes(each[0].up + length(key), each[0].down + first_down)
     return each

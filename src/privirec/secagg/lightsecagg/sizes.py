@@ -29,7 +29,7 @@ from privirec.secagg.sizes import (
     announced,
     length,
     length_of_list,
-    map_of,
+    map_bytes,
     upload_bytes,
 )
 
@@ -40,7 +40,7 @@ def sum_bytes(
     """Bytes of a client in each sum."""
     found = thresholds(statement)
     check_sizes(shapes, statement.clients, found)
-    everybody, others = map_of(statement), statement.clients - 1
+    in_map, others = map_bytes(statement), statement.clients - 1
     key = SignedKey(bytes(KEY_BYTES), bytes(SIGNATURE_BYTES))
     signature = bytes(SIGNATURE_BYTES)
     each = []
@@ -56,7 +56,7 @@ def sum_bytes(
         def deal(count: int, number: int = number) -> Deal:
             needed = (found.private, found.needed)
             asked = bytes(DIGEST_BYTES)
-            return Deal(RUN, number, CLIENT, *needed, asked, everybody, (key,) * count)
+            return Deal(RUN, number, CLIENT, *needed, asked, b"", (key,) * count)
 
         def opened(count: int, number: int = number, sealed: bytes = with_nonce) -> Open:
             return Open(RUN, number, CLIENT, b"", (), count, count * sealed)
@@ -69,12 +69,14 @@ def sum_bytes(
         )
         down = (
             length_of_list(deal, statement.clients if first else 0)
-            + length(Survivors(RUN, number, CLIENT, everybody))
+            + in_map
+            + length(Survivors(RUN, number, CLIENT, b""))
+            + in_map
             + length_of_list(opened, others)
         )
         if first:
             up += length(Advertise(RUN, CLIENT, key))
             down += length(announced(EXCHANGE.code, statement, shapes, block_entries))
-            down += len(everybody) + found.quorum * SIGNATURE_BYTES
+            down += in_map + found.quorum * SIGNATURE_BYTES
         each.append(SumBytes(Fraction(up), Fraction(down)))
     return each

@@ -16,6 +16,8 @@ from privirec.filters import factored
 USUAL_HISTORY = 25
 """Items of a person, where nobody says: Globo has 13, Gowalla 27, Yelp2018 39. Only CPU seconds
 depend on it, and little."""
+MOST_USERS, MOST_ITEMS = (1 << 32) - 2, 1 << 24
+"""Numbers that there are for clients, and as many items as have pairs that one sum can hold."""
 STEEPEST = 4.0
 """Largest exponent of popularity by rank that is looked for."""
 EXACT_RANKS = 1000
@@ -45,6 +47,11 @@ class Population:
             raise UsageError("a plan needs at least 2 users: a sum over one is its history")
         if self.items < 2:
             raise UsageError("a plan needs at least 2 items")
+        if self.users > MOST_USERS or self.items > MOST_ITEMS:
+            raise UsageError(
+                f"{self.users:,} users and {self.items:,} items: plans are for at most "
+                f"{MOST_USERS:,} and {MOST_ITEMS:,}"
+            )
         most = self.interactions
         if most is not None and not self.users <= most <= self.users * self.items:
             raise UsageError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ def planned_rows(
     *,
     aggregator: str = DEFAULT_AGGREGATOR,
     assumptions: Assumptions | None = None,
-    dataset: str = DATA,
+    dataset: Sequence[str] = (DATA,),
     phases: Phases = QUIET,
 ) -> list[dict[str, Any]]:
     """The proposal first, then what fits as well, then what does not."""
@@ -114,9 +114,9 @@ def _columns(candidate: Candidate) -> str | None:
     return f"{len(columns)}x{columns[0]}"
 
 
-def command_of(candidate: Candidate, dataset: str) -> str:
-    """The command line that carries it out."""
-    words, plan = ["privirec", "run", "--dataset", dataset], candidate.plan
+def command_of(candidate: Candidate, dataset: Sequence[str]) -> str:
+    """The command line that carries it out, on a data set and with further words about that."""
+    words, plan = ["privirec", "run", "--dataset", *dataset], candidate.plan
     if candidate.settings is not None:
         return shlex.join([*words, "--settings", str(candidate.settings)])
     words += ["--method", plan.method]
