@@ -31,6 +31,7 @@ from privirec.workflows.planner import (
     Population,
     candidates,
     choose,
+    methods,
     planned_rows,
     work,
 )
@@ -156,13 +157,22 @@ def test_the_largest_there_are_can_be_planned() -> None:
 # --- what is proposed -----------------------------------------------------------------------------
 
 
-def test_what_was_tuned_comes_out_for_what_it_was_tuned_for() -> None:
-    """The presets of spectral: columns, rank and rounds."""
+def test_what_was_tuned_comes_out_for_what_it_was_tuned_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The presets of spectral: columns, rank and rounds, in their width."""
+    monkeypatch.setattr(methods, "usual_ring_bits", lambda _: 12)
     small = choose(GOWALLA, 60_000_000).proposed.plan
     assert (small.method, small.rank, small.federated["columns"]) == ("spectral", 571, "8x119")
     large = choose(GOWALLA, 200_000_000).proposed.plan
     assert large.federated["columns"].startswith("6x")
-    assert small.federated["ring_bits"] == usual_ring_bits(1_415)
+
+
+def test_rings_are_as_wide_as_the_largest_degree_asks_for() -> None:
+    for people in (GOWALLA, GLOBO):
+        made = {one.plan.method: one.plan.federated for one in candidates(people, 10**7)}
+        assert made["spectral"]["ring_bits"] == usual_ring_bits(people.widest_degree)
+        assert made["head-gram"]["ring_bits"] == counting_bits(people.widest_degree)
 
 
 def test_a_head_that_has_most_of_everything_is_the_better_use() -> None:
@@ -292,6 +302,7 @@ def test_time_is_transfer_with_all_that_is_added() -> None:
 
 def test_every_kernel_counts_as_often_as_it_runs(no_kernels: pytest.MonkeyPatch) -> None:
     """Each of them at one second a time, the others at none."""
+    no_kernels.setattr(methods, "usual_ring_bits", lambda _: 12)
     graph: Parameters = protocol("secagg+").parameters(Assumptions().statement(29_858, 16))
     n, k, t, sums = 29_858, graph.neighbours, graph.threshold, 16
     items, columns = 40_981, 119
@@ -434,3 +445,14 @@ def test_what_people_see() -> None:
         assert word in done.output
     for words in ("estimated", "20% dropping out", "To run it: privirec run --dataset DATA"):
         assert words in done.output
+
+
+@pytest.mark.usefixtures("no_kernels")
+def test_data_in_shards_can_be_planned_for(tmp_path: Path) -> None:
+    made = CliRunner().invoke(app, ["data", "make", "synthetic:170x150", str(tmp_path / "shards")])
+    assert made.exit_code == 0, made.output
+    asked = f"privirec plan --dataset {tmp_path / 'shards'} --budget 1MB"
+    row = command(asked, tmp_path / "plan.jsonl")[0]
+    (counted,) = command(row["command"], tmp_path / "run.jsonl")
+    for way in ("up", "down"):
+        assert counted[f"bytes_{way}_per_client"] == row[f"bytes_{way}_per_client"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from privirec.cli import options
-from privirec.data import load_dataset
+from privirec.data import Dataset, load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
 from privirec.federated.programs.protected import DEFAULT_DELTA
@@ -183,29 +183,14 @@ def command(
         "--top-fifth": top_fifth,
     }
     promised: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "corrupt_share": corrupt_share}
+    population, data = _population(dataset, data_dir, numbers)
     pilot = None
-    if dataset is None:
-        if target is not None:
-            raise UsageError("a --target is reached on data: give a --dataset")
-        if users is None or items is None:
-            raise UsageError("give --users and --items, or a --dataset")
-        population = Population(users, items, interactions, largest_degree, top_fifth)
-    else:
-        known = [name for name, value in numbers.items() if value is not None]
-        if known:
-            raise UsageError(f"{known[0]} comes from the data set: give that or numbers, not both")
-        sharded = load_sharded(dataset)
-        if sharded is not None:
-            if target is not None:
-                raise UsageError(f"{dataset} is in shards: a pilot needs data in memory")
-            population = Population.of_shards(sharded)
-        else:
-            data = load_dataset(dataset, data_dir)
-            population = Population.of(data)
-            if target is not None:
-                pilot = Pilot(
-                    *(data, population, target, out, most), **promised, seed=seed, threads=threads
-                )
+    if target is not None:
+        if data is None:
+            raise UsageError("a --target is reached on data in memory: give such a --dataset")
+        pilot = Pilot(
+            *(data, population, target, out, most), **promised, seed=seed, threads=threads
+        )
     if population.users < SMALLEST_COHORT and aggregator != "none":
         raise UsageError(f"secure aggregation needs at least {SMALLEST_COHORT} users")
     try:
@@ -222,6 +207,24 @@ def command(
         raise UsageError(f"{aggregator} refuses these numbers: {error}") from None
     write_json_lines(json_file, rows)
     _show(choice, rows, most if budget is not None else None)
+
+
+def _population(
+    dataset: str | None, data_dir: Path | None, numbers: dict[str, Any]
+) -> tuple[Population, Dataset | None]:
+    """Whom to plan for, and their data if it is at hand and in memory."""
+    if dataset is None:
+        if numbers["--users"] is None or numbers["--items"] is None:
+            raise UsageError("give --users and --items, or a --dataset")
+        return Population(*numbers.values()), None
+    known = [name for name, value in numbers.items() if value is not None]
+    if known:
+        raise UsageError(f"{known[0]} comes from the data set: give that or numbers, not both")
+    sharded = load_sharded(dataset)
+    if sharded is not None:
+        return Population.of_shards(sharded), None
+    data = load_dataset(dataset, data_dir)
+    return Population.of(data), data
 
 
 def _show(choice: Choice, rows: list[dict[str, Any]], budget: int | None) -> None:

@@ -42,6 +42,8 @@ from privirec.workflows.planner.methods import Candidate
 LEAST_SECONDS = 0.02
 """For which a kernel is timed, after a first call that compiles it."""
 SAMPLE_ENTRIES = 1 << 16
+MOST_ITEMS = 1000
+"""Of the person whose numbers are timed."""
 MOST_HOLDERS = 100
 """Shares of a secret are dealt to so many in a sample; more are counted by the work they take."""
 
@@ -75,10 +77,10 @@ def work_of(candidate: Candidate, aggregator: str, assumptions: Assumptions) -> 
 def _own_work(candidate: Candidate) -> float:
     """What a client computes: its numbers, their noise, and whether a block aims at somebody."""
     items, sums = candidate.population.items, candidate.sums
-    history = candidate.population.history
-    total = sum(planned.shape.length for planned in sums) * entry_seconds(min(history, 1000))
+    entries = sum(planned.shape.length for planned in sums)
     if isinstance(candidate.program, Protected):
-        return sum(planned.shape.length for planned in sums) * noise_seconds(sums[0])
+        return entries * noise_seconds(sums[0])
+    total = entries * entry_seconds(min(candidate.population.history, MOST_ITEMS))
     for planned, following in pairwise([*sums, sums[-1]]):
         if planned.kind in (RowReach, ScaledStep, PowerStep):
             stepped = following if planned.kind is RowReach else planned
