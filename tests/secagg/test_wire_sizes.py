@@ -1,11 +1,22 @@
-"""The sizes that docs/secagg-wire.md gives are the sizes of real messages."""
+"""The sizes that docs/secagg-wire.md gives, and those that a plan counts on, are the sizes of real
+messages."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from privirec.secagg import LocalFederation, ServerModel, VectorShape
+from privirec.secagg import (
+    ClientPolicy,
+    LocalFederation,
+    ServerModel,
+    Statement,
+    VectorShape,
+    protocol,
+    protocol_names,
+)
+from privirec.secagg.key_tree import KeyTree, path_hashes
+from privirec.secagg.protocol import ServerSettings
 
 
 @pytest.mark.parametrize("server", ServerModel)
@@ -39,3 +50,34 @@ def test_sizes_are_as_specified(server: ServerModel) -> None:
             30 + 64 * k + (rounds - 1) * (26 + bitmap),
         )
     assert run.traffic.mean_by_step() == sent_and_received
+
+
+@pytest.mark.parametrize("server", ServerModel)
+@pytest.mark.parametrize("name", protocol_names())
+@pytest.mark.parametrize("clients", [5, 22, 37])
+def test_a_plan_knows_the_bytes_of_every_sum(name: str, clients: int, server: ServerModel) -> None:
+    """With uploads of one message, of several and of a part of one."""
+    shapes = [VectorShape(length, 24, bound=2**20, bounds_sum=True) for length in (13, 16, 40)]
+    run = LocalFederation(
+        name,
+        clients,
+        shapes,
+        server=server,
+        settings=ServerSettings(block_entries=16),
+        policy=ClientPolicy(proven_sums=True),
+    )
+    up, down = [], []
+    for shape in shapes:
+        run.sum(lambda _client, length=shape.length: [np.ones(length, int)])
+        up.append(int(run.traffic.up_per_client().sum()))
+        down.append(int(run.traffic.down_per_client().sum()))
+    statement = Statement.of(clients, 0.05, 0.05, rounds=len(shapes), server=server)
+    planned = protocol(name).sum_bytes(statement, shapes, 16)
+    assert [one.up * clients for one in planned] == np.diff([0, *up]).tolist()
+    assert [one.down * clients for one in planned] == np.diff([0, *down]).tolist()
+
+
+@pytest.mark.parametrize("size", [*range(1, 20), 37, 64, 100])
+def test_paths_are_counted_without_the_tree(size: int) -> None:
+    tree = KeyTree([bytes(32)] * size)
+    assert path_hashes(size) == sum(len(tree.path(place)) for place in range(size))

@@ -103,6 +103,22 @@ def test_costs_are_the_papers() -> None:
     assert with_clients - alone == 3 * 4 * 40_981 * 256
 
 
+def test_costs_have_what_secure_aggregation_adds() -> None:
+    bare, added = (
+        {row["method"]: row for row in byte_rows(Sizes(500, 300, 16, 16, aggregator=name))}
+        for name in ("none", "secagg+")
+    )
+    for method, row in added.items():
+        more = row["aggregation_bytes_up_per_client"]
+        assert more > 10_000 > bare[method]["aggregation_bytes_up_per_client"] == 0
+        assert row["bytes_up_per_client"] == bare[method]["bytes_up_per_client"]
+        assert row["bytes_server_receives"] == 500 * (row["bytes_up_per_client"] + more)
+    for users, items, words in ((2, 300, "too few"), (2**32, 300, "more than"), (9, 10**8, "")):
+        refused = byte_rows(Sizes(users, items, 16, 16, aggregator="secagg+"))[0]
+        assert words in refused["refused"]
+        assert refused["aggregation_bytes_up_per_client"] is None
+
+
 def test_table_has_three_rows_a_model_and_one_less_without_low_pass(small: Dataset) -> None:
     rows = list(table_rows(small, ["turbo-cf"]))
     assert [row["method"] for row in rows] == ["centralized", "privirec"]

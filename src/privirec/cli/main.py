@@ -18,6 +18,7 @@ from privirec.cli import (
     federate,
     frontier,
     keys,
+    plan,
     privacy,
     privacy_table,
     protocols,
@@ -46,6 +47,7 @@ app.command("privacy-table")(privacy_table.command)
 app.command("frontier")(frontier.command)
 app.command("sweep")(sweep.command)
 app.command("tune")(tune.command)
+app.command("plan")(plan.command)
 app.command("cost")(cost.command)
 app.command("audit")(audit.command)
 app.command("doctor")(doctor.command)

@@ -14,6 +14,7 @@ from privirec.data.text import write_lines
 from privirec.errors import UsageError
 from privirec.report.progress import shown_progress
 from privirec.report.rows import as_bytes, check_writable, print_table, say, write_json_lines
+from privirec.report.units import parse_bytes
 from privirec.workflows.tune import Tuning, as_settings
 
 COLUMNS = [
@@ -28,7 +29,6 @@ COLUMNS = [
     ("bytes_up_per_client", "up/client"),
     ("bytes_down_per_client", "down/client"),
 ]
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def command(
@@ -60,7 +60,7 @@ def command(
       privirec run --dataset gowalla --settings privirec-out/spectral-gowalla.json
     """
     check_writable(json_file, folder=out)
-    limit = _bytes(budget)
+    limit = parse_bytes(budget)
     data = load_dataset(dataset, data_dir)
     label = data.name.replace(":", "-").replace("/", "-")
     tuning = Tuning(
@@ -89,17 +89,6 @@ def command(
     title = f"{data.name}: best of {len(tuning.points)} points, validation, {as_bytes(limit)} up"
     print_table(title, COLUMNS, [row])
     say(f"Saved {settings}; the trace is {tuning.trace}")
-
-
-def _bytes(text: str) -> int:
-    digits, unit = text[:-2].strip(), text[-2:].upper()
-    try:
-        found = int(float(digits) * _UNITS[unit])
-    except (KeyError, ValueError, OverflowError):
-        raise UsageError(f"a budget of {text!r}: give one as 60MB, 500KB or 1GB") from None
-    if found < 1:
-        raise UsageError(f"a budget of {text!r} is nothing")
-    return found
 
 
 def _numbers(text: str, what: str) -> list[int]:

@@ -47,6 +47,17 @@ class KeyTree:
         )
 
 
+def path_hashes(size: int) -> int:
+    """Hashes in the paths of all leaves of a tree of so many, together."""
+    found, nodes, below = 0, size, 1
+    while nodes > 1:
+        # The last of an odd number of nodes has no sibling, and so have the leaves below it none.
+        alone = size - (nodes - 1) * below if nodes % 2 else 0
+        found += size - alone
+        nodes, below = (nodes + 1) // 2, 2 * below
+    return found
+
+
 def check_path(leaf: bytes, place: int, size: int, path: Sequence[bytes], root: bytes) -> None:
     """Raise KeysNotInGraph unless the path leads from this leaf, one of so many, to the root."""
     siblings = list(_siblings(place, size))

@@ -40,6 +40,7 @@ from privirec.secagg.keys import NOTHING_ASKED, Identity, Roster
 from privirec.secagg.parameters import Parameters, ServerModel, Statement
 from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import VectorShape, Words
+from privirec.secagg.sizes import SumBytesOf
 
 DEFAULT_BLOCK_ENTRIES = 1 << 18
 
@@ -320,6 +321,8 @@ class Protocol:
     client: ClientFactory
     load_client: ClientLoader
     server: ServerFactory
+    sum_bytes: SumBytesOf
+    """What a client sends and receives in each sum of a run in which everybody stays."""
     active_schedule: Schedule | None = None
     """The exchanges against an active server; None where its model makes no difference."""
     opened_shape: Callable[[VectorShape, Statement], VectorShape] = _as_announced

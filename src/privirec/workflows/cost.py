@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from privirec.federated.contributions import PlannedSum
 from privirec.federated.programs import PROGRAMS, Program, ProgramSettings
 from privirec.privacy.ledger import Ledger
+from privirec.runtime.terms import Assumptions, vector_shape
+from privirec.secagg import ProtocolError, protocol
+from privirec.secagg.errors import ParametersInfeasible
+from privirec.secagg.messages import EVERYBODY
+from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 from privirec.workflows.published import COST_EMBEDDING, COST_EPOCHS, COST_RANK, COST_ROUNDS
 
 
@@ -26,6 +33,8 @@ class Sizes:
     """None: what each program takes."""
     item_item_entries: int | None = None
     """Non-zeros of P~, where the data is at hand."""
+    aggregator: str = "none"
+    """By which protocol vectors are summed, with what a network assumes of its clients."""
 
 
 def formula_rows(sizes: Sizes) -> list[dict[str, Any]]:
@@ -59,6 +68,12 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                 continue  # made for larger catalogues
             planned = program(settings, sizes.users, sizes.items).plan(sizes.item_item_entries)
             ledger = Ledger.planned(planned)
+            sums = [step for step in planned if isinstance(step, PlannedSum)]
+            try:
+                added = aggregation_bytes(sums, sizes.aggregator, Assumptions(), sizes.users)
+                refused = None
+            except ProtocolError as error:
+                added, refused = (0, 0), str(error)
             rows.append(
                 {
                     "method": program.title + (f", {label}" if label else ""),
@@ -70,8 +85,12 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                     "sums": sum(entry.entries > 0 for entry in ledger.entries),
                     "bytes_up_per_client": ledger.bytes_up,
                     "bytes_down_per_client": ledger.bytes_down,
-                    "bytes_server_receives": ledger.bytes_up * sizes.users,
-                    "bytes_server_sends": ledger.bytes_down * sizes.users,
+                    "aggregator": sizes.aggregator,
+                    "aggregation_bytes_up_per_client": None if refused else added[0],
+                    "aggregation_bytes_down_per_client": None if refused else added[1],
+                    "refused": refused,
+                    "bytes_server_receives": (ledger.bytes_up + added[0]) * sizes.users,
+                    "bytes_server_sends": (ledger.bytes_down + added[1]) * sizes.users,
                 }
             )
             if not label:
@@ -79,6 +98,26 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
             elif label in program.variants:
                 rows[-1]["bytes_up_saved_per_client"] = usual - ledger.bytes_up
     return rows
+
+
+def aggregation_bytes(
+    sums: Sequence[PlannedSum], aggregator: str, assumptions: Assumptions, clients: int
+) -> tuple[int, int]:
+    """What an aggregation protocol adds to the packed vectors, up and down a client: the mean over
+    a cohort that stays complete, rounded sum by sum as a run's ledger does."""
+    if aggregator == "none":  # clients that send their vectors as they are, in no protocol at all
+        return 0, 0
+    if clients >= EVERYBODY:
+        raise ParametersInfeasible(f"{clients:,} clients are more than have numbers")
+    statement = assumptions.statement(clients, len(sums))
+    try:
+        shapes = [vector_shape(planned) for planned in sums]
+    except ValueError as error:
+        raise ParametersInfeasible(str(error)) from None
+    found = protocol(aggregator).sum_bytes(statement, shapes, DEFAULT_BLOCK_ENTRIES)
+    up = sum(round(float(one.up)) for one in found)
+    down = sum(round(float(one.down)) for one in found)
+    return up - sum(planned.payload_bytes for planned in sums), down
 
 
 def _variants(program: type[Program[Any]], sizes: Sizes) -> dict[str, ProgramSettings]:

@@ -10,7 +10,7 @@ sees what it was chosen from.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -67,14 +67,17 @@ def largest_shape(rounds: int, ring_bits: int, budget: int, users: int, items: i
     def fits(columns: int) -> bool:
         return Shape((columns,) * rounds, ring_bits).bytes(users, items)[0] <= budget
 
-    low, high = 0, 1
-    while high * rounds <= items and fits(high):
-        low, high = high, 2 * high
-    high = min(high, items // rounds + 1)
+    columns = largest(fits, items // rounds)
+    return Shape((columns,) * rounds, ring_bits) if columns else None
+
+
+def largest(fits: Callable[[int], bool], most: int) -> int:
+    """The largest number up to `most` that fits, if all smaller ones do; 0 where 1 does not."""
+    low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return Shape((low,) * rounds, ring_bits) if low else None
+    return low
 
 
 def largest_rank(shape: Shape, users: int, items: int) -> int:
@@ -99,6 +102,8 @@ class Tuning:
     """Of whom lists are made, at most; the sums are always over everybody."""
     seed: int = 0
     threads: int | None = None
+    shapes: Sequence[Shape] = ()
+    """Instead of those that fill the budget."""
     points: list[dict[str, Any]] = field(default_factory=list)
     """All that were measured, now or before."""
 
@@ -106,24 +111,29 @@ class Tuning:
         """The best point."""
         with threading.limit(self.threads):
             self.points = list(self._kept())
-            sizes = self._train.n_users, self._train.n_items
-            shapes = [
-                largest_shape(rounds, bits, self.budget, *sizes)
-                for bits in self.ring_bits
-                for rounds in self.rounds
-            ]
-            possible = [shape for shape in shapes if shape is not None]
-            if not possible:
-                raise UsageError(f"{self.budget:,} bytes are too few for a single column")
             best = [
                 self._climb(_Space(self, shape), pairs, phases)
-                for shape in possible
+                for shape in self.shapes or self._filling()
                 for pairs in PAIRS
             ]
         return max(best, key=lambda point: point["ndcg@20"])
 
+    def _filling(self) -> list[Shape]:
+        """As many columns as the budget allows, for each number of rounds and width."""
+        sizes = self._train.n_users, self._train.n_items
+        shapes = [
+            largest_shape(rounds, bits, self.budget, *sizes)
+            for bits in self.ring_bits
+            for rounds in self.rounds
+        ]
+        possible = [shape for shape in shapes if shape is not None]
+        if not possible:
+            raise UsageError(f"{self.budget:,} bytes are too few for a single column")
+        return possible
+
     @cached_property
-    def _split(self) -> Dataset:
+    def split(self) -> Dataset:
+        """What is left of train, and what was held out of it."""
         train, held_out = validation_split(self.dataset.train, share=HELD_OUT, seed=self.seed)
         tested = np.flatnonzero(held_out.user_degrees)
         if not len(tested):
@@ -134,7 +144,7 @@ class Tuning:
 
     @property
     def _train(self) -> Any:
-        return self._split.train
+        return self.split.train
 
     def _kept(self) -> Iterator[dict[str, Any]]:
         """Points of the trace that are of this data, these people and this program."""
@@ -154,7 +164,7 @@ class Tuning:
         return {
             "dataset": self.dataset.name,
             "fingerprint": self._train.fingerprint()[:16],
-            "users": int(np.count_nonzero(self._split.test.user_degrees)),
+            "users": int(np.count_nonzero(self.split.test.user_degrees)),
             "seed": self.seed,
             "version": __version__,
         }
@@ -191,7 +201,7 @@ class Tuning:
             if all(point[key] == value for key, value in wanted.items()):
                 return point
         phases(f"spectral: {len(self.points)} points measured")(0, 1)
-        metrics = evaluate(SpectralModel(config).use(space.components(pairs)), self._split)
+        metrics = evaluate(SpectralModel(config).use(space.components(pairs)), self.split)
         up, down = shape.bytes(self._train.n_users, self._train.n_items, config.rank)
         point = self._about | wanted | metrics.as_row()
         point |= {"bytes_up_per_client": up, "bytes_down_per_client": down}

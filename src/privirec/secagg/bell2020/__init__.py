@@ -21,6 +21,7 @@ from __future__ import annotations
 from privirec.secagg.bell2020.client import BellClient
 from privirec.secagg.bell2020.server import BellServer
 from privirec.secagg.bell2020.shared import Scheme
+from privirec.secagg.bell2020.sizes import sum_bytes
 from privirec.secagg.bell2020.state import BellState
 from privirec.secagg.parameters import complete_parameters, sparse_parameters
 from privirec.secagg.protocol import Guarantee, Protocol
@@ -44,6 +45,7 @@ def protocol_of(
             scheme, BellState.load(dumped, scheme.code), *more
         ),
         server=lambda *more: server_type(scheme, *more),
+        sum_bytes=lambda *more: sum_bytes(scheme, *more),
         active_schedule=scheme.active_schedule,
     )
 

@@ -18,6 +18,7 @@ from privirec.secagg.correlated.client import CorrelatedClient
 from privirec.secagg.correlated.levels import NoiseLevels, NoiseRule, graph_degree, noisy_shape
 from privirec.secagg.correlated.server import CorrelatedServer
 from privirec.secagg.correlated.shared import CorrelatedExchange
+from privirec.secagg.correlated.sizes import sum_bytes
 from privirec.secagg.correlated.state import CorrelatedState
 from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.protocol import Guarantee, Protocol
@@ -50,6 +51,7 @@ def protocol_of(rule: NoiseRule) -> Protocol:
             exchange, CorrelatedState.load(dumped, exchange.code), *more
         ),
         server=lambda *more: CorrelatedServer(exchange, *more),
+        sum_bytes=lambda *more: sum_bytes(exchange, *more),
         opened_shape=opened_shape,
         deviation=deviation,
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 from privirec.secagg.lightsecagg.client import LightClient
 from privirec.secagg.lightsecagg.server import LightServer
 from privirec.secagg.lightsecagg.shared import EXCHANGE
+from privirec.secagg.lightsecagg.sizes import sum_bytes
 from privirec.secagg.lightsecagg.state import LightState
 from privirec.secagg.lightsecagg.thresholds import graph_parameters
 from privirec.secagg.protocol import Guarantee, Protocol
@@ -31,4 +32,5 @@ LIGHTSECAGG = Protocol(
         EXCHANGE, LightState.load(dumped, EXCHANGE.code), *more
     ),
     server=lambda *more: LightServer(EXCHANGE, *more),
+    sum_bytes=sum_bytes,
 )

@@ -1,0 +1,298 @@
+"""`privirec plan`: what to run with so many bytes, and what it will cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privirec.cli import options
+from privirec.data import Dataset, load_dataset
+from privirec.data.datasets import load_sharded
+from privirec.errors import UsageError
+from privirec.federated.programs.protected import DEFAULT_DELTA
+from privirec.report.progress import shown_progress
+from privirec.report.rows import as_bytes, check_writable, print_table, say, warn, write_json_lines
+from privirec.report.units import as_duration, parse_bytes, parse_rate
+from privirec.runtime.terms import (
+    CORRUPT_SHARE,
+    DEFAULT_AGGREGATOR,
+    DROPPED_SHARE,
+    SMALLEST_COHORT,
+    Assumptions,
+)
+from privirec.secagg import ProtocolError, ServerModel
+from privirec.workflows.plan import gives_away
+from privirec.workflows.planner import Choice, Links, Pilot, Population, choose, planned_rows
+from privirec.workflows.planner.pilot import MOST_BYTES
+from privirec.workflows.planner.rows import DATA
+
+AGGREGATORS = ("secagg+", "secagg", "none")
+"""Of which CPU seconds are known."""
+COLUMNS = [
+    ("mark", ""),
+    ("method", "method"),
+    ("model", "model"),
+    ("size", "size"),
+    ("ring_bits", "bits"),
+    ("validation_ndcg@20", "NDCG@20"),
+    ("bytes_up_per_client", "up"),
+    ("down", "down"),
+    ("added", "+ up, down"),
+    ("client_cpu", "CPU"),
+    ("client_time", "time"),
+    ("bytes_server_receives", "server gets"),
+    ("bytes_server_sends", "sends"),
+    ("server_cpu", "CPU"),
+    ("server_time", "time"),
+]
+
+
+def command(
+    users: Annotated[
+        int | None, typer.Option(help="How many people, each a client.", show_default=False)
+    ] = None,
+    items: Annotated[
+        int | None, typer.Option(help="How many items in the catalogue.", show_default=False)
+    ] = None,
+    interactions: Annotated[
+        int | None, typer.Option(help="Of all people together, if known.", show_default=False)
+    ] = None,
+    largest_degree: Annotated[
+        int | None,
+        typer.Option(
+            help="People of the most popular item, if known: rings are narrower for it (default: "
+            "wide enough for an item that everybody has).",
+            show_default=False,
+        ),
+    ] = None,
+    top_fifth: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of all interactions that lies on the most popular fifth of the items, if "
+            "known: it decides between a head of popular items and all of them. Gowalla has 0.53, "
+            "Globo 0.91.",
+            show_default=False,
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Take all these numbers from a data set, by name or path.", show_default=False
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Bytes up a client in all, as 50MB, before what secure aggregation adds.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            help="NDCG@20 to reach on a validation split of --dataset: a pilot tries budgets up to "
+            f"--budget ({as_bytes(MOST_BYTES)} if there is none) and takes the least that does.",
+            show_default=False,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=50,
+            help="Promise differential privacy to every person: the method is protected then.",
+            show_default=False,
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-15,
+            max=0.01,
+            help=f"The chance that the promise fails (default {DEFAULT_DELTA:g}).",
+            show_default=False,
+        ),
+    ] = None,
+    up: Annotated[str, typer.Option(help="Speed of a client's link, up.")] = "10Mbit/s",
+    down: Annotated[str, typer.Option(help="Speed of a client's link, down.")] = "50Mbit/s",
+    server_link: Annotated[
+        str, typer.Option(help="Speed of the server's link, each way.")
+    ] = "1Gbit/s",
+    aggregator: Annotated[
+        str, options.one_of(AGGREGATORS, help="How sums are protected; none: not at all.")
+    ] = DEFAULT_AGGREGATOR,
+    corrupt_share: options.CorruptShare = CORRUPT_SHARE,
+    drop_share: options.DropShare = DROPPED_SHARE,
+    server_model: options.ServerModelName = ServerModel.ACTIVE,
+    out: Annotated[
+        Path, typer.Option(help="Folder for what a pilot measured and the settings it chose.")
+    ] = Path("privirec-out"),
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    data_dir: options.DataDir = None,
+    json_file: options.Json = None,
+) -> None:
+    """Propose method, size and bits for a budget of bytes, and say what a run will cost.
+
+    Bytes up and down are those that a run of the printed command counts, to the byte. What secure
+    aggregation adds stands beside them: of messages as they are encoded, if nobody drops out,
+    without what a carrier adds. CPU seconds are estimates: the real kernels, timed here for a
+    fraction of a second each, times how often they run. Time is transfer and CPU of one's own,
+    without waiting for others.
+
+    Which method is proposed follows from measurements (docs/results/plan.md): EASE on a head of
+    popular items where it has most of all interactions, spectral elsewhere; with --epsilon
+    protected, whose size follows from the promise.
+
+    Examples:
+
+      privirec plan --users 30000 --items 41000 --budget 50MB
+
+      privirec plan --users 30000 --items 41000 --largest-degree 1400 --top-fifth 0.5 --budget 50MB
+
+      privirec plan --users 1000000 --items 100000 --budget 10MB --epsilon 4
+
+      privirec plan --dataset gowalla --budget 60MB --up 2Mbit/s --down 20Mbit/s
+
+      privirec plan --dataset gowalla --target 0.12 --budget 80MB
+    """
+    check_writable(json_file, folder=None if target is None else out)
+    links = Links(
+        parse_rate(up, "--up"),
+        parse_rate(down, "--down"),
+        parse_rate(server_link, "--server-link"),
+    )
+    if budget is None and target is None:
+        raise UsageError("give a --budget, as 50MB, or a --target to reach on a --dataset")
+    if epsilon is None and delta is not None:
+        raise UsageError("--delta goes with --epsilon")
+    if epsilon is not None and drop_share > DROPPED_SHARE:
+        raise UsageError(
+            f"with --epsilon noise is planned for {DROPPED_SHARE:g} of the clients dropping out, "
+            "as in privirec run: give no larger --drop-share"
+        )
+    most = MOST_BYTES if budget is None else parse_bytes(budget)
+    terms = Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model)
+    numbers = {
+        "--users": users,
+        "--items": items,
+        "--interactions": interactions,
+        "--largest-degree": largest_degree,
+        "--top-fifth": top_fifth,
+    }
+    promised: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "corrupt_share": corrupt_share}
+    population, data = _population(dataset, data_dir, numbers)
+    pilot = None
+    if target is not None:
+        if data is None:
+            raise UsageError("a --target is reached on data in memory: give such a --dataset")
+        pilot = Pilot(
+            *(data, population, target, out, most), **promised, seed=seed, threads=threads
+        )
+    if population.users < SMALLEST_COHORT and aggregator != "none":
+        raise UsageError(f"secure aggregation needs at least {SMALLEST_COHORT} users")
+    try:
+        with shown_progress() as phases:
+            choice = pilot.run(phases) if pilot else choose(population, most, **promised)
+            rows = planned_rows(
+                *(choice, links),
+                aggregator=aggregator,
+                assumptions=terms,
+                dataset=[dataset or DATA, *(("--data-dir", str(data_dir)) if data_dir else ())],
+                phases=phases,
+            )
+    except ProtocolError as error:
+        raise UsageError(f"{aggregator} refuses these numbers: {error}") from None
+    write_json_lines(json_file, rows)
+    _show(choice, rows, most if budget is not None else None)
+
+
+def _population(
+    dataset: str | None, data_dir: Path | None, numbers: dict[str, Any]
+) -> tuple[Population, Dataset | None]:
+    """Whom to plan for, and their data if it is at hand and in memory."""
+    if dataset is None:
+        if numbers["--users"] is None or numbers["--items"] is None:
+            raise UsageError("give --users and --items, or a --dataset")
+        return Population(*numbers.values()), None
+    known = [name for name, value in numbers.items() if value is not None]
+    if known:
+        raise UsageError(f"{known[0]} comes from the data set: give that or numbers, not both")
+    sharded = load_sharded(dataset)
+    if sharded is not None:
+        return Population.of_shards(sharded), None
+    data = load_dataset(dataset, data_dir)
+    return Population.of(data), data
+
+
+def _show(choice: Choice, rows: list[dict[str, Any]], budget: int | None) -> None:
+    people = choice.proposed.population
+    where = f"{people.users:,} users, {people.items:,} items"
+    limit = f", at most {as_bytes(budget)} up a client" if budget is not None else ""
+    cells = [_cells(row) for row in rows]
+    columns = [one for one in COLUMNS if any(cell[one[0]] is not None for cell in cells)]
+    print_table(f"{where}{limit}", columns, cells)
+    first = rows[0]
+    say(f"Proposed: {first['method']}, {_size(first)}: {choice.why}.")
+    exact = first["epsilon"] is None
+    if exact and people.largest_degree is None:
+        say(
+            "The largest degree is not known: rings are wide enough for an item that everybody "
+            "has, and --largest-degree may make them narrower."
+        )
+    if exact and not people.knows_popularity:
+        say("How popularity is spread is not known: --top-fifth tells.")
+    say(
+        f"+ up, down: {_protection(first)}. CPU: estimated from kernels timed on this machine, one "
+        "thread. Time: transfer and CPU."
+    )
+    if not all(row["down_is_exact"] for row in rows):
+        say("~: privirec hands out what is not zero in P~, which only a data set tells.")
+    warning = gives_away(first["method"])
+    if warning:
+        warn(warning)
+    say(f"To run it: {first['command']}")
+
+
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
+    """What a person sees of a row."""
+    inexact = "" if row["down_is_exact"] else "~"
+    return row | {
+        "mark": "->" if row["proposed"] else "" if row["fits"] else "too large",
+        "size": _size(row),
+        "down": inexact + as_bytes(row["bytes_down_per_client"]),
+        "added": ", ".join(
+            as_bytes(row[f"aggregation_bytes_{way}_per_client"]) for way in ("up", "down")
+        ),
+        "client_cpu": as_duration(row["client_cpu_seconds"]),
+        "client_time": as_duration(row["client_seconds"]),
+        "server_cpu": as_duration(row["server_cpu_seconds"]),
+        "server_time": as_duration(row["server_seconds"]),
+    }
+
+
+def _size(row: dict[str, Any]) -> str:
+    parts = []
+    if row["columns"]:
+        parts.append(f"{row['columns']} columns")
+    if row["head"]:
+        parts.append(f"{row['head']:,} items")
+    if row["rank"]:
+        parts.append(f"k = {row['rank']:,}")
+    if row["rounds"] and not row["columns"]:
+        parts.append(f"L = {row['rounds']}")
+    if row["epsilon"]:
+        parts.append(f"epsilon {row['epsilon']:.3g}")
+    return ", ".join(parts)
+
+
+def _protection(row: dict[str, Any]) -> str:
+    if row["aggregator"] == "none":
+        return "nothing is added without secure aggregation, and the server sees every vector"
+    return (
+        f"what {row['aggregator']} adds against a server that is {row['server_model']}, "
+        f"{row['corrupt_share']:.0%} corrupt and {row['dropped_share']:.0%} dropping out, in "
+        f"{row['exchanges']} exchanges"
+    )

@@ -1,0 +1,157 @@
+"""The least budget that reaches an accuracy, by a pilot on data at hand.
+
+A fifth of everybody's train items is held out, as `privirec tune` does, and the test split is not
+looked at. Budgets are tried in ascending order, each with `spectral`, tuned, and with EASE on a
+head; the first that reaches the target is it. What `spectral` was tried with is in tune's trace, so
+that a pilot which was interrupted goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from privirec.data.interactions import Dataset
+from privirec.data.text import write_lines
+from privirec.errors import PrivirecError, UsageError
+from privirec.federated.programs import HeadGram, Spectral, SpectralSettings
+from privirec.report.progress import QUIET, Phases
+from privirec.report.rows import as_bytes, in_file_name
+from privirec.workflows.plan import Plan
+from privirec.workflows.planner.methods import Candidate, Choice, candidates, choose
+from privirec.workflows.planner.population import Population
+from privirec.workflows.run import run
+from privirec.workflows.tune import Shape, Tuning, as_settings
+
+MOST_BYTES = 100_000_000
+"""Largest budget that is tried, where nobody says."""
+STEPS = 5
+"""Budgets that are tried, each twice the one before."""
+PEOPLE = 2000
+"""Of whom lists are made, at most."""
+
+
+class TargetMissed(PrivirecError):
+    """Nothing that was tried is as accurate as somebody wanted."""
+
+    exit_code = 1
+
+
+@dataclass
+class Pilot:
+    """What to reach, with what at most, and where points that were measured are kept."""
+
+    dataset: Dataset
+    population: Population
+    target: float
+    """NDCG@20 of the items that are held out."""
+    out: Path
+    most: int = MOST_BYTES
+    epsilon: float | None = None
+    delta: float | None = None
+    corrupt_share: float | None = None
+    seed: int = 0
+    threads: int | None = None
+    tried: list[Candidate] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.target < 1:
+            raise UsageError(f"a target of {self.target:g}: NDCG@20 lies between 0 and 1")
+
+    def run(self, phases: Phases = QUIET) -> Choice:
+        """The first that reaches the target, and everything that was tried before."""
+        for budget in self._budgets():
+            found = [self._measured(one, phases) for one in self._candidates(budget)]
+            self.tried += found
+            best = max(found, key=_accuracy, default=None)
+            if best is not None and _accuracy(best) >= self.target:
+                others = [one for one in self.tried if one is not best]
+                return Choice(best, self._reached(best), others)
+        if not self.tried:
+            choose(self.population, self.most)  # says what the least would be
+        best = max(self.tried, key=_accuracy)
+        raise TargetMissed(
+            f"no plan up to {as_bytes(self.most)} reaches NDCG@20 {self.target:g} on the "
+            f"validation split: the best is {_accuracy(best):.4f}, {best.plan.method} with "
+            f"{as_bytes(best.bytes_up)} up a client"
+        )
+
+    def _budgets(self) -> Iterator[int]:
+        if self.epsilon is not None:
+            yield self.most  # it sizes itself
+            return
+        for step in reversed(range(STEPS)):
+            yield self.most >> step
+
+    def _candidates(self, budget: int) -> list[Candidate]:
+        if self.epsilon is not None:
+            promised = choose(
+                self.population,
+                budget,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                corrupt_share=self.corrupt_share,
+            )
+            return [promised.proposed]
+        tried = {one.bytes_up for one in self.tried}
+        return [
+            one
+            for one in candidates(self.population, budget)
+            if one.plan.method in (Spectral.name, HeadGram.name)
+            and one.bytes_up <= budget
+            and one.bytes_up not in tried  # as large as it can be: tried with less
+        ]
+
+    def _measured(self, candidate: Candidate, phases: Phases) -> Candidate:
+        if candidate.plan.method == Spectral.name:
+            return self._tuned(candidate, phases)
+        plan = replace(candidate.plan, seed=self.seed, threads=self.threads)
+        row = run(self._split, plan, phases).row
+        return replace(candidate, validation_ndcg=row["ndcg@20"])
+
+    def _tuned(self, candidate: Candidate, phases: Phases) -> Candidate:
+        settings = candidate.program.settings
+        if not isinstance(settings, SpectralSettings):
+            raise AssertionError("the settings are those of spectral")
+        shape = Shape(settings.columns or (), settings.ring_bits)
+        best = self._tuning(shape).run(phases)
+        chosen = as_settings(best)
+        file = self.out / f"spectral-{self._label}-{candidate.bytes_up}.json"
+        write_lines(file, [json.dumps(chosen, indent=2, sort_keys=True)])
+        plan = Plan(
+            model=chosen["model"],
+            method=chosen["method"],
+            federated=chosen["program"],
+            config=chosen["config"],
+        )
+        return Candidate(plan, self.population, best["ndcg@20"], file)
+
+    def _tuning(self, *shapes: Shape) -> Tuning:
+        return Tuning(
+            *(self.dataset, self.most, self.out / f"tune-{self._label}.jsonl"),
+            shapes=shapes,
+            users=PEOPLE,
+            seed=self.seed,
+            threads=self.threads,
+        )
+
+    @cached_property
+    def _split(self) -> Dataset:
+        return self._tuning().split
+
+    @property
+    def _label(self) -> str:
+        return in_file_name(self.dataset.name)
+
+    def _reached(self, best: Candidate) -> str:
+        return (
+            f"NDCG@20 {_accuracy(best):.4f} on the validation split, where {self.target:g} was "
+            "asked for, with the least of the budgets that were tried"
+        )
+
+
+def _accuracy(candidate: Candidate) -> float:
+    return candidate.validation_ndcg or 0.0
