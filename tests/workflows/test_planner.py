@@ -16,7 +16,7 @@ from privirec.cli.main import app
 from privirec.data import Dataset, Interactions
 from privirec.errors import PrivirecError, UsageError
 from privirec.federated.contributions import ItemItem
-from privirec.federated.programs.spectral import usual_ring_bits
+from privirec.federated.programs.spectral import USUAL_RING_BITS
 from privirec.models.spectral import SpectralConfig
 from privirec.report.units import as_duration, parse_bytes, parse_rate
 from privirec.runtime.execute import execute
@@ -31,7 +31,6 @@ from privirec.workflows.planner import (
     Population,
     candidates,
     choose,
-    methods,
     planned_rows,
     work,
 )
@@ -157,13 +156,10 @@ def test_the_largest_there_are_can_be_planned() -> None:
 # --- what is proposed -----------------------------------------------------------------------------
 
 
-def test_what_was_tuned_comes_out_for_what_it_was_tuned_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_was_tuned_comes_out_for_what_it_was_tuned_for() -> None:
     """The presets of spectral: columns, rank and rounds, in their width."""
-    monkeypatch.setattr(methods, "usual_ring_bits", lambda _: 12)
     small = choose(GOWALLA, 60_000_000).proposed.plan
-    assert (small.method, small.rank, small.federated["columns"]) == ("spectral", 571, "8x119")
+    assert (small.method, small.rank, small.federated["columns"]) == ("spectral", 552, "8x115")
     large = choose(GOWALLA, 200_000_000).proposed.plan
     assert large.federated["columns"].startswith("6x")
 
@@ -171,7 +167,7 @@ def test_what_was_tuned_comes_out_for_what_it_was_tuned_for(
 def test_rings_are_as_wide_as_the_largest_degree_asks_for() -> None:
     for people in (GOWALLA, GLOBO):
         made = {one.plan.method: one.plan.federated for one in candidates(people, 10**7)}
-        assert made["spectral"]["ring_bits"] == usual_ring_bits(people.widest_degree)
+        assert made["spectral"]["ring_bits"] == USUAL_RING_BITS
         assert made["head-gram"]["ring_bits"] == counting_bits(people.widest_degree)
 
 
@@ -302,12 +298,12 @@ def test_time_is_transfer_with_all_that_is_added() -> None:
 
 def test_every_kernel_counts_as_often_as_it_runs(no_kernels: pytest.MonkeyPatch) -> None:
     """Each of them at one second a time, the others at none."""
-    no_kernels.setattr(methods, "usual_ring_bits", lambda _: 12)
     graph: Parameters = protocol("secagg+").parameters(Assumptions().statement(29_858, 16))
     n, k, t, sums = 29_858, graph.neighbours, graph.threshold, 16
-    items, columns = 40_981, 119
-    numbers = 9 * items + 7 * items * columns + items * columns  # V, reaches, steps, the first
-    words = items * 2 + 7 * items * 4 + 8 * items * columns * 2
+    items, columns = 40_981, 115
+    rows = items + -(-items // 32)  # the most popular ones twice
+    numbers = 9 * items + 8 * rows * columns  # V, reaches, steps
+    words = items * 2 + 7 * items * 4 + 8 * rows * columns * 2
     assert (k, t) == (430, 278)
     expected = {
         "mask": ((k + 1) * words, n * words),

@@ -20,6 +20,7 @@ from privirec.errors import UsageError
 from privirec.filters import kernels
 
 Float32 = NDArray[np.float32]
+LARGEST_BYTE = 127
 
 
 class ItemOperator(Protocol):
@@ -258,3 +259,13 @@ def history_coordinates(histories: sp.csr_array, vectors: Float32) -> Float32:
     ones = np.ones(histories.shape[0], np.float32)
     kernels.gather_sum(histories.indptr, histories.indices, vectors, ones, out)
     return out
+
+
+def in_bytes(matrix: Float32) -> tuple[NDArray[np.int8], Float32]:
+    """Whole numbers from -127 to 127, and a unit for each row."""
+    tops = np.maximum(matrix.max(axis=1, initial=0.0), -matrix.min(axis=1, initial=0.0))
+    units = np.asarray(tops.astype(np.float64) / LARGEST_BYTE, np.float32)
+    small = np.empty(matrix.shape, np.int8)
+    for row, unit in enumerate(units.astype(np.float64)):  # not another matrix of doubles
+        small[row] = np.clip(np.rint(matrix[row] / (unit or 1.0)), -LARGEST_BYTE, LARGEST_BYTE)
+    return small, units

@@ -291,8 +291,12 @@ class Recommender(ABC):
         self._check_normalisation(components)
         found = {name: (array.dtype.str, array.ndim) for name, array in derived.items()}
         kept = not isinstance(components.item_item, NotKept)
-        if found != self.derives or kept != self.keeps_item_item:
+        if found != self._kept_arrays(derived) or kept != self.keeps_item_item:
             raise UsageError(f"not the arrays that {self.name} keeps")
+
+    def _kept_arrays(self, derived: Derived) -> dict[str, tuple[str, int]]:
+        """What it derives, or would have derived as an earlier version."""
+        return self.derives
 
 
 def _histories(user_items: sp.sparray, n_items: int) -> sp.csr_array:

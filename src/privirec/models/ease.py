@@ -2,7 +2,8 @@
 
 B = I - P diag(1/P_jj) with P = (R^T R + lambda I)^-1, so its diagonal is zero; scores are x B. B is
 derived once, in the memory of one dense matrix of single precision: the Gram matrix is written into
-it, inverted in place and turned into B. The artifact holds B instead of the Gram matrix.
+it, inverted in place and turned into B. The artifact holds B instead of the Gram matrix: of a head
+a byte a weight and a unit for each item, which changes no figure that we measured.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from privirec.errors import UsageError
 from privirec.filters import kernels
 from privirec.filters.components import Components
 from privirec.filters.normalize import Normalisation, most_popular
-from privirec.filters.operators import Float32, history_coordinates
+from privirec.filters.operators import Float32, history_coordinates, in_bytes
 from privirec.models.base import Config, Derived, Recommender
 
 # Items that are swept out at once: enough for products of matrices to run at full speed.
@@ -51,7 +52,11 @@ class EASE(Recommender):
         "yelp2018": EASEConfig(regularisation=300),
         "amazon-book": EASEConfig(regularisation=50),
     }
-    derives: ClassVar[dict[str, tuple[str, int]]] = {"weights": ("<f4", 2), "items": ("<i8", 1)}
+    derives: ClassVar[dict[str, tuple[str, int]]] = {
+        "weights": ("|i1", 2),
+        "units": ("<f4", 1),
+        "items": ("<i8", 1),
+    }
     keeps_item_item = False
     config: EASEConfig
 
@@ -59,10 +64,22 @@ class EASE(Recommender):
         items = most_popular(components.item_degrees, self.config.head)
         weights = components.item_item.among(items)
         make_weights(weights, self.config.regularisation)
-        return {"weights": weights, "items": items}
+        if self.config.head is None:
+            return {"weights": weights, "items": items}
+        small, units = in_bytes(weights)
+        return {"weights": small, "units": units, "items": items}
+
+    def _kept_arrays(self, derived: Derived) -> dict[str, tuple[str, int]]:
+        if "units" in derived:
+            return self.derives
+        return {"weights": ("<f4", 2), "items": ("<i8", 1)}  # no head, or an earlier version
 
     def _prepare(self, components: Components, derived: Derived) -> None:
         weights, items = derived["weights"], derived["items"]
+        if "units" in derived:
+            if derived["units"].shape != weights.shape[:1]:
+                raise UsageError("weights whose units are of another number")
+            weights = weights * derived["units"][:, None]
         expected = most_popular(components.item_degrees, self.config.head)
         if not np.array_equal(items, expected) or weights.shape != (len(items), len(items)):
             raise UsageError("weights of other items than the most popular ones")

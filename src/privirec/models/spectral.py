@@ -22,11 +22,8 @@ from pydantic import Field
 from privirec.errors import UsageError
 from privirec.filters.components import Components
 from privirec.filters.normalize import degree_power
-from privirec.filters.operators import Float32, history_coordinates
+from privirec.filters.operators import Float32, history_coordinates, in_bytes
 from privirec.models.base import Config, Derived, Recommender
-
-LEVELS = 127
-"""Largest entry of S in units of its row."""
 
 
 class SpectralConfig(Config):
@@ -91,10 +88,7 @@ class Spectral(Recommender):
 
     def _derive(self, components: Components) -> Derived:
         values, basis = components.eigenpairs(self.config.rank)
-        tops = np.abs(basis).max(axis=1, initial=0.0).astype(np.float64)
-        units = np.asarray(tops / LEVELS, np.float32)
-        safe = np.where(units > 0, units, 1).astype(np.float64)[:, None]
-        vectors = np.clip(np.rint(basis / safe), -LEVELS, LEVELS).astype(np.int8)
+        vectors, units = in_bytes(basis)
         return {"vectors": vectors, "units": units, "eigenvalues": values.astype(np.float32)}
 
     def _prepare(self, components: Components, derived: Derived) -> None:

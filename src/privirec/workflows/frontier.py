@@ -22,7 +22,6 @@ from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.contributions import Histories
 from privirec.federated.programs import HeadGram, Privirec, PrivirecK, Protected, Spectral
-from privirec.federated.programs.spectral import usual_ring_bits
 from privirec.models import EASE, GFCF, MODELS
 from privirec.peers.trained import TRAINED, Training
 from privirec.peers.trained.tuned import tuned_settings
@@ -41,9 +40,9 @@ SPECTRAL_LADDER = (
     ("4x32", 90),
     ("4x64", 180),
     ("8x64", 320),
-    ("8x119", 571),
-    ("6x287", 900),
-    ("6x535", 1500),
+    ("8x115", 571),
+    ("6x279", 900),
+    ("4x776", 1500),
 )
 """Columns in each round, and vectors that are kept."""
 HEADS = (250, 500, 1000, 2000, 4000)
@@ -248,7 +247,6 @@ def _privirec_k(dataset: Dataset) -> Plans:
 
 def _spectral(dataset: Dataset) -> Plans:
     """What was tuned for the data set, and other numbers of columns."""
-    bits = usual_ring_bits(int(dataset.train.item_degrees.max()))
     tuned = {
         settings["columns"]: Plan(method=Spectral.name, preset=name)
         for name, settings in Spectral.presets.items()
@@ -256,7 +254,7 @@ def _spectral(dataset: Dataset) -> Plans:
     }
     for columns, rank in SPECTRAL_LADDER:
         rounds, _, each = columns.partition("x")
-        total, given = int(rounds) * int(each), {"columns": columns, "ring_bits": bits}
+        total, given = int(rounds) * int(each), {"columns": columns}
         if total <= dataset.train.n_items // 2:
             usual = Plan(method=Spectral.name, rank=rank, federated=given)
             yield f"{total:,}", tuned.get(columns, usual)

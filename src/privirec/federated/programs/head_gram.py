@@ -45,7 +45,7 @@ class HeadGram(Program[HeadGramSettings]):
             ItemDegrees.planned(self.n_items, self.n_users),
             item_degrees_told(self.n_items),
             HeadItemItem.planned(self.n_items, head, settings.alpha, settings.ring_bits),
-            Broadcast("filters", FILTER_ENTRY * head * head),
+            Broadcast("filters", head * (head + FILTER_ENTRY)),
         ]
 
     def _steps(self, plan: list[Any]) -> Steps:

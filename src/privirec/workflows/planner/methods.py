@@ -36,7 +36,7 @@ from privirec.federated.programs import (
     Spectral,
     program_of,
 )
-from privirec.federated.programs.spectral import usual_ring_bits
+from privirec.federated.programs.spectral import USUAL_RING_BITS
 from privirec.models import BSPMEM, EASE, GFCF
 from privirec.privacy.ledger import Ledger
 from privirec.report.rows import as_bytes
@@ -197,7 +197,7 @@ def _protected(
 def _spectral(population: Population, budget: int) -> Candidate | None:
     """None for a few dozen items or people."""
     users, items = population.users, population.items
-    bits = usual_ring_bits(population.widest_degree)
+    bits = USUAL_RING_BITS
     most = min(users, items) // PEERS_PER_COLUMN
 
     def within(rounds: int) -> Shape:

@@ -229,7 +229,7 @@ def entry_seconds(history: int) -> float:
     x = orthonormalize(np.random.default_rng(0).standard_normal((items, columns)))[0]
     degrees = np.full(items, 10)
     block = CoarseBlock.of(x, degrees, 4)
-    ask = ScaledStep.of(block, degrees, np.full(items, 1 << 20), 16)
+    ask = ScaledStep.of(block, degrees, np.full(items, 1 << 20), 16, fine_rows=0)
     return _answered(ask, history) / ask.length
 
 
