@@ -29,7 +29,7 @@ RESPONSES: tuple[Mapping[str, Any], ...] = (
     {"response": "power", "power": 0.2},
     {"response": "heat", "time": 2.0},
 )
-SHARES_OF_RANK = (1.0, 0.7, 0.5)
+SHARES_OF_RANK = (1.0, 0.7, 0.5, 0.25)
 
 
 def usual_candidates(rank: int) -> tuple[Candidate, ...]:
@@ -67,7 +67,8 @@ class SpectralValidation(Spectral):
     name: ClassVar[str] = "spectral-validation"
     title: ClassVar[str] = "Spectral, validated"
     gives_away: ClassVar[str] = (
-        f"{Spectral.gives_away}, and how well the candidates guess what people have kept back"
+        f"{Spectral.gives_away}, and a server that makes up the model of the validation can ask "
+        "whether people have an item"
     )
     settings_type = SpectralValidationSettings
     settings: SpectralValidationSettings
