@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from privirec import threads
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
@@ -23,6 +24,7 @@ from privirec.federated.contributions import (
     Histories,
     PlannedSum,
     ValidationMetrics,
+    base,
     validation,
 )
 from privirec.federated.contributions.validation import (
@@ -224,6 +226,21 @@ def test_sums_do_not_depend_on_who_sits_with_whom_and_stay_in_the_ring(
             assert part[:-1].max() <= int(part[-1]) << FRACTION_BITS
         assert ask.n_users << FRACTION_BITS <= 2**ask.encoding.width - 1
         np.testing.assert_array_equal(ask.encoding.wrapped(total), total)
+
+
+def test_threads_and_pieces_do_not_change_a_bit(
+    people: Histories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = ask_of(people)
+    total = ask.total(people)
+    assert total.dtype == np.int64
+    with threads.limit(min(2, threads.available())):
+        np.testing.assert_array_equal(ask.total(people), total)
+    monkeypatch.setattr(validation, "SCORES_AT_ONCE", 1)
+    monkeypatch.setattr(base, "BLOCK_ENTRIES", 4)
+    pieces = list(ask.blocks(people))
+    assert [len(piece) for piece in pieces] == [4, 4, 3]
+    np.testing.assert_array_equal(ask.collect(pieces), total)
 
 
 def test_who_keeps_nothing_back_adds_nothing(people: Histories) -> None:

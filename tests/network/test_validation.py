@@ -117,7 +117,10 @@ def test_a_server_does_not_ask_as_often_as_it_likes(tmp_path: Path) -> None:
     reply = silos.node(0).answer(second.message_for(0))
     refused(reply, "1 sums of validation metrics, where 1 were answered", Code.POLICY, final=True)
     silos.policy = lenient(most_validations_per_period=2)
-    Talk(silos, name="third").until("input", 1)
+    third = Talk(silos, name="third")
+    third.until("input", 1)
+    silos.policy = lenient(most_validations_per_period=1)  # its owner thinks again, in the middle
+    assert codes(silos, third) == {Code.POLICY}
 
 
 # --- a model of the server's making ---------------------------------------------------------------
