@@ -27,7 +27,7 @@ ALLOWED = {
     "models": {"filters", "data", "errors", "durable"},
     "device": {"models", "filters", "data", "errors", "durable"},
     "evaluation": {"filters", "data", "errors", "threads"},
-    "federated": {"filters", "data", "errors", "codec", "dp"},
+    "federated": {"evaluation", "filters", "data", "errors", "codec", "dp"},
     "peers": {"federated", "filters", "data", "errors", "dp"},
     "secagg": {"errors", "dp"},
     "privacy": {"federated", "secagg", "filters", "data", "errors", "dp"},

@@ -49,7 +49,11 @@ from privirec.filters.normalize import degree_power
 
 SEED = bytes(range(32))
 FROZEN_SIGNS = "668bdd7a6a4269dc3abfd99a3e011a09e69e3349756e7a24d3adba5bc87fb248"
-KINDS = sorted(name for name, kind in REGISTRY.items() if not issubclass(kind, NormedSum))
+KINDS = sorted(
+    name
+    for name, kind in REGISTRY.items()
+    if not issubclass(kind, NormedSum) and not kind.counts_hits  # test_protected, test_validation
+)
 """Those with noise have tests of their own (test_protected.py)."""
 COUNTS = {"item-degrees", "score-histogram", "link-degrees", "row-reach"}
 """Whole numbers, in a ring of their own."""

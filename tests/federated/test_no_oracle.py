@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from privirec.errors import PrivirecError
 from privirec.federated.contributions import (
+    Candidate,
     ClientContext,
     Contribution,
     HeadItemItem,
@@ -21,11 +22,14 @@ from privirec.federated.contributions import (
     PowerStep,
     SeededStep,
     UserStart,
+    ValidationMetrics,
     answer,
 )
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.programs import PrivirecKSettings
 from privirec.federated.randomness import NO_RANDOMNESS
+from privirec.filters.spectral import KeptBasis
+from privirec.runtime.local.client import split_as_dealt
 
 ITEMS, USERS, PEOPLE = 6, 9, 4
 """Of the catalogue, of the cohort, and of the client."""
@@ -49,6 +53,12 @@ def asks(rng: np.random.Generator, degrees: np.ndarray) -> dict[str, Any]:
         "seeded": lambda: SeededStep(degrees, bytes(32), 2),
         "users": lambda: UserStart.of(rng.standard_normal((USERS, 2)), degrees, 32),
         "links": lambda: LinkDegrees(**public),
+        "validation": lambda: ValidationMetrics.of(
+            KeptBasis.of(np.array([1.0, 0.5]), basis * (degrees > 0)[:, None]),
+            degrees,
+            USERS,
+            Candidate(rank=2, history_exponent=0.5, item_exponent=0.5).pack(),
+        ),
     }
 
 
@@ -74,7 +84,10 @@ def test_clients_with_other_histories_do_not_differ_in_what_they_refuse(
 ) -> None:
     rng = np.random.default_rng(seed)
     clients = [
-        Histories(sp.csr_array((rng.random((PEOPLE, ITEMS)) < share).astype(np.float32)))
+        split_as_dealt(
+            Histories(sp.csr_array((rng.random((PEOPLE, ITEMS)) < share).astype(np.float32))),
+            *(0.2, None, seed),
+        )
         for share in (0.0, 0.3, 1.0)
     ]
     for kind, make in asks(rng, np.array(claimed)).items():

@@ -25,6 +25,7 @@ from privirec.federated.contributions import (
     SeededScaledStep,
     SeededStep,
     UserStart,
+    ValidationMetrics,
 )
 
 sizes = st.integers(1, 9)
@@ -56,6 +57,14 @@ def asks(draw: st.DrawFn) -> Contribution:
             return RowReach(degrees, coarse, units, bits)
         scales = draw(arrays(np.int64, n_items, elements=st.integers(0, 2**31 - 1)))
         return ScaledStep(degrees, coarse, units, bits, scales, draw(widths))
+    if kind == "validation-metrics":
+        vectors = draw(arrays(np.int16, (n_items, columns), elements=st.integers(-127, 127)))
+        units, values = (
+            draw(arrays(np.int64, length, elements=st.integers(0, 2**31 - 1)))
+            for length in (n_items, columns)
+        )
+        packed = draw(st.binary(max_size=40))
+        return ValidationMetrics(draw(sizes), packed, degrees, vectors, units, values)
     rows = n_items if kind == "power-step" else draw(sizes)
     block = draw(arrays(np.int32, (rows, columns), elements=numbers))
     made = PowerStep if kind == "power-step" else UserStart

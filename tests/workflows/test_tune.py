@@ -88,13 +88,13 @@ def test_the_test_split_is_not_looked_at(small: Dataset, tmp_path: Path) -> None
 
 
 def test_columns_fill_the_budget() -> None:
-    shape = largest_shape(8, 12, 60_000_000, 29_858, 40_981)
+    shape = largest_shape(Shape, 8, 12, 60_000_000, 29_858, 40_981)
     assert shape == Shape((115,) * 8, 12)
     assert Shape((116,) * 8, 12).bytes(29_858, 40_981)[0] > 60_000_000
     rank = largest_rank(shape, 29_858, 40_981)
     up, down = shape.bytes(29_858, 40_981, rank)
     assert down <= 1.5 * up
-    assert largest_shape(8, 12, 10, 29_858, 40_981) is None
+    assert largest_shape(Shape, 8, 12, 10, 29_858, 40_981) is None
 
 
 def test_presets_keep_to_their_budgets() -> None:

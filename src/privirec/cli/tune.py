@@ -8,14 +8,27 @@ from typing import Annotated
 
 import typer
 
+from privirec.carriers.flower.launch import check_flower
 from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.data.text import write_lines
 from privirec.errors import UsageError
+from privirec.federated.programs import SpectralValidation
 from privirec.report.progress import shown_progress
-from privirec.report.rows import as_bytes, check_writable, print_table, say, write_json_lines
+from privirec.report.rows import (
+    as_bytes,
+    check_writable,
+    print_table,
+    say,
+    warn,
+    write_json_lines,
+)
 from privirec.report.units import parse_bytes
+from privirec.runtime.terms import DEFAULT_AGGREGATOR
+from privirec.secagg import protocol_names
+from privirec.workflows.plan import gives_away
 from privirec.workflows.tune import Tuning, as_settings
+from privirec.workflows.tune_federated import RUNTIMES, FederatedTuning
 
 COLUMNS = [
     ("columns_text", "columns"),
@@ -37,11 +50,44 @@ def command(
     out: Annotated[Path, typer.Option(help="Folder for the trace and the settings.")] = Path(
         "privirec-out"
     ),
-    rounds: Annotated[str, typer.Option(help="Numbers of rounds to try.")] = "4,6,8",
-    ring_bits: Annotated[str, typer.Option(help="Widths of the ring to try.")] = "12,16",
+    rounds: Annotated[
+        str | None,
+        typer.Option(help="Numbers of rounds to try (default 4,6,8; federated: 8)."),
+    ] = None,
+    ring_bits: Annotated[
+        str | None,
+        typer.Option(help="Widths of the ring to try (default 12,16; federated: 12)."),
+    ] = None,
     users: Annotated[
-        int, typer.Option(min=1, help="Rank for so many people, at most, at each point.")
-    ] = 3000,
+        int | None,
+        typer.Option(min=1, help="Rank for so many people, at most, at each point (default 3000)."),
+    ] = None,
+    federated: Annotated[
+        bool,
+        typer.Option(
+            "--federated",
+            help="Clients validate on items that they keep back; only means come out.",
+        ),
+    ] = False,
+    runtime: Annotated[
+        str | None,
+        options.one_of(
+            RUNTIMES,
+            help="federated: all at once (simulation, the default), client by client in this "
+            "process, or as real processes over TLS.",
+        ),
+    ] = None,
+    clients: Annotated[
+        int | None,
+        typer.Option(min=2, help="federated: how many clients (default: one for each user)."),
+    ] = None,
+    aggregator: Annotated[
+        str | None,
+        options.one_of(
+            protocol_names(),
+            help=f"federated: how clients are summed (default {DEFAULT_AGGREGATOR}).",
+        ),
+    ] = None,
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
@@ -53,26 +99,62 @@ def command(
     that was measured is a line of tune-DATA.jsonl: stop with Ctrl-C whenever you like, the same
     command goes on where it stopped. The best point is saved as settings for privirec run.
 
+    With --federated nobody's items are in one place: clients keep back a fifth of their own, rank
+    by a grid of candidates on their own device, and send metrics that are summed like all else. One
+    run for each number of rounds and width of the ring; the trace is tune-federated-DATA.jsonl.
+
     Examples:
 
       privirec tune --dataset gowalla --budget 60MB
+
+      privirec tune --dataset synthetic:small --budget 50KB --federated --runtime in-process
 
       privirec run --dataset gowalla --settings privirec-out/spectral-gowalla.json
     """
     check_writable(json_file, folder=out)
     limit = parse_bytes(budget)
+    chosen = {
+        "--runtime": runtime,
+        "--clients": clients,
+        "--aggregator": aggregator,
+    }
+    for name, value in chosen.items():
+        if value is not None and not federated:
+            raise UsageError(f"{name} goes with --federated")
+    if federated and users is not None:
+        raise UsageError("--users does not go with --federated: every client ranks for its own")
+    if federated and runtime == "processes":
+        check_flower()
     data = load_dataset(dataset, data_dir)
     label = data.name.replace(":", "-").replace("/", "-")
-    tuning = Tuning(
-        data,
-        limit,
-        out / f"tune-{label}.jsonl",
-        rounds=_numbers(rounds, "rounds"),
-        ring_bits=_numbers(ring_bits, "ring-bits"),
-        users=users,
-        seed=seed,
-        threads=threads,
-    )
+    tuning: Tuning | FederatedTuning
+    if federated:
+        runtime = runtime or RUNTIMES[0]
+        usual = "none" if runtime == RUNTIMES[0] else DEFAULT_AGGREGATOR
+        tuning = FederatedTuning(
+            data,
+            limit,
+            out / f"tune-federated-{label}.jsonl",
+            rounds=_numbers(rounds or "8", "rounds"),
+            ring_bits=_numbers(ring_bits or "12", "ring-bits"),
+            runtime=runtime,
+            clients=clients,
+            aggregator=aggregator or usual,
+            seed=seed,
+            threads=threads,
+        )
+        warn(str(gives_away(SpectralValidation.name, data.name)))
+    else:
+        tuning = Tuning(
+            data,
+            limit,
+            out / f"tune-{label}.jsonl",
+            rounds=_numbers(rounds or "4,6,8", "rounds"),
+            ring_bits=_numbers(ring_bits or "12,16", "ring-bits"),
+            users=users or 3000,
+            seed=seed,
+            threads=threads,
+        )
     with shown_progress() as phases:
         best = tuning.run(phases)
     config = best["config"]
@@ -83,11 +165,15 @@ def command(
         "b": config["item_exponent"],
         "response": config["response"],
     }
-    settings = out / f"spectral-{label}.json"
+    settings = out / f"spectral-{'federated-' if federated else ''}{label}.json"
     write_lines(settings, [json.dumps(as_settings(best), indent=2, sort_keys=True)])
     write_json_lines(json_file, [best])
     title = f"{data.name}: best of {len(tuning.points)} points, validation, {as_bytes(limit)} up"
     print_table(title, COLUMNS, [row])
+    if isinstance(tuning, FederatedTuning):
+        up, down = (as_bytes(each) for each in tuning.paid)
+        metrics = as_bytes(best["metrics_bytes_up_per_client"])
+        say(f"Each client sent {up} and was sent {down} for this, metrics in {metrics} a run.")
     say(f"Saved {settings}; the trace is {tuning.trace}")
 
 

@@ -111,15 +111,7 @@ class Interactions:
 
     def select(self, keep: NDArray[np.bool_]) -> Interactions:
         """The interactions marked in `keep` (one flag an entry, in storage order), same ids."""
-        kept_before = np.concatenate(([0], np.cumsum(keep)))
-        matrix = sp.csr_array(
-            (
-                self.matrix.data[keep],
-                self.matrix.indices[keep],
-                kept_before[self.matrix.indptr].astype(self.matrix.indptr.dtype),
-            ),
-            shape=self.matrix.shape,
-        )
+        matrix = select_entries(self.matrix, keep)
         return Interactions.from_matrix(matrix, self.user_ids, self.item_ids)
 
     def over(self, user_ids: NDArray, item_ids: NDArray) -> Interactions:
@@ -150,6 +142,13 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.train.matrix.shape != self.test.matrix.shape:
             raise DataError(f"{self.name}: train and test differ in their users or items")
+
+
+def select_entries(matrix: sp.csr_array, keep: NDArray[np.bool_]) -> sp.csr_array:
+    """The entries marked in `keep`, one flag each in storage order."""
+    kept_before = np.concatenate(([0], np.cumsum(keep)))
+    indptr = kept_before[matrix.indptr].astype(matrix.indptr.dtype)
+    return sp.csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)
 
 
 def _factorize(values: NDArray, known: NDArray | None, kind: str) -> tuple[NDArray, NDArray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,19 +47,28 @@ def _hold_out(
         seed = int(seed.integers(2**63))
     digest = hashlib.blake2b(purpose + b"\0" + str(seed).encode(), digest_size=8).digest()
     user_keys = mix(_id_keys(interactions.user_ids) ^ np.uint64(int.from_bytes(digest, "little")))
-    degrees = interactions.user_degrees
-    rows = np.repeat(np.arange(interactions.n_users), degrees)
+    rows = np.repeat(np.arange(interactions.n_users), interactions.user_degrees)
     pair_keys = mix(user_keys[rows] ^ _id_keys(interactions.item_ids)[interactions.matrix.indices])
+    row_keys = mix(user_keys + np.uint64(1))
+    held = held_out_entries(interactions.matrix.indptr, share, row_keys, pair_keys)
+    return interactions.select(~held), interactions.select(held)
 
+
+def held_out_entries(
+    indptr: NDArray[Any], share: float, row_keys: NDArray[np.uint64], pair_keys: NDArray[np.uint64]
+) -> NDArray[np.bool_]:
+    """Which entries of a sparse matrix are held out, by random numbers for its rows and entries:
+    the share of each row with the smallest numbers, and never all of a row."""
+    degrees = np.diff(indptr)
+    rows = np.repeat(np.arange(len(degrees)), degrees)
     # Rounding up or down at random keeps the share right also for users with few items.
-    uniform = (mix(user_keys + np.uint64(1)) >> np.uint64(11)) * 2.0**-53
+    uniform = (row_keys >> np.uint64(11)) * 2.0**-53
     n_held = np.minimum(np.floor(share * degrees + uniform), np.maximum(degrees - 1, 0))
-
     order = np.lexsort((pair_keys, rows))
-    rank = np.arange(len(rows)) - interactions.matrix.indptr[:-1][rows]
+    rank = np.arange(len(rows)) - indptr[:-1][rows]
     held = np.zeros(len(rows), bool)
     held[order] = rank < n_held[rows]
-    return interactions.select(~held), interactions.select(held)
+    return held
 
 
 def _id_keys(ids: NDArray) -> NDArray[np.uint64]:

@@ -33,6 +33,11 @@ _NOISE_DOMAIN = b"privirec/client-noise/1\0"
 _INSECURE_DOMAIN = b"privirec/insecure-client-seed/1\0"
 _AES_BLOCK = 16
 _WORD = 8
+_BEFORE_ALL_SUMS = 0
+
+
+HeldOutWords = tuple[NDArray[np.uint64], NDArray[np.uint64]]
+"""Random words of one client: one for each of its users, and one for each of their items."""
 
 
 class RandomStream:
@@ -86,6 +91,15 @@ class ClientRandomness:
         repeated, where all histories are in one place anyway."""
         text = f"{seed}/{client}".encode()
         return cls(hashlib.shake_256(_INSECURE_DOMAIN + text).digest(SEED_BYTES))
+
+    def held_out_words(self, n_users: int, n_interactions: int) -> HeldOutWords:
+        """By which a client chooses what its users keep back in this run.
+
+        They are its own secret, like noise. A server that knew, or chose, who keeps back what could
+        ask for degrees over any people that it likes, item by item, and subtract.
+        """
+        words = self.stream(_BEFORE_ALL_SUMS, "held-out").words(0, n_users + n_interactions)
+        return words[:n_users], words[n_users:]
 
     def stream(self, number: int, name: str) -> RandomStream:
         """The stream of a sum, by its number in the run (from 1) and its name."""

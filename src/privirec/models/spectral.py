@@ -21,8 +21,8 @@ from pydantic import Field
 
 from privirec.errors import UsageError
 from privirec.filters.components import Components
-from privirec.filters.normalize import degree_power
-from privirec.filters.operators import Float32, history_coordinates, in_bytes
+from privirec.filters.operators import Float32, history_coordinates
+from privirec.filters.spectral import KeptBasis, response
 from privirec.models.base import Config, Derived, Recommender
 
 
@@ -51,17 +51,14 @@ class SpectralConfig(Config):
         return {"rank": self.rank}
 
     def responses(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """h(lambda); vectors beyond the rank of P~, with an eigenvalue of zero, mean nothing."""
-        some = values > 0
-        if self.response == "power":
-            found = np.where(some, values, 1.0) ** self.power
-        elif self.response == "heat":
-            found = np.exp(-self.time * (1 - values))
-        elif self.response == "polynomial":
-            found = np.polynomial.polynomial.polyval(values, np.array(self.coefficients))
-        else:
-            found = np.ones(len(values))
-        return np.asarray(np.where(some, found, 0.0), np.float64)
+        """h(lambda)."""
+        return response(
+            values,
+            self.response,
+            power=self.power,
+            time=self.time,
+            coefficients=self.coefficients,
+        )
 
 
 class Spectral(Recommender):
@@ -87,9 +84,8 @@ class Spectral(Recommender):
         return super()._take(replace(components, basis=None), derived, item_ids)
 
     def _derive(self, components: Components) -> Derived:
-        values, basis = components.eigenpairs(self.config.rank)
-        vectors, units = in_bytes(basis)
-        return {"vectors": vectors, "units": units, "eigenvalues": values.astype(np.float32)}
+        kept = KeptBasis.of(*components.eigenpairs(self.config.rank))
+        return {name: getattr(kept, name) for name in self.derives}
 
     def _prepare(self, components: Components, derived: Derived) -> None:
         vectors, units, values = (derived[name] for name in self.derives)
@@ -98,15 +94,14 @@ class Spectral(Recommender):
         if units.shape != vectors.shape[:1] or values.shape != vectors.shape[1:]:
             raise UsageError("vectors whose units or eigenvalues are of another number")
         degrees, config = components.item_degrees, self.config
-        left = degree_power(degrees, -config.history_exponent) * units
-        right = degree_power(degrees, config.item_exponent) * units
-        weights = config.responses(values.astype(np.float64)).astype(np.float32)
-        self._left: Float32 = vectors * (left.astype(np.float32)[:, None] * weights)
-        self._right: Float32 = np.ascontiguousarray((vectors * right.astype(np.float32)[:, None]).T)
+        kept = KeptBasis(vectors, units, values)
+        weights = config.responses(values).astype(np.float32)
+        self._left: Float32 = kept.history_side(degrees, config.history_exponent, weights)
+        self._right: Float32 = np.ascontiguousarray(kept.item_side(degrees, config.item_exponent).T)
 
     def _score(self, histories: sp.csr_array) -> Float32:
         return history_coordinates(histories, self._left) @ self._right
 
     def basis(self) -> Float32:
         """S_k, from which a later run can start."""
-        return np.asarray(self._derived["vectors"] * self._derived["units"][:, None], np.float32)
+        return KeptBasis(**self._derived).written_out()

@@ -88,6 +88,9 @@ class Policy(BaseModel):
     most_epsilon_per_period: float = Field(8.0, ge=LEAST_EPSILON, le=LARGEST_EPSILON)
     """The same for any `days_per_period` days that follow each other."""
     days_per_period: int = Field(30, ge=1, le=3660)
+    most_validations_per_period: int = Field(4, ge=0)
+    """Most sums of validation metrics in any `days_per_period` days. A server that lies puts its
+    questions about what people have into them, a few for each candidate."""
     aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")
     """How its contributions may be summed; under "none" the server sees each of them."""
     largest_opened_share: float = Field(0.5, gt=0)

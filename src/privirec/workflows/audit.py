@@ -27,7 +27,7 @@ from privirec.privacy.ledger import Ledger
 from privirec.privacy.releases import Release, ReleasedFilters, ReleasedSum
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime
-from privirec.runtime.local.client import summed_stream
+from privirec.runtime.local.client import split_as_dealt, summed_stream
 from privirec.runtime.terms import DROPPED_SHARE_ON_ONE_MACHINE, Assumptions
 from privirec.version import __version__
 from privirec.workflows.transcript import is_record, opened_by, recorded
@@ -82,10 +82,13 @@ class AskedAgain:
         return program_of(self._settings, n_users, self._train.n_items)
 
     def _runtime(self, people: Interactions, number: int) -> Runtime:
+        seed = self._seed * _RUNS_A_SEED + number
+        held_out = self._program(people.n_users).held_out
+        histories = split_as_dealt(Histories(people.matrix), held_out, None, seed)
         if not self._noise:
-            return _Noiseless(people)
+            return _Noiseless(histories)
         sources = int(getattr(self._settings, "contributors", self._train.n_users))
-        return _WithNoiseOf(people, sources, self._seed * _RUNS_A_SEED + number)
+        return _WithNoiseOf(histories, sources, seed)
 
 
 _RUNS_A_SEED = 1_000_000
@@ -94,8 +97,8 @@ _RUNS_A_SEED = 1_000_000
 class _Noiseless:
     """A runtime that leaves out the noise that was asked for."""
 
-    def __init__(self, people: Interactions) -> None:
-        self._histories = Histories(people.matrix)
+    def __init__(self, histories: Histories) -> None:
+        self._histories = histories
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         return ask.total(self._histories, [])
@@ -104,8 +107,8 @@ class _Noiseless:
 class _WithNoiseOf(_Noiseless):
     """A runtime with the noise of so many clients, whoever the people are."""
 
-    def __init__(self, people: Interactions, sources: int, seed: int) -> None:
-        super().__init__(people)
+    def __init__(self, histories: Histories, sources: int, seed: int) -> None:
+        super().__init__(histories)
         self._sources = sources
         self._seed = seed
         self._asked = 0

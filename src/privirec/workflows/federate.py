@@ -82,6 +82,11 @@ def federate(
             f"--check compares bit for bit, and clients of {request.plan.method} add noise that "
             "nobody else knows"
         )
+    if request.check and request.plan.program.validates:
+        raise UsageError(
+            f"--check compares bit for bit, and clients of {request.plan.method} keep back items "
+            "that nobody else knows"
+        )
     if request.keep is not None and request.keep.exists() and any(request.keep.iterdir()):
         raise UsageError(f"{request.keep}: not empty")
     folder = request.keep or Path(tempfile.mkdtemp(prefix="privirec-federation-"))
@@ -171,6 +176,8 @@ def _federate(
         "seed": plan.seed,
         "version": __version__,
     }
+    if "validated" in result:
+        row["validated"] = result["validated"]
     if request.compare:
         row |= _without_noise(dataset, plan, phases)
     if request.check:

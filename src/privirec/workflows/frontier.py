@@ -42,7 +42,7 @@ SPECTRAL_LADDER = (
     ("8x64", 320),
     ("8x115", 571),
     ("6x279", 900),
-    ("4x776", 1500),
+    ("4x776", 2000),
 )
 """Columns in each round, and vectors that are kept."""
 HEADS = (250, 500, 1000, 2000, 4000)

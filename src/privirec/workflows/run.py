@@ -79,7 +79,7 @@ def _runtime(
 ) -> Runtime:
     if plan.runtime == "simulation":
         return simulation
-    clients = clients_of(train, plan.clients, plan.seed)
+    clients = clients_of(train, plan.clients, plan.seed, program.held_out)
     if plan.aggregator == "none":
         return InProcess(clients)
     return SecureInProcess(
@@ -208,7 +208,9 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         computed = program.describe() | {"sums": len(program.sums())}
         if plan.warm is not None:
             begin_with(plan.warm, program, train.item_ids)
-        simulation = Simulation(train, n_clients, plan.seed, noise_at_once=True)
+        simulation = Simulation(
+            train, n_clients, plan.seed, noise_at_once=True, held_out=program.held_out
+        )
         runtime = _runtime(plan, program, train, simulation)
         components, ledger = execute(
             program.steps(), runtime, lambda name: phases(f"{plan.method}: sum of {name}")(0, 1)

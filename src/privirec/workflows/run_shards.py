@@ -37,6 +37,8 @@ def run_shards(
             f"{data.name} is in shards: a method with clients computes on them, "
             f"such as --method protected; {plan.method} needs all of it in memory"
         )
+    if plan.program.validates:
+        raise UsageError(f"{data.name} is in shards, of which {plan.method} keeps nothing back")
     if plan.runtime != "simulation":
         raise UsageError(f"{data.name} is in shards, which go with the simulation only")
     with threading.limit(plan.threads) as threads:

@@ -10,11 +10,11 @@ sees what it was chosen from.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import execute_steps
 from privirec.runtime.local.simulation import Simulation
 from privirec.version import __version__
+from privirec.workflows.trace import Trace
 
 HELD_OUT = 0.2
 MOST_DOWN = 1.5
@@ -61,14 +62,19 @@ class Shape:
         return ledger.bytes_up, ledger.bytes_down
 
 
-def largest_shape(rounds: int, ring_bits: int, budget: int, users: int, items: int) -> Shape | None:
+AnyShape = TypeVar("AnyShape", bound=Shape)
+
+
+def largest_shape(
+    kind: type[AnyShape], rounds: int, ring_bits: int, budget: int, users: int, items: int
+) -> AnyShape | None:
     """With as many columns as the budget allows, the same number in each round."""
 
     def fits(columns: int) -> bool:
-        return Shape((columns,) * rounds, ring_bits).bytes(users, items)[0] <= budget
+        return kind((columns,) * rounds, ring_bits).bytes(users, items)[0] <= budget
 
     columns = largest(fits, items // rounds)
-    return Shape((columns,) * rounds, ring_bits) if columns else None
+    return kind((columns,) * rounds, ring_bits) if columns else None
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:
@@ -80,12 +86,31 @@ def largest(fits: Callable[[int], bool], most: int) -> int:
     return low
 
 
+def shapes_within(
+    kind: type[AnyShape],
+    rounds: Sequence[int],
+    ring_bits: Sequence[int],
+    budget: int,
+    sizes: tuple[int, int],
+) -> list[AnyShape]:
+    """The largest for each number of rounds and width of the ring, where there is one."""
+    found = [
+        largest_shape(kind, each, bits, budget, *sizes) for bits in ring_bits for each in rounds
+    ]
+    possible = [shape for shape in found if shape is not None]
+    if not possible:
+        raise UsageError(f"{budget:,} bytes are too few for a single column")
+    return possible
+
+
 def largest_rank(shape: Shape, users: int, items: int) -> int:
     """Most vectors that can be released without more than MOST_DOWN bytes down for a byte up."""
-    most = min(sum(shape.columns), items)
-    up, down = shape.bytes(users, items)
-    each = shape.bytes(users, items, 2)[1] - down if most > 1 else 1
-    return max(1, min(most, 1 + int((MOST_DOWN * up - down) // each)))
+    low, high = 1, min(sum(shape.columns), items) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        up, down = shape.bytes(users, items, middle)
+        low, high = (middle, high) if down <= MOST_DOWN * up else (low, middle)
+    return low
 
 
 @dataclass
@@ -104,13 +129,15 @@ class Tuning:
     threads: int | None = None
     shapes: Sequence[Shape] = ()
     """Instead of those that fill the budget."""
-    points: list[dict[str, Any]] = field(default_factory=list)
-    """All that were measured, now or before."""
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """All that were measured, now or before."""
+        return self._measurements.points
 
     def run(self, phases: Phases = QUIET) -> dict[str, Any]:
         """The best point."""
         with threading.limit(self.threads):
-            self.points = list(self._kept())
             best = [
                 self._climb(_Space(self, shape), pairs, phases)
                 for shape in self.shapes or self._filling()
@@ -119,17 +146,8 @@ class Tuning:
         return max(best, key=lambda point: point["ndcg@20"])
 
     def _filling(self) -> list[Shape]:
-        """As many columns as the budget allows, for each number of rounds and width."""
         sizes = self._train.n_users, self._train.n_items
-        shapes = [
-            largest_shape(rounds, bits, self.budget, *sizes)
-            for bits in self.ring_bits
-            for rounds in self.rounds
-        ]
-        possible = [shape for shape in shapes if shape is not None]
-        if not possible:
-            raise UsageError(f"{self.budget:,} bytes are too few for a single column")
-        return possible
+        return shapes_within(Shape, self.rounds, self.ring_bits, self.budget, sizes)
 
     @cached_property
     def split(self) -> Dataset:
@@ -146,28 +164,17 @@ class Tuning:
     def _train(self) -> Any:
         return self.split.train
 
-    def _kept(self) -> Iterator[dict[str, Any]]:
-        """Points of the trace that are of this data, these people and this program."""
-        if not self.trace.exists():
-            return
-        for number, line in enumerate(self.trace.read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                point = json.loads(line)
-                same = all(point[key] == value for key, value in self._about.items())
-            except (ValueError, KeyError, TypeError):
-                raise DataError(f"{self.trace}, line {number}: not a point of a trace") from None
-            if same:
-                yield point
-
     @cached_property
-    def _about(self) -> dict[str, Any]:
-        return {
+    def _measurements(self) -> Trace:
+        """Of this data, these people and this version."""
+        about = {
             "dataset": self.dataset.name,
             "fingerprint": self._train.fingerprint()[:16],
             "users": int(np.count_nonzero(self.split.test.user_degrees)),
             "seed": self.seed,
             "version": __version__,
         }
+        return Trace(self.trace, about)
 
     def _climb(self, space: _Space, pairs: str, phases: Phases) -> dict[str, Any]:
         """From the usual start to where no single change is better."""
@@ -197,19 +204,13 @@ class Tuning:
             "pairs": pairs,
             "config": plain,
         }
-        for point in self.points:
-            if all(point[key] == value for key, value in wanted.items()):
-                return point
+        if (point := self._measurements.find(wanted)) is not None:
+            return point
         phases(f"spectral: {len(self.points)} points measured")(0, 1)
         metrics = evaluate(SpectralModel(config).use(space.components(pairs)), self.split)
         up, down = shape.bytes(self._train.n_users, self._train.n_items, config.rank)
-        point = self._about | wanted | metrics.as_row()
-        point |= {"bytes_up_per_client": up, "bytes_down_per_client": down}
-        self.points.append(point)
-        self.trace.parent.mkdir(parents=True, exist_ok=True)
-        with self.trace.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(point) + "\n")
-        return point
+        cost = {"bytes_up_per_client": up, "bytes_down_per_client": down}
+        return self._measurements.add(wanted | metrics.as_row() | cost)
 
 
 class _Space:

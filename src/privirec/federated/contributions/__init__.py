@@ -26,13 +26,14 @@ from privirec.federated.contributions.noisy_power import NoisyPowerStep
 from privirec.federated.contributions.power_step import PowerStep, SeededStep, start_signs
 from privirec.federated.contributions.scaled_step import RowReach, ScaledStep, SeededScaledStep
 from privirec.federated.contributions.user_start import UserStart
+from privirec.federated.contributions.validation import Candidate, ValidationMetrics
 from privirec.federated.randomness import RandomStream
 
 REGISTRY: dict[str, type[Contribution]] = {
     kind.name: kind
     for kind in (
         *(ItemDegrees, ItemItem, HeadItemItem, PowerStep, SeededStep, UserStart),
-        *(RowReach, ScaledStep, SeededScaledStep),
+        *(RowReach, ScaledStep, SeededScaledStep, ValidationMetrics),
         *(ScoreHistogram, LinkDegrees, LinkItemItem),
         *(NoisyPopularity, NoisyHeadGram, NoisyPowerStep),
     )
@@ -64,6 +65,7 @@ def answer(ask: Contribution, histories: Histories, randomness: RandomStream) ->
 __all__ = [
     "REGISTRY",
     "Aim",
+    "Candidate",
     "ClientContext",
     "Contribution",
     "HeadItemItem",
@@ -87,6 +89,7 @@ __all__ = [
     "SeededStep",
     "SumShape",
     "UserStart",
+    "ValidationMetrics",
     "answer",
     "check_registered",
     "register",

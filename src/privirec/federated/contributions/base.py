@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -19,11 +19,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from privirec.data.interactions import select_entries
+from privirec.data.splits import held_out_entries
 from privirec.dp.loss import Protection
 from privirec.errors import FederationError
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.noise import NO_NOISE, Noise
-from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
+from privirec.federated.randomness import (
+    NO_RANDOMNESS,
+    ClientRandomness,
+    ClientStream,
+    HeldOutWords,
+    RandomStream,
+)
 
 if TYPE_CHECKING:
     from privirec.federated.programs.base import ProgramSettings
@@ -40,6 +48,22 @@ class Histories:
 
     matrix: sp.csr_array
     first_user: int = 0
+    held_out: sp.csr_array | None = None
+    """Items that these users keep back, to validate on: what is in here is in no other sum."""
+
+    def holding_out(self, share: float, words: Iterable[HeldOutWords]) -> Histories:
+        """The same users with a share of everybody's items kept back, by random words of the
+        clients that they are dealt to. Nobody keeps back everything."""
+        rows, entries = (np.concatenate(each) for each in zip(*words, strict=True))
+        held = held_out_entries(self.matrix.indptr, share, rows, entries)
+        kept, kept_back = (select_entries(self.matrix, some) for some in (~held, held))
+        return replace(self, matrix=kept, held_out=kept_back)
+
+    def split_by(self, randomness: ClientRandomness, share: float) -> Histories:
+        """The same, if all of them are of one client; without a share nothing is kept back."""
+        if not share:
+            return self
+        return self.holding_out(share, [randomness.held_out_words(self.n_users, self.matrix.nnz)])
 
     @property
     def n_users(self) -> int:
@@ -152,6 +176,9 @@ class Contribution(ABC):
     is_item_item: ClassVar[bool] = False
     """Whether the sum is the item-item matrix itself. The numbers of all other sums count as
     equations from which that matrix could be solved; see `PlannedSum.opened`."""
+    counts_hits: ClassVar[bool] = False
+    """Whether the sum says how well a model of the server's choice guesses what people have: a
+    policy bounds how often that is asked."""
     per_item: ClassVar[bool] = False
     """Whether the sum has equally many numbers for each item, zeros where an item is not in use."""
 

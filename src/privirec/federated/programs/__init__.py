@@ -22,9 +22,17 @@ from privirec.federated.programs.privirec import Privirec, PrivirecSettings
 from privirec.federated.programs.privirec_k import PrivirecK, PrivirecKSettings
 from privirec.federated.programs.protected import Protected, ProtectedSettings
 from privirec.federated.programs.spectral import Spectral, SpectralSettings
+from privirec.federated.programs.spectral_validation import (
+    SpectralValidation,
+    SpectralValidationSettings,
+)
 
 PROGRAMS: dict[str, type[Program[Any]]] = {
-    kind.name: kind for kind in (Privirec, PrivirecK, HeadGram, LinkPropMulti, Protected, Spectral)
+    kind.name: kind
+    for kind in (
+        *(Privirec, PrivirecK, HeadGram, LinkPropMulti, Protected),
+        *(Spectral, SpectralValidation),
+    )
 }
 DEFAULT_PROGRAM = Protected.name
 """Of real federations."""
@@ -81,6 +89,8 @@ __all__ = [
     "ProtectedSettings",
     "Spectral",
     "SpectralSettings",
+    "SpectralValidation",
+    "SpectralValidationSettings",
     "Steps",
     "keep_to",
     "preset_names",

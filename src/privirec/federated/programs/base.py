@@ -98,6 +98,9 @@ class Program(ABC, Generic[Settings]):
     """Name of the model that its components are made for, if it is one."""
     protects: ClassVar[bool] = False
     """Whether noise protects every sum."""
+    validates: ClassVar[bool] = False
+    """Whether clients keep items back to validate on, which they choose at random; see
+    `held_out`."""
     low_rank: ClassVar[bool] = False
     """Whether the rank is that of the item-item matrix itself, of which a model's low-pass filter
     takes the leading vectors, and not that of the low-pass filter alone."""
@@ -162,6 +165,16 @@ class Program(ABC, Generic[Settings]):
     def describe(self) -> dict[str, Any]:
         """What a row of results says of the computation."""
         return {"rank": None, "rounds": None, "multiplications": None, "solver": None}
+
+    @property
+    def held_out(self) -> float:
+        """The share of everybody's items that clients keep out of all sums, to validate on."""
+        return 0.0
+
+    def found(self) -> dict[str, Any]:
+        """What the steps found beside components, once they have come to their end: for manifests
+        and rows of results."""
+        return {}
 
     # --- what follows -----------------------------------------------------------------------------
 

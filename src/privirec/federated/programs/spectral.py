@@ -108,7 +108,7 @@ class Spectral(Program[SpectralSettings]):
     # From validation: a fifth of each train split held out, the test split not looked at.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "gowalla-60mb": {"columns": "8x115", "rank": 571},
-        "gowalla-200mb": {"columns": "4x776", "rank": 1500},
+        "gowalla-200mb": {"columns": "4x776", "rank": 2000},
         "yelp2018-100mb": {"columns": "6x279", "rank": 900},
     }
     preset_models: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -117,7 +117,7 @@ class Spectral(Program[SpectralSettings]):
             "history_exponent": 0.4,
             "item_exponent": 0.5,
             "response": "power",
-            "power": 0.1,
+            "power": 0.5,
         },
         "yelp2018-100mb": {"history_exponent": 0.35, "item_exponent": 0.35},
     }

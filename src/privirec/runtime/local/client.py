@@ -39,18 +39,35 @@ def dealt(n_users: int, n_clients: int | None) -> list[tuple[int, int]]:
 
 
 def clients_of(
-    train: Interactions, n_clients: int | None = None, seed: int = 0
+    train: Interactions, n_clients: int | None = None, seed: int = 0, held_out: float = 0.0
 ) -> list[LocalClient]:
     """One client per user, or the users dealt to so many silos in consecutive runs.
 
-    Their noise comes from `seed`, so that a run can be repeated: it hides nothing.
+    Their noise, and which share `held_out` of their items they keep back, come from `seed`, so that
+    a run can be repeated: it hides nothing.
     """
-    return [
-        LocalClient(
-            Histories(train.matrix[start:stop], start), ClientRandomness.insecure(seed, client)
+    clients = []
+    for client, (start, stop) in enumerate(dealt(train.n_users, n_clients)):
+        own = Histories(train.matrix[start:stop], start)
+        randomness = ClientRandomness.insecure(seed, client)
+        clients.append(LocalClient(own.split_by(randomness, held_out), randomness))
+    return clients
+
+
+def split_as_dealt(
+    everybody: Histories, held_out: float, n_clients: int | None, seed: int
+) -> Histories:
+    """All histories with what the clients of `clients_of` keep back."""
+    if not held_out:
+        return everybody
+    indptr = everybody.matrix.indptr
+    words = (
+        ClientRandomness.insecure(seed, client).held_out_words(
+            stop - start, int(indptr[stop] - indptr[start])
         )
-        for client, (start, stop) in enumerate(dealt(train.n_users, n_clients))
-    ]
+        for client, (start, stop) in enumerate(dealt(everybody.n_users, n_clients))
+    )
+    return everybody.holding_out(held_out, words)
 
 
 def streams_of(

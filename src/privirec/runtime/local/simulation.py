@@ -12,7 +12,7 @@ from privirec.federated.contributions import Contribution, Histories
 from privirec.federated.programs import Program
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.local.client import streams_of, summed_stream
+from privirec.runtime.local.client import split_as_dealt, streams_of, summed_stream
 
 
 class Simulation:
@@ -25,13 +25,15 @@ class Simulation:
         seed: int = 0,
         *,
         noise_at_once: bool = False,
+        held_out: float = 0.0,
     ) -> None:
-        """`n_clients` and `seed` as in `clients_of`; they matter for sums with noise only.
+        """`n_clients`, `seed` and `held_out` as in `clients_of`; the first two matter only for sums
+        with noise, or where something is kept back.
 
         `noise_at_once`: draw the sum of all clients' noise, instead of each client's. It has the
         same distribution, and not the same bits.
         """
-        self._histories = Histories(train.matrix)
+        self._histories = split_as_dealt(Histories(train.matrix), held_out, n_clients, seed)
         self._n_clients = n_clients
         self._seed = seed
         self._noise_at_once = noise_at_once

@@ -164,6 +164,7 @@ class RunFolder:
                 "threads": threads,
             },
             "ledger": coordinator.ledger.as_rows(),
+            **coordinator.found,
         }
         return model.save(self.folder / "model", manifest, signing_key=self._home.signing_key)
 
@@ -179,6 +180,7 @@ class RunFolder:
             "bytes_up_per_client": coordinator.ledger.bytes_up,
             "bytes_down_per_client": coordinator.ledger.bytes_down,
             "status": coordinator.status(),
+            **coordinator.found,
         }
         write_whole(self.folder / "result.json", json.dumps(record, indent=2).encode())
 

@@ -201,7 +201,7 @@ def _spectral(population: Population, budget: int) -> Candidate | None:
     most = min(users, items) // PEERS_PER_COLUMN
 
     def within(rounds: int) -> Shape:
-        found = largest_shape(rounds, bits, budget, users, items)
+        found = largest_shape(Shape, rounds, bits, budget, users, items)
         columns = min(found.columns[0], most) if found else 0
         return Shape((columns,) * rounds, bits)
 

@@ -67,7 +67,8 @@ class Computation:
         self._protocol = protocol(plan.terms.aggregator)
         self._steps = plan.steps()
         self._shapes = plan.shapes()
-        self._program = plan.program().steps()
+        self._program = plan.program()
+        self._program_steps = self._program.steps()
         self.session = self._protocol.server(
             roster,
             plan.statement(),
@@ -81,6 +82,11 @@ class Computation:
             ),
             os.urandom,
         )
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What the program found beside components, once all sums are there."""
+        return self._program.found()
 
     @property
     def step(self) -> Step:
@@ -146,7 +152,7 @@ class Computation:
         """Let the program go on until it wants a sum, or is done."""
         while True:
             try:
-                wanted = self._program.send(total)
+                wanted = self._program_steps.send(total)
             except StopIteration as stop:
                 self.components, self.asked = stop.value, None
                 return

@@ -227,6 +227,12 @@ class Coordinator:
         computation = self._state.computation
         return None if computation is None else computation.components
 
+    @property
+    def found(self) -> dict[str, Any]:
+        """What the program found beside components."""
+        computation = self._state.computation
+        return {} if computation is None else computation.found
+
     # --- what is sent -----------------------------------------------------------------------------
 
     def message_for(self, number: int) -> bytes:

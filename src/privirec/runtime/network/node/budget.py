@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from privirec.dp.loss import Loss
-from privirec.federated.contributions import PlannedSum
+from privirec.federated.contributions import REGISTRY, PlannedSum
 from privirec.privacy.accountant import Account, Spent
 from privirec.privacy.policy import Policy
 from privirec.privacy.refusal import Rule, refuse
@@ -74,6 +74,24 @@ class Budget:
                     f"{_shown(after.epsilon(policy.delta))} would be (at delta {policy.delta:g}); "
                     f"this client's policy says {setting} = {limit:g}",
                 )
+
+    def check_hits(self, sums: Iterable[PlannedSum]) -> None:
+        """Refuse sums of hits, all together, beyond those that the policy allows in a period: each
+        asks again what people have, of a model of the server's choice."""
+        asked = sum(one.kind.counts_hits for one in sums)
+        if not asked:
+            return
+        policy = self._policy
+        period = self.account().since(self.now() - timedelta(days=policy.days_per_period))
+        counting = {name for name, kind in REGISTRY.items() if kind.counts_hits}
+        before = sum(one.computation in counting for one in period.sums)
+        if before + asked > policy.most_validations_per_period:
+            refuse(
+                Rule.POLICY,
+                f"{asked} sums of validation metrics, where {before} were answered within "
+                f"{policy.days_per_period} days; this client's policy says "
+                f"most_validations_per_period = {policy.most_validations_per_period}",
+            )
 
     def check_noise(self, plan: RunPlan, clients: int) -> None:
         """Refuse a sum over so many clients if too few of them can be counted on for noise."""

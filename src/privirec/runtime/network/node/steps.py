@@ -159,6 +159,7 @@ class StepAnswerer:
             _refuse_plan("the plan has other noise than the run was begun for")
         self._policy.check_run(plan.for_policy(), self._opened_share())
         self._budget.check(plan.sums())
+        self._budget.check_hits(plan.sums())
         self._budget.check_noise(plan, len(plan.users))
         self._guard.check_plan(state, plan)
         return plan
@@ -182,7 +183,9 @@ class StepAnswerer:
             self._note_participants(state, plan, session)
         planned = plan.sums()[step.sum_number - 1]
         ask = wire.decode(request)
+        randomness = ClientRandomness(state.noise_seed)
         own = Histories(histories().matrix, plan.first_user(self._client))
+        own = own.split_by(randomness, plan.program().held_out)
         planned.check(ask)
         self._policy.check_answer(
             *(plan.terms.aggregator, step.sum_number),
@@ -191,13 +194,14 @@ class StepAnswerer:
         if planned.protection is None:
             self._policy.check_exact((ask.name,))
         self._budget.check(plan.sums()[step.sum_number - 1 :])
+        self._budget.check_hits(plan.sums()[step.sum_number - 1 :])
         context = ClientContext(plan.n_users, plan.n_items, plan.terms.settings, own, state.pinned)
         ask.check(context)
         _note_contradictions(state, context)
         if ask.aim is not None:
             self._policy.check_aim(ask.aim)
         opened = self._check_opened(plan, step, ask)
-        noise = ClientRandomness(state.noise_seed).stream(step.sum_number, ask.name)
+        noise = randomness.stream(step.sum_number, ask.name)
         asked = asked_digest(state.plan_text.encode(), request)
         size = upload.write(session.contribute(step.sum_number, answer(ask, own, noise), asked))
         state.session = session.dump()

@@ -1,0 +1,144 @@
+"""Spectral on a part of everybody's items, validated by the clients on the rest.
+
+The sums are those of `spectral`, over what clients have not kept back. Its eigenpairs serve any
+candidate of the same or a smaller rank, so that one more sum of a few hundred numbers says how well
+each of them does. The model of such a run knows only what was not kept back; whoever wants one of
+everything runs `spectral` with the settings that were found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from privirec.errors import FederationError, UsageError
+from privirec.federated.contributions import Candidate, Contribution, Integers, ValidationMetrics
+from privirec.federated.contributions.validation import FRACTION_BITS, MOST_CANDIDATES, TOP
+from privirec.federated.programs.base import Broadcast, Planned, Steps, keep_to
+from privirec.federated.programs.spectral import Spectral, SpectralSettings, eigenpairs
+from privirec.filters.components import Components
+from privirec.filters.operators import LowRankOperator
+from privirec.filters.spectral import KeptBasis
+
+HELD_OUT = 0.2
+EXPONENTS = (0.3, 0.4, 0.5)
+RESPONSES: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"response": "power", "power": 0.2},
+    {"response": "heat", "time": 2.0},
+)
+SHARES_OF_RANK = (1.0, 0.7, 0.5, 0.25)
+
+
+def usual_candidates(rank: int) -> tuple[Candidate, ...]:
+    """A grid around what was best on the data sets that we know."""
+    ranks = dict.fromkeys(max(1, round(share * rank)) for share in SHARES_OF_RANK)
+    return tuple(
+        Candidate(rank=k, history_exponent=a, item_exponent=b, **response)
+        for k in ranks
+        for response in RESPONSES
+        for a in EXPONENTS
+        for b in EXPONENTS
+    )
+
+
+class SpectralValidationSettings(SpectralSettings):
+    """How candidates are validated with the clients."""
+
+    method: Literal["spectral-validation"] = "spectral-validation"  # type: ignore[assignment]
+    held_out: float = Field(HELD_OUT, gt=0, le=0.5)
+    """The share of everybody's items that is validated on."""
+    candidates: tuple[Candidate, ...] | None = Field(None, min_length=1, max_length=MOST_CANDIDATES)
+    """What is tried, the largest rank being that of the program; None: a grid for its rank."""
+
+    @field_validator("candidates")
+    @classmethod
+    def _differ(cls, given: tuple[Candidate, ...] | None) -> tuple[Candidate, ...] | None:
+        if given is not None and len(set(given)) != len(given):
+            raise ValueError("a candidate is given twice")
+        return given
+
+
+class SpectralValidation(Spectral):
+    """V and S_k from what clients do not keep back, and metrics on what they do."""
+
+    name: ClassVar[str] = "spectral-validation"
+    title: ClassVar[str] = "Spectral, validated"
+    gives_away: ClassVar[str] = (
+        f"{Spectral.gives_away}, and a server that makes up the model of the validation can ask "
+        "whether people have an item"
+    )
+    settings_type = SpectralValidationSettings
+    settings: SpectralValidationSettings
+    validates: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    preset_models: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def __init__(self, settings: SpectralValidationSettings, n_users: int, n_items: int) -> None:
+        super().__init__(settings, n_users, n_items)
+        self.measured: list[dict[str, Any]] = []
+        """For each candidate its settings and means, once they are there."""
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        return self.settings.candidates or usual_candidates(self.settings.rank)
+
+    @property
+    def held_out(self) -> float:
+        return self.settings.held_out
+
+    def check(self) -> None:
+        super().check()
+        largest = max(candidate.rank for candidate in self.candidates)
+        if largest != self.settings.rank:
+            raise UsageError(
+                f"candidates up to rank {largest} for a basis of {self.settings.rank} columns"
+            )
+
+    def describe(self) -> dict[str, Any]:
+        about = {"held_out": self.held_out, "candidates": len(self.candidates)}
+        return super().describe() | about
+
+    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+        *gathering, filters = super().plan(item_item_entries)
+        metrics = ValidationMetrics.planned(
+            self.n_items, self.n_users, self.settings.rank, self.candidates
+        )
+        return [*gathering, metrics, filters]
+
+    def _steps(self, plan: list[Any]) -> Steps:
+        *summing, filters = plan
+        components = yield from self._validated(summing)
+        yield filters
+        return components
+
+    def validated(self) -> Generator[Contribution | Broadcast, Any, Components]:
+        """The sums, held to the plan, without a release at their end."""
+        plan: list[Any] = self.validation_plan()
+        return keep_to(plan, self._validated(plan))
+
+    def validation_plan(self) -> list[Planned]:
+        """What `validated` asks for: the basis is told once, with the candidates."""
+        return self.plan()[:-1]
+
+    def _validated(self, plan: list[Any]) -> Generator[Contribution | Broadcast, Any, Components]:
+        *gathering, metrics = plan
+        degrees, space = yield from self._gathered(gathering)
+        values, basis = eigenpairs(space, self.settings.pairs, self.settings.rank)
+        ask = metrics.ask(basis=KeptBasis.of(values, basis), item_degrees=degrees)
+        self.measured = list(self._means((yield ask)))
+        return Components(degrees, LowRankOperator(basis, values), basis)
+
+    def _means(self, total: Integers) -> Generator[dict[str, Any], None, None]:
+        people = int(total[-1])
+        if not people:
+            raise FederationError("nobody has two items to keep one of them back")
+        means = total[:-1].reshape(-1, 2) / float(people << FRACTION_BITS)
+        for candidate, (ndcg, recall) in zip(self.candidates, means.tolist(), strict=True):
+            metrics = {f"ndcg@{TOP}": ndcg, f"recall@{TOP}": recall, "users": people}
+            yield {"config": candidate.model_dump(), **metrics}
+
+    def found(self) -> dict[str, Any]:
+        return {"validated": self.measured} if self.measured else {}

@@ -1,0 +1,75 @@
+"""Spectral filters x V^-a S h(lambda) S^T V^b, from S and lambda as a device keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec.filters.normalize import degree_power
+from privirec.filters.operators import Float32, in_bytes
+
+
+@dataclass(frozen=True)
+class KeptBasis:
+    """S in a byte an entry and a unit for each item, and the eigenvalues of its columns."""
+
+    vectors: NDArray[np.int8]
+    """(items, rank)"""
+    units: Float32
+    eigenvalues: Float32
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64], basis: NDArray) -> Self:
+        vectors, units = in_bytes(basis)
+        return cls(vectors, units, values.astype(np.float32))
+
+    def written_out(self) -> Float32:
+        """S."""
+        return np.asarray(self.vectors * self.units[:, None], np.float32)
+
+    def history_side(
+        self,
+        item_degrees: NDArray[np.int64],
+        exponent: float,
+        weights: Float32,
+        items: NDArray[np.int64] | slice = slice(None),
+    ) -> Float32:
+        """V^-a S h(lambda), of all items or of some, in as many columns as there are weights."""
+        rows = degree_power(item_degrees[items], -exponent) * self.units[items]
+        vectors = self.vectors[items, : len(weights)]
+        return np.asarray(vectors * (rows.astype(np.float32)[:, None] * weights), np.float32)
+
+    def item_scales(self, item_degrees: NDArray[np.int64], exponent: float) -> Float32:
+        """V^b in units of the vectors' rows."""
+        return np.asarray(degree_power(item_degrees, exponent) * self.units, np.float32)
+
+    def item_side(self, item_degrees: NDArray[np.int64], exponent: float) -> Float32:
+        """V^b S."""
+        scales = self.item_scales(item_degrees, exponent)
+        return np.asarray(self.vectors * scales[:, None], np.float32)
+
+
+def response(
+    values: NDArray[Any],
+    kind: str,
+    *,
+    power: float = 1.0,
+    time: float = 1.0,
+    coefficients: tuple[float, ...] = (1.0,),
+) -> NDArray[np.float64]:
+    """h(lambda): 1 ("ideal"), lambda^p ("power"), exp(-t (1 - lambda)) ("heat") or a polynomial.
+    Vectors beyond the rank of P~, with an eigenvalue of zero, mean nothing."""
+    values = values.astype(np.float64)
+    some = values > 0
+    if kind == "power":
+        found = np.where(some, values, 1.0) ** power
+    elif kind == "heat":
+        found = np.exp(-time * (1 - values))
+    elif kind == "polynomial":
+        found = np.polynomial.polynomial.polyval(values, np.array(coefficients))
+    else:
+        found = np.ones(len(values))
+    return np.asarray(np.where(some, found, 0.0), np.float64)
