@@ -107,12 +107,17 @@ class Spectral(Program[SpectralSettings]):
     usual_model: ClassVar[str | None] = "spectral"
     # From validation: a fifth of each train split held out, the test split not looked at.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "gowalla-60mb": {"columns": "8x115", "rank": 571},
+        "gowalla-60mb": {"columns": "8x138", "rank": 571, "ring_bits": 10},
         "gowalla-200mb": {"columns": "4x776", "rank": 2000},
         "yelp2018-100mb": {"columns": "6x279", "rank": 900},
     }
     preset_models: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "gowalla-60mb": {"history_exponent": 0.45, "item_exponent": 0.5},
+        "gowalla-60mb": {
+            "history_exponent": 0.4,
+            "item_exponent": 0.5,
+            "response": "power",
+            "power": 0.1,
+        },
         "gowalla-200mb": {
             "history_exponent": 0.4,
             "item_exponent": 0.5,
