@@ -72,15 +72,15 @@ def test_parts_are_the_whole_table(
 
 def test_pieces_are_the_table(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    rows = [(f"u{number % 7}", f'say ""{number}""\nagain') for number in range(50)]
+    rows = [(f"u{number % 7}", f'say ""{number}""', "two\nlines") for number in range(50)]
     path.write_text(
-        "\ufeffuser,item\n" + "".join(f'{user},"{item}"\n' for user, item in rows), "utf-8"
+        "\ufeffuser,item,note\n" + "".join(f'{u},"{i}","{note}"\n' for u, i, note in rows), "utf-8"
     )
     whole = read_interactions(path)
     pieces = list(read_pieces(path, piece_bytes=60))
     assert len(pieces) > 10
-    assert sum(len(users) for users, _ in pieces) == 50
-    assert set(np.concatenate([items for _, items in pieces]).tolist()) == set(
+    assert sum(len(piece) for piece in pieces) == 50
+    assert set(np.concatenate([piece.items for piece in pieces]).tolist()) == set(
         whole.item_ids.tolist()
     )
 
