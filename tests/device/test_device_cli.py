@@ -180,3 +180,28 @@ def test_forgetting_says_what_it_shows_and_what_cannot_be_stopped(mine: Path) ->
 )
 def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
     assert len(run(*command, "--help").splitlines()) > 8
+
+
+def test_an_own_export_needs_no_column_of_users(tmp_path: Path) -> None:
+    """Whose it is: the one who is named, or the only user of the store, or simply "me"."""
+    export, store = tmp_path / "export.csv", tmp_path / "me.db"
+    export.write_text("Product,Bought at\nitem-0001,monday\nitem-0005,tuesday\n")
+    assert "2 interactions of user me in" in run("store", "import", export, "--store", store)
+    export.write_text("item\nitem-0009\n")
+    run("store", "import", export, "--store", store)
+    other = tmp_path / "ann.db"
+    run("store", "import", export, "--store", other, "--user", "ann")
+    with Store(store) as opened, Store(other) as second:
+        assert opened.items("me") == ["item-0001", "item-0005", "item-0009"]
+        assert second.items("ann") == ["item-0009"]
+    export.write_text("user,item\nbob,item-0009\n")
+    run(
+        "store", "import", export, "--store", store, "--user", "ann", error="names its users itself"
+    )
+    bare = tmp_path / "bare.txt"
+    bare.write_text("17\n18\n")
+    run("store", "import", bare, "--store", store, error="users and no items")
+    export.write_text("item,stars\nx,5\ny,1\n")
+    run("store", "import", export, "--store", other, "--min-rating", 3)
+    with Store(other) as second:
+        assert second.items("ann") == ["item-0009", "x"]
