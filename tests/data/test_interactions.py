@@ -80,11 +80,19 @@ def test_times_stay_with_their_interactions() -> None:
 def test_they_say_what_they_are() -> None:
     parts = [Interactions.from_pairs([0, 1], [0, item], item_ids=np.arange(3)) for item in (1, 2)]
     assert repr(parts[0]) == "Interactions(2 users, 3 items, 2 interactions)"
+    data = Dataset("x", *parts)
+    assert repr(data) == "Dataset('x', 2 users, 3 items, 2 train and 2 test interactions)"
+
+
+def test_a_test_set_inside_train_is_no_test() -> None:
+    parts = [Interactions.from_pairs([0, 1], [0, item], item_ids=np.arange(3)) for item in (1, 2)]
+    data = Dataset("x", *parts)
     with pytest.warns(DataWarning, match=r"x: 1 of 2 test interactions are in train too"):
-        shown = repr(Dataset("x", *parts))
-    assert shown == "Dataset('x', 2 users, 3 items, 2 train and 2 test interactions)"
-    with pytest.raises(DataError, match="x: the whole test set is in train too"):
-        Dataset("x", parts[0], parts[0])
+        data.check_apart()
+    data.check_apart()  # said once
+    for _ in range(2):
+        with pytest.raises(DataError, match="x: the whole test set is in train too"):
+            Dataset("x", parts[0], parts[0]).check_apart()
 
 
 def test_matrix_is_fit_for_every_scipy_operation() -> None:

@@ -329,7 +329,9 @@ def _of_files(train_file: Path, test_file: Path, name: str, table: TableOptions)
             where = f"{test_file}:{line}"
         raise DataError(f"{where}: user {user} is not in {train_file.name}")
     item_ids = np.union1d(train.item_ids, test.item_ids)
-    return Dataset(name, train.over(train.user_ids, item_ids), test.over(train.user_ids, item_ids))
+    data = Dataset(name, *(part.over(train.user_ids, item_ids) for part in (train, test)))
+    data.check_apart()
+    return data
 
 
 def _alike(train: Interactions, test: Interactions) -> tuple[Interactions, Interactions]:

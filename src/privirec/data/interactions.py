@@ -222,7 +222,15 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.train.matrix.shape != self.test.matrix.shape:
             raise DataError(f"{self.name}: train and test differ in their users or items")
-        both = self.train.matrix.multiply(self.test.matrix).nnz
+
+    def check_apart(self) -> None:
+        """Refuse a test set that lies in train; say, once, how much of one does."""
+        _ = self._in_both
+
+    @cached_property
+    def _in_both(self) -> int:
+        """Test interactions that are in train too."""
+        both = int(self.train.matrix.multiply(self.test.matrix).nnz)
         total = self.test.n_interactions
         if total and both == total:
             raise DataError(f"{self.name}: the whole test set is in train too")
@@ -231,8 +239,9 @@ class Dataset:
                 f"{self.name}: {both:,} of {total:,} test interactions are in train too: nobody is "
                 "recommended what he has, so each counts as missed",
                 DataWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
+        return both
 
     def together(self) -> Interactions:
         """All interactions, of train and of test."""

@@ -13,11 +13,7 @@ from privirec.data.catalogue import Catalogue
 from privirec.device.installed import Installed
 from privirec.device.store import Store
 from privirec.errors import DataError, UsageError
-from privirec.filters.operators import Float32
 from privirec.models import Recommender
-
-# Items of a history explained at once: a dense block of so many rows of the catalogue's length.
-_ITEMS_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -86,11 +82,9 @@ class Device:
                 f"{self.store.path}: the model knows none of the {ignored} items of user {name}"
             )
         history = found.matrix
-        columns, scores = self.model.recommend(
-            0, history, n, filter_already_liked_items=not include_seen
-        )
+        (columns,), (scores,) = self.model.best_columns(history, n, include_seen=include_seen)
         columns, scores = columns[columns >= 0], scores[columns >= 0]
-        parts = self.contributions(history.indices, columns) if explain else None
+        parts = self.model.contributions(history.indices, columns) if explain else None
         return [
             self._recommendation(
                 column, score, history.indices, None if parts is None else parts[:, position]
@@ -105,28 +99,13 @@ class Device:
         column = self.catalogue.columns.get(str(item))
         if column is None:
             raise DataError(f"the model knows no item {item}")
-        columns, scores = self.model.similar_items(column, n)
+        alone = sp.csr_array(([1.0], ([0], [column])), shape=(1, len(self.catalogue)))
+        (columns,), (scores,) = self.model.best_columns(alone, n)
         return [
             self._recommendation(column, score)
             for column, score in zip(columns.tolist(), scores.tolist(), strict=True)
             if column >= 0
         ]
-
-    def contributions(self, history: NDArray, columns: NDArray) -> Float32:
-        """What each item of a history adds to the score of each column: (history, columns).
-
-        Every model scores linearly, x F for a fixed F, so the score of a history is the sum of
-        the scores of its items taken alone.
-        """
-        out = np.empty((len(history), len(columns)), np.float32)
-        for start in range(0, len(history), _ITEMS_AT_ONCE):
-            items = history[start : start + _ITEMS_AT_ONCE]
-            alone = sp.csr_array(
-                (np.ones(len(items), np.float32), items, np.arange(len(items) + 1)),
-                shape=(len(items), len(self.catalogue)),
-            )
-            out[start : start + len(items)] = self.model.score(alone)[:, columns]
-        return out
 
     def _recommendation(
         self,

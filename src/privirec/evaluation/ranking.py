@@ -138,6 +138,7 @@ def evaluate(
     Batches of users are dealt to threads that each work alone: that scales where threads inside
     one batch mostly wait for each other.
     """
+    dataset.check_apart()
     total = int(np.count_nonzero(dataset.test.user_degrees))
     rank = ranker(scorer, dataset, k)
 
