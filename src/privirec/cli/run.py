@@ -258,7 +258,13 @@ def command(
             result = run(load_dataset(dataset, data_dir), plan, phases)
     write_json_lines(json_file, [result.row])
     print_table(f"{result.row['dataset']}, seed {seed}", COLUMNS, [result.row])
-    if sharded is not None:
+    if sharded is None:
+        found = result.metrics
+        say(
+            f"MRR@20 {found.mrr:.4f}, a hit for {found.hit_rate:.1%} of the users, "
+            f"{found.coverage:.1%} of the catalogue recommended, novelty {found.novelty:.1f} bits"
+        )
+    else:
         say(f"NDCG and Recall of {result.metrics.users:,} users, drawn at random")
     if warning := gives_away(method, dataset if sharded else result.row["dataset"]):
         warn(warning)

@@ -22,7 +22,7 @@ def is_frame(data: object) -> bool:
     """Whether this is a table with named columns, such as those of pandas and polars."""
     if isinstance(data, np.ndarray) or sp.issparse(data) or isinstance(data, Mapping):
         return False
-    if hasattr(data, "collect") and hasattr(data, "columns"):
+    if hasattr(type(data), "collect") and hasattr(type(data), "columns"):
         raise UsageError("a lazy frame has no rows yet: collect() it first")
     return hasattr(data, "columns") and hasattr(data, "__getitem__")
 

@@ -222,7 +222,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         recommender.use(components, train.item_ids)
     watch.fitted()
     metrics = evaluate(recommender, dataset, progress=phases(f"{plan.model_name}: ranking"))
-    measured = metrics.as_row() | watch.row()
+    measured = metrics.full_row() | watch.row()
     data = {
         "dataset": dataset.name,
         "users": train.n_users,
