@@ -14,7 +14,7 @@ from privirec.cli import recommend as recommend_command
 from privirec.cli import store as store_commands
 from privirec.data import Interactions
 from privirec.device import Catalogue, Store
-from privirec.errors import PrivirecError
+from privirec.errors import DataWarning, PrivirecError
 
 app = typer.Typer()
 app.command("recommend")(recommend_command.command)
@@ -205,3 +205,20 @@ def test_an_own_export_needs_no_column_of_users(tmp_path: Path) -> None:
     run("store", "import", export, "--store", other, "--min-rating", 3)
     with Store(other) as second:
         assert second.items("ann") == ["item-0009", "x"]
+
+
+def test_titles_from_a_file_and_unknown_items_aloud(
+    mine: Path, saved: Path, tmp_path: Path
+) -> None:
+    run("store", "add", "item-9999", "--store", mine)
+    titles = tmp_path / "titles.csv"
+    lines = [f"item-{number:04d},Book {number}" for number in range(300)]
+    titles.write_text("\n".join(["Item ID,title", *lines]))
+    with pytest.warns(DataWarning, match="does not know 1 of the 4 items of user me"):
+        out = run("recommend", "--store", mine, "--artifact", saved, "--titles", titles, "-n", 3)
+    assert out.count("Book ") == 3
+    out = run(
+        *("recommend", "--store", mine, "--artifact", saved, "--titles", titles),
+        *("--similar-to", "item-0003"),
+    )
+    assert "Similar to Book 3" in out

@@ -18,6 +18,7 @@ from privirec.cli import (
     demo,
     doctor,
     federate,
+    fit,
     frontier,
     keys,
     privacy,
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.command)
 app.command("run")(run_command.command)
+app.command("fit")(fit.command)
 app.command("table")(table.command)
 app.command("privacy-table")(privacy_table.command)
 app.command("frontier")(frontier.command)

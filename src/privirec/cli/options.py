@@ -13,11 +13,12 @@ from pydantic import BaseModel
 from privirec import data
 from privirec.data.datasets import names_here
 from privirec.data.splits import WAYS, By
-from privirec.errors import DataError
+from privirec.errors import DataError, UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS
 from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON, ProtectedSettings
 from privirec.federated.programs.spectral import SpectralSettings
 from privirec.models import MODELS
+from privirec.models.artifact import check_replaceable
 from privirec.secagg import ServerModel, protocol_names
 from privirec.workflows.plan import presets
 
@@ -118,9 +119,22 @@ TestFile = Annotated[
         show_default=False,
     ),
 ]
+Save = Annotated[
+    Path | None,
+    typer.Option("--save", help="Save the model in this folder.", show_default=False),
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace a saved model that is there already.")
 ]
+
+
+def check_save(save: Path | None, overwrite: bool) -> None:
+    """Refuse, before hours of work, to replace what is there unless somebody said so."""
+    if save is None:
+        return
+    check_replaceable(save)
+    if save.is_dir() and any(save.iterdir()) and not overwrite:
+        raise UsageError(f"{save} holds a saved model: choose another folder, or --overwrite it")
 
 
 def datasets_named(names: str | None, data_dir: Path | None) -> list[data.Dataset]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from numpy.typing import NDArray
 from privirec.data.catalogue import Catalogue
 from privirec.device.installed import Installed
 from privirec.device.store import Store
-from privirec.errors import DataError, UsageError
+from privirec.device.titles import clean_title
+from privirec.errors import DataError, DataWarning, UsageError
 from privirec.models import Recommender
 
 
@@ -42,7 +45,11 @@ def load_model(folder: str | Path) -> Recommender:
 class Device:
     """One client's store and the filters it holds."""
 
-    def __init__(self, store: Store, model: Recommender) -> None:
+    def __init__(
+        self, store: Store, model: Recommender, titles: Mapping[str, str] | None = None
+    ) -> None:
+        """`titles` of items, before those that the store has."""
+        self._titles = titles or {}
         self.store = store
         self.model = model
         ids = np.arange(model.components.n_items) if model.item_ids is None else model.item_ids
@@ -80,6 +87,13 @@ class Device:
         if not found.n_interactions:
             raise DataError(
                 f"{self.store.path}: the model knows none of the {ignored} items of user {name}"
+            )
+        if ignored:
+            warnings.warn(
+                f"the model does not know {ignored:,} of the {ignored + found.n_interactions:,} "
+                f"items of user {name}; they are left out",
+                DataWarning,
+                stacklevel=2,
             )
         history = found.matrix
         (columns,), (scores,) = self.model.best_columns(history, n, include_seen=include_seen)
@@ -124,4 +138,9 @@ class Device:
 
     def _named(self, column: int) -> tuple[str, str | None]:
         item = self.catalogue.names[column]
-        return item, self.store.title(item)
+        return item, self.title(item)
+
+    def title(self, item: str) -> str | None:
+        """The title of an item, if it has one."""
+        given = self._titles.get(item)
+        return self.store.title(item) if given is None else clean_title(given)

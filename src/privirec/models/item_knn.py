@@ -26,7 +26,7 @@ ITEMS_AT_ONCE = 1024
 class ItemKNNConfig(Config):
     neighbours: int = Field(200, ge=1)
     """K: how many similar items are kept of each."""
-    shrinkage: float = Field(1.0, ge=0)
+    shrinkage: float = Field(10.0, ge=0)
     """What is added to the divisor: few common people say little."""
 
     @property

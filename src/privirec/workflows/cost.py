@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from privirec.federated.programs import PROGRAMS, Program, ProgramSettings
+from privirec.errors import OverflowRefused
+from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.programs import PROGRAMS, Program, ProgramSettings, Spectral
+from privirec.federated.programs.power import PowerSettings
+from privirec.federated.programs.spectral import SMALLEST_RING_BITS
 from privirec.privacy.ledger import Ledger
 from privirec.workflows.published import COST_EMBEDDING, COST_EPOCHS, COST_RANK, COST_ROUNDS
 
@@ -26,6 +30,8 @@ class Sizes:
     """None: what each program takes."""
     item_item_entries: int | None = None
     """Non-zeros of P~, where the data is at hand."""
+    largest_degree: int | None = None
+    """People of the most popular item, where the data is at hand."""
 
 
 def formula_rows(sizes: Sizes) -> list[dict[str, Any]]:
@@ -54,6 +60,8 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
     """Bytes up and down, per client and through the server, for each way to run it."""
     rows: list[dict[str, Any]] = []
     for program in PROGRAMS.values():
+        if not _runs(program, sizes):
+            continue
         for label, settings in _variants(program, sizes).items():
             if label in program.presets and getattr(settings, "rank", 0) > sizes.items:
                 continue  # made for larger catalogues
@@ -66,7 +74,8 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                     "items": sizes.items,
                     "rank": getattr(settings, "rank", None),
                     "rounds": getattr(settings, "rounds", None),
-                    "ring_bits": settings.ring_bits,
+                    # Noise decides how wide its rings are.
+                    "ring_bits": None if program.protects else settings.ring_bits,
                     "sums": sum(entry.entries > 0 for entry in ledger.entries),
                     "bytes_up_per_client": ledger.bytes_up,
                     "bytes_down_per_client": ledger.bytes_down,
@@ -79,6 +88,57 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
             elif label in program.variants:
                 rows[-1]["bytes_up_saved_per_client"] = usual - ledger.bytes_up
     return rows
+
+
+def _runs(program: type[Program[Any]], sizes: Sizes) -> bool:
+    """Whether a program can run in the ring that was chosen, as far as that is known."""
+    if sizes.ring_bits is None or program.protects:
+        return True
+    return most_people(program, sizes.ring_bits, sizes.users) >= (sizes.largest_degree or 1)
+
+
+def ring_notes(sizes: Sizes) -> list[str]:
+    """What a chosen ring cannot hold, a sentence for each program that it concerns."""
+    notes = []
+    for program in PROGRAMS.values():
+        if sizes.ring_bits is None or program.protects:
+            continue
+        most = most_people(program, sizes.ring_bits, sizes.users)
+        ring = f"a ring of {sizes.ring_bits} bits"
+        if most == 0:
+            notes.append(f"{program.title} does not run in {ring} at all.")
+        elif sizes.largest_degree is not None and most < sizes.largest_degree:
+            notes.append(
+                f"{program.title} does not run in {ring}: an item has {sizes.largest_degree:,} "
+                f"people, and it holds {most:,}."
+            )
+        elif sizes.largest_degree is None and most < sizes.users:
+            notes.append(
+                f"{program.title} runs in {ring} only if no item has more than {most:,} people."
+            )
+    return notes
+
+
+def most_people(program: type[Program[Any]], ring_bits: int, users: int) -> int:
+    """How many people an item may have, of so many, for a program to run in a ring; 0: none."""
+    least, most = 0, users
+    while least < most:
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if _fits(program, ring_bits, middle) else (least, middle - 1)
+    return least
+
+
+def _fits(program: type[Program[Any]], ring_bits: int, people: int) -> bool:
+    """The bounds of the contributions, for an item with so many people."""
+    if issubclass(program, Spectral):
+        return ring_bits >= SMALLEST_RING_BITS and people <= 1 << (ring_bits + 1)
+    try:
+        # What one person adds to an entry is at most one; power steps round it and have signs.
+        steps = issubclass(program.settings_type, PowerSettings)
+        FixedPoint.for_sum(ring_bits, float(people), people if steps else 0, signed=steps)
+    except OverflowRefused:
+        return False
+    return True
 
 
 def _variants(program: type[Program[Any]], sizes: Sizes) -> dict[str, ProgramSettings]:

@@ -44,6 +44,7 @@ from privirec.filters.operators import LowRankOperator
 DEFAULT_RANK = 512
 DEFAULT_ROUNDS = 8
 USUAL_RING_BITS = 12
+SMALLEST_RING_BITS = 6
 SPARE = 1.5
 """Columns that are summed for each one that is kept, unless somebody says how many."""
 LEAST_RITZ = 0.02
@@ -79,7 +80,7 @@ class SpectralSettings(ProgramSettings):
     """k: eigenpairs that are kept."""
     columns: Columns = None
     """Columns of each round, in order; None: as many in each of eight rounds as the rank needs."""
-    ring_bits: int = Field(USUAL_RING_BITS, ge=6, le=64)
+    ring_bits: int = Field(USUAL_RING_BITS, ge=SMALLEST_RING_BITS, le=64)
     """Bits of an entry that a client sends."""
     block_bits: Literal[4, 8, 16] = 4
     """Bits of an entry of a block that a client is sent."""
@@ -97,6 +98,7 @@ class Spectral(Program[SpectralSettings]):
 
     name: ClassVar[str] = "spectral"
     title: ClassVar[str] = "Spectral"
+    in_short: ClassVar[str] = "many vectors in few bits; the most accurate for its bytes, exact"
     gives_away: ClassVar[str] = (
         "exact sums of many columns are not proven safe; rows of items with few users can be "
         "recovered from them"
