@@ -450,7 +450,7 @@ class ModelTests:
     def test_unknown_items_are_counted_aloud(self, holes: Interactions) -> None:
         model = self.fit(holes)
         newer = Interactions.from_pairs([1, 1, 1, 2], [3, 4, 99, 100])
-        with pytest.warns(DataWarning, match="2 of 4 interactions are left out: .* their 2 items"):
+        with pytest.warns(DataWarning, match="2 of 4 interactions are left out; .* not know: 2"):
             ids, _ = model.recommend([1, 2], newer, N=3)
         history = sp.csr_array(([1.0, 1.0], ([0, 0], [3, 4])), shape=(1, 17))
         np.testing.assert_array_equal(ids[0], model.recommend(0, history, N=3)[0])

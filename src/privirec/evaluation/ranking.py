@@ -200,7 +200,7 @@ def evaluate(
     recall, ndcg, _, mrr, hits = (float(each) / total for each in sums)
     return Metrics(
         *(recall, ndcg, total, k, mrr, hits),
-        coverage=np.count_nonzero(shown) / dataset.train.n_items,
+        coverage=int(np.count_nonzero(shown)) / dataset.train.n_items,
         novelty=_novelty(shown, dataset.train.item_degrees, dataset.train.n_users),
     )
 

@@ -334,8 +334,8 @@ class Recommending(ABC):
         if not known.all():
             strange = len(np.unique(entries.col[~known]))
             warnings.warn(
-                f"{int((~known).sum()):,} of {len(known):,} interactions are left out: the model "
-                f"does not know their {strange:,} items",
+                f"{int((~known).sum()):,} of {len(known):,} interactions are left out; items that "
+                f"the model does not know: {strange:,}",
                 DataWarning,
                 stacklevel=4,
             )
