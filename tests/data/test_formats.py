@@ -167,6 +167,7 @@ def test_repeated_pairs_count_once(write: Write) -> None:
         ("x.csv", "user;item\n1;10\n1;20\n7;10\n", {}),
         ("x.csv", "user\titem\n1\t10\n1\t20\n7\t10\n", {}),
         ("x.csv", '"User-ID";"ISBN"\n"1";"10"\n"1";"20"\n"7";"10"\n', {}),
+        ("x.csv", '"a, b";user;item\n"x, y";1;10\nz;1;20\n"p, q";7;10\n', {}),
         ("x.tsv", "user|item\n1|10\n1|20\n7|10\n", {}),
         ("x.txt", "user,item\n1,10\n1,20\n7,10\n", {}),
         ("x.dat", "userID\tmovieID\n1\t10\n1\t20\n7\t10\n", {}),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from privirec.data import Dataset, read_interactions
 from privirec.data import formats as formats_module
+from privirec.data.columns import TableOptions
 from privirec.data.formats import read_pieces
 from privirec.data.parts import convert_parts, user_hashes
 from privirec.data.shards import ShardedDataset
@@ -168,3 +169,15 @@ def test_a_number_has_one_hash_however_it_came() -> None:
     numbers, written = np.array([0, 7, 12345]), np.array(["0", "7", "12345", "007", "x"])
     np.testing.assert_array_equal(user_hashes(numbers), user_hashes(written)[:3])
     assert len(set(user_hashes(written).tolist())) == 5
+
+
+def test_parts_are_read_as_told(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "a.csv").write_text("who;what;stars\nann;x;5\nann;y;1\n")
+    (tmp_path / "parts" / "b.csv").write_text("who;what;stars\nbob;x;4\n")
+    options = TableOptions(user_column="who", item_column="what", min_rating=4)
+    made = convert_parts(tmp_path / "parts", tmp_path / "out", options=options, test=0)
+    assert (made.n_users, made.n_items, made.n_interactions) == (2, 1, 2)
+    strict = TableOptions(user_column="who", item_column="what", min_rating=9)
+    with pytest.raises(DataError, match=r"no row has a rating of 9 or more"):
+        convert_parts(tmp_path / "parts", tmp_path / "none", options=strict)

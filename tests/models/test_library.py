@@ -136,8 +136,9 @@ def test_lazy_frames_say_what_to_do() -> None:
 
 def test_values_of_a_matrix_are_not_ignored_in_silence() -> None:
     rated = sp.csr_array(np.array([[5.0, 1.0], [0.0, 3.0]]))
-    with pytest.warns(DataWarning, match="values from 1 to 5 in user_items"):
-        GFCF().fit(rated)
+    for matrix in (rated, rated.toarray()):
+        with pytest.warns(DataWarning, match="values from 1 to 5 in user_items"):
+            GFCF().fit(matrix)
     GFCF().fit(sp.csr_array(np.array([[2, 2], [0, 2]])))  # nothing that could be missed
 
 

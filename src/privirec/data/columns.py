@@ -38,6 +38,7 @@ MOVIELENS = ("user", "item", "rating", "timestamp")
 _NAMED_DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";"}
 _SNIFFED = ("::", "\t", ";", ",", "|")
 _LINES_LOOKED_AT = 20
+_NAMES_LISTED = 12
 _FEWEST_SECONDS = 10**8
 """Since 1970, for a number to be taken for a moment and not for an item."""
 
@@ -121,7 +122,7 @@ def choose_columns(
             return names.index(wanted)
         if not has_header and wanted.isdigit() and 1 <= int(wanted) <= len(names):
             return int(wanted) - 1
-        raise DataError(f"{path}: no column {wanted!r}; the columns are {', '.join(names)}")
+        raise DataError(f"{path}: no column {wanted!r}; the columns are {_listed(names)}")
 
     if not has_header and names != MOVIELENS:
         first = 0 if len(names) > 1 else None
@@ -153,8 +154,14 @@ def _not_found(path: Path | str, kind: str, names: Sequence[str]) -> DataError:
     what = "ratings" if kind == "rating" else f"{kind} ids"
     return DataError(
         f"{path}: no column that is known to hold {what}, name it with --{kind}-column; "
-        f"the columns are {', '.join(names)}"
+        f"the columns are {_listed(names)}"
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names for a message; of very many the first."""
+    more = f" and {len(names) - _NAMES_LISTED:,} more" if len(names) > _NAMES_LISTED else ""
+    return ", ".join(names[:_NAMES_LISTED]) + more
 
 
 def plain_name(name: str) -> str:
@@ -182,13 +189,12 @@ def _usual_column(
 
 
 def _delimiter(path: Path, lines: Sequence[str], usual: str | None) -> str:
-    """What the suffix stands for if that divides the first line; else what divides all alike."""
-    if usual is not None and usual in lines[0]:
-        return usual
-    for delimiter in _SNIFFED:
+    """What divides all lines alike: what the suffix stands for, if that does, or another."""
+    for delimiter in _SNIFFED if usual is None else (usual, *_SNIFFED):
         counts = {len(fields_of(line, delimiter)) for line in lines}
         if len(counts) == 1 and counts != {1}:
             return delimiter
+    # Rows that differ are said to later, and a single column has nothing between its fields.
     if usual is not None:
         return usual
     raise DataError(f"{path}: what separates its fields? say it with --delimiter")

@@ -182,6 +182,8 @@ def _partition(
                     if len(chosen):
                         np.save(file, users[chosen], allow_pickle=False)
                         np.save(file, items[chosen], allow_pickle=False)
+    if not len(item_ids):
+        raise DataError(f"{parts[0].parent}: no row has a rating of {options.min_rating:g} or more")
     np.save(place / "items.npy", item_ids, allow_pickle=False)
     sync(place)
     items_are = "str" if item_ids.dtype.kind == "U" else "int64"

@@ -57,7 +57,7 @@ def with_more(
         elif (values != values[0]).any():
             warnings.warn(
                 f"{where} is not looked at: each row is an interaction, whatever its rating "
-                "(a least rating of 4 keeps rows of 4 and more, one of 0 all of them)",
+                "(min_rating=4, or --min-rating 4, keeps rows of 4 and more; 0 keeps all)",
                 DataWarning,
                 stacklevel=4,
             )

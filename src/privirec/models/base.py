@@ -29,7 +29,6 @@ from privirec.models.recommending import (
     UserItems,
     as_interactions,
     rows_over,
-    warn_of_weights,
 )
 
 Derived = Mapping[str, NDArray]
@@ -129,8 +128,6 @@ class Recommender(Recommending):
         does not fit is refused.
         """
         train = as_interactions(user_items)
-        if sp.issparse(user_items) and user_items.dtype.kind in "fiu":
-            warn_of_weights(user_items)
         self.config = self._fitting(train.n_items)
         return self.use(self._components_of(train, seed, progress), train.item_ids)
 

@@ -345,7 +345,7 @@ class Recommending(ABC):
 
 def warn_of_weights(histories: sp.csr_array) -> None:
     """Say that values are not looked at, where somebody could believe that they are."""
-    values = histories.data
+    values = histories.data[histories.data != 0]
     if len(values) and (values != values[0]).any():
         warnings.warn(
             f"values from {values.min():g} to {values.max():g} in user_items: each counts as one "
@@ -375,7 +375,9 @@ def as_interactions(user_items: UserItems) -> Interactions:
         return user_items
     if is_frame(user_items):
         return Interactions.from_frame(user_items)
-    return Interactions.from_matrix(user_items)
+    rows = sparse_rows(user_items)
+    warn_of_weights(rows)
+    return Interactions.from_matrix(rows)
 
 
 def _framed(user_items: UserItems) -> tuple[list[str], Interactions, Any]:
