@@ -52,6 +52,11 @@ def test_fit_is_the_library_on_train_and_test(tmp_path: Path) -> None:
     loaded = Recommender.load(tmp_path / "m")
     degrees = data.train.item_degrees + data.test.item_degrees
     np.testing.assert_array_equal(loaded.components.item_degrees, degrees)
+    # As the warning says, whoever holds it can work the histories out.
+    arguments = ("--attack", "likelihood-peeling", "--json", tmp_path / "rows.json")
+    privirec("audit", "--dataset", "synthetic:small", "--release", tmp_path / "m", *arguments)
+    (row,) = [json.loads(line) for line in (tmp_path / "rows.json").read_text().splitlines()]
+    assert row["users_recovered"] == 200
 
 
 @pytest.mark.parametrize("bits", [8, 11, 12])
