@@ -125,10 +125,12 @@ def choose_columns(
         raise DataError(f"{path}: no column {wanted!r}; the columns are {_listed(names)}")
 
     if not has_header and names != MOVIELENS:
-        first = 0 if len(names) > 1 else None
-        user = first if options.user_column is None else find(options.user_column, (), "user")
-        places = find(options.item_column, (), "item") if options.item_column else None
-        item: int | None = (0 if user is None else 1) if places is None else places
+        user = 0 if len(names) > 1 else None
+        if options.user_column is not None:
+            user = find(options.user_column, (), "user")
+        item: int | None = 0 if user is None else 1
+        if options.item_column is not None:
+            item = find(options.item_column, (), "item")
     else:
         user = find(options.user_column, USUAL_USER_COLUMNS, "user")
         item = find(options.item_column, USUAL_ITEM_COLUMNS, "item")
@@ -152,9 +154,12 @@ def choose_columns(
 
 def _not_found(path: Path | str, kind: str, names: Sequence[str]) -> DataError:
     what = "ratings" if kind == "rating" else f"{kind} ids"
+    # A frame always has names for its columns, and is only ever given to the library.
+    of_file = isinstance(path, Path)
+    how = f"--{kind}-column, or say --no-header" if of_file else f"Interactions.from_frame({kind}=)"
     return DataError(
-        f"{path}: no column that is known to hold {what}, name it with --{kind}-column; "
-        f"the columns are {_listed(names)}"
+        f"{path}: no column that is known to hold {what}: name it with {how}; the columns are "
+        f"{_listed(names)}"
     )
 
 
