@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import privirec.device
 from privirec.data import Interactions
 from privirec.device import Device, Installed, Store, load_model
-from privirec.errors import DataError, UsageError
+from privirec.errors import DataError, DataWarning, UsageError
 from privirec.filters.components import Components, centralized
 from privirec.filters.operators import LowRankOperator
 from privirec.models import GFCF, MODELS, Popularity, Recommender, TurboCF
@@ -147,7 +147,8 @@ def test_who_is_meant(tmp_path: Path, device: Device, model: Recommender) -> Non
         with pytest.raises(DataError, match="none of the 2 items of user me"):
             mine.recommend()
         store.add([("me", "item-0001")])
-        assert mine.recommend(n=3) == mine.recommend("me", 3)
+        with pytest.warns(DataWarning, match="does not know 2 of the 3 items of user me"):
+            assert mine.recommend(n=3) == mine.recommend("me", 3)
 
 
 def test_from_installed_artifacts(
