@@ -1,13 +1,97 @@
-"""PriviRec: recommendation that learns from people's histories without collecting them."""
+"""PriviRec: recommendation that learns from people's histories without collecting them.
 
+>>> from privirec import GFCF, evaluate, load_dataset
+>>> data = load_dataset("synthetic:small")
+>>> model = GFCF(rank=32).fit(data.train)
+>>> ids, scores = model.recommend(7, data.train, N=10)
+>>> evaluate(model, data).ndcg > 0.2
+True
+
+What is named here is what the library promises to keep; everything else may move.
+"""
+
+import importlib
 import os
+from typing import TYPE_CHECKING, Any
 
 from privirec.version import __version__
-
-__all__ = ["__version__"]
 
 # BLAS and our compiled kernels take turns. By default the idle threads of each spin for tens of
 # milliseconds on a core that the other one needs, which cost the second core all of its gain.
 # Read when the libraries load, so it says nothing to a program that has loaded them already.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # log2 of clock cycles
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+if TYPE_CHECKING:
+    from privirec.data import Dataset, Interactions, load_dataset, read_interactions, split
+    from privirec.device.titles import read_titles
+    from privirec.errors import DataError, DataWarning, PrivirecError, UsageError
+    from privirec.evaluation import Metrics, evaluate
+    from privirec.models import (
+        BSPMEM,
+        BSPMLM,
+        EASE,
+        GFCF,
+        Denoised,
+        ItemKNN,
+        LinkProp,
+        LinkPropMulti,
+        Popularity,
+        Recommender,
+        Spectral,
+        TurboCF,
+    )
+
+__all__ = [
+    "BSPMEM",
+    "BSPMLM",
+    "EASE",
+    "GFCF",
+    "DataError",
+    "DataWarning",
+    "Dataset",
+    "Denoised",
+    "Interactions",
+    "ItemKNN",
+    "LinkProp",
+    "LinkPropMulti",
+    "Metrics",
+    "Popularity",
+    "PrivirecError",
+    "Recommender",
+    "Spectral",
+    "TurboCF",
+    "UsageError",
+    "__version__",
+    "evaluate",
+    "load_dataset",
+    "read_interactions",
+    "read_titles",
+    "split",
+]
+
+# Where each name comes from. They are fetched when they are asked for: commands and clients that
+# compute nothing then start without compiled kernels.
+_HOMES = {
+    "privirec.data": ("Dataset", "Interactions", "load_dataset", "read_interactions", "split"),
+    "privirec.device.titles": ("read_titles",),
+    "privirec.errors": ("DataError", "DataWarning", "PrivirecError", "UsageError"),
+    "privirec.evaluation": ("Metrics", "evaluate"),
+    "privirec.models": (
+        *("BSPMEM", "BSPMLM", "EASE", "GFCF", "Denoised", "ItemKNN", "LinkProp", "LinkPropMulti"),
+        *("Popularity", "Recommender", "Spectral", "TurboCF"),
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'privirec' has no attribute {name!r}")
+    found = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

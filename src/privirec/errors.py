@@ -17,6 +17,10 @@ class DataError(PrivirecError):
     """A file or data set that cannot be read as what it claims to be."""
 
 
+class DataWarning(UserWarning):
+    """Something about data that was handled, and that its owner should know."""
+
+
 class ArtifactError(PrivirecError):
     """A saved model that is damaged, forged or of an unknown format."""
 

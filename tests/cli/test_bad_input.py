@@ -106,6 +106,36 @@ def test_save_does_not_replace_what_is_not_a_model(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "mine"
 
 
+def test_save_replaces_a_model_only_if_told_to(tmp_path: Path) -> None:
+    save = str(tmp_path / "model")
+    fit = ["fit", "synthetic:small", "--model", "popularity", "--save", save]
+    assert privirec(*fit).returncode == 0
+    before = (tmp_path / "model" / "manifest.json").read_bytes()
+    run = ["run", *SMALL, "--rank", "8", "--save", save]
+    refused(privirec(*run), "holds a saved model", "--overwrite")
+    refused(privirec(*fit), "holds a saved model", "--overwrite")
+    assert (tmp_path / "model" / "manifest.json").read_bytes() == before
+    assert privirec(*run, "--overwrite").returncode == 0
+    assert (tmp_path / "model" / "manifest.json").read_bytes() != before
+
+
+def test_what_is_said_of_data_is_one_line(tmp_path: Path) -> None:
+    rated = tmp_path / "r.csv"
+    rows = [
+        f"{user};{(user * 3 + item) % 11};{item % 5 + 1}" for user in range(20) for item in range(7)
+    ]
+    rated.write_text("\n".join(["User ID;product;rating", *rows]))
+    result = privirec("run", "--dataset", str(rated), "--model", "item-knn")
+    assert result.returncode == 0, result.stderr
+    assert "MRR@20" in result.stdout
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"privirec: {rated}: column rating is not looked at")
+    quiet = privirec("run", "--dataset", str(rated), "--model", "item-knn", "--min-rating", "0")
+    assert quiet.stderr == ""
+    both = ["run", "--dataset", str(rated), "--test-file", str(rated), "--min-rating", "0"]
+    refused(privirec(*both), "the whole test set is in train too")
+
+
 def test_options_that_would_do_nothing_are_refused() -> None:
     refused(privirec("run", *SMALL, "--preset", "paper"), "preset paper", "centralized")
     refused(privirec("run", *SMALL, "--aggregator", "secagg+"), "aggregator", "centralized")

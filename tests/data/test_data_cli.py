@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from privirec.cli.data import app
 from privirec.data import load_dataset, read_interactions
-from privirec.errors import DataError, PrivirecError, UsageError
+from privirec.errors import DataError, DataWarning, PrivirecError, UsageError
 
 Write = Callable[[str, str | bytes], Path]
 
@@ -67,12 +67,52 @@ def test_convert_to_a_folder_and_back(tmp_path: Path, write: Write) -> None:
     run("convert", source, tmp_path / "out", *columns, "--test", 0.3)
     dataset = load_dataset(tmp_path / "out")
     assert (dataset.train.n_interactions, dataset.test.n_interactions) == (35, 15)
-    names = (tmp_path / "out" / "item_list.txt").read_text().splitlines()
-    assert names == [f"i{item}\t{item}" for item in range(10)]
+    assert dataset.train.user_ids.tolist() == [f"u{user}" for user in range(5)]
+    assert dataset.train.item_ids.tolist() == [f"i{item}" for item in range(10)]
     again = tmp_path / "again"
     run("convert", source, again, *columns, "--test", 0.3)
-    for file in ("train.txt", "test.txt"):
+    for file in ("train.csv", "test.csv"):
         assert (again / file).read_bytes() == (tmp_path / "out" / file).read_bytes()
+
+
+def test_convert_keeps_names_and_times_where_the_target_can_hold_them(
+    tmp_path: Path, write: Write
+) -> None:
+    source = write("x.tsv", "user\titem\tdate\nann\ta, b\t2020-01-02\nbob\tc\t2020-01-01\n")
+    run("convert", source, tmp_path / "out.csv")
+    text = (tmp_path / "out.csv").read_text()
+    assert text == 'user,item,timestamp\nann,"a, b",1577923200\nbob,c,1577836800\n'
+    assert read_interactions(tmp_path / "out.csv").fingerprint() == (
+        read_interactions(source).fingerprint()
+    )
+    run("convert", source, tmp_path / "out.csv", error=UsageError)
+    result = run("convert", source, tmp_path / "out.txt")
+    assert "Names are numbered" in result.stdout
+    assert "Times are not in it" in result.stdout
+    assert (tmp_path / "out.txt").read_text() == "0 0\n1 1\n"
+    assert (tmp_path / "item_list.txt").read_text() == "a, b\t0\nc\t1\n"
+
+
+def test_convert_splits_as_told(tmp_path: Path, write: Write) -> None:
+    rows = [f"{user},{item},{10 * item + user}" for user in range(3) for item in range(5)]
+    source = write("x.csv", "\n".join(["user,item,time", *rows]))
+    run("convert", source, tmp_path / "out", "--split", "leave-one-out")
+    test = load_dataset(tmp_path / "out").test
+    assert test.item_ids[test.matrix.indices].tolist() == [4, 4, 4]
+    run("convert", source, tmp_path / "late", "--split", "time", "--test", 0.4)
+    assert sorted(load_dataset(tmp_path / "late").test.times) == [30, 31, 32, 40, 41, 42]
+    (tmp_path / "late" / "test.txt").write_text("0 1\n")
+    run("info", tmp_path / "late", error=DataError)
+    run("convert", source, tmp_path / "late", error=UsageError)
+
+
+def test_tables_are_read_as_told(tmp_path: Path, write: Write) -> None:
+    source = write("x.log", "ann|x|5\nann|y|1\nbob|x|4\n")
+    run("info", source, error=DataError)
+    more = ("--delimiter", "|", "--no-header", "--rating-column", 3, "--min-rating", 4)
+    with pytest.warns(DataWarning, match="column 1 users, column 2 items, column 3 ratings"):
+        result = run("info", source, *more)
+    assert "interactions                   2" in result.stdout
 
 
 def test_convert_to_one_file(tmp_path: Path, write: Write) -> None:

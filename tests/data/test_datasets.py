@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privirec.data import Interactions, load_dataset, statistics, write_text
+from privirec.data import Interactions, load_dataset, load_everything, statistics, write_text
 from privirec.data.datasets import PUBLISHED, PublishedFile, data_folders
-from privirec.errors import DataError
+from privirec.errors import DataError, UsageError
 
 Write = Callable[[str, str | bytes], Path]
 
@@ -173,3 +173,29 @@ def test_published_statistics(name: str, paper: tuple, more: tuple | None) -> No
     published = PUBLISHED[name]
     assert (found.train, found.test) == (published.train, published.test)
     assert all(known.matches(folder / file) for file, known in published.files.items())
+
+
+def test_separate_files_of_train_and_test(write: Write) -> None:
+    train = write("a.csv", "user,item\nann,1\nbob,2\n")
+    test = write("b.tsv", "user\titem\nann\tx\n")
+    data = load_dataset(train, test=test)
+    assert data.train.item_ids.tolist() == ["1", "2", "x"]  # numbers beside names are names
+    assert data.train.n_interactions == 2
+    assert data.test.item_ids[data.test.matrix.indices].tolist() == ["x"]
+    assert data.together().n_interactions == 3
+    with pytest.raises(DataError, match=r"b\.tsv: user zoe is not in a\.csv"):
+        load_dataset(train, test=write("b.tsv", "user\titem\nzoe\tx\n"))
+    with pytest.raises(DataError, match="a: the whole test set is in train too"):
+        load_dataset(train, test=train)
+    with pytest.raises(UsageError, match="split already"):
+        load_dataset(train, test=test, by="time")
+
+
+def test_everything_of_a_data_set(write: Write) -> None:
+    path = write("x.csv", "user,item,time\n1,2,5\n1,3,6\n2,3,7\n")
+    everything = load_everything(path)
+    assert everything.n_interactions == 3
+    assert everything.times is not None
+    whole = load_dataset("synthetic:small")
+    together = load_everything("synthetic:small")
+    assert together.n_interactions == whole.train.n_interactions + whole.test.n_interactions

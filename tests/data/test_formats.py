@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privirec.data import Interactions, read_interactions
-from privirec.errors import DataError
+from privirec.data.columns import is_number
+from privirec.data.ids import MISSING_WORDS
+from privirec.errors import DataError, DataWarning, UsageError
 
 Write = Callable[[str, str | bytes], Path]
 
@@ -47,7 +49,8 @@ def pairs(interactions: Interactions) -> set[tuple[object, object]]:
     ],
 )
 def test_same_interactions_from_every_format(write: Write, name: str, content: str) -> None:
-    interactions = read_interactions(write(name, content))
+    rated = "rating" in content or "::" in content
+    interactions = read_interactions(write(name, content), min_rating=0 if rated else None)
     assert pairs(interactions) == {(1, 10), (1, 20), (7, 10)}
     assert interactions.user_ids.tolist() == [1, 7]
 
@@ -98,7 +101,7 @@ def test_missing_column_lists_those_there_are(write: Write) -> None:
 
 fields = st.text(
     st.characters(exclude_categories=["Cc", "Cs", "Zs", "Zl", "Zp"]), min_size=1, max_size=5
-).filter(lambda text: not text.lstrip("-").isdigit() and "\ufeff" not in text)
+).filter(lambda text: not is_number(text) and "\ufeff" not in text and text not in MISSING_WORDS)
 
 
 @settings(deadline=None)
@@ -130,7 +133,7 @@ class TestParquet:
         [
             ([1, -2], "row 2: negative id -2 in column user"),
             ([1, None], "row 2: column user is empty"),
-            ([0.5, 1.5], "column user holds double"),
+            ([0.5, 1.5], r"column user, row 1: is not a whole number"),
             ([], "a header and no rows"),
         ],
     )
@@ -156,3 +159,138 @@ def test_repeated_pairs_count_once(write: Write) -> None:
     interactions = read_interactions(write("x.csv", "user,item\n1,2\n1,2\n1,3\n"))
     assert interactions.n_interactions == 2
     np.testing.assert_array_equal(interactions.matrix.data, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "more"),
+    [
+        ("x.csv", "user;item\n1;10\n1;20\n7;10\n", {}),
+        ("x.csv", "user\titem\n1\t10\n1\t20\n7\t10\n", {}),
+        ("x.csv", '"User-ID";"ISBN"\n"1";"10"\n"1";"20"\n"7";"10"\n', {}),
+        ("x.csv", '"a, b";user;item\n"x, y";1;10\nz;1;20\n"p, q";7;10\n', {}),
+        ("x.tsv", "user|item\n1|10\n1|20\n7|10\n", {}),
+        ("x.txt", "user,item\n1,10\n1,20\n7,10\n", {}),
+        ("x.dat", "userID\tmovieID\n1\t10\n1\t20\n7\t10\n", {}),
+        ("x.log", "user|item\n1|10\n1|20\n7|10\n", {"delimiter": "|"}),
+        ("x.txt", "user item\n1 10\n1 20\n7 10\n", {"delimiter": "space"}),
+        ("x.txt", "user\titem\n1\t10\n1\t20\n7\t10\n", {"delimiter": "tab"}),
+        ("x.csv", "customer,product\n1,10\n1,20\n7,10\n", {}),
+        ("x.csv", "User ID,Item ID\n1,10\n1,20\n7,10\n", {}),
+        ("x.csv", "user_id,user_name,item-id\n1,a,10\n1,a,20\n7,b,10\n", {}),
+        ("x.csv", "user,item\n1.0,10\n1,20.0\n7.00,10\n", {}),
+    ],
+)
+def test_delimiters_and_usual_names_are_found(
+    write: Write, name: str, content: str, more: dict[str, str]
+) -> None:
+    assert pairs(read_interactions(write(name, content), **more)) == {(1, 10), (1, 20), (7, 10)}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", "1,10\n1,20\n7,10\n", "no header, so column 1 users, column 2 items"),
+        (
+            "u.data",
+            "1\t10\t4\t90\n1\t20\t4\t80\n7\t10\t4\t70\n",
+            "column 3 ratings, column 4 times",
+        ),
+    ],
+)
+def test_tables_without_a_header(write: Write, name: str, content: str, message: str) -> None:
+    with pytest.warns(DataWarning, match=message):
+        found = read_interactions(write(name, content))
+    assert pairs(found) == {(1, 10), (1, 20), (7, 10)}
+    if name == "u.data":
+        assert found.times is not None
+        assert found.times.tolist() == [90, 80, 70]
+
+
+def test_columns_of_a_table_without_a_header_go_by_number(write: Write) -> None:
+    path = write("x.csv", "x,a,1\nx,b,2\n")
+    with pytest.warns(DataWarning, match="column 2 users, column 1 items"):
+        found = read_interactions(path, header=False, user_column="2", item_column="1")
+    assert pairs(found) == {("a", "x"), ("b", "x")}
+    with pytest.raises(DataError, match="no column '4'; the columns are 1, 2, 3"):
+        read_interactions(path, header=False, user_column="4")
+
+
+def test_a_persons_own_export_has_no_users(write: Write) -> None:
+    path = write("x.csv", "product,bought at\n10,x\n20,y\n")
+    with pytest.raises(DataError, match="no column that is known to hold user ids"):
+        read_interactions(path)
+    assert pairs(read_interactions(path, only_user="me")) == {("me", 10), ("me", 20)}
+    with_users = write("y.csv", "user,item\n3,10\n")
+    assert pairs(read_interactions(with_users, only_user="me")) == {(3, 10)}
+
+
+@pytest.mark.parametrize("value", ["nan", "NaN", "None", "null", "NA", "-1"])
+def test_words_for_nothing_are_no_names(write: Write, value: str) -> None:
+    with pytest.raises(DataError, match=f":3: '{value}' in column user looks like a missing id"):
+        read_interactions(write("x.csv", f"user,item\na,1\n{value},2\n"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", 'user,item\na,"1\nb,2\nc,3\n', ":2: a quote that is not closed"),
+        ("x.csv", 'user,item\na,"1\nb,2"\nc,3\n', ":2: an id of several lines in column item"),
+        ("x.csv", 'user,item\na,"1"x\n', r":2: .* expected after"),
+        ("x.csv", "user,item\na,1\nb,1.0\nc,x\n", ":3: column item holds 1.0 and also 1"),
+        ("x.csv", "account,member,item\n1,2,3\n", "several columns may hold user ids"),
+        ("x.txt", "1\t10\t4\t881250949\n2\t10\t3\t881250950\n", "look like user, item, rating"),
+        ("x.log", "user,item\n1,2\n", "any table with --delimiter"),
+        ("x.csv", "user,item,rating\n1,2,3\n", "no row has a rating of 4 or more"),
+        ("x.csv", "user,item,rating\n1,2,\n", "row 1: has no rating|no numbers to compare"),
+        ("x.csv", "user,item\n1,2\n", "no column that is known to hold ratings"),
+    ],
+)
+def test_what_could_be_read_wrongly_is_refused(
+    write: Write, name: str, content: str, message: str
+) -> None:
+    rated = 4 if "rating" in message or "compare" in message else None
+    rated = None if name == "x.txt" else rated
+    with pytest.raises(DataError, match=message) as caught:
+        read_interactions(write(name, content), min_rating=rated)
+    assert "\n" not in str(caught.value)
+
+
+def test_impossible_options_are_refused(write: Write) -> None:
+    path = write("x.csv", "user,item\n1,2\n")
+    with pytest.raises(UsageError, match="the delimiter 'ab' is neither"):
+        read_interactions(path, delimiter="ab")
+    with pytest.raises(UsageError, match="a least rating of nan says nothing"):
+        read_interactions(path, min_rating=float("nan"))
+
+
+def test_ratings_are_not_looked_at_in_silence(write: Write) -> None:
+    path = write("x.csv", "user,item,rating\n1,10,5\n1,20,1\n7,10,4\n")
+    with pytest.warns(DataWarning, match="column rating is not looked at"):
+        assert read_interactions(path).n_interactions == 3
+    assert pairs(read_interactions(path, min_rating=4)) == {(1, 10), (7, 10)}
+    assert read_interactions(path, min_rating=0).n_interactions == 3
+    same = write("y.csv", "user,item,rating\n1,10,1\n1,20,1\n")
+    assert read_interactions(same).n_interactions == 2  # nothing that could be missed
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        (("30", "10"), [30, 10]),
+        (("2020-01-02", "2020-01-01T12:00:00Z"), [1577923200, 1577880000]),
+        (("2020-01-02 00:00:00.5", "2020-01-01"), [1577923200.5, 1577836800]),
+    ],
+)
+def test_times_are_kept(write: Write, times: tuple[str, str], expected: list[float]) -> None:
+    rows = "".join(f"1,{item},{time}\n" for item, time in zip((10, 20), times, strict=True))
+    found = read_interactions(write("x.csv", "user,item,timestamp\n" + rows))
+    assert found.times is not None
+    assert found.times.tolist() == expected
+
+
+def test_what_is_no_time(write: Write) -> None:
+    path = write("x.csv", "user,item,date\n1,10,yesterday\n")
+    with pytest.warns(DataWarning, match="column date: holds no times.*; read without times"):
+        assert read_interactions(path).times is None
+    with pytest.raises(DataError, match="column date: holds no times"):
+        read_interactions(path, time_column="date")

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from privirec.data import Dataset, Interactions
-from privirec.errors import DataError
+from privirec.errors import DataError, DataWarning, PrivirecError, UsageError
 
 
 def test_dense_and_sparse_ids_are_found_alike() -> None:
@@ -22,8 +22,77 @@ def test_dense_and_sparse_ids_are_found_alike() -> None:
     np.testing.assert_array_equal(spread.item_ids, dense.item_ids * 10**12)
 
 
-def test_negative_numbers_are_ids_like_others_here() -> None:
-    assert Interactions.from_pairs([-5, 2], [0, 0]).user_ids.tolist() == [-5, 2]
+@pytest.mark.parametrize(
+    ("users", "message"),
+    [
+        ([2, -1], "users, row 2: negative id -1"),
+        ([2.0, np.nan], r"users, row 2: is empty \(NaN\)"),
+        ([2.0, 1.5], "users, row 2: is not a whole number"),
+        (["a", None], r"users, row 2: is empty \(None\)"),
+        (["a", "nan"], "users, row 2: 'nan' looks like a missing id"),
+        (np.array(["a", 7], object), "users, row 2: 7 among names"),
+        ([True, False], "users: ids are whole numbers or names, not bool"),
+        ([[1], [2]], r"users: ids stand in one column, not in an array of shape \(2, 1\)"),
+        ([1, 2, 3], "3 users and 2 items do not make pairs"),
+    ],
+)
+def test_what_is_no_id_is_refused(users: list, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Interactions.from_pairs(users, [0, 0])
+
+
+def test_numbers_with_a_fraction_of_zero_are_whole() -> None:
+    assert Interactions.from_pairs([1.0, 3.0], [1, 2]).user_ids.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "error", "message"),
+    [
+        (np.array([[1, np.nan]]), DataError, "holds NaN or infinity"),
+        (np.array([[1, -1]]), DataError, "holds -1: negative values are no interactions"),
+        ("ratings.csv", UsageError, "no matrix but str.*read_interactions reads files"),
+        (None, UsageError, "no matrix but NoneType"),
+        (object(), UsageError, "object cannot be read as a matrix"),
+    ],
+)
+def test_what_is_no_matrix_of_interactions_is_refused(
+    matrix: object, error: type[PrivirecError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        Interactions.from_matrix(matrix)
+
+
+def test_times_stay_with_their_interactions() -> None:
+    """Through repeated pairs (the latest counts), selections, other users and larger catalogues."""
+    timed = Interactions.from_pairs([2, 1, 2, 2], [5, 9, 9, 5], times=[40, 10, 20, 30])
+    assert timed.times is not None
+    assert timed.matrix.indices.tolist() == [1, 0, 1]
+    assert timed.times.tolist() == [10, 40, 20]
+    assert timed.select(np.array([True, False, True])).times.tolist() == [10, 20]  # type: ignore[union-attr]
+    assert timed.rows(1, 2).times.tolist() == [40, 20]  # type: ignore[union-attr]
+    assert timed.of_users(np.array([False, True])).times.tolist() == [40, 20]  # type: ignore[union-attr]
+    wide = timed.over(np.array([0, 1, 2]), np.array([5, 7, 9]))
+    assert wide.times.tolist() == [10, 40, 20]  # type: ignore[union-attr]
+    with pytest.raises(DataError, match="2 times for 3 interactions"):
+        Interactions(timed.matrix, timed.user_ids, timed.item_ids, np.array([1, 2]))
+
+
+def test_they_say_what_they_are() -> None:
+    parts = [Interactions.from_pairs([0, 1], [0, item], item_ids=np.arange(3)) for item in (1, 2)]
+    assert repr(parts[0]) == "Interactions(2 users, 3 items, 2 interactions)"
+    data = Dataset("x", *parts)
+    assert repr(data) == "Dataset('x', 2 users, 3 items, 2 train and 2 test interactions)"
+
+
+def test_a_test_set_inside_train_is_no_test() -> None:
+    parts = [Interactions.from_pairs([0, 1], [0, item], item_ids=np.arange(3)) for item in (1, 2)]
+    data = Dataset("x", *parts)
+    with pytest.warns(DataWarning, match=r"x: 1 of 2 test interactions are in train too"):
+        data.check_apart()
+    data.check_apart()  # said once
+    for _ in range(2):
+        with pytest.raises(DataError, match="x: the whole test set is in train too"):
+            Dataset("x", parts[0], parts[0]).check_apart()
 
 
 def test_matrix_is_fit_for_every_scipy_operation() -> None:

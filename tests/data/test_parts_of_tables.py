@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from privirec.data import Dataset, read_interactions
 from privirec.data import formats as formats_module
+from privirec.data.columns import TableOptions
 from privirec.data.formats import read_pieces
 from privirec.data.parts import convert_parts, user_hashes
 from privirec.data.shards import ShardedDataset
@@ -72,15 +73,15 @@ def test_parts_are_the_whole_table(
 
 def test_pieces_are_the_table(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    rows = [(f"u{number % 7}", f'say ""{number}""\nagain') for number in range(50)]
+    rows = [(f"u{number % 7}", f'say ""{number}""', "two\nlines") for number in range(50)]
     path.write_text(
-        "\ufeffuser,item\n" + "".join(f'{user},"{item}"\n' for user, item in rows), "utf-8"
+        "\ufeffuser,item,note\n" + "".join(f'{u},"{i}","{note}"\n' for u, i, note in rows), "utf-8"
     )
     whole = read_interactions(path)
     pieces = list(read_pieces(path, piece_bytes=60))
     assert len(pieces) > 10
-    assert sum(len(users) for users, _ in pieces) == 50
-    assert set(np.concatenate([items for _, items in pieces]).tolist()) == set(
+    assert sum(len(piece) for piece in pieces) == 50
+    assert set(np.concatenate([piece.items for piece in pieces]).tolist()) == set(
         whole.item_ids.tolist()
     )
 
@@ -168,3 +169,15 @@ def test_a_number_has_one_hash_however_it_came() -> None:
     numbers, written = np.array([0, 7, 12345]), np.array(["0", "7", "12345", "007", "x"])
     np.testing.assert_array_equal(user_hashes(numbers), user_hashes(written)[:3])
     assert len(set(user_hashes(written).tolist())) == 5
+
+
+def test_parts_are_read_as_told(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "a.csv").write_text("who;what;stars\nann;x;5\nann;y;1\n")
+    (tmp_path / "parts" / "b.csv").write_text("who;what;stars\nbob;x;4\n")
+    options = TableOptions(user_column="who", item_column="what", min_rating=4)
+    made = convert_parts(tmp_path / "parts", tmp_path / "out", options=options, test=0)
+    assert (made.n_users, made.n_items, made.n_interactions) == (2, 1, 2)
+    strict = TableOptions(user_column="who", item_column="what", min_rating=9)
+    with pytest.raises(DataError, match=r"no row has a rating of 9 or more"):
+        convert_parts(tmp_path / "parts", tmp_path / "none", options=strict)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from privirec.data import Interactions, split, validation_split
 from privirec.data.synthetic import synthetic
-from privirec.errors import UsageError
+from privirec.errors import DataError, DataWarning, UsageError
 
 matrices = st.integers(0, 2**32 - 1).map(
     lambda seed: Interactions.from_matrix(
@@ -95,3 +95,41 @@ def test_the_split_of_today_is_the_split_of_tomorrow() -> None:
     interactions = Interactions.from_matrix(sp.csr_array(np.ones((3, 8))))
     held = split(interactions, test=0.25, seed=7).test
     assert [held.matrix[[row]].indices.tolist() for row in range(3)] == [[0, 2], [2, 7], [5, 7]]
+
+
+def timed() -> Interactions:
+    """Three users over time; the third begins late."""
+    users = [0, 0, 0, 0, 1, 1, 1, 2, 2]
+    items = [0, 1, 2, 3, 0, 1, 2, 0, 3]
+    times = [1, 2, 3, 9, 4, 5, 6, 8, 7]
+    return Interactions.from_pairs(users, items, times=times)
+
+
+def test_by_time_nothing_in_train_is_later_than_test() -> None:
+    with pytest.warns(DataWarning, match="1 of 3 users begin after the split and are left out"):
+        data = split(timed(), test=1 / 3, by="time")
+    assert data.train.user_ids.tolist() == [0, 1]
+    assert data.train.times is not None
+    assert data.test.times is not None
+    assert data.train.times.max() < data.test.times.min()
+    assert data.test.times.tolist() == [9]
+    with pytest.raises(DataError, match="a split by time needs times"):
+        split(Interactions.from_pairs([0], [0]), by="time")
+    with pytest.raises(DataError, match="leaves nothing in train"):
+        split(Interactions.from_pairs([0, 0], [0, 1], times=[1, 1]), test=0.5, by="time")
+
+
+def test_one_left_out_is_the_latest_or_drawn() -> None:
+    data = split(timed(), by="leave-one-out")
+    assert data.test.user_degrees.tolist() == [1, 1, 1]
+    assert data.test.item_ids[data.test.matrix.indices].tolist() == [3, 2, 0]
+    without = Interactions.from_matrix(np.ones((50, 9)))
+    drawn = split(without, by="leave-one-out", seed=1).test
+    assert (drawn.user_degrees == 1).all()
+    assert len(set(drawn.matrix.indices.tolist())) > 3
+    again = split(without, by="leave-one-out", seed=1).test
+    assert drawn.fingerprint() == again.fingerprint()
+    one = split(Interactions.from_pairs([0, 1, 1], [0, 0, 1]), by="leave-one-out")
+    assert one.test.user_degrees.tolist() == [0, 1]  # nobody is left with nothing
+    with pytest.raises(UsageError, match="no way to split by 'size'"):
+        split(without, by="size")  # type: ignore[arg-type]

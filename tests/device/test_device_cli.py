@@ -14,7 +14,7 @@ from privirec.cli import recommend as recommend_command
 from privirec.cli import store as store_commands
 from privirec.data import Interactions
 from privirec.device import Catalogue, Store
-from privirec.errors import PrivirecError
+from privirec.errors import DataWarning, PrivirecError
 
 app = typer.Typer()
 app.command("recommend")(recommend_command.command)
@@ -180,3 +180,45 @@ def test_forgetting_says_what_it_shows_and_what_cannot_be_stopped(mine: Path) ->
 )
 def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
     assert len(run(*command, "--help").splitlines()) > 8
+
+
+def test_an_own_export_needs_no_column_of_users(tmp_path: Path) -> None:
+    """Whose it is: the one who is named, or the only user of the store, or simply "me"."""
+    export, store = tmp_path / "export.csv", tmp_path / "me.db"
+    export.write_text("Product,Bought at\nitem-0001,monday\nitem-0005,tuesday\n")
+    assert "2 interactions of user me in" in run("store", "import", export, "--store", store)
+    export.write_text("item\nitem-0009\n")
+    run("store", "import", export, "--store", store)
+    other = tmp_path / "ann.db"
+    run("store", "import", export, "--store", other, "--user", "ann")
+    with Store(store) as opened, Store(other) as second:
+        assert opened.items("me") == ["item-0001", "item-0005", "item-0009"]
+        assert second.items("ann") == ["item-0009"]
+    export.write_text("user,item\nbob,item-0009\n")
+    run(
+        "store", "import", export, "--store", store, "--user", "ann", error="names its users itself"
+    )
+    bare = tmp_path / "bare.txt"
+    bare.write_text("17\n18\n")
+    run("store", "import", bare, "--store", store, error="users and no items")
+    export.write_text("item,stars\nx,5\ny,1\n")
+    run("store", "import", export, "--store", other, "--min-rating", 3)
+    with Store(other) as second:
+        assert second.items("ann") == ["item-0009", "x"]
+
+
+def test_titles_from_a_file_and_unknown_items_aloud(
+    mine: Path, saved: Path, tmp_path: Path
+) -> None:
+    run("store", "add", "item-9999", "--store", mine)
+    titles = tmp_path / "titles.csv"
+    lines = [f"item-{number:04d},Book {number}" for number in range(300)]
+    titles.write_text("\n".join(["Item ID,title", *lines]))
+    with pytest.warns(DataWarning, match="does not know 1 of the 4 items of user me"):
+        out = run("recommend", "--store", mine, "--artifact", saved, "--titles", titles, "-n", 3)
+    assert out.count("Book ") == 3
+    out = run(
+        *("recommend", "--store", mine, "--artifact", saved, "--titles", titles),
+        *("--similar-to", "item-0003"),
+    )
+    assert "Similar to Book 3" in out

@@ -20,6 +20,7 @@ from privirec.data import Dataset, Interactions
 from privirec.errors import DataError
 from privirec.evaluation import evaluate, ranking
 from privirec.evaluation.ranking import measure_rankings, rank_unseen
+from privirec.models import GFCF, Popularity
 
 
 class Fixed:
@@ -60,6 +61,34 @@ def test_by_hand() -> None:
     assert found.ndcg == pytest.approx((1 + 1 / 2) / ideal / 2)
     assert (found.users, found.k) == (2, 3)
     assert found.as_row() == {"ndcg@3": found.ndcg, "recall@3": found.recall}
+
+
+def test_others_by_hand() -> None:
+    """A hit at place 2 and none at all; items 1, 2, 3 and 0, 2, 3 are shown to the two."""
+    data = dataset(
+        [[1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]],
+        [[0, 0, 1, 0, 0, 1], [0, 0, 0, 0, 0, 1]],
+    )
+    scores = np.array([[9, 8, 7, 6, 5, 4], [6, 9, 5, 4, 3, 2]], np.float32)
+    found = evaluate(Fixed(data.train.matrix, scores), data, k=3)
+    assert found.mrr == pytest.approx((1 / 2 + 0) / 2)
+    assert found.hit_rate == 1 / 2
+    assert found.coverage == 4 / 6
+    # Items 0 and 1 have one user of two: one bit. The others have nobody, and count like those.
+    assert found.novelty == pytest.approx(1.0)
+    assert set(found.full_row()) == {
+        *("ndcg@3", "recall@3", "mrr@3", "hit_rate@3", "coverage@3", "novelty@3")
+    }
+
+
+def test_novelty_knows_who_is_popular(small: Dataset) -> None:
+    popular, personal = (
+        evaluate(model.fit(small.train), small) for model in (Popularity(), GFCF(rank=16))
+    )
+    assert popular.novelty < personal.novelty
+    assert popular.coverage < personal.coverage
+    assert personal.mrr > popular.mrr
+    assert personal.hit_rate > popular.hit_rate
 
 
 def test_the_ideal_runs_over_no_more_than_k() -> None:
@@ -114,7 +143,7 @@ def test_no_test_item_at_all_is_an_error() -> None:
 def test_batches_cover_every_tested_user_once() -> None:
     rng = np.random.default_rng(0)
     train = distinct_histories(40, 20, rng)
-    test = (rng.random((40, 20)) < 0.05).astype(np.float32)
+    test = ((rng.random((40, 20)) < 0.05) & (train.toarray() == 0)).astype(np.float32)
     data = dataset(train, test)
     told: list[tuple[int, int]] = []
     scorer = Fixed(data.train.matrix, rng.random((40, 20)).astype(np.float32))

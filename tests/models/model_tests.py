@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from privirec.data import Dataset, Interactions
-from privirec.errors import UsageError
+from privirec.errors import ArtifactError, DataWarning, UsageError
 from privirec.evaluation import evaluate
 from privirec.filters import (
     Components,
@@ -24,7 +25,7 @@ from privirec.filters import (
     centralized,
 )
 from privirec.filters.operators import NotKept
-from privirec.models import Recommender, artifact
+from privirec.models import GFCF, Recommender, TurboCF, artifact
 
 
 def checkerboard(n: int) -> sp.csr_array:
@@ -50,6 +51,8 @@ class ModelTests:
     """Settings with which a catalogue of one item can be fitted."""
     alike: ClassVar[NDArray[np.float64]] = np.full((9, 9), 1 / 9)
     """An item-item matrix from which all items score alike, to the last bit."""
+    better: ClassVar[float] = 1.3
+    """How many times better than popularity it must be."""
 
     def fit(self, user_items: Any, rank: int = 1) -> Recommender:
         settings = dict.fromkeys(self.small_rank, rank)
@@ -82,7 +85,7 @@ class ModelTests:
                 return np.tile(degrees, (user_items.shape[0], 1))
 
         ours = evaluate(self.fit(small.train, rank=16), small)
-        assert ours.ndcg > 1.3 * evaluate(Popularity(), small).ndcg
+        assert ours.ndcg > self.better * evaluate(Popularity(), small).ndcg
 
     def test_batch_equals_single(self, small: Dataset) -> None:
         histories = small.train.matrix
@@ -102,7 +105,7 @@ class ModelTests:
         histories = small.train.matrix
         model = self.fit(small.train, rank=8)
         whole = model.recommend(np.arange(200), histories)
-        monkeypatch.setattr("privirec.models.base.USERS_AT_ONCE", 7)
+        monkeypatch.setattr("privirec.models.recommending.USERS_AT_ONCE", 7)
         cut = model.recommend(np.arange(200), histories)
         np.testing.assert_array_equal(whole[0], cut[0])
         np.testing.assert_allclose(whole[1], cut[1], rtol=1e-5, atol=1e-6)
@@ -279,6 +282,11 @@ class ModelTests:
         loaded_ids, loaded_scores = loaded.recommend(users, histories)
         np.testing.assert_array_equal(ids[:, 0], loaded_ids[:, 0])
         np.testing.assert_allclose(scores, loaded_scores, rtol=1e-4, atol=1e-5)
+        # Once it is saved, a model scores from what was saved.
+        for mine, theirs in zip(
+            model.recommend(users, histories), (loaded_ids, loaded_scores), strict=True
+        ):
+            np.testing.assert_array_equal(mine, theirs)
         if self.model.derives:
             np.testing.assert_array_equal(scores, loaded_scores)
         # From here on there is only one form, so nothing may change.
@@ -335,3 +343,139 @@ class ModelTests:
             loaded = Recommender.load(self.fit(train).save(tmp_path / "saved"))
             assert loaded.item_ids is not None
             assert loaded.item_ids.tolist() == ids.tolist()
+
+    def test_only_its_own_kind_is_loaded(self, holes: Interactions, tmp_path: Path) -> None:
+        folder = self.fit(holes).save(tmp_path / "saved")
+        assert type(self.model.load(folder)) is self.model
+        other = GFCF if self.model is not GFCF else TurboCF
+        name = self.model.name
+        with pytest.raises(ArtifactError, match=f"holds a model of {name}: load it with"):
+            other.load(folder)
+
+    # --- what people ask --------------------------------------------------------------------------
+
+    def test_only_some_items_or_all_but_some(self, small: Dataset) -> None:
+        model, histories = self.fit(small.train, rank=8), small.train.matrix
+        users = np.arange(70)
+        ids, scores = model.recommend(users, histories[users], N=300)
+        some = np.array([250, 3, 17, 3, 99])
+        found, values = model.recommend(users, histories[users], N=4, items=some)
+        for row in range(70):
+            at = np.isin(ids[row], some)
+            expected = ids[row][at]
+            assert found[row, : len(expected)].tolist() == expected.tolist()
+            assert values[row, : len(expected)].tolist() == scores[row][at].tolist()
+            assert set(found[row, len(expected) :].tolist()) <= {-1}
+        found, _ = model.recommend(users, histories[users], N=5, filter_items=some)
+        for row in range(70):
+            kept = [item for item in ids[row].tolist() if item not in some]
+            assert found[row].tolist() == kept[:5]
+        with pytest.raises(UsageError, match="items or filter_items, not both"):
+            model.recommend(0, histories[[0]], items=some, filter_items=some)
+        with pytest.raises(UsageError, match="item 300 is not in a catalogue of 300"):
+            model.recommend(0, histories[[0]], items=[1, 300])
+        again = model.recommend(users, histories[users], N=5, recalculate_user=True)
+        np.testing.assert_array_equal(again[0], ids[:, :5])
+
+    def test_similar_items_of_many(self, small: Dataset) -> None:
+        model = self.fit(small.train, rank=8)
+        ids, scores = model.similar_items([4, 9, 4], N=6)
+        assert ids.shape == scores.shape == (3, 6)
+        for row, item in enumerate((4, 9, 4)):
+            one, values = model.similar_items(item, N=6)
+            np.testing.assert_array_equal(one, ids[row])
+            np.testing.assert_allclose(values, scores[row], rtol=1e-5, atol=1e-6)
+
+    def test_similar_users_are_of_the_same_colour(self) -> None:
+        board = checkerboard(20)
+        model = self.fit(board, rank=2)
+        ids, cosines = model.similar_users([0, 7], board, N=5)
+        assert ids.shape == cosines.shape == (2, 5)
+        assert set((ids - [[0], [7]]).ravel() % 2) == {0}
+        assert 0 not in ids[0]
+        assert (cosines <= 1 + 1e-5).all()
+        one, alone = model.similar_users(7, board, N=5)
+        assert one.shape == (5,)
+        np.testing.assert_allclose(alone, cosines[1], rtol=1e-5)
+
+    def test_explanations_add_up(self, small: Dataset) -> None:
+        model, histories = self.fit(small.train, rank=8), small.train.matrix
+        (item, *_), (best, *_) = model.recommend(5, histories[[5]], N=3)
+        score, because = model.explain(5, histories[[5]], item, N=1000)
+        assert score == pytest.approx(best, rel=1e-4, abs=1e-6)
+        assert {cause for cause, _ in because} == set(histories[[5]].indices.tolist())
+        assert sum(part for _, part in because) == pytest.approx(score, rel=1e-3, abs=1e-5)
+        assert [part for _, part in because] == sorted((p for _, p in because), reverse=True)
+        assert model.explain(5, histories[[5]], item, N=2).because == because[:2]
+
+    def test_weights_count_where_asked_for(self, small: Dataset) -> None:
+        model, histories = self.fit(small.train, rank=8), small.train.matrix
+        users = np.arange(3)
+        plain = model.recommend(users, histories[users])
+        ones = model.recommend(users, histories[users], weighted=True)
+        np.testing.assert_allclose(ones[1], plain[1], rtol=1e-4, atol=1e-5)
+        weights = histories[[0]].copy()
+        weights.data[:] = 1e-6
+        weights.data[0] = 2.0
+        with pytest.warns(DataWarning, match="each counts as one interaction, whatever its value"):
+            np.testing.assert_array_equal(model.recommend(0, weights)[0], plain[0][0])
+        ids, _ = model.recommend(0, weights, weighted=True, items=np.arange(300))
+        alone = histories[[0]].copy()
+        alone.data[1:] = 0
+        similar, _ = model.recommend(0, alone, filter_items=histories[[0]].indices)
+        assert ids[0] == similar[0]
+
+    def test_names_in_names_out(self, holes: Interactions) -> None:
+        names = np.array([f"item {number:02d}" for number in range(17)])
+        people = np.array([f"user {number:02d}" for number in range(30)])
+        named = Interactions.from_matrix(holes.matrix, people, names)
+        model, numbered = self.fit(named), self.fit(holes)
+        expected, scores = numbered.recommend([3, 4], holes.matrix[[3, 4]], N=16)
+        for asked in (named, holes.matrix[[3, 4]]):
+            users = [3, 4] if asked is not named else ["user 03", "user 04"]
+            ids, values = model.recommend(users, asked, N=16)
+            np.testing.assert_array_equal(values, scores)
+            there = np.isfinite(values)
+            np.testing.assert_array_equal(ids[there], names[expected[there]])
+            assert set(ids[~there]) == {""}
+        assert model.similar_items("item 05", N=1)[0] == [names[numbered.similar_items(5)[0][0]]]
+        assert model.similar_users("user 03", named, N=1)[0][0].startswith("user ")
+        with pytest.raises(UsageError, match="item 5 is not in a catalogue of 17"):
+            model.similar_items(5)
+        with pytest.raises(UsageError, match="user nobody is not among 30 users"):
+            model.recommend("nobody", named)
+        with pytest.raises(UsageError, match="user 03 is no row of a matrix"):
+            model.recommend("user 03", holes.matrix[[3]])
+
+    def test_unknown_items_are_counted_aloud(self, holes: Interactions) -> None:
+        model = self.fit(holes)
+        newer = Interactions.from_pairs([1, 1, 1, 2], [3, 4, 99, 100])
+        with pytest.warns(DataWarning, match="2 of 4 interactions are left out; .* not know: 2"):
+            ids, _ = model.recommend([1, 2], newer, N=3)
+        history = sp.csr_array(([1.0, 1.0], ([0, 0], [3, 4])), shape=(1, 17))
+        np.testing.assert_array_equal(ids[0], model.recommend(0, history, N=3)[0])
+
+    def test_what_raised_type_errors_says_what_is_wrong(self, holes: Interactions) -> None:
+        model = self.fit(holes)
+        with pytest.raises(UsageError, match="no matrix but NoneType"):
+            model.fit(None)
+        with pytest.raises(UsageError, match=r"no matrix but str.*read_interactions"):
+            model.fit("ratings.csv")
+        with pytest.raises(UsageError, match="no matrix but NoneType"):
+            model.recommend(0, None)
+        for wrong in (2.5, "10", None, True):
+            with pytest.raises(UsageError, match="N must be a whole number"):
+                model.recommend(0, holes.matrix[[0]], N=wrong)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="item None is not in a catalogue"):
+            model.similar_items(None)  # type: ignore[arg-type]
+
+    def test_it_says_what_it_is(self) -> None:
+        model = self.model(**self.small_rank)
+        assert eval(repr(model), {self.model.__name__: self.model}).config == model.config  # noqa: S307
+        parameters = inspect.signature(self.model).parameters
+        assert list(parameters) == list(self.model.config_type.model_fields)
+        text = inspect.getdoc(self.model) or ""
+        assert len(text.splitlines()[0]) > 20
+        for name, field in self.model.config_type.model_fields.items():
+            assert f"\n{name} : " in text
+            assert field.description, name

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from model_tests import ModelTests
+from model_tests import ModelTests, full_rank
 
 from privirec.data import Dataset, Interactions
 from privirec.errors import UsageError
@@ -20,10 +22,12 @@ from privirec.models import (
     Denoised,
     EASEConfig,
     GFCFConfig,
+    ItemKNN,
     LinkProp,
     LinkPropConfig,
     LinkPropMulti,
     LinkPropMultiConfig,
+    Popularity,
     Spectral,
     TurboCF,
     TurboCFConfig,
@@ -73,9 +77,55 @@ class TestBSPMEM(ModelTests):
     model = BSPMEM
 
 
+class TestItemKNN(ModelTests):
+    model = ItemKNN
+    small_rank = {}  # noqa: RUF012
+    better = 1.25
+
+    def test_all_forms_of_the_matrix_give_the_same_scores(  # type: ignore[override]
+        self, small: Dataset
+    ) -> None:
+        """With all neighbours: which of two equal ones is the last to be kept, rounding decides."""
+        model = ItemKNN(neighbours=300)
+        central = centralized(small.train, normalisation=model.config.normalisation)
+        expected = model.use(central).score(small.train.matrix[:20])
+        for form in (central.written_out(), full_rank(central)):
+            found = ItemKNN(neighbours=300).use(form).score(small.train.matrix[:20])
+            np.testing.assert_allclose(found, expected, atol=2e-4 * float(expected.max()))
+
+    def test_cosines_by_hand(self) -> None:
+        """Item 0 has users 0, 1, 2; item 1 users 0, 1; item 2 user 2."""
+        touched = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 1]])
+        model = ItemKNN(shrinkage=1, neighbours=1).fit(touched)
+        near, far = 2 / (6**0.5 + 1), 1 / (3**0.5 + 1)
+        scores = model.score(np.eye(3))
+        np.testing.assert_allclose(scores, [[0, near, 0], [near, 0, 0], [far, 0, 0]], rtol=1e-6)
+        both = ItemKNN(shrinkage=1).fit(touched).score(np.eye(3))
+        np.testing.assert_allclose(both[0], [0, near, far], rtol=1e-6)
+
+    def test_rows_are_cut_without_a_trace(
+        self, small: Dataset, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = ItemKNN(neighbours=7).fit(small.train)
+        monkeypatch.setattr("privirec.models.item_knn.ITEMS_AT_ONCE", 13)
+        cut = ItemKNN(neighbours=7).fit(small.train)
+        x = small.train.matrix
+        np.testing.assert_array_equal(whole.score(x), cut.score(x))
+
+
+def test_popularity(holes: Interactions, tmp_path: Path) -> None:
+    model = Popularity().fit(holes)
+    for loaded in (model, Popularity.load(model.save(tmp_path / "saved"))):
+        scores = loaded.score(holes.matrix)
+        np.testing.assert_array_equal(scores, np.tile(holes.item_degrees, (30, 1)))
+        assert not any(part for _, part in loaded.explain(3, holes, 5).because)
+        with pytest.raises(UsageError, match="it knows no similar users"):
+            loaded.similar_users(3, holes)
+
+
 def test_no_model_escapes() -> None:
     tested = {kind.model for kind in ModelTests.__subclasses__()}
-    assert tested == set(MODELS.values())
+    assert tested | {Popularity} == set(MODELS.values())
     assert {name: model.name for name, model in MODELS.items()} == {n: n for n in MODELS}
 
 
@@ -123,18 +173,22 @@ def test_a_power_of_entries_needs_the_entries(holes: Interactions) -> None:
 
 
 @pytest.mark.parametrize("model", [GFCF, BSPMLM, BSPMEM])
-def test_a_catalogue_smaller_than_the_rank_is_refused_in_words(
-    holes: Interactions, model: type[GFCF]
+def test_a_rank_by_default_is_cut_to_the_catalogue_and_a_chosen_one_refused(
+    holes: Interactions, small: Dataset, model: type[GFCF]
 ) -> None:
-    with pytest.raises(UsageError, match="does not fit a catalogue of 17 items"):
-        model().fit(holes)
+    fitted = model().fit(holes)
+    assert fitted.config.rank == 17
+    assert fitted.fit(small.train).config.rank == min(300, model().config.rank)
+    with pytest.raises(UsageError, match="rank 40 does not fit a catalogue of 17 items"):
+        model(rank=40).fit(holes)
 
 
 @pytest.mark.parametrize("name", ["bspm-lm", "bspm-em"])
 def test_rows_are_summed_where_histories_outnumber_items(name: str) -> None:
     rng = np.random.default_rng(0)
     touched = (rng.random((3000, 30)) < 0.1).astype(np.float32)
-    train, test = (Interactions.from_matrix(touched * part) for part in (1, rng.random(30) < 0.5))
+    half = rng.random(touched.shape) < 0.5
+    train, test = (Interactions.from_matrix(touched * part) for part in (half, ~half))
     model = MODELS[name](rank=4).fit(train)
     before = model.score(train.matrix[:50])
     model.recommend(np.arange(20), train.matrix[:20])

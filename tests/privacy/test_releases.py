@@ -134,7 +134,8 @@ def test_saved_models_are_releases_too(small: Dataset, tmp_path: Path) -> None:
 
 def test_weights_of_ease_are_the_matrix_that_they_were_made_from(tmp_path: Path) -> None:
     train = sparse(6)
-    dataset = Dataset("sparse", train, train)
+    unseen = Interactions.from_matrix(train.matrix.toarray() == 0, train.user_ids, train.item_ids)
+    dataset = Dataset("sparse", train, unseen)
     result = run(dataset, Plan(model="ease"))
     saved = result.recommender.save(tmp_path / "ease", result.manifest())
     view = item_item_view(release_of(str(saved), dataset))

@@ -13,7 +13,7 @@ from privirec.filters import factored
 from privirec.report.rows import as_bytes, check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.terms import DEFAULT_AGGREGATOR
 from privirec.secagg import protocol_names
-from privirec.workflows.cost import Sizes, byte_rows, formula_rows
+from privirec.workflows.cost import Sizes, byte_rows, formula_rows, ring_notes
 from privirec.workflows.published import COST_RANK, COST_ROUNDS
 
 GOWALLA = (29_858, 40_981)
@@ -60,19 +60,30 @@ def command(
     matrix counts as its dense triangle; with one, as the sparse matrix that clients really fetch.
     """
     check_writable(json_file)
-    entries = None
+    entries = largest_degree = None
     if dataset:
         if users or items:
             raise UsageError("give --dataset, or --users and --items, not both")
         train = load_dataset(dataset, data_dir).train
         users, items = train.n_users, train.n_items
         entries = factored(train).written_out().matrix.nnz
+        largest_degree = int(train.item_degrees.max(initial=0))
     n_users, n_items = users or GOWALLA[0], items or GOWALLA[1]
     rank = min(COST_RANK, n_items) if rank is None else rank
     low_pass_rank = min(256, n_items) if low_pass_rank is None else low_pass_rank
     if max(rank, low_pass_rank) > n_items:
         raise UsageError(f"rank {max(rank, low_pass_rank)} does not fit {n_items} items")
-    sizes = Sizes(n_users, n_items, low_pass_rank, rank, rounds, ring_bits, entries, aggregator)
+    sizes = Sizes(
+        n_users,
+        n_items,
+        low_pass_rank,
+        rank,
+        rounds,
+        ring_bits,
+        entries,
+        aggregator,
+        largest_degree,
+    )
     formulas, rows = formula_rows(sizes), byte_rows(sizes)
     write_json_lines(json_file, [*formulas, *rows])
     for row in formulas:
@@ -97,6 +108,8 @@ def command(
         if row["refused"]:
             warn(f"{row['method']}: {aggregator} refuses these numbers: {row['refused']}")
             break
+    for note in ring_notes(sizes):
+        warn(note)
     for row in rows:
         if "bytes_up_saved_per_client" in row:
             say(

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from privirec.cli import options
+from privirec.data.columns import TableOptions
 from privirec.data.datasets import (
     PUBLISHED,
     Statistics,
@@ -22,7 +23,7 @@ from privirec.data.datasets import (
     statistics,
 )
 from privirec.data.download import SOURCE, download
-from privirec.data.formats import SUFFIXES, read_interactions
+from privirec.data.formats import SUFFIXES, read_file
 from privirec.data.interactions import Interactions
 from privirec.data.parts import ROWS_PER_SHARD, convert_parts
 from privirec.data.shards import USERS_PER_SHARD, ShardedDataset
@@ -34,7 +35,7 @@ from privirec.data.synthetic import (
     SHARDED_SIZES,
     make_shards,
 )
-from privirec.data.text import fits_text, write_lines, write_text
+from privirec.data.text import fits_text, write_csv, write_lines, write_text
 from privirec.errors import DataError, UsageError
 from privirec.report.progress import shown_progress
 from privirec.report.rows import print_table, say, write_json_lines
@@ -121,6 +122,14 @@ def info(
             help="Names, folders with train.txt and test.txt or with shards, or single files."
         ),
     ],
+    *,
+    user_column: options.UserColumn = None,
+    item_column: options.ItemColumn = None,
+    rating_column: options.RatingColumn = None,
+    time_column: options.TimeColumn = None,
+    min_rating: options.MinRating = None,
+    delimiter: options.Delimiter = None,
+    header: options.Header = None,
     data_dir: options.DataDir = None,
     json_file: options.Json = None,
 ) -> None:
@@ -129,7 +138,10 @@ def info(
     Interactions and density count train and test together; the smallest, median and largest user
     and the rare items are those of train, which is what a model sees.
     """
-    found = [_statistics_of(dataset, data_dir) for dataset in datasets]
+    table = TableOptions(
+        *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
+    )
+    found = [_statistics_of(dataset, data_dir, table) for dataset in datasets]
     write_json_lines(json_file, [each.row() for each in found])
     _print_statistics(found)
 
@@ -174,15 +186,21 @@ def convert(
     target: Annotated[
         Path,
         typer.Argument(
-            help="A .txt file to write, or a folder for train.txt and test.txt, or for shards.",
+            help="A .txt or .csv file to write, or a folder for train and test, or for shards.",
             metavar="TARGET",
         ),
     ],
     *,
     user_column: options.UserColumn = None,
     item_column: options.ItemColumn = None,
+    rating_column: options.RatingColumn = None,
+    time_column: options.TimeColumn = None,
+    min_rating: options.MinRating = None,
+    delimiter: options.Delimiter = None,
+    header: options.Header = None,
+    by: options.Split = "random",
     test: Annotated[
-        float, typer.Option(help="Share of each user's items to hold out for test (folders only).")
+        float, typer.Option(help="Share of the interactions to hold out for test (folders only).")
     ] = 0.2,
     seed: Annotated[int, typer.Option(help="Decides which items are held out.")] = DEFAULT_SEED,
     shards: Annotated[
@@ -196,23 +214,28 @@ def convert(
         int, typer.Option(min=1, help="Shards: about so many rows of the tables in each.")
     ] = ROWS_PER_SHARD,
 ) -> None:
-    """Turn any readable file into the text that everything here reads: user item item ...
+    """Turn any readable file into what everything here reads, and split it.
 
-    A target that ends in .txt becomes one file; any other becomes a folder with train.txt and
-    test.txt. Ids that are names are numbered from 0, and user_list.txt and item_list.txt say
-    which name got which number.
+    A target that ends in .txt or .csv becomes one file; any other becomes a folder with a train and
+    a test file. Whole numbers without times are written as text, user item item ...; names and
+    times are kept in tables of user, item, timestamp. A .txt target cannot hold names: they are
+    numbered from 0, and user_list.txt and item_list.txt beside it say which name got which number.
 
     A folder of tables in parts (.csv, .tsv, .parquet ...) becomes shards, in bounded memory; a user
     may occur in several parts. privirec run --dataset TARGET computes on them shard by shard. If
     that is interrupted, give the command once more, and it goes on.
     """
+    table = TableOptions(
+        *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
+    )
     if shards or source.is_dir():
+        if by != "random":
+            raise UsageError(f"shards are split at random, each by itself: not by {by}")
         with shown_progress() as phases:
             made = convert_parts(
                 source,
                 target,
-                user_column=user_column,
-                item_column=item_column,
+                options=table,
                 test=test,
                 seed=seed,
                 rows_per_shard=rows_per_shard,
@@ -220,29 +243,45 @@ def convert(
             )
         _say_made(made)
         return
-    interactions = read_interactions(source, user_column=user_column, item_column=item_column)
+    interactions = read_file(source, table)
     if interactions.n_interactions == 0:
         raise DataError(f"{source}: users and no items")
-    one_file = target.suffix.lower() == ".txt"
-    folder = target.parent if one_file else target
+    suffix = target.suffix.lower()
+    one_file = suffix in (".txt", ".csv")
+    if suffix == ".csv" and target.exists():
+        raise UsageError(f"{target}: is there already, and nothing was written")
     if not one_file and target.is_file():
-        raise UsageError(f"{target}: is a file; give a folder or a name that ends in .txt")
-    users, items = interactions.user_ids, interactions.item_ids
-    if named := not (fits_text(users) and fits_text(items)):
-        interactions = Interactions.from_matrix(interactions.matrix)
+        raise UsageError(f"{target}: is a file; give a folder or a name that ends in .txt or .csv")
+    numbers = fits_text(interactions.user_ids) and fits_text(interactions.item_ids)
+    if suffix == ".txt" and not numbers:
+        interactions = _numbered(interactions, target.parent)
     held_out = 0.0 if one_file else test
-    dataset = split(interactions, test=held_out, seed=seed, name=str(target))
-    if named:
-        _write_names(folder / "user_list.txt", users)
-        _write_names(folder / "item_list.txt", items)
+    dataset = split(
+        interactions, test=held_out, seed=seed, name=str(target), by="random" if one_file else by
+    )
+    write = write_text if numbers and interactions.times is None else write_csv
     if one_file:
-        write_text(target, interactions)
+        (write_text if suffix == ".txt" else write_csv)(target, interactions)
+        if suffix == ".txt" and interactions.times is not None:
+            say("Times are not in it: a target that ends in .csv keeps them.")
     else:
-        write_text(folder / "test.txt", dataset.test)
-        # Last, because train.txt is what makes a folder a data set.
-        write_text(folder / "train.txt", dataset.train)
+        kind = "txt" if write is write_text else "csv"
+        for part in ("train", "test"):
+            if (other := target / f"{part}.{'csv' if kind == 'txt' else 'txt'}").exists():
+                raise UsageError(f"{other} is there already: choose another folder")
+        write(target / f"test.{kind}", dataset.test)
+        # Last, because a train file is what makes a folder a data set.
+        write(target / f"train.{kind}", dataset.train)
     _print_statistics([statistics(dataset)])
     say(f"written to {target}")
+
+
+def _numbered(interactions: Interactions, folder: Path) -> Interactions:
+    """Numbers in the place of names, which are written down beside."""
+    _write_names(folder / "user_list.txt", interactions.user_ids)
+    _write_names(folder / "item_list.txt", interactions.item_ids)
+    say(f"Names are numbered; {folder} has them in user_list.txt and item_list.txt.")
+    return Interactions.from_matrix(interactions.matrix, times=interactions.times)
 
 
 def _say_made(made: ShardedDataset) -> None:
@@ -252,10 +291,10 @@ def _say_made(made: ShardedDataset) -> None:
     )
 
 
-def _statistics_of(dataset: str, data_dir: Path | None) -> Statistics:
+def _statistics_of(dataset: str, data_dir: Path | None, table: TableOptions) -> Statistics:
     if (sharded := load_sharded(dataset)) is not None:
         return sharded_statistics(sharded)
-    return statistics(load_dataset(dataset, data_dir))
+    return statistics(load_dataset(dataset, data_dir, table=table))
 
 
 def _shown_on(bar: Progress, name: str) -> Callable[[str, int, int | None], None]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
+from typing import TextIO
 
 import typer
 
@@ -16,6 +18,7 @@ from privirec.cli import (
     demo,
     doctor,
     federate,
+    fit,
     frontier,
     keys,
     plan,
@@ -30,7 +33,7 @@ from privirec.cli import (
     tune,
 )
 from privirec.cli import run as run_command
-from privirec.errors import PrivirecError
+from privirec.errors import DataWarning, PrivirecError
 from privirec.version import __version__
 
 app = typer.Typer(
@@ -42,6 +45,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.command)
 app.command("run")(run_command.command)
+app.command("fit")(fit.command)
 app.command("table")(table.command)
 app.command("privacy-table")(privacy_table.command)
 app.command("frontier")(frontier.command)
@@ -85,6 +89,7 @@ def run() -> None:
     # ended by a service manager puts things away as well.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
+    warnings.showwarning = _show_warning
     try:
         code = app(standalone_mode=True)
     except PrivirecError as error:
@@ -114,6 +119,21 @@ def _interrupted(number: int, _frame: object) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)  # one is enough: let things be put away
     raise _Interrupted(number)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """What somebody should know of data is one line; anything else says where it comes from."""
+    if issubclass(category, DataWarning):
+        print(f"privirec: {message}", file=sys.stderr)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _say(line: str, code: int) -> int:

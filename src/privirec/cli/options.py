@@ -12,11 +12,13 @@ from pydantic import BaseModel
 
 from privirec import data
 from privirec.data.datasets import names_here
-from privirec.errors import DataError
+from privirec.data.splits import WAYS, By
+from privirec.errors import DataError, UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS
 from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON, ProtectedSettings
 from privirec.federated.programs.spectral import SpectralSettings
 from privirec.models import MODELS
+from privirec.models.artifact import check_replaceable
 from privirec.secagg import ServerModel, protocol_names
 from privirec.workflows.plan import presets
 
@@ -64,13 +66,75 @@ Seed = Annotated[
     ),
 ]
 
-# Of files with columns.
+# Of tables: what cannot be found out.
+_OF_TABLES = "Reading a table"
+
+
+def _of_a_table(*names: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, show_default=False, rich_help_panel=_OF_TABLES, **more)
+
+
 UserColumn = Annotated[
-    str | None, typer.Option(help="Column of user ids, if it has an unusual name.")
+    str | None,
+    _of_a_table(help="Column of user ids, if it has an unusual name; without a header a number."),
 ]
-ItemColumn = Annotated[
-    str | None, typer.Option(help="Column of item ids, if it has an unusual name.")
+ItemColumn = Annotated[str | None, _of_a_table(help="Column of item ids.")]
+RatingColumn = Annotated[str | None, _of_a_table(help="Column of ratings.")]
+TimeColumn = Annotated[str | None, _of_a_table(help="Column of times: numbers, or dates.")]
+MinRating = Annotated[
+    float | None,
+    _of_a_table(
+        help="Leave out rows that are rated lower. Without it each row counts, which is said if "
+        "ratings differ; 0 counts all and says nothing."
+    ),
 ]
+Delimiter = Annotated[
+    str | None,
+    _of_a_table(
+        help="What separates fields: one character, ::, tab or space (default: found by the first "
+        "lines). With it a file may have any suffix."
+    ),
+]
+Header = Annotated[
+    bool | None,
+    _of_a_table(
+        "--header/--no-header",
+        help="Whether the first line names the columns (default: unless it is all numbers).",
+    ),
+]
+Split = Annotated[
+    By,
+    typer.Option(
+        "--split",
+        click_type=click.Choice(list(WAYS)),
+        help="A single file: hold out a share of each user's items at random, the latest share of "
+        "all interactions, or the latest (without times: a random) item of each user.",
+    ),
+]
+TestFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--test-file",
+        help="Take --dataset for a file of train and this one for test.",
+        show_default=False,
+    ),
+]
+Save = Annotated[
+    Path | None,
+    typer.Option("--save", help="Save the model in this folder.", show_default=False),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a saved model that is there already.")
+]
+
+
+def check_save(save: Path | None, overwrite: bool) -> None:
+    """Refuse, before hours of work, to replace what is there unless somebody said so."""
+    if save is None:
+        return
+    check_replaceable(save)
+    if save.is_dir() and any(save.iterdir()) and not overwrite:
+        raise UsageError(f"{save} holds a saved model: choose another folder, or --overwrite it")
 
 
 def datasets_named(names: str | None, data_dir: Path | None) -> list[data.Dataset]:

@@ -9,6 +9,7 @@ import typer
 
 from privirec.cli import options
 from privirec.device import Device, Recommendation, Store, load_model
+from privirec.device.titles import read_titles
 from privirec.report.rows import check_writable, print_table, write_json_lines
 
 NAMED = 3
@@ -37,6 +38,14 @@ def command(
     include_seen: Annotated[
         bool, typer.Option("--include-seen", help="Also rank what the history already holds.")
     ] = False,
+    titles: Annotated[
+        Path | None,
+        typer.Option(
+            "--titles",
+            help="A .csv or .tsv file: item_id, title. Without it, those of privirec store titles.",
+            show_default=False,
+        ),
+    ] = None,
     json_file: options.Json = None,
 ) -> None:
     """Recommend from the local store. Nothing leaves the device, nobody is asked.
@@ -49,10 +58,11 @@ def command(
     """
     check_writable(json_file)
     with Store(store) as opened:
-        device = Device(opened, load_model(artifact))
+        named = read_titles(titles) if titles is not None else None
+        device = Device(opened, load_model(artifact), named)
         if similar_to is not None:
             found = device.similar(similar_to, number)
-            title = f"Similar to {opened.title(similar_to) or similar_to}"
+            title = f"Similar to {device.title(similar_to) or similar_to}"
         else:
             name = device.user(user)
             found = device.recommend(name, number, include_seen=include_seen, explain=explain)

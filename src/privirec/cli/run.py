@@ -8,12 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from privirec.cli import options
-from privirec.data import load_dataset
+from privirec.data import TableOptions, load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS, PrivirecKSettings, PrivirecSettings
 from privirec.federated.programs.power import PowerSettings
-from privirec.models.artifact import check_replaceable
 from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.terms import (
@@ -32,6 +31,7 @@ from privirec.workflows.plan import (
     Plan,
     gives_away,
     methods,
+    methods_in_short,
     presets,
     read_settings,
     usual_dropped_share,
@@ -56,7 +56,7 @@ def command(
     dataset: options.Dataset,
     model: options.Model = None,
     method: Annotated[
-        str, options.one_of(methods(), help="On one machine, or with the clients.")
+        str, options.one_of(methods(), help=f"How the filters are computed. {methods_in_short()}")
     ] = CENTRALIZED,
     preset: Annotated[
         str,
@@ -162,9 +162,17 @@ def command(
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Save the model in this folder.", show_default=False)
-    ] = None,
+    test_file: options.TestFile = None,
+    by: options.Split = "random",
+    user_column: options.UserColumn = None,
+    item_column: options.ItemColumn = None,
+    rating_column: options.RatingColumn = None,
+    time_column: options.TimeColumn = None,
+    min_rating: options.MinRating = None,
+    delimiter: options.Delimiter = None,
+    header: options.Header = None,
+    save: options.Save = None,
+    overwrite: options.Overwrite = False,
     sample: Annotated[
         int | None,
         typer.Option(
@@ -200,13 +208,21 @@ def command(
 
       privirec run --dataset gowalla --method protected --epsilon 8 --delta 1e-6
 
+    Your own data: one file, which is split, or two. See "Reading a table" below.
+
+      privirec run --dataset ratings.csv --min-rating 4 --split time --model item-knn
+
+      privirec run --dataset train.csv --test-file test.csv
+
     A folder of shards (privirec data make, privirec data convert) is computed on shard by shard:
 
       privirec run --dataset FOLDER --method protected --sample 5000 --work sums --save model
     """
     check_writable(json_file, folder=save)
-    if save is not None:
-        check_replaceable(save)
+    options.check_save(save, overwrite)
+    table = TableOptions(
+        *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
+    )
     choices = options.given(
         start=start,
         eigenvalues=eigenvalues,
@@ -255,10 +271,17 @@ def command(
         if sharded is not None:
             result = run_shards(sharded, plan, phases, sample=sample or DEFAULT_SAMPLE, work=work)
         else:
-            result = run(load_dataset(dataset, data_dir), plan, phases)
+            data = load_dataset(dataset, data_dir, test=test_file, by=by, table=table)
+            result = run(data, plan, phases)
     write_json_lines(json_file, [result.row])
     print_table(f"{result.row['dataset']}, seed {seed}", COLUMNS, [result.row])
-    if sharded is not None:
+    if sharded is None:
+        found = result.metrics
+        say(
+            f"MRR@20 {found.mrr:.4f}, a hit for {found.hit_rate:.1%} of the users, "
+            f"{found.coverage:.1%} of the catalogue recommended, novelty {found.novelty:.1f} bits"
+        )
+    else:
         say(f"NDCG and Recall of {result.metrics.users:,} users, drawn at random")
     if warning := gives_away(method, dataset if sharded else result.row["dataset"]):
         warn(warning)

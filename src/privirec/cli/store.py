@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from privirec.cli import options
-from privirec.data import read_interactions
-from privirec.data.formats import SUFFIXES
+from privirec.data.columns import TableOptions
+from privirec.data.formats import SUFFIXES, read_file
 from privirec.device import Store
 from privirec.device.store import Run
 from privirec.device.titles import read_titles
@@ -38,14 +38,48 @@ def import_(
         Path, typer.Argument(help=f"A file to read: {', '.join(SUFFIXES)}.", metavar="FILE")
     ],
     store: StoreFile,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            "--user",
+            help="Whose history, if the file has no column of users (default: the store's only "
+            f"user, or {ONLY_USER}).",
+            show_default=False,
+        ),
+    ] = None,
     user_column: options.UserColumn = None,
     item_column: options.ItemColumn = None,
+    rating_column: options.RatingColumn = None,
+    min_rating: options.MinRating = None,
+    delimiter: options.Delimiter = None,
+    header: options.Header = None,
 ) -> None:
-    """Add all interactions of a file to a store, which is made if it is missing."""
-    found = read_interactions(source, user_column=user_column, item_column=item_column)
+    """Add all interactions of a file to a store, which is made if it is missing.
+
+    A file without a column of users is one person's own export: all of it is of one user.
+    """
+    alone = user or _user_of(store)
+    table = TableOptions(
+        *(user_column, item_column, rating_column, None, min_rating), delimiter, header, alone
+    )
+    found = read_file(source, table)
+    if user is not None and found.user_ids.tolist() != [user]:
+        raise UsageError(f"{source}: names its users itself, so --user does not go with it")
+    if not found.n_interactions:
+        raise DataError(f"{source}: users and no items (a line is: user item item ...)")
     with Store(store, create=True) as opened:
         new = opened.add_interactions(found)
-    say(f"{_counted(found.n_interactions)} in {source}, {new:,} of them new in {store}.")
+    whose = f" of user {alone}" if found.user_ids.tolist() == [alone] else ""
+    say(f"{_counted(found.n_interactions)}{whose} in {source}, {new:,} of them new in {store}.")
+
+
+def _user_of(store: Path) -> str:
+    """The only user of a store, or the name that such a one gets."""
+    if not store.exists():
+        return ONLY_USER
+    with Store(store) as opened:
+        users = opened.users()
+    return users[0] if len(users) == 1 else ONLY_USER
 
 
 @app.command()

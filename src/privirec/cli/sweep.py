@@ -15,7 +15,7 @@ from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.workflows.plan import gives_away
 from privirec.workflows.published import COMPETITIVE_RANK
-from privirec.workflows.sweep import Sweep, reaches
+from privirec.workflows.sweep import Sweep, reaches, usual_ranks
 
 
 def command(
@@ -24,8 +24,13 @@ def command(
         "privirec-out"
     ),
     ranks: Annotated[
-        str, typer.Option(help="FIRST:LAST:STEP, or values of k separated by commas.")
-    ] = "256:3584:256",
+        str | None,
+        typer.Option(
+            help="FIRST:LAST:STEP, or values of k separated by commas (default: 256:3584:256, on "
+            "smaller catalogues as many steps up to all items).",
+            show_default=False,
+        ),
+    ] = None,
     rounds: Annotated[str, typer.Option(help="Values of L, separated by commas.")] = "2,3,4",
     threads: options.Threads = None,
     seed: options.Seed = 0,
@@ -39,7 +44,8 @@ def command(
     """
     check_writable(json_file, folder=out)
     data = load_dataset(dataset, data_dir)
-    sweep = Sweep(data, out, _numbers(ranks), _numbers(rounds), seed=seed, threads=threads)
+    wanted = usual_ranks(data.train.n_items) if ranks is None else _numbers(ranks)
+    sweep = Sweep(data, out, wanted, _numbers(rounds), seed=seed, threads=threads)
     with shown_progress() as phases:
         points = sweep.run(phases)
     paper_rank = COMPETITIVE_RANK.get(data.name)

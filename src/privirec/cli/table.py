@@ -10,7 +10,7 @@ from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.errors import DataError, UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS
-from privirec.models import MODELS
+from privirec.models import COMPARED, MODELS
 from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, warn, write_json_lines
 from privirec.workflows.plan import gives_away
@@ -39,7 +39,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = ",".join(MODELS),
+    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = ",".join(COMPARED),
     rounds: Annotated[
         int, typer.Option(min=2, help="L of the PriviRec rows that are not to the letter.")
     ] = DEFAULT_ROUNDS,

@@ -1,6 +1,7 @@
 """Interactions, file formats, the catalogue of data sets, splits and synthetic data."""
 
-from privirec.data.datasets import Statistics, load_dataset, statistics
+from privirec.data.columns import TableOptions
+from privirec.data.datasets import Statistics, load_dataset, load_everything, statistics
 from privirec.data.formats import read_interactions
 from privirec.data.interactions import Dataset, Interactions
 from privirec.data.splits import split, validation_split
@@ -10,7 +11,9 @@ __all__ = [
     "Dataset",
     "Interactions",
     "Statistics",
+    "TableOptions",
     "load_dataset",
+    "load_everything",
     "read_interactions",
     "read_text",
     "split",

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from privirec.data.formats import SUFFIXES, read_interactions
+from privirec.data.columns import TableOptions
+from privirec.data.formats import SUFFIXES, read_file
 from privirec.data.interactions import Dataset, Interactions
 from privirec.data.shards import ShardedDataset, is_sharded
-from privirec.data.splits import split
+from privirec.data.splits import By, split
 from privirec.data.synthetic import DEFAULT_SEED, PREFIX, synthetic
 from privirec.data.text import first_line_of, read_bytes, read_text, text_lines
-from privirec.errors import DataError
+from privirec.errors import DataError, UsageError
 
 
 @dataclass(frozen=True)
@@ -105,21 +106,51 @@ PUBLISHED: Mapping[str, PublishedDataset] = {
 
 
 def load_dataset(
-    name_or_path: str | Path, data_dir: str | Path | None = None, *, seed: int = DEFAULT_SEED
+    name_or_path: str | Path,
+    data_dir: str | Path | None = None,
+    *,
+    seed: int = DEFAULT_SEED,
+    test: str | Path | None = None,
+    by: By = "random",
+    table: TableOptions | None = None,
 ) -> Dataset:
-    """A data set from a name, a folder or a single file.
+    """A data set from a name, a folder or a file.
 
     Names are `synthetic:...`, gowalla, yelp2018, amazon-book, or any folder with train.txt and
-    test.txt in one of the data folders. A single file of any known format is split into train and
-    test; `seed` decides that split and the synthetic data, and nothing else. A folder of shards is
-    read into memory if it is not too large for that; `load_sharded` leaves it where it is.
+    test.txt (or such tables) in one of the data folders. A single file of any known format is train
+    if `test` names another one, and otherwise split `by` chance, time or leaving one out; `seed`
+    decides that split and the synthetic data, and nothing else. `table` says what cannot be found
+    out of a table. A folder of shards is read into memory if it is not too large for that;
+    `load_sharded` leaves it where it is.
     """
     name = str(name_or_path)
+    path = Path(name_or_path)
+    if test is not None:
+        _refuse_split(name, by)
+        return _of_files(path, Path(test), path.stem, table or TableOptions())
     if name.startswith(PREFIX):
+        _refuse_split(name, by)
         return synthetic(name, seed)
-    if name not in PUBLISHED and (path := Path(name_or_path)).exists():
-        return _load_path(path, seed)
-    return _load_folder(find(name, data_dir), name)
+    if name not in PUBLISHED and path.exists():
+        return _load_path(path, seed, by, table or TableOptions())
+    _refuse_split(name, by)
+    return _load_folder(find(name, data_dir), name, table or TableOptions())
+
+
+def load_everything(
+    name_or_path: str | Path,
+    data_dir: str | Path | None = None,
+    *,
+    seed: int = DEFAULT_SEED,
+    table: TableOptions | None = None,
+) -> Interactions:
+    """All interactions of a data set, train and test together: for a model that is to be used."""
+    path = Path(name_or_path)
+    if str(name_or_path) not in PUBLISHED and (file := _single_file(path)) is not None:
+        interactions = read_file(file, table or TableOptions())
+        _require_interactions(interactions, file)
+        return interactions
+    return load_dataset(name_or_path, data_dir, seed=seed, table=table).together()
 
 
 def load_sharded(name_or_path: str | Path) -> ShardedDataset | None:
@@ -140,8 +171,8 @@ def names_here(data_dir: str | Path | None = None) -> list[str]:
     found = {
         train.parent.name
         for folder in data_folders(data_dir)
-        for train in folder.glob("*/train.txt")
-        if train.with_name("test.txt").is_file()
+        for train in folder.glob("*/train.*")
+        if _part_of(train.parent, "test") is not None
     }
     return sorted(found)
 
@@ -150,7 +181,7 @@ def find(name: str, data_dir: str | Path | None = None) -> Path:
     """The folder of a data set, or an error that says where it was looked for."""
     folders = data_folders(data_dir)
     for folder in folders:
-        if (folder / name / "train.txt").is_file():
+        if _part_of(folder / name, "train") is not None:
             return folder / name
     looked = ", ".join(str(folder / name) for folder in folders)
     if name in PUBLISHED:
@@ -235,42 +266,94 @@ def sharded_statistics(data: ShardedDataset) -> Statistics:
     )
 
 
-def _load_path(path: Path, seed: int) -> Dataset:
-    if path.is_file():
-        return _split_file(path, path.stem, seed)
-    if (path / "train.txt").is_file():
-        return _load_folder(path, path.resolve().name)
+def _load_path(path: Path, seed: int, by: By, table: TableOptions) -> Dataset:
+    if (file := _single_file(path)) is not None:
+        interactions = read_file(file, table)
+        _require_interactions(interactions, file)
+        name = path.stem if path.is_file() else path.resolve().name
+        return split(interactions, test=0.2, seed=seed, name=name, by=by)
+    _refuse_split(str(path), by)
+    if _part_of(path, "train") is not None:
+        return _load_folder(path, path.resolve().name, table)
     if is_sharded(path):
         return ShardedDataset(path).at_once()
-    # MovieLens and RecBole keep everything in one file of a folder.
-    for candidate in ("ratings.csv", "ratings.dat", f"{path.resolve().name}.inter"):
-        if (path / candidate).is_file():
-            return _split_file(path / candidate, path.resolve().name, seed)
     raise DataError(
         f"{path}: holds no train.txt and test.txt; give such a folder or one file "
         f"({', '.join(SUFFIXES)})"
     )
 
 
-def _split_file(path: Path, name: str, seed: int) -> Dataset:
-    interactions = read_interactions(path)
-    _require_interactions(interactions, path)
-    return split(interactions, test=0.2, seed=seed, name=name)
+def _refuse_split(name: str, by: By) -> None:
+    if by != "random":
+        raise UsageError(f"{name} is split already: {by} goes with a single file")
 
 
-def _load_folder(folder: Path, name: str) -> Dataset:
+def _single_file(path: Path) -> Path | None:
+    """The file itself, or the one in which MovieLens and RecBole keep everything of a folder."""
+    if path.is_file():
+        return path
+    if path.is_dir() and _part_of(path, "train") is None and not is_sharded(path):
+        for candidate in ("ratings.csv", "ratings.dat", "u.data", f"{path.resolve().name}.inter"):
+            if (path / candidate).is_file():
+                return path / candidate
+    return None
+
+
+def _part_of(folder: Path, part: str) -> Path | None:
+    """The file of a folder that is its train or test set."""
+    found = [
+        folder / (part + suffix) for suffix in SUFFIXES if (folder / (part + suffix)).is_file()
+    ]
+    if len(found) > 1:
+        raise DataError(f"{folder}: holds both {found[0].name} and {found[1].name}")
+    return found[0] if found else None
+
+
+def _load_folder(folder: Path, name: str, table: TableOptions) -> Dataset:
+    train, test = _part_of(folder, "train"), _part_of(folder, "test")
+    if train is None or test is None:
+        there = train.name if train is not None else "neither a train.txt"
+        raise DataError(f"{folder}: {there} without a test.txt")
+    return _of_files(train, test, name, table)
+
+
+def _of_files(train_file: Path, test_file: Path, name: str, table: TableOptions) -> Dataset:
     """Rows are the users of train, columns the items of train and test together."""
-    train_file, test_file = folder / "train.txt", folder / "test.txt"
-    if not test_file.is_file():
-        raise DataError(f"{folder}: train.txt without a test.txt")
-    train, test = read_text(train_file), read_text(test_file)
+    train, test = _alike(read_file(train_file, table), read_file(test_file, table))
     _require_interactions(train, train_file)
     strangers = np.setdiff1d(test.user_ids, train.user_ids)
     if len(strangers):
-        line, user = first_line_of(test_file, strangers)
-        raise DataError(f"{test_file}:{line}: user {user} is not in {train_file.name}")
+        where, user = str(test_file), strangers[0]
+        if test_file.suffix.lower() == ".txt" and test.user_ids.dtype.kind in "iu":
+            line, user = first_line_of(test_file, strangers)
+            where = f"{test_file}:{line}"
+        raise DataError(f"{where}: user {user} is not in {train_file.name}")
     item_ids = np.union1d(train.item_ids, test.item_ids)
-    return Dataset(name, train.over(train.user_ids, item_ids), test.over(train.user_ids, item_ids))
+    data = Dataset(name, *(part.over(train.user_ids, item_ids) for part in (train, test)))
+    data.check_apart()
+    return data
+
+
+def _alike(train: Interactions, test: Interactions) -> tuple[Interactions, Interactions]:
+    """With ids of one kind: numbers in one file are names if the other one has names."""
+
+    def named(part: Interactions, users: bool, items: bool) -> Interactions:
+        rows = np.repeat(part.user_ids, part.user_degrees)
+        columns = part.item_ids[part.matrix.indices]
+        return Interactions.from_pairs(
+            rows.astype(str) if users else rows,
+            columns.astype(str) if items else columns,
+            times=part.times,
+        )
+
+    users, items = (
+        getattr(train, ids).dtype.kind != getattr(test, ids).dtype.kind
+        and {getattr(train, ids).dtype.kind, getattr(test, ids).dtype.kind} > {"U"}
+        for ids in ("user_ids", "item_ids")
+    )
+    if users or items:
+        return named(train, users, items), named(test, users, items)
+    return train, test
 
 
 def _require_interactions(interactions: Interactions, path: Path) -> None:

@@ -1,83 +1,162 @@
-"""Files that hold interactions: which suffix means which format, and tables with two columns."""
+"""Files that hold interactions: which suffix means which format, and tables with named columns."""
 
 from __future__ import annotations
 
 import csv
 import io
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.data.columns import (
+    Layout,
+    TableOptions,
+    layout_of,
+    looks_like_a_table,
+)
+from privirec.data.ids import MISSING_WORDS
 from privirec.data.interactions import Interactions
+from privirec.data.parquet import parquet_pieces, read_parquet
+from privirec.data.rows import Rows, with_more
 from privirec.data.text import BYTE_ORDER_MARK, parse_integers, read_bytes, read_text
-from privirec.errors import DataError
+from privirec.errors import DataError, DataWarning
 
-# How ids are usually called; compared in lower case, without "_" and without RecBole's ":token".
-USUAL_USER_COLUMNS = ("user", "userid")
-USUAL_ITEM_COLUMNS = ("item", "itemid", "movieid")
-
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".inter": "\t", ".dat": "::"}
-_MOVIELENS_HEADER = ["UserID", "MovieID", "Rating", "Timestamp"]  # its .dat files carry none
+_DELIMITERS = {".csv": ",", ".tsv": "\t", ".inter": "\t", ".dat": "::", ".data": "\t"}
 SUFFIXES = (".txt", *_DELIMITERS, ".parquet")
 TABLES = (*_DELIMITERS, ".parquet")
 """What can be read in pieces."""
 PIECE_BYTES = 1 << 25
 LONGEST_ROW = 1 << 28
+_LINE_BREAK = "\x1e"
+"""Stands for a line break inside a quoted field."""
 
 
 def read_interactions(
-    path: str | Path, *, user_column: str | None = None, item_column: str | None = None
-) -> Interactions:
-    """Read any known format, told by the suffix; each row or rating is one interaction.
-
-    Tables (.csv, .tsv, RecBole .inter, MovieLens .dat, .parquet) need a user and an item column;
-    the usual names are found without being told. Ids are whole numbers or names.
-    """
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise DataError(f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}")
-    if suffix == ".txt":
-        return read_text(path)
-    read = _read_parquet if suffix == ".parquet" else _read_delimited
-    users, items = read(path, user_column, item_column)
-    return Interactions.from_pairs(users, items)
-
-
-def read_pieces(
     path: str | Path,
     *,
     user_column: str | None = None,
     item_column: str | None = None,
-    piece_bytes: int = PIECE_BYTES,
-) -> Iterator[tuple[NDArray, NDArray]]:
-    """The rows of a table as (users, items), a piece in memory at a time.
+    rating_column: str | None = None,
+    time_column: str | None = None,
+    min_rating: float | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    only_user: str | None = None,
+) -> Interactions:
+    """Read any known format, told by the suffix; each row is one interaction.
+
+    Tables (.csv, .tsv, RecBole .inter, MovieLens .dat and .data, .parquet; any other with a
+    `delimiter`) need a user and an item column. Delimiter, header and the usual names are found
+    without being told; columns of a table without a header go by their number from 1. Ids are whole
+    numbers or names. Rows rated lower than `min_rating` are left out; without it ratings are not
+    looked at, and a DataWarning says so. Times are kept if there is a column of them.
+    `only_user`: whose rows they are in a table without a user column.
+    """
+    options = TableOptions(
+        *(user_column, item_column, rating_column, time_column, min_rating),
+        *(delimiter, header, only_user),
+    )
+    return read_file(Path(path), options)
+
+
+def read_file(path: Path, options: TableOptions) -> Interactions:
+    """The same with the options in one piece."""
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        rows = read_parquet(path, options)
+    elif suffix == ".txt" and not _is_table(path, options):
+        return read_text(path)
+    elif suffix in SUFFIXES or options.delimiter is not None:
+        content = read_bytes(path)
+        layout = layout_of(path, _beginning(path, content), _DELIMITERS.get(suffix), options)
+        _say_what_is_assumed(path, layout)
+        rows = _parse_delimited(path, content, layout, options)
+    else:
+        raise DataError(
+            f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}, "
+            "and any table with --delimiter"
+        )
+    if not len(rows):
+        raise DataError(f"{path}: no row has a rating of {options.min_rating:g} or more")
+    return Interactions.from_pairs(rows.users, rows.items, times=rows.times)
+
+
+def read_pieces(
+    path: str | Path, options: TableOptions | None = None, *, piece_bytes: int = PIECE_BYTES
+) -> Iterator[Rows]:
+    """The rows of a table, a piece in memory at a time.
 
     A piece whose ids are all whole numbers has numbers, whatever the pieces before it had.
     """
-    path = Path(path)
+    path, options = Path(path), options or TableOptions()
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        yield from _parquet_pieces(path, user_column, item_column, piece_bytes // 16)
+        yield from parquet_pieces(path, options, piece_bytes // 16)
         return
-    if suffix not in _DELIMITERS:
+    if suffix not in _DELIMITERS and options.delimiter is None:
         known = ", ".join(TABLES)
         raise DataError(f"{path}: not a table that can be read in pieces; known are {known}")
-    header, lines, found = b"", 0, False
+    layout: Layout | None = None
+    lines, found = 0, False
     for piece in _whole_lines(path, piece_bytes):
-        if not lines and suffix != ".dat":
-            header = piece[: piece.find(b"\n") + 1]
-        # All pieces but the first get the header once more, which is not a line of the file.
-        content, above = (header + piece, lines - 1) if header and lines else (piece, lines)
-        if content[len(header) :].strip():
+        if not lines:
+            layout = layout_of(path, _beginning(path, piece), _DELIMITERS.get(suffix), options)
+            _say_what_is_assumed(path, layout)
+        assert layout is not None  # noqa: S101 - the first piece gave it
+        if lines or not layout.has_header or piece[piece.find(b"\n") + 1 :].strip():
+            yield _parse_delimited(path, piece, layout, options, lines)
             found = True
-            yield _parse_delimited(path, content, user_column, item_column, above)
         lines += piece.count(b"\n")
+    if not lines:
+        raise DataError(f"{path}: the file is empty")
     if not found:
-        raise DataError(f"{path}: {'a header and no rows' if lines else 'the file is empty'}")
+        raise DataError(f"{path}: a header and no rows")
+
+
+def _is_table(path: Path, options: TableOptions) -> bool:
+    """Whether a .txt file is a table, and no lines of `user item item ...`."""
+    if options.delimiter is not None or options.header is not None:
+        return True
+    beginning = read_bytes(path)[:4096]
+    lines = beginning.decode("utf-8", "replace").splitlines()
+    if looks_like_a_table(lines[: -1 if len(beginning) == 4096 else None]):
+        raise DataError(
+            f"{path}: its lines look like user, item, rating and time, not like user item item "
+            "...; say --delimiter tab (or space)"
+        )
+    return any(mark in lines[0] for mark in (",", ";", "|", "::"))
+
+
+def _beginning(path: Path, content: bytes) -> str:
+    """The first lines, as far as they are text: what is not is refused later, with its line."""
+    if not content.strip():
+        raise DataError(f"{path}: the file is empty")
+    cut = content[: 1 << 16]
+    if b"\0" in cut:
+        _refuse_null(path, content, 0)
+    return cut.decode("utf-8", "replace")
+
+
+def _say_what_is_assumed(path: Path, layout: Layout) -> None:
+    """Of a table without a header, which of its columns are taken for what."""
+    columns = layout.columns
+    if layout.has_header or layout.delimiter == "::":  # MovieLens never has one
+        return
+    kinds = {"users": columns.user, "items": columns.item, "ratings": columns.rating}
+    taken = ", ".join(
+        f"column {at + 1} {kind}"
+        for kind, at in (kinds | {"times": columns.time}).items()
+        if at is not None
+    )
+    warnings.warn(f"{path}: no header, so {taken}", DataWarning, stacklevel=4)
+
+
+def _refuse_null(path: Path, content: bytes, lines_above: int) -> None:
+    line = content.count(b"\n", 0, content.index(b"\0")) + 1 + lines_above
+    raise DataError(f"{path}:{line}: byte 0x00 is not part of a text file")
 
 
 def _whole_lines(path: Path, size: int) -> Iterator[bytes]:
@@ -101,32 +180,20 @@ def _whole_lines(path: Path, size: int) -> Iterator[bytes]:
         yield waiting + b"\n"
 
 
-def _read_delimited(
-    path: Path, user_column: str | None, item_column: str | None
-) -> tuple[NDArray, NDArray]:
-    return _parse_delimited(path, read_bytes(path), user_column, item_column)
-
-
 def _parse_delimited(
-    path: Path,
-    content: bytes,
-    user_column: str | None,
-    item_column: str | None,
-    lines_above: int = 0,
-) -> tuple[NDArray, NDArray]:
-    """The ids in `content`, before which the file has so many lines."""
-    delimiter = _DELIMITERS[path.suffix.lower()]
-    header: list[str] | None = None
+    path: Path, content: bytes, layout: Layout, options: TableOptions, lines_above: int = 0
+) -> Rows:
+    """The rows in `content`, before which the file has so many lines."""
+    delimiter = layout.delimiter
     if delimiter == "::":
-        header, delimiter, content = _MOVIELENS_HEADER, "\t", content.replace(b"::", b"\t")
+        delimiter, content = "\x1f", content.replace(b"::", b"\x1f")
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1 + lines_above
         raise DataError(f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from None
     if b"\0" in content:
-        line = content.count(b"\n", 0, content.index(b"\0")) + 1 + lines_above
-        raise DataError(f"{path}:{line}: byte 0x00 is not part of a text file")
+        _refuse_null(path, content, lines_above)
     if b'"' in content:
         content = _without_quotes(path, content, delimiter, lines_above)
         delimiter = "\x1f"
@@ -138,42 +205,65 @@ def _parse_delimited(
     numbers = np.arange(1, len(stops) + 1) + lines_above
     filled = stops > starts
     starts, stops, numbers = starts[filled], stops[filled], numbers[filled]
-
-    if header is None:
-        first = codes[starts[0] : stops[0]].tobytes().decode("utf-8")
-        header = first.split(delimiter)
+    if layout.has_header and not lines_above:
         starts, stops, numbers = starts[1:], stops[1:], numbers[1:]
     if len(starts) == 0:
         raise DataError(f"{path}: a header and no rows")
-    chosen = _choose_columns(path, header, user_column, item_column)
 
     # Every row has the same number of delimiters, so their positions form a table.
+    width = len(layout.names)
     delimiters = np.flatnonzero(codes == ord(delimiter))
     delimiters = delimiters[np.searchsorted(delimiters, starts[0]) :]
     counts = np.searchsorted(delimiters, stops) - np.searchsorted(delimiters, starts)
-    uneven = np.flatnonzero(counts != len(header) - 1)
+    uneven = np.flatnonzero(counts != width - 1)
     if len(uneven):
         at = uneven[0]
-        raise DataError(
-            f"{path}:{numbers[at]}: {counts[at] + 1} fields where {len(header)} are expected"
-        )
-    inner = delimiters.reshape(len(starts), len(header) - 1)
-    users, items = (
-        _ids(
-            path,
-            header[column],
-            codes,
-            starts if column == 0 else inner[:, column - 1] + 1,
-            stops if column == len(header) - 1 else inner[:, column],
-            numbers=numbers,
-        )
-        for column in chosen
-    )
-    return users, items
+        raise DataError(f"{path}:{numbers[at]}: {counts[at] + 1} fields where {width} are expected")
+    inner = delimiters.reshape(len(starts), width - 1)
+
+    def bounds(column: int) -> tuple[NDArray, NDArray]:
+        """Where the fields of a column begin and end, without the spaces around them."""
+        first = starts if column == 0 else inner[:, column - 1] + 1
+        last = stops if column == width - 1 else inner[:, column]
+        return _without_spaces(codes, first, last)
+
+    def text(column: int) -> NDArray:
+        return _fields(codes, *bounds(column))
+
+    def ids(column: int) -> NDArray:
+        return _ids(path, layout.names[column], codes, *bounds(column), numbers=numbers)
+
+    columns = layout.columns
+    items = ids(columns.item)
+    users = np.full(len(items), options.only_user) if columns.user is None else ids(columns.user)
+    return with_more(Rows(users, items), path, layout.names, columns, text, options)
 
 
 # Longer fields are no ids, and memory grows with the longest one.
 LONGEST_ID = 256
+
+
+def _without_spaces(
+    codes: NDArray[np.uint8], starts: NDArray, stops: NDArray
+) -> tuple[NDArray, NDArray]:
+    while len(padded := np.flatnonzero((starts < stops) & (codes[starts] == ord(" ")))):
+        starts = starts.copy()
+        starts[padded] += 1
+    while len(padded := np.flatnonzero((starts < stops) & (codes[stops - 1] == ord(" ")))):
+        stops = stops.copy()
+        stops[padded] -= 1
+    return starts, stops
+
+
+def _fields(codes: NDArray[np.uint8], starts: NDArray, stops: NDArray) -> NDArray:
+    """Fields as text."""
+    lengths = stops - starts
+    longest = max(int(lengths.max(initial=0)), 1)
+    positions = np.minimum(starts[:, None] + np.arange(longest), len(codes) - 1)
+    fields = np.where(np.arange(longest) < lengths[:, None], codes[positions], 0)
+    return np.char.decode(
+        np.ascontiguousarray(fields.astype(np.uint8)).view(f"S{longest}")[:, 0], "utf-8"
+    )
 
 
 def _ids(
@@ -186,12 +276,6 @@ def _ids(
     numbers: NDArray,
 ) -> NDArray:
     """One column as whole numbers if all its fields are such, as names otherwise."""
-    while len(padded := np.flatnonzero((starts < stops) & (codes[starts] == ord(" ")))):
-        starts = starts.copy()
-        starts[padded] += 1
-    while len(padded := np.flatnonzero((starts < stops) & (codes[stops - 1] == ord(" ")))):
-        stops = stops.copy()
-        stops[padded] -= 1
     lengths = stops - starts
     missing = np.flatnonzero(lengths == 0)
     if len(missing):
@@ -203,21 +287,62 @@ def _ids(
         )
     leading = codes[starts]
     negative = leading == ord("-")
+    whole = _without_zero_fraction(codes, starts, stops)
     # A leading zero marks a name: 007 and 7 are different people.
-    is_number = _all_digits(codes, starts + negative, stops) & (
-        (leading != ord("0")) | (lengths == 1)
+    is_number = _all_digits(codes, starts + negative, whole) & (
+        (leading != ord("0")) | (whole - starts == 1)
     )
     if is_number.all():
         if negative.any():
             at = int(np.argmax(negative))
             field = codes[starts[at] : stops[at]].tobytes().decode()
             raise DataError(f"{path}:{numbers[at]}: negative id {field} in column {name}")
-        return parse_integers(codes, starts, stops)
-    positions = np.minimum(starts[:, None] + np.arange(lengths.max()), len(codes) - 1)
-    fields = np.where(np.arange(lengths.max()) < lengths[:, None], codes[positions], 0)
-    return np.char.decode(
-        np.ascontiguousarray(fields.astype(np.uint8)).view(f"S{lengths.max()}")[:, 0], "utf-8"
-    )
+        return parse_integers(codes, starts, whole)
+    names = _fields(codes, starts, stops)
+    _check_names(path, name, names, lengths, numbers)
+    with_fraction = np.flatnonzero(is_number & (whole < stops))
+    if len(with_fraction):
+        plain = _fields(codes, starts[with_fraction], whole[with_fraction])
+        both = np.isin(plain, names)
+        if both.any():
+            at = int(with_fraction[np.argmax(both)])
+            raise DataError(
+                f"{path}:{numbers[at]}: column {name} holds {names[at]} and also "
+                f"{plain[np.argmax(both)]}: are these one and the same id?"
+            )
+    return names
+
+
+def _check_names(
+    path: Path, column: str, names: NDArray, lengths: NDArray, numbers: NDArray
+) -> None:
+    """Refuse names that stand for nothing, or that a missing quote has made of several lines."""
+    short = np.flatnonzero(lengths <= max(map(len, MISSING_WORDS)))
+    bad = np.isin(names[short], ("-1", *MISSING_WORDS))
+    if bad.any():
+        at = int(short[np.argmax(bad)])
+        raise DataError(
+            f"{path}:{numbers[at]}: {str(names[at])!r} in column {column} looks like a missing id"
+        )
+    broken = np.char.find(names, _LINE_BREAK) >= 0
+    if broken.any():
+        at = int(np.argmax(broken))
+        raise DataError(
+            f"{path}:{numbers[at]}: an id of several lines in column {column}: is a quote missing?"
+        )
+
+
+def _without_zero_fraction(codes: NDArray[np.uint8], starts: NDArray, stops: NDArray) -> NDArray:
+    """Where fields end without a fraction of zero, as in 1.0: what pandas makes of 1."""
+    whole, ends = stops.copy(), stops.copy()
+    zeros = np.flatnonzero((stops - starts >= 3) & (codes[stops - 1] == ord("0")))
+    while len(zeros):
+        ends[zeros] -= 1
+        before = codes[ends[zeros] - 1]
+        points = zeros[before == ord(".")]
+        whole[points] = ends[points] - 1
+        zeros = zeros[(before == ord("0")) & (ends[zeros] - starts[zeros] >= 3)]
+    return whole
 
 
 def _all_digits(codes: NDArray[np.uint8], starts: NDArray, stops: NDArray) -> NDArray[np.bool_]:
@@ -232,97 +357,27 @@ def _all_digits(codes: NDArray[np.uint8], starts: NDArray, stops: NDArray) -> ND
 
 def _without_quotes(path: Path, content: bytes, delimiter: str, lines_above: int) -> bytes:
     """The same table with the unit separator between fields, read by the csv module."""
-    rows = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), delimiter=delimiter)
+    rows = csv.reader(
+        io.StringIO(content.decode("utf-8"), newline=""), delimiter=delimiter, strict=True
+    )
     lines: list[str] = []
+    begun = 1
     try:
         for row in rows:
-            # Fields with line breaks or separators are none that hold ids.
-            lines.append("\x1f".join(" ".join(field.split()) for field in row))
+            lines.append("\x1f".join(_one_line(field) for field in row))
             lines.extend([""] * (rows.line_num - len(lines)))
+            begun = rows.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{path}:{rows.line_num + lines_above}: {error}") from None
+        # Of a quote that is never closed the reader knows only where the file ends.
+        line, what = rows.line_num, str(error)
+        if "unexpected end" in what or "larger than field limit" in what:
+            line, what = begun, "a quote that is not closed"
+        raise DataError(f"{path}:{line + lines_above}: {what}") from None
     return "\n".join(lines).encode()
 
 
-def _read_parquet(
-    path: Path, user_column: str | None, item_column: str | None
-) -> tuple[NDArray, NDArray]:
-    pieces = list(_parquet_pieces(path, user_column, item_column))
-    if not pieces:
-        raise DataError(f"{path}: a header and no rows")
-    return pieces[0]
-
-
-def _parquet_pieces(
-    path: Path, user_column: str | None, item_column: str | None, rows: int | None = None
-) -> Iterator[tuple[NDArray, NDArray]]:
-    """So many rows at a time, or all at once."""
-    try:
-        import pyarrow as pa  # noqa: PLC0415  (optional)
-        from pyarrow import parquet  # noqa: PLC0415
-    except ImportError:
-        raise DataError(
-            f"{path}: reading Parquet needs pyarrow: pip install 'privirec[parquet]'"
-        ) from None
-    try:
-        header = list(parquet.read_schema(path).names)
-        chosen = _choose_columns(path, header, user_column, item_column)
-        names = [header[column] for column in chosen]
-        if rows is None:
-            tables: Iterator[Any] = iter([parquet.read_table(path, columns=names)])
-        else:
-            batches = parquet.ParquetFile(path).iter_batches(rows, columns=names)
-            tables = (pa.Table.from_batches([batch]) for batch in batches)
-        before = 0
-        for table in tables:
-            if table.num_rows:
-                users, items = (_parquet_ids(path, name, table, before) for name in names)
-                yield users, items
-            before += table.num_rows
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except pa.ArrowException as error:
-        raise DataError(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
-
-
-def _parquet_ids(path: Path, name: str, table: Any, before: int) -> NDArray:
-    """A column as ids, of a table before which the file has so many rows."""
-    column = table.column(name)
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy())) + 1
-        raise DataError(f"{path}: row {before + row}: column {name} is empty")
-    values = column.to_numpy()
-    if values.dtype.kind in "iu":
-        if values.min() < 0:
-            at = int(np.argmax(values < 0))
-            row = before + at + 1
-            raise DataError(f"{path}: row {row}: negative id {values[at]} in column {name}")
-        return values.astype(np.int64)
-    if all(isinstance(value, str) for value in values):
-        return values.astype(str)
-    raise DataError(f"{path}: column {name} holds {column.type}, neither numbers nor names")
-
-
-def _choose_columns(
-    path: Path, header: list[str], user_column: str | None, item_column: str | None
-) -> tuple[int, int]:
-    names = [name.strip().split(":")[0] for name in header]
-    return (
-        _find_column(path, names, user_column, USUAL_USER_COLUMNS, "user"),
-        _find_column(path, names, item_column, USUAL_ITEM_COLUMNS, "item"),
-    )
-
-
-def _find_column(
-    path: Path, names: list[str], wanted: str | None, usual: tuple[str, ...], kind: str
-) -> int:
-    if wanted is not None:
-        if wanted in names:
-            return names.index(wanted)
-        missing = f"no column {wanted!r}"
-    else:
-        for position, name in enumerate(names):
-            if name.lower().replace("_", "") in usual:
-                return position
-        missing = f"no column that is known to hold {kind} ids, name it with --{kind}-column"
-    raise DataError(f"{path}: {missing}; the columns are {', '.join(names)}")
+def _one_line(field: str) -> str:
+    """A field on one line; a break inside leaves a mark, as no id has one."""
+    if "\n" not in field and "\r" not in field:
+        return " ".join(field.split())
+    return _LINE_BREAK.join(" ".join(line.split()) for line in field.strip().splitlines())

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from privirec.errors import DataError
+from privirec.data.columns import TableOptions
+from privirec.data.ids import clean_ids
+from privirec.errors import DataError, DataWarning, UsageError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Interactions:
     """Rows are users, columns items; every stored entry is one, sorted, without duplicates.
 
     `user_ids` and `item_ids` are the external names of rows and columns, integers or strings.
+    `times` are the moments of the entries, in their order, if these are known.
     """
 
     matrix: sp.csr_array
-    user_ids: NDArray = field(repr=False)
-    item_ids: NDArray = field(repr=False)
+    user_ids: NDArray
+    item_ids: NDArray
+    times: NDArray | None = None
+
+    def __repr__(self) -> str:
+        timed = ", with times" if self.times is not None else ""
+        return (
+            f"Interactions({self.n_users:,} users, {self.n_items:,} items, "
+            f"{self.n_interactions:,} interactions{timed})"
+        )
 
     def __post_init__(self) -> None:
+        if self.times is not None and len(self.times) != self.matrix.nnz:
+            raise DataError(f"{len(self.times)} times for {self.matrix.nnz} interactions")
         if self.matrix.shape != (len(self.user_ids), len(self.item_ids)):
             raise DataError(
                 f"matrix of shape {self.matrix.shape} with {len(self.user_ids)} user ids "
@@ -39,21 +54,39 @@ class Interactions:
         *,
         user_ids: NDArray | None = None,
         item_ids: NDArray | None = None,
+        times: ArrayLike | None = None,
     ) -> Interactions:
         """From two columns of external ids. Given id arrays fix rows and columns (sorted, unique);
-        otherwise they are the ids that occur, in ascending order."""
-        user_rows, user_ids = _factorize(np.asarray(users), user_ids, "user")
-        item_columns, item_ids = _factorize(np.asarray(items), item_ids, "item")
-        return cls.from_indices(user_rows, item_columns, user_ids, item_ids)
+        otherwise they are the ids that occur, in ascending order. Of a repeated pair the latest
+        time counts."""
+        users, items = clean_ids(users, "users"), clean_ids(items, "items")
+        if len(users) != len(items):
+            raise DataError(f"{len(users)} users and {len(items)} items do not make pairs")
+        user_rows, user_ids = _factorize(users, user_ids, "user")
+        item_columns, item_ids = _factorize(items, item_ids, "item")
+        moments = None if times is None else np.asarray(times)
+        return cls.from_indices(user_rows, item_columns, user_ids, item_ids, moments)
 
     @classmethod
     def from_indices(
-        cls, rows: NDArray, columns: NDArray, user_ids: NDArray, item_ids: NDArray
+        cls,
+        rows: NDArray,
+        columns: NDArray,
+        user_ids: NDArray,
+        item_ids: NDArray,
+        times: NDArray | None = None,
     ) -> Interactions:
-        """From row and column numbers; repeated pairs count once."""
+        """From row and column numbers; repeated pairs count once, at their latest time."""
         shape = (len(user_ids), len(item_ids))
         matrix = sp.csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
-        return cls.from_matrix(matrix, user_ids, item_ids)
+        if times is None:
+            return cls.from_matrix(matrix, user_ids, item_ids)
+        if len(times) != len(rows):
+            raise DataError(f"{len(times)} times for {len(rows)} interactions")
+        pairs = np.asarray(rows, np.int64) * max(len(item_ids), 1) + columns
+        order = np.lexsort((times, pairs))
+        latest = np.diff(pairs[order], append=-1) != 0
+        return cls.from_matrix(matrix, user_ids, item_ids, times[order][latest])
 
     @classmethod
     def from_matrix(
@@ -61,9 +94,13 @@ class Interactions:
         matrix: sp.sparray,
         user_ids: NDArray | None = None,
         item_ids: NDArray | None = None,
+        times: NDArray | None = None,
     ) -> Interactions:
-        """From any scipy sparse matrix or dense 0/1 array; every non-zero becomes one."""
-        csr = sp.csr_array(matrix, dtype=np.float32, copy=True)
+        """From any scipy sparse matrix or dense 0/1 array; every non-zero becomes one.
+
+        Values that are negative or no numbers are refused: they mean something else.
+        """
+        csr = sp.csr_array(sparse_rows(matrix), dtype=np.float32, copy=True)
         csr.sum_duplicates()
         csr.eliminate_zeros()
         csr.data[:] = 1.0
@@ -76,7 +113,29 @@ class Interactions:
             csr,
             np.arange(n_users) if user_ids is None else np.asarray(user_ids),
             np.arange(n_items) if item_ids is None else np.asarray(item_ids),
+            times,
         )
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        rating: str | None = None,
+        time: str | None = None,
+        min_rating: float | None = None,
+    ) -> Interactions:
+        """From a pandas or polars DataFrame with a row for each interaction.
+
+        Columns with usual names (user_id, item_id, customer, product ...) are found without being
+        named. Rows rated lower than `min_rating` are left out.
+        """
+        from privirec.data.frames import rows_of_frame  # noqa: PLC0415 - few need it
+
+        rows = rows_of_frame(frame, TableOptions(user, item, rating, time, min_rating))
+        return cls.from_pairs(rows.users, rows.items, times=rows.times)
 
     @property
     def n_users(self) -> int:
@@ -102,24 +161,37 @@ class Interactions:
 
     def rows(self, start: int, stop: int) -> Interactions:
         """The users from `start` up to, not including, `stop`, on the same catalogue."""
-        return Interactions(self.matrix[start:stop], self.user_ids[start:stop], self.item_ids)
+        matrix = self.matrix[start:stop]
+        times = self.times
+        if times is not None:
+            first = int(self.matrix.indptr[min(max(start, 0), self.n_users)])
+            times = times[first : first + matrix.nnz]
+        return Interactions(matrix, self.user_ids[start:stop], self.item_ids, times)
 
     def without_idle_users(self) -> Interactions:
         """The same without users who have touched nothing."""
-        active = self.user_degrees > 0
-        return Interactions(self.matrix[active], self.user_ids[active], self.item_ids)
+        return self.of_users(self.user_degrees > 0)
+
+    def of_users(self, chosen: NDArray[np.bool_]) -> Interactions:
+        """Only the users that are marked, on the same catalogue."""
+        times = self.times
+        if times is not None:
+            times = times[np.repeat(chosen, self.user_degrees)]
+        return Interactions(self.matrix[chosen], self.user_ids[chosen], self.item_ids, times)
 
     def select(self, keep: NDArray[np.bool_]) -> Interactions:
         """The interactions marked in `keep` (one flag an entry, in storage order), same ids."""
         matrix = select_entries(self.matrix, keep)
-        return Interactions.from_matrix(matrix, self.user_ids, self.item_ids)
+        times = None if self.times is None else self.times[keep]
+        return Interactions.from_matrix(matrix, self.user_ids, self.item_ids, times)
 
     def over(self, user_ids: NDArray, item_ids: NDArray) -> Interactions:
         """The same interactions over larger sets of users and items (ids sorted, unique)."""
         rows, _ = _factorize(self.user_ids, user_ids, "user")
         columns, _ = _factorize(self.item_ids, item_ids, "item")
         entries = np.repeat(rows, self.user_degrees)
-        return Interactions.from_indices(entries, columns[self.matrix.indices], user_ids, item_ids)
+        items = columns[self.matrix.indices]
+        return Interactions.from_indices(entries, items, user_ids, item_ids, self.times)
 
     def fingerprint(self) -> str:
         """SHA-256 of ids and entries: tells two data sets apart in manifests and logs."""
@@ -131,7 +203,7 @@ class Interactions:
         return digest.hexdigest()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """A train and a test set over the same users and items (and a name for reports)."""
 
@@ -142,6 +214,71 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.train.matrix.shape != self.test.matrix.shape:
             raise DataError(f"{self.name}: train and test differ in their users or items")
+
+    def check_apart(self) -> None:
+        """Refuse a test set that lies in train; say, once, how much of one does."""
+        _ = self._in_both
+
+    @cached_property
+    def _in_both(self) -> int:
+        """Test interactions that are in train too."""
+        both = int(self.train.matrix.multiply(self.test.matrix).nnz)
+        total = self.test.n_interactions
+        if total and both == total:
+            raise DataError(f"{self.name}: the whole test set is in train too")
+        if both:
+            warnings.warn(
+                f"{self.name}: {both:,} of {total:,} test interactions are in train too: nobody is "
+                "recommended what he has, so each counts as missed",
+                DataWarning,
+                stacklevel=5,
+            )
+        return both
+
+    def together(self) -> Interactions:
+        """All interactions, of train and of test."""
+        parts = [(part.matrix.tocoo(), part.times) for part in (self.train, self.test)]
+        rows, columns = (
+            np.concatenate([getattr(matrix, axis) for matrix, _ in parts])
+            for axis in ("row", "col")
+        )
+        known = [times for _, times in parts if times is not None]
+        times = np.concatenate(known) if len(known) == len(parts) else None
+        ids = self.train.user_ids, self.train.item_ids
+        return Interactions.from_indices(rows, columns, *ids, times)
+
+    def __repr__(self) -> str:
+        train, test = self.train, self.test
+        return (
+            f"Dataset({self.name!r}, {train.n_users:,} users, {train.n_items:,} items, "
+            f"{train.n_interactions:,} train and {test.n_interactions:,} test interactions)"
+        )
+
+
+def sparse_rows(user_items: object) -> sp.csr_array:
+    """Any matrix as sparse rows; its own memory where it is such already.
+
+    What is no matrix, and values that are negative or no numbers, are refused.
+    """
+    if user_items is None or isinstance(user_items, str | bytes | dict | set):
+        raise UsageError(
+            f"user_items is no matrix but {type(user_items).__name__}; rows are users, columns "
+            "items (privirec.read_interactions reads files)"
+        )
+    try:
+        rows = sp.csr_array(user_items)
+        rows = rows if rows.dtype.kind in "fiub" else rows.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        kind = type(user_items).__name__
+        raise UsageError(f"user_items: {kind} cannot be read as a matrix ({error})") from None
+    if rows.dtype.kind == "f" and not np.isfinite(rows.data).all():
+        raise DataError("user_items holds NaN or infinity: leave out what is not known")
+    if rows.dtype.kind in "fi" and rows.nnz and rows.data.min() < 0:
+        raise DataError(
+            f"user_items holds {rows.data.min():g}: negative values are no interactions, leave "
+            "them out"
+        )
+    return rows
 
 
 def select_entries(matrix: sp.csr_array, keep: NDArray[np.bool_]) -> sp.csr_array:

@@ -12,12 +12,14 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.data.columns import TableOptions
 from privirec.data.formats import TABLES, read_pieces
 from privirec.data.interactions import Interactions
 from privirec.data.shards import (
@@ -48,8 +50,7 @@ def convert_parts(
     source: Path,
     folder: Path,
     *,
-    user_column: str | None = None,
-    item_column: str | None = None,
+    options: TableOptions | None = None,
     test: float = HELD_OUT,
     seed: int = 0,
     rows_per_shard: int = ROWS_PER_SHARD,
@@ -58,6 +59,7 @@ def convert_parts(
     """Shards from a table or a folder of tables; users stand in the order of a hash of their ids,
     and within a shard in ascending order."""
     check_share(test)
+    options = options or TableOptions()
     parts = parts_of(source)
     sizes = {part.name: part.stat().st_size for part in parts}
     rows = sum(
@@ -67,14 +69,12 @@ def convert_parts(
     n_shards = min(MOST_PARTITIONS, max(1, -(-rows // rows_per_shard)))
     made_from = {
         "parts": sizes,
-        "columns": [user_column, item_column],
+        "table": {name: value for name, value in asdict(options).items() if value is not None},
         "shards": n_shards,
     }
     name = source.resolve().stem
     with writing(folder):
-        return _convert(
-            parts, folder, name, n_shards, made_from, user_column, item_column, test, seed, progress
-        )
+        return _convert(parts, folder, name, n_shards, made_from, options, test, seed, progress)
 
 
 def _convert(
@@ -83,8 +83,7 @@ def _convert(
     name: str,
     n_shards: int,
     made_from: dict[str, Any],
-    user_column: str | None,
-    item_column: str | None,
+    options: TableOptions,
     test: float,
     seed: int,
     progress: Callable[[int, int], None] | None,
@@ -96,7 +95,7 @@ def _convert(
     try:
         if not (folder / _DONE).is_file():
             try:
-                _partition(parts, place, folder / _DONE, n_shards, user_column, item_column)
+                _partition(parts, place, folder / _DONE, n_shards, options)
             except DataError:  # of the tables: what was begun is of no use
                 shutil.rmtree(place, ignore_errors=True)
                 (folder / BEGUN).unlink()
@@ -153,8 +152,7 @@ def _partition(
     place: Path,
     done: Path,
     n_partitions: int,
-    user_column: str | None,
-    item_column: str | None,
+    options: TableOptions,
 ) -> None:
     """Append every row to the partition of its user, and collect the catalogue."""
     shutil.rmtree(place, ignore_errors=True)  # of an interrupted first pass
@@ -167,7 +165,10 @@ def _partition(
             for number in range(n_partitions)
         ]
         for part in parts:
-            for users, items in read_pieces(part, user_column=user_column, item_column=item_column):
+            for rows in read_pieces(part, options):
+                users, items = rows.users, rows.items
+                if not len(rows):
+                    continue
                 if users.dtype.kind == "U":
                     users_are = "str"
                 seen = np.unique(items)
@@ -181,6 +182,8 @@ def _partition(
                     if len(chosen):
                         np.save(file, users[chosen], allow_pickle=False)
                         np.save(file, items[chosen], allow_pickle=False)
+    if not len(item_ids):
+        raise DataError(f"{parts[0].parent}: no row has a rating of {options.min_rating:g} or more")
     np.save(place / "items.npy", item_ids, allow_pickle=False)
     sync(place)
     items_are = "str" if item_ids.dtype.kind == "U" else "int64"

@@ -1,24 +1,45 @@
-"""Deterministic splits: which of a user's items are held out depends on ids and seed alone."""
+"""Deterministic splits: which of a user's items are held out depends on ids and seed alone, or on
+the times of the interactions."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+import warnings
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privirec.data.interactions import Dataset, Interactions
-from privirec.errors import UsageError
+from privirec.errors import DataError, DataWarning, UsageError
 
 Seed = int | np.random.Generator
+By = Literal["random", "time", "leave-one-out"]
+WAYS: tuple[str, ...] = get_args(By)
 
 
 def split(
-    interactions: Interactions, *, test: float = 0.2, seed: Seed = 0, name: str = "split"
+    interactions: Interactions,
+    *,
+    test: float = 0.2,
+    seed: Seed = 0,
+    name: str = "split",
+    by: By = "random",
 ) -> Dataset:
-    """Hold out the share `test` of every user's items; each user keeps at least one in train."""
-    train, held_out = _hold_out(interactions, test, seed, b"test")
+    """Train and test; whoever is in test keeps at least one item in train.
+
+    by="random": the share `test` of every user's items is held out. "time": of all interactions
+    the latest share; who begins later than that is in neither. "leave-one-out": one item of every
+    user with two or more, the latest if there are times and one at random otherwise.
+    """
+    if by == "random":
+        train, held_out = _hold_out(interactions, test, seed, b"test")
+    elif by == "leave-one-out":
+        train, held_out = _leave_one_out(interactions, seed)
+    elif by == "time":
+        train, held_out = _latest(interactions, test)
+    else:
+        raise UsageError(f"no way to split by {by!r}; there are {', '.join(WAYS)}")
     return Dataset(name, train, held_out)
 
 
@@ -43,15 +64,57 @@ def _hold_out(
     So the outcome depends neither on the order of rows nor on who else is in the data.
     """
     check_share(share)
+    user_keys, pair_keys = _keys(interactions, seed, purpose)
+    row_keys = mix(user_keys + np.uint64(1))
+    held = held_out_entries(interactions.matrix.indptr, share, row_keys, pair_keys)
+    return interactions.select(~held), interactions.select(held)
+
+
+def _leave_one_out(interactions: Interactions, seed: Seed) -> tuple[Interactions, Interactions]:
+    """The latest item of each user, among equal times and without any a random one."""
+    _, pair_keys = _keys(interactions, seed, b"leave one out")
+    times = () if interactions.times is None else (-interactions.times,)
+    some = interactions.user_degrees >= 2
+    held = _smallest(interactions.matrix.indptr, some, (pair_keys, *times))
+    return interactions.select(~held), interactions.select(held)
+
+
+def _latest(interactions: Interactions, share: float) -> tuple[Interactions, Interactions]:
+    """The latest share of all interactions, those of one moment together."""
+    check_share(share)
+    times = interactions.times
+    if times is None:
+        raise DataError("a split by time needs times: a column timestamp, or one that is named")
+    wanted = round(share * len(times))
+    held = np.zeros(len(times), bool)
+    if wanted:
+        held = times >= np.partition(times, len(times) - wanted)[len(times) - wanted]
+    if held.all():
+        raise DataError("a split by time leaves nothing in train: too many are of one moment")
+    train, test = interactions.select(~held), interactions.select(held)
+    late = (train.user_degrees == 0) & (test.user_degrees > 0)
+    if late.any():
+        warnings.warn(
+            f"{int(late.sum()):,} of {interactions.n_users:,} users begin after the split and are "
+            "left out",
+            DataWarning,
+            stacklevel=3,
+        )
+        train, test = train.of_users(~late), test.of_users(~late)
+    return train, test
+
+
+def _keys(
+    interactions: Interactions, seed: Seed, purpose: bytes
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """A keyed random number for each user, and one for each interaction."""
     if isinstance(seed, np.random.Generator):
         seed = int(seed.integers(2**63))
     digest = hashlib.blake2b(purpose + b"\0" + str(seed).encode(), digest_size=8).digest()
     user_keys = mix(_id_keys(interactions.user_ids) ^ np.uint64(int.from_bytes(digest, "little")))
     rows = np.repeat(np.arange(interactions.n_users), interactions.user_degrees)
-    pair_keys = mix(user_keys[rows] ^ _id_keys(interactions.item_ids)[interactions.matrix.indices])
-    row_keys = mix(user_keys + np.uint64(1))
-    held = held_out_entries(interactions.matrix.indptr, share, row_keys, pair_keys)
-    return interactions.select(~held), interactions.select(held)
+    items = _id_keys(interactions.item_ids)[interactions.matrix.indices]
+    return user_keys, mix(user_keys[rows] ^ items)
 
 
 def held_out_entries(
@@ -60,11 +123,19 @@ def held_out_entries(
     """Which entries of a sparse matrix are held out, by random numbers for its rows and entries:
     the share of each row with the smallest numbers, and never all of a row."""
     degrees = np.diff(indptr)
-    rows = np.repeat(np.arange(len(degrees)), degrees)
     # Rounding up or down at random keeps the share right also for users with few items.
     uniform = (row_keys >> np.uint64(11)) * 2.0**-53
     n_held = np.minimum(np.floor(share * degrees + uniform), np.maximum(degrees - 1, 0))
-    order = np.lexsort((pair_keys, rows))
+    return _smallest(indptr, n_held, (pair_keys,))
+
+
+def _smallest(
+    indptr: NDArray[Any], n_held: NDArray, keys: tuple[NDArray, ...]
+) -> NDArray[np.bool_]:
+    """So many entries of each row, the smallest by their keys (the last one first)."""
+    degrees = np.diff(indptr)
+    rows = np.repeat(np.arange(len(degrees)), degrees)
+    order = np.lexsort((*keys, rows))
     rank = np.arange(len(rows)) - indptr[:-1][rows]
     held = np.zeros(len(rows), bool)
     held[order] = rank < n_held[rows]

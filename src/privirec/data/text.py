@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -56,6 +58,20 @@ def write_text(path: str | Path, interactions: Interactions) -> None:
         if not fits_text(ids):
             raise DataError(f"{path}: {kind} ids must be whole numbers from 0 to {LARGEST_ID}")
     write_lines(path, text_lines(interactions))
+
+
+def write_csv(path: str | Path, interactions: Interactions) -> None:
+    """Write a table of user, item and, if they are known, timestamp; whole or not at all.
+
+    It holds what the plain text cannot: names as ids, and times.
+    """
+    users = np.repeat(interactions.user_ids, interactions.user_degrees).tolist()
+    items = interactions.item_ids[interactions.matrix.indices].tolist()
+    columns = [users, items] + ([] if interactions.times is None else [interactions.times.tolist()])
+    header = ["user", "item", "timestamp"][: len(columns)]
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([header, *zip(*columns, strict=True)])
+    write_lines(path, buffer.getvalue().splitlines())
 
 
 def text_lines(interactions: Interactions) -> Iterator[str]:

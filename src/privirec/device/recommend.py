@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +14,9 @@ from numpy.typing import NDArray
 from privirec.data.catalogue import Catalogue
 from privirec.device.installed import Installed
 from privirec.device.store import Store
-from privirec.errors import DataError, UsageError
-from privirec.filters.operators import Float32
+from privirec.device.titles import clean_title
+from privirec.errors import DataError, DataWarning, UsageError
 from privirec.models import Recommender
-
-# Items of a history explained at once: a dense block of so many rows of the catalogue's length.
-_ITEMS_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,11 @@ def load_model(folder: str | Path) -> Recommender:
 class Device:
     """One client's store and the filters it holds."""
 
-    def __init__(self, store: Store, model: Recommender) -> None:
+    def __init__(
+        self, store: Store, model: Recommender, titles: Mapping[str, str] | None = None
+    ) -> None:
+        """`titles` of items, before those that the store has."""
+        self._titles = titles or {}
         self.store = store
         self.model = model
         ids = np.arange(model.components.n_items) if model.item_ids is None else model.item_ids
@@ -85,12 +88,17 @@ class Device:
             raise DataError(
                 f"{self.store.path}: the model knows none of the {ignored} items of user {name}"
             )
+        if ignored:
+            warnings.warn(
+                f"the model does not know {ignored:,} of the {ignored + found.n_interactions:,} "
+                f"items of user {name}; they are left out",
+                DataWarning,
+                stacklevel=2,
+            )
         history = found.matrix
-        columns, scores = self.model.recommend(
-            0, history, n, filter_already_liked_items=not include_seen
-        )
+        (columns,), (scores,) = self.model.best_columns(history, n, include_seen=include_seen)
         columns, scores = columns[columns >= 0], scores[columns >= 0]
-        parts = self.contributions(history.indices, columns) if explain else None
+        parts = self.model.contributions(history.indices, columns) if explain else None
         return [
             self._recommendation(
                 column, score, history.indices, None if parts is None else parts[:, position]
@@ -105,28 +113,13 @@ class Device:
         column = self.catalogue.columns.get(str(item))
         if column is None:
             raise DataError(f"the model knows no item {item}")
-        columns, scores = self.model.similar_items(column, n)
+        alone = sp.csr_array(([1.0], ([0], [column])), shape=(1, len(self.catalogue)))
+        (columns,), (scores,) = self.model.best_columns(alone, n)
         return [
             self._recommendation(column, score)
             for column, score in zip(columns.tolist(), scores.tolist(), strict=True)
             if column >= 0
         ]
-
-    def contributions(self, history: NDArray, columns: NDArray) -> Float32:
-        """What each item of a history adds to the score of each column: (history, columns).
-
-        Every model scores linearly, x F for a fixed F, so the score of a history is the sum of
-        the scores of its items taken alone.
-        """
-        out = np.empty((len(history), len(columns)), np.float32)
-        for start in range(0, len(history), _ITEMS_AT_ONCE):
-            items = history[start : start + _ITEMS_AT_ONCE]
-            alone = sp.csr_array(
-                (np.ones(len(items), np.float32), items, np.arange(len(items) + 1)),
-                shape=(len(items), len(self.catalogue)),
-            )
-            out[start : start + len(items)] = self.model.score(alone)[:, columns]
-        return out
 
     def _recommendation(
         self,
@@ -145,4 +138,9 @@ class Device:
 
     def _named(self, column: int) -> tuple[str, str | None]:
         item = self.catalogue.names[column]
-        return item, self.store.title(item)
+        return item, self.title(item)
+
+    def title(self, item: str) -> str | None:
+        """The title of an item, if it has one."""
+        given = self._titles.get(item)
+        return self.store.title(item) if given is None else clean_title(given)

@@ -6,7 +6,7 @@ import csv
 import io
 from pathlib import Path
 
-from privirec.data.formats import USUAL_ITEM_COLUMNS
+from privirec.data.columns import USUAL_ITEM_COLUMNS, plain_name
 from privirec.errors import DataError
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -55,7 +55,7 @@ def _column(
     path: Path, header: list[str], wanted: str | None, usual: tuple[str, ...], what: str
 ) -> int:
     for position, name in enumerate(header):
-        if name == wanted or (wanted is None and name.lower().replace("_", "") in usual):
+        if name == wanted or (wanted is None and plain_name(name) in usual):
             return position
     missing = f"no column {wanted!r}" if wanted else f"no column that is known to hold {what}"
     raise DataError(f"{path}: {missing}; the columns are {', '.join(header) or 'none'}")

@@ -1,4 +1,4 @@
-"""Recall@k and NDCG@k by the all-ranking protocol.
+"""Recall@k, NDCG@k and others by the all-ranking protocol.
 
 Every item is ranked for every user with at least one test item, the user's train items left out,
 equal scores by lower item number. Ideal DCG runs over min(k, test items).
@@ -6,6 +6,7 @@ equal scores by lower item number. Ideal DCG runs over min(k, test items).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -41,25 +42,42 @@ class PartScorer(Scorer, Protocol):
 
 @dataclass(frozen=True)
 class Metrics:
-    """Means over the users with test items."""
+    """Means over the users with test items, of the k items that are ranked first for each."""
 
     recall: float
+    """Share of the test items that are found."""
     ndcg: float
+    """The same, found items counting more the higher they stand."""
     users: int
     k: int = 20
+    mrr: float = math.nan
+    """Mean of 1 / place of the first test item; 0 for whom none is found."""
+    hit_rate: float = math.nan
+    """Share of users for whom at least one test item is found."""
+    coverage: float = math.nan
+    """Share of the catalogue that is recommended to anybody at all."""
+    novelty: float = math.nan
+    """Mean of -log2 of the share of users who have a recommended item in train, in bits."""
 
     def as_row(self) -> dict[str, float | int]:
+        """The two that tables compare."""
         return {f"ndcg@{self.k}": self.ndcg, f"recall@{self.k}": self.recall}
+
+    def full_row(self) -> dict[str, float | int]:
+        """All of them."""
+        more = ("mrr", "hit_rate", "coverage", "novelty")
+        return self.as_row() | {f"{name}@{self.k}": getattr(self, name) for name in more}
 
 
 @njit(parallel=True, cache=True)
-def _measure(items, test_indptr, test_indices, discounts, recall, ndcg):  # type: ignore[no-untyped-def]
+def _measure(items, test_indptr, test_indices, discounts, recall, ndcg, first):  # type: ignore[no-untyped-def]
     k = items.shape[1]
     for row in prange(items.shape[0]):
         start, stop = test_indptr[row], test_indptr[row + 1]
         relevant = test_indices[start:stop]
         hits = 0
         gain = 0.0
+        first[row] = 0
         for rank in range(k):
             item = items[row, rank]
             if item < 0:
@@ -67,6 +85,8 @@ def _measure(items, test_indptr, test_indices, discounts, recall, ndcg):  # type
             place = np.searchsorted(relevant, item)
             if place < len(relevant) and relevant[place] == item:
                 hits += 1
+                if hits == 1:
+                    first[row] = rank + 1
                 gain += discounts[rank]
         ideal = 0.0
         for rank in range(min(k, stop - start)):
@@ -79,11 +99,19 @@ def measure_rankings(
     items: NDArray[np.int64], test: sp.csr_array
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Recall and NDCG of each ranked list (users, k) against the same users' test items."""
+    return grade_rankings(items, test)[:2]
+
+
+def grade_rankings(
+    items: NDArray[np.int64], test: sp.csr_array
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """The same, and the place of the first test item in each list, from 1; 0 if there is none."""
     recall = np.empty(len(items))
     ndcg = np.empty(len(items))
+    first = np.empty(len(items), np.int64)
     discounts = 1 / np.log2(np.arange(2, items.shape[1] + 2))
-    _measure(items, test.indptr, test.indices, discounts, recall, ndcg)
-    return recall, ndcg
+    _measure(items, test.indptr, test.indices, discounts, recall, ndcg, first)
+    return recall, ndcg, first
 
 
 @dataclass(frozen=True)
@@ -138,17 +166,22 @@ def evaluate(
     Batches of users are dealt to threads that each work alone: that scales where threads inside
     one batch mostly wait for each other.
     """
+    dataset.check_apart()
     total = int(np.count_nonzero(dataset.test.user_degrees))
     rank = ranker(scorer, dataset, k)
 
-    def measure(batch: Batch) -> tuple[float, float, int]:
+    def measure(batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         with one_kernel_thread():
-            recall, ndcg = measure_rankings(rank(batch), batch.test)
-        return float(recall.sum()), float(ndcg.sum()), len(batch.users)
+            ranked = rank(batch)
+            recall, ndcg, first = grade_rankings(ranked, batch.test)
+        found = first > 0
+        mrr = (found / np.maximum(first, 1)).sum()
+        sums = [recall.sum(), ndcg.sum(), len(batch.users), mrr, found.sum()]
+        return np.array(sums), np.bincount(ranked[ranked >= 0], minlength=dataset.train.n_items)
 
     batches = tested_batches(dataset)
     # The first one alone: it makes what scorers prepare on first use, and starts the kernels.
-    sums = np.array(measure(next(batches)))
+    sums, shown = measure(next(batches))
 
     def tell() -> None:
         if progress:
@@ -157,14 +190,25 @@ def evaluate(
     tell()
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(_workers()) as pool:
         try:
-            for each in pool.map(measure, batches):
-                sums += each
+            for of_batch, shown_in_batch in pool.map(measure, batches):
+                sums += of_batch
+                shown += shown_in_batch
                 tell()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for everybody
             raise
-    recall, ndcg = (float(each) / total for each in sums[:2])
-    return Metrics(recall, ndcg, total, k)
+    recall, ndcg, _, mrr, hits = (float(each) / total for each in sums)
+    return Metrics(
+        *(recall, ndcg, total, k, mrr, hits),
+        coverage=int(np.count_nonzero(shown)) / dataset.train.n_items,
+        novelty=_novelty(shown, dataset.train.item_degrees, dataset.train.n_users),
+    )
+
+
+def _novelty(shown: NDArray[np.int64], item_degrees: NDArray[np.int64], n_users: int) -> float:
+    """Mean surprise of what was shown, in bits; an item that nobody has counts as if one had it."""
+    share = np.maximum(item_degrees, 1) / max(n_users, 1)
+    return float(shown @ -np.log2(share) / max(int(shown.sum()), 1))
 
 
 def _workers() -> int:

@@ -5,20 +5,27 @@ from privirec.models.bspm import BSPMEM, BSPMLM, BSPMConfig
 from privirec.models.denoised import Denoised, DenoisedConfig
 from privirec.models.ease import EASE, EASEConfig
 from privirec.models.gf_cf import GFCF, GFCFConfig
+from privirec.models.item_knn import ItemKNN, ItemKNNConfig
 from privirec.models.link_prop import LinkProp, LinkPropConfig
 from privirec.models.link_prop_multi import LinkPropMulti, LinkPropMultiConfig
 from privirec.models.popularity import Popularity, PopularityConfig
 from privirec.models.spectral import Spectral, SpectralConfig
 from privirec.models.turbo_cf import TurboCF, TurboCFConfig
 
-MODELS: dict[str, type[Recommender]] = {
-    model.name: model
-    for model in (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, Denoised, LinkProp, LinkPropMulti, Spectral)
-}
+_PUBLISHED = (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, Denoised, LinkProp, LinkPropMulti, Spectral)
+_BASELINES = (Popularity, ItemKNN)
+
+MODELS: dict[str, type[Recommender]] = {model.name: model for model in (*_PUBLISHED, *_BASELINES)}
+BASELINES: tuple[str, ...] = tuple(model.name for model in _BASELINES)
+"""What others are compared with: in no table of the paper."""
+COMPARED: tuple[str, ...] = tuple(model.name for model in _PUBLISHED)
+"""All others."""
 
 __all__ = [
+    "BASELINES",
     "BSPMEM",
     "BSPMLM",
+    "COMPARED",
     "EASE",
     "GFCF",
     "MODELS",
@@ -28,6 +35,8 @@ __all__ = [
     "DenoisedConfig",
     "EASEConfig",
     "GFCFConfig",
+    "ItemKNN",
+    "ItemKNNConfig",
     "LinkProp",
     "LinkPropConfig",
     "LinkPropMulti",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from privirec.data.interactions import Interactions
@@ -22,9 +22,14 @@ from privirec.filters.normalize import Normalisation
 from privirec.filters.operators import Float32, NotKept, history_coordinates
 from privirec.filters.parts import Parts
 from privirec.models import artifact
-
-# Small enough that the scores of a batch stay in the cache, and their memory in the process.
-USERS_AT_ONCE = 64
+from privirec.models.describing import describe
+from privirec.models.recommending import (
+    USERS_AT_ONCE,
+    Recommending,
+    UserItems,
+    as_interactions,
+    rows_over,
+)
 
 Derived = Mapping[str, NDArray]
 
@@ -32,7 +37,7 @@ Derived = Mapping[str, NDArray]
 class Config(BaseModel):
     """Settings of a model. Unknown names are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     @property
     def normalisation(self) -> Normalisation:
@@ -57,7 +62,7 @@ class Config(BaseModel):
         return needs
 
 
-class Recommender(ABC):
+class Recommender(Recommending):
     """A closed-form recommender on released filters.
 
     >>> model = GFCF(rank=64).fit(user_items)                        # doctest: +SKIP
@@ -74,6 +79,11 @@ class Recommender(ABC):
     keeps_item_item: ClassVar[bool] = True
     """Whether it scores from the item-item matrix itself; if not, the matrix is not saved."""
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if hasattr(cls, "config_type"):
+            describe(cls, cls.config_type)
+
     def __init__(self, config: Config | None = None, **settings: Any) -> None:
         if config is not None and (settings or not isinstance(config, self.config_type)):
             raise UsageError(f"{self.name}: give a {self.config_type.__name__}, or its settings")
@@ -83,27 +93,50 @@ class Recommender(ABC):
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "settings"
             raise UsageError(f"{self.name}: {where}: {first['msg']}") from None
+        self._asked = self.config
         self._components: Components | None = None
         self._derived: Derived = {}
         self._rows: Float32 | None = None
         self.item_ids: NDArray | None = None
 
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{key}={value!r}" for key, value in self.config)
+        return f"{type(self).__name__}({settings})"
+
     # --- learning -----------------------------------------------------------------------------
 
     def fit(
         self,
-        user_items: sp.sparray | Interactions,
+        user_items: UserItems,
         *,
         seed: int = 0,
         progress: Progress | None = None,
     ) -> Self:
-        """Learn from all histories on this machine (rows users, columns items)."""
-        train = (
-            user_items
-            if isinstance(user_items, Interactions)
-            else Interactions.from_matrix(user_items)
-        )
+        """Learn from all histories on this machine.
+
+        Parameters
+        ----------
+        user_items
+            A sparse or dense matrix (rows users, columns items; every non-zero counts as one),
+            Interactions, or a pandas or polars DataFrame with a row for each interaction.
+        seed
+            Of the start block from which singular vectors are found.
+        progress
+            Called with the steps done and those in all.
+
+        A rank that nobody has chosen is cut to the size of the catalogue; one that was chosen and
+        does not fit is refused.
+        """
+        train = as_interactions(user_items)
+        self.config = self._fitting(train.n_items)
         return self.use(self._components_of(train, seed, progress), train.item_ids)
+
+    def _fitting(self, n_items: int) -> Config:
+        """The settings that were asked for, with a rank by default that fits the catalogue."""
+        usual = getattr(self._asked, "rank", 0)
+        if "rank" in self._asked.model_fields_set or usual <= n_items:
+            return self._asked
+        return self._asked.model_copy(update={"rank": max(n_items, 1)})
 
     def use(self, components: Components, item_ids: NDArray | None = None) -> Self:
         """Take filters that were computed elsewhere, for example by a federation."""
@@ -163,7 +196,7 @@ class Recommender(ABC):
         """The same in parts, of which one may be of low rank: then few scores are computed."""
         return Parts(self._score(histories))
 
-    def _prepare_for(self, histories: int) -> None:  # noqa: B027 - most have nothing to prepare
+    def _prepare_for(self, histories: int) -> None:
         """Prepare what `_parts` needs, if that pays for so many histories."""
 
     @property
@@ -172,7 +205,11 @@ class Recommender(ABC):
         for a model without such states, which never needs its filter written out."""
         return 0
 
-    # --- recommending -----------------------------------------------------------------------------
+    # --- scoring ----------------------------------------------------------------------------------
+
+    @property
+    def n_items(self) -> int:
+        return self.components.n_items
 
     def ready_for(self, histories: int, interactions: int) -> None:
         """Prepare for so many histories, with so many interactions in all, in the cheapest way.
@@ -197,7 +234,7 @@ class Recommender(ABC):
 
     def parts(self, user_items: sp.sparray) -> Parts:
         """Scores of every item for each history, in parts."""
-        histories = _histories(user_items, self.components.n_items)
+        histories = rows_over(user_items, self.components.n_items)
         if self._rows is not None:
             return Parts(history_coordinates(histories, self._rows))
         return self._parts(histories)
@@ -205,42 +242,6 @@ class Recommender(ABC):
     def score(self, user_items: sp.sparray) -> Float32:
         """Scores of every item for each history: (users, items)."""
         return self.parts(user_items).scores()
-
-    def recommend(
-        self,
-        userid: ArrayLike,
-        user_items: sp.sparray,
-        N: int = 10,
-        filter_already_liked_items: bool = True,
-    ) -> tuple[NDArray[np.int64], Float32]:
-        """The N best items for each history, best first, equal scores by lower item number.
-
-        `user_items` holds the history of `userid` (one row), or of each of several. Returns item
-        numbers and scores, of shape (N,) for one user and (users, N) for an array of users; where
-        there are not enough items the rest is -1 with a score of minus infinity.
-        """
-        histories = _histories(user_items, self.components.n_items)
-        if histories.shape[0] != np.size(userid):
-            raise UsageError(f"{np.size(userid)} users but {histories.shape[0]} histories")
-        if N < 1:
-            raise UsageError("N must be at least 1")
-        self.ready_for(histories.shape[0], histories.nnz)
-        ids = np.empty((histories.shape[0], N), np.int64)
-        scores = np.empty((histories.shape[0], N), np.float32)
-        for start in range(0, len(ids), USERS_AT_ONCE):
-            batch = slice(start, start + USERS_AT_ONCE)
-            part = histories[batch]
-            seen = part if filter_already_liked_items else None
-            ids[batch], scores[batch] = self.parts(part).best(N, seen)
-        return (ids[0], scores[0]) if np.ndim(userid) == 0 else (ids, scores)
-
-    def similar_items(self, itemid: int, N: int = 10) -> tuple[NDArray[np.int64], Float32]:
-        """Items that the filter raises for somebody who has touched only this one."""
-        n_items = self.components.n_items
-        if not 0 <= itemid < n_items:
-            raise UsageError(f"item {itemid} is not in a catalogue of {n_items}")
-        history = sp.csr_array(([1.0], ([0], [itemid])), shape=(1, n_items))
-        return self.recommend(0, history, N)
 
     # --- keeping ----------------------------------------------------------------------------------
 
@@ -254,22 +255,29 @@ class Recommender(ABC):
         """Write `model.safetensors` and `manifest.json`, all or nothing.
 
         No history is in it as such; an exact item-item matrix still gives histories away
-        (`privirec audit --release FOLDER`).
+        (`privirec audit --release FOLDER`). From here on this model scores from what was saved, so
+        that it and one that is loaded agree to the last bit.
         """
         record = {**(manifest or {}), "model": self.name, "config": self.config.model_dump()}
         ids = np.arange(self.components.n_items) if self.item_ids is None else self.item_ids
         components = self.components.written_out()
+        if components is not self.components:
+            self._take(components, self._derived, ids)
         return artifact.write(Path(folder), components, ids, record, signing_key, self._derived)
 
-    @staticmethod
+    @classmethod
     def load(
+        cls,
         folder: str | Path,
         *,
         trusted_key: Ed25519PublicKey | None = None,
         mmap: bool = True,
         verify: bool = True,
-    ) -> Recommender:
-        """Read what `save` wrote (see `artifact.read`). Never executes code from the file."""
+    ) -> Self:
+        """Read what `save` wrote (see `artifact.read`). Never executes code from the file.
+
+        `Recommender.load` reads any model; `GFCF.load` and the others refuse one of another kind.
+        """
         from privirec.models import MODELS  # noqa: PLC0415 - the registry imports this module
 
         saved = artifact.read(Path(folder), trusted_key, mmap=mmap, verify=verify)
@@ -277,6 +285,11 @@ class Recommender(ABC):
         kind = MODELS.get(name) if isinstance(name, str) else None
         if kind is None:
             raise ArtifactError(f"{folder}: unknown model {name!r}")
+        if not issubclass(kind, cls):
+            raise ArtifactError(
+                f"{folder}: holds a model of {name}: load it with {kind.__name__}.load or "
+                f"Recommender.load, not with {cls.__name__}.load"
+            )
         try:
             model = kind(kind.config_type.model_validate(config))
             model._check_saved(saved.components, saved.derived)
@@ -297,16 +310,3 @@ class Recommender(ABC):
     def _kept_arrays(self, derived: Derived) -> dict[str, tuple[str, int]]:
         """What it derives, or would have derived as an earlier version."""
         return self.derives
-
-
-def _histories(user_items: sp.sparray, n_items: int) -> sp.csr_array:
-    histories = sp.csr_array(user_items)
-    if histories.ndim == 1:  # what indexing a sparse array with one number gives
-        histories = sp.csr_array(histories.reshape(1, -1))
-    if histories.shape[1] != n_items:
-        raise UsageError(f"histories over {histories.shape[1]} items, filters over {n_items}")
-    if not histories.has_canonical_format or not histories.data.all():
-        histories = histories.copy()
-        histories.sum_duplicates()
-        histories.eliminate_zeros()
-    return histories

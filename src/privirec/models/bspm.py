@@ -145,7 +145,10 @@ class _BSPM(LowPassRecommender):
 
 
 class BSPMLM(_BSPM):
-    """Late merge: sharpen the blurred history, then add the low-pass part."""
+    """BSPM, late merge: sharpen the blurred history, then add the low-pass part.
+
+    Choi et al. 2023.
+    """
 
     name = "bspm-lm"
     title = "BSPM-LM"
@@ -154,7 +157,10 @@ class BSPMLM(_BSPM):
 
 
 class BSPMEM(_BSPM):
-    """Early merge: add the low-pass part to the blurred history, then sharpen both."""
+    """BSPM, early merge: add the low-pass part to the blurred history, then sharpen both.
+
+    Choi et al. 2023. The most accurate one of the paper.
+    """
 
     name = "bspm-em"
     title = "BSPM-EM"

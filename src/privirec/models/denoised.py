@@ -69,7 +69,10 @@ class DenoisedConfig(Config):
 
 
 class Denoised(Recommender):
-    """Scores of the head from the filter; everything else by its popularity, behind it."""
+    """A filter from noisy sums: scores of the head from it, everything else by popularity, behind.
+
+    What the method `protected` is made for.
+    """
 
     name = "denoised"
     title = "Denoised"

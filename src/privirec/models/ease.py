@@ -43,6 +43,11 @@ class EASEConfig(Config):
 
 
 class EASE(Recommender):
+    """EASE^R: the best linear map of a history onto itself that may not copy an item.
+
+    Steck 2019. It inverts a dense matrix of items x items.
+    """
+
     name = "ease"
     title = "EASE^R"
     config_type = EASEConfig

@@ -24,6 +24,11 @@ class GFCFConfig(Config):
 
 
 class GFCF(LowPassRecommender):
+    """GF-CF: the item-item matrix plus an ideal low-pass filter, x (P~ + gamma F_IDL).
+
+    Shen et al. 2021. The usual first choice.
+    """
+
     name = "gf-cf"
     title = "GF-CF"
     config_type = GFCFConfig

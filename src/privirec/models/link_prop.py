@@ -32,6 +32,11 @@ class LinkPropConfig(Config):
 
 
 class LinkProp(Recommender):
+    """LinkProp: paths user - item - user - item, divided by powers of degrees.
+
+    Fu et al. 2022.
+    """
+
     name = "linkprop"
     title = "LinkProp"
     config_type = LinkPropConfig

@@ -37,6 +37,11 @@ class LinkPropMultiConfig(LinkPropConfig):
 
 
 class LinkPropMulti(LinkProp):
+    """LinkProp-Multi: LinkProp with degrees that count likely links too.
+
+    Fu et al. 2022.
+    """
+
     name = "linkprop-multi"
     title = "LinkProp-Multi"
     config_type = LinkPropMultiConfig

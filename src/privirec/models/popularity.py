@@ -6,12 +6,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
 
 from privirec.data.interactions import Interactions
+from privirec.errors import UsageError
 from privirec.filters.components import Components
 from privirec.filters.eigen import Progress
 from privirec.filters.operators import Float32, NotKept
 from privirec.models.base import Config, Derived, Recommender
+from privirec.models.recommending import UserItems
 
 
 class PopularityConfig(Config):
@@ -23,12 +26,13 @@ class PopularityConfig(Config):
 
 
 class Popularity(Recommender):
-    """Items by how many people have them, whatever one's own history."""
+    """Items by how many people have them, whatever one's own history: the least to beat."""
 
     name = "popularity"
     title = "Popularity"
     config_type = PopularityConfig
     published: ClassVar[dict[str, Config]] = {}
+    derives: ClassVar[dict[str, tuple[str, int]]] = {"scores": ("<f4", 1)}
     keeps_item_item = False
     config: PopularityConfig
 
@@ -40,8 +44,18 @@ class Popularity(Recommender):
     def _check_normalisation(self, components: Components) -> None:
         """Any will do: it looks at degrees alone."""
 
+    def _derive(self, components: Components) -> Derived:
+        return {"scores": components.item_degrees.astype(np.float32)}
+
     def _prepare(self, components: Components, derived: Derived) -> None:
-        self._scores = components.item_degrees.astype(np.float32)
+        self._scores = derived["scores"]
+        if len(self._scores) != components.n_items:
+            raise UsageError("scores of another catalogue than the model's")
+
+    def similar_users(
+        self, userid: ArrayLike, user_items: UserItems, N: int = 10
+    ) -> tuple[NDArray, Float32]:
+        raise UsageError("popularity scores alike for everybody: it knows no similar users")
 
     def _score(self, histories: sp.csr_array) -> Float32:
         return np.repeat(self._scores[None], histories.shape[0], axis=0)

@@ -62,6 +62,8 @@ class SpectralConfig(Config):
 
 
 class Spectral(Recommender):
+    """A spectral filter, x V^-a S h(lambda) S^T V^b, kept in a byte an entry."""
+
     name = "spectral"
     title = "Spectral"
     config_type = SpectralConfig

@@ -34,6 +34,11 @@ class TurboCFConfig(Config):
 
 
 class TurboCF(Recommender):
+    """Turbo-CF: a polynomial of the item-item matrix raised entry by entry.
+
+    Park et al. 2024. No singular vectors, so it is fitted at once.
+    """
+
     name = "turbo-cf"
     title = "Turbo-CF"
     config_type = TurboCFConfig

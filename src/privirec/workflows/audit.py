@@ -181,6 +181,18 @@ def _saved(folder: Path, dataset: Dataset) -> Release:
     return Release(str(folder), filters=filters)
 
 
+def as_fitted(dataset: Dataset, release: str) -> Dataset:
+    """The data set with everything in train, if that is what a saved model was fitted on."""
+    folder = Path(release)
+    if release in PROGRAMS or not (folder / artifact.MANIFEST).is_file():
+        return dataset
+    run = artifact.read_manifest(folder)[1].get("run")
+    everything = dataset.together()
+    if not isinstance(run, dict) or run.get("fingerprint") != everything.fingerprint()[:16]:
+        return dataset
+    return Dataset(dataset.name, everything, dataset.test)
+
+
 @dataclass(frozen=True)
 class Audited:
     """One attack: its row, and what a picture of it needs."""
@@ -209,6 +221,7 @@ def audit(
             raise UsageError(f"no attack {name!r}; there are {', '.join(ATTACKS)}")
     with threading.limit(threads):
         phases(f"what {release} releases")(0, 1)
+        dataset = as_fitted(dataset, release)
         held = release_of(release, dataset, given, preset=preset, seed=seed, noise=noise)
         promise = held.federation.promise if held.federation else None
         about = {

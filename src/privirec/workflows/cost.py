@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from privirec.errors import OverflowRefused
 from privirec.federated.contributions import PlannedSum
-from privirec.federated.programs import PROGRAMS, Program, ProgramSettings
+from privirec.federated.contributions.scaled_step import LEAST_WIDTH, narrowest_ring
+from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.programs import PROGRAMS, Program, ProgramSettings, Spectral
+from privirec.federated.programs.power import PowerSettings
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.terms import Assumptions, vector_shape
 from privirec.secagg import ProtocolError, protocol
@@ -15,6 +19,9 @@ from privirec.secagg.errors import ParametersInfeasible
 from privirec.secagg.messages import EVERYBODY
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 from privirec.workflows.published import COST_EMBEDDING, COST_EPOCHS, COST_RANK, COST_ROUNDS
+
+MOST_ENTRIES = 1 << 32
+"""Of a sum, by which rings of unknown sums are judged."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class Sizes:
     """Non-zeros of P~, where the data is at hand."""
     aggregator: str = "none"
     """By which protocol vectors are summed, with what a network assumes of its clients."""
+    largest_degree: int | None = None
+    """People of the most popular item, where the data is at hand."""
 
 
 def formula_rows(sizes: Sizes) -> list[dict[str, Any]]:
@@ -63,6 +72,8 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
     """Bytes up and down, per client and through the server, for each way to run it."""
     rows: list[dict[str, Any]] = []
     for program in PROGRAMS.values():
+        if not _runs(program, sizes):
+            continue
         for label, settings in _variants(program, sizes).items():
             if label in program.presets and getattr(settings, "rank", 0) > sizes.items:
                 continue  # made for larger catalogues
@@ -81,7 +92,8 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                     "items": sizes.items,
                     "rank": getattr(settings, "rank", None),
                     "rounds": getattr(settings, "rounds", None),
-                    "ring_bits": settings.ring_bits,
+                    # Noise decides how wide its rings are.
+                    "ring_bits": None if program.protects else settings.ring_bits,
                     "sums": sum(entry.entries > 0 for entry in ledger.entries),
                     "bytes_up_per_client": ledger.bytes_up,
                     "bytes_down_per_client": ledger.bytes_down,
@@ -118,6 +130,57 @@ def aggregation_bytes(
     up = sum(round(float(one.up)) for one in found)
     down = sum(round(float(one.down)) for one in found)
     return up - sum(planned.payload_bytes for planned in sums), down
+
+
+def _runs(program: type[Program[Any]], sizes: Sizes) -> bool:
+    """Whether a program can run in the ring that was chosen, as far as that is known."""
+    if sizes.ring_bits is None or program.protects:
+        return True
+    return most_people(program, sizes.ring_bits, sizes.users) >= (sizes.largest_degree or 1)
+
+
+def ring_notes(sizes: Sizes) -> list[str]:
+    """What a chosen ring cannot hold, a sentence for each program that it concerns."""
+    notes = []
+    for program in PROGRAMS.values():
+        if sizes.ring_bits is None or program.protects:
+            continue
+        most = most_people(program, sizes.ring_bits, sizes.users)
+        ring = f"a ring of {sizes.ring_bits} bits"
+        if most == 0:
+            notes.append(f"{program.title} does not run in {ring} at all.")
+        elif sizes.largest_degree is not None and most < sizes.largest_degree:
+            notes.append(
+                f"{program.title} does not run in {ring}: an item has {sizes.largest_degree:,} "
+                f"people, and it holds {most:,}."
+            )
+        elif sizes.largest_degree is None and most < sizes.users:
+            notes.append(
+                f"{program.title} runs in {ring} only if no item has more than {most:,} people."
+            )
+    return notes
+
+
+def most_people(program: type[Program[Any]], ring_bits: int, users: int) -> int:
+    """How many people an item may have, of so many, for a program to run in a ring; 0: none."""
+    least, most = 0, users
+    while least < most:
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if _fits(program, ring_bits, middle) else (least, middle - 1)
+    return least
+
+
+def _fits(program: type[Program[Any]], ring_bits: int, people: int) -> bool:
+    """The bounds of the contributions, for an item with so many people."""
+    if issubclass(program, Spectral):
+        return ring_bits >= max(LEAST_WIDTH, narrowest_ring(people, MOST_ENTRIES))
+    try:
+        # What one person adds to an entry is at most one; power steps round it and have signs.
+        steps = issubclass(program.settings_type, PowerSettings)
+        FixedPoint.for_sum(ring_bits, float(people), people if steps else 0, signed=steps)
+    except OverflowRefused:
+        return False
+    return True
 
 
 def _variants(program: type[Program[Any]], sizes: Sizes) -> dict[str, ProgramSettings]:

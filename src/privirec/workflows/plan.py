@@ -60,6 +60,13 @@ def methods() -> list[str]:
     return [CENTRALIZED, *PROGRAMS]
 
 
+def methods_in_short() -> str:
+    """What each method is, for the help of a command."""
+    known = {CENTRALIZED: "all histories on this machine, without clients"}
+    known |= {name: program.in_short for name, program in PROGRAMS.items()}
+    return "; ".join(f"{name}: {text}" for name, text in known.items()) + "."
+
+
 def presets() -> list[str]:
     return [PUBLISHED, *preset_names()]
 

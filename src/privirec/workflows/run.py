@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from privirec import threads as threading
 from privirec.data.interactions import Dataset, Interactions
-from privirec.errors import UsageError
+from privirec.errors import DataWarning, UsageError
 from privirec.evaluation import Metrics, evaluate
 from privirec.federated.programs import (
     DEFAULT_ROUNDS,
@@ -96,6 +97,13 @@ def begin_with(folder: Path, program: Program[Any], item_ids: NDArray) -> None:
     model = Recommender.load(folder)
     if not isinstance(model, Spectral) or not isinstance(program, SpectralProgram):
         raise UsageError(f"{folder}: only a model of spectral has a basis to begin with")
+    new = len(np.setdiff1d(item_ids, np.asarray(model.item_ids)))
+    if new:
+        warnings.warn(
+            f"{folder}: does not know {new:,} of {len(item_ids):,} items, which begin with nothing",
+            DataWarning,
+            stacklevel=2,
+        )
     program.start_from(known_rows(model.basis(), model.item_ids, item_ids))
 
 
@@ -224,7 +232,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         recommender.use(components, train.item_ids)
     watch.fitted()
     metrics = evaluate(recommender, dataset, progress=phases(f"{plan.model_name}: ranking"))
-    measured = metrics.as_row() | watch.row()
+    measured = metrics.full_row() | watch.row()
     data = {
         "dataset": dataset.name,
         "users": train.n_users,

@@ -38,6 +38,8 @@ from privirec.version import __version__
 
 PRIVIREC = 0
 """The rank under which PriviRec itself (the whole item-item matrix) is filed."""
+RANK_STEP, RANK_STEPS = 256, 14
+"""Of the paper's figure: 256, 512, ..., 3584."""
 USERS_AT_ONCE = 256
 """Part of what an interrupted sweep has stored: it counts batches."""
 
@@ -52,6 +54,12 @@ FIELDS: dict[str, Callable[[str], Any]] = {
     "fingerprint": str,
     "version": str,
 }
+
+
+def usual_ranks(n_items: int) -> list[int]:
+    """The paper's, or as many steps up to the size of a smaller catalogue."""
+    step = max(1, min(RANK_STEP, n_items // RANK_STEPS))
+    return list(range(step, min(step * RANK_STEPS, n_items) + 1, step))
 
 
 @dataclass

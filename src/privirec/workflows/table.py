@@ -7,7 +7,7 @@ from typing import Any
 
 from privirec.data.interactions import Dataset
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS, Privirec
-from privirec.models import MODELS
+from privirec.models import COMPARED
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.terms import computes
 from privirec.workflows.plan import Plan
@@ -17,7 +17,7 @@ from privirec.workflows.run import run
 
 def table_rows(
     dataset: Dataset,
-    models: Sequence[str] = tuple(MODELS),
+    models: Sequence[str] = COMPARED,
     *,
     rounds: int = DEFAULT_ROUNDS,
     seed: int = 0,

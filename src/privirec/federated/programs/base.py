@@ -83,6 +83,8 @@ class Program(ABC, Generic[Settings]):
     name: ClassVar[str]
     title: ClassVar[str]
     """As people write it."""
+    in_short: ClassVar[str]
+    """What it computes, in a few words for a list of methods."""
     gives_away: ClassVar[str]
     """What its release gives away, in one sentence without a full stop."""
     settings_type: ClassVar[type[ProgramSettings]]

@@ -32,6 +32,7 @@ class HeadGram(Program[HeadGramSettings]):
 
     name: ClassVar[str] = "head-gram"
     title: ClassVar[str] = "Head Gram"
+    in_short: ClassVar[str] = "exact pairs among the most popular items, for ease"
     gives_away: ClassVar[str] = (
         "the exact item-item matrix of the most popular items is not proven safe; it is made of "
         "what of every history lies among them"

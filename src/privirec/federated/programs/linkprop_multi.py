@@ -43,6 +43,7 @@ class LinkPropMulti(Program[LinkPropMultiSettings]):
 
     name: ClassVar[str] = "linkprop-multi"
     title: ClassVar[str] = "LinkProp-Multi"
+    in_short: ClassVar[str] = "linkprop-multi with the clients"
     gives_away: ClassVar[str] = (
         "exact item-item matrices give every history away, to the server and to every client"
     )

@@ -69,6 +69,7 @@ class Privirec(PowerProgram[PrivirecSettings]):
 
     name: ClassVar[str] = "privirec"
     title: ClassVar[str] = "PriviRec"
+    in_short: ClassVar[str] = "the paper's exact item-item matrix, which gives histories away"
     gives_away: ClassVar[str] = (
         "the exact item-item matrix gives every history away, to the server and to every client"
     )

@@ -42,6 +42,7 @@ class PrivirecK(PowerProgram[PrivirecKSettings]):
 
     name: ClassVar[str] = "privirec-k"
     title: ClassVar[str] = "PriviRec-k"
+    in_short: ClassVar[str] = "the leading k vectors of that matrix alone, for far fewer bytes"
     gives_away: ClassVar[str] = (
         "exact low-rank sums are not proven safe; rows of items with few users can be recovered "
         "from them when the rank is high"

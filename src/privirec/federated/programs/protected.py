@@ -71,6 +71,7 @@ class Protected(Program[ProtectedSettings]):
 
     name: ClassVar[str] = "protected"
     title: ClassVar[str] = "Protected"
+    in_short: ClassVar[str] = "noise of the clients promises epsilon to every person"
     gives_away: ClassVar[str] = (
         "little about anybody: noise hides whether a person took part, as far as epsilon says"
     )

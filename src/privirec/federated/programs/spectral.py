@@ -33,7 +33,7 @@ from privirec.federated.contributions import (
     SeededScaledStep,
 )
 from privirec.federated.contributions.power_step import SEED_BYTES
-from privirec.federated.contributions.scaled_step import CoarseBlock
+from privirec.federated.contributions.scaled_step import LEAST_WIDTH, CoarseBlock
 from privirec.federated.programs.base import Broadcast, Planned, Program, ProgramSettings, Steps
 from privirec.federated.programs.power import FILTER_ENTRY, item_degrees_told, public_generator
 from privirec.filters.components import Components
@@ -80,7 +80,7 @@ class SpectralSettings(ProgramSettings):
     """k: eigenpairs that are kept."""
     columns: Columns = None
     """Columns of each round, in order; None: as many in each of eight rounds as the rank needs."""
-    ring_bits: int = Field(USUAL_RING_BITS, ge=6, le=64)
+    ring_bits: int = Field(USUAL_RING_BITS, ge=LEAST_WIDTH, le=64)
     """Bits of an entry that a client sends."""
     block_bits: Literal[4, 8, 16] = 4
     """Bits of an entry of a block that a client is sent."""
@@ -98,6 +98,7 @@ class Spectral(Program[SpectralSettings]):
 
     name: ClassVar[str] = "spectral"
     title: ClassVar[str] = "Spectral"
+    in_short: ClassVar[str] = "many vectors in few bits; the most accurate for its bytes, exact"
     gives_away: ClassVar[str] = (
         "exact sums of many columns are not proven safe; rows of items with few users can be "
         "recovered from them"

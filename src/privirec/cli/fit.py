@@ -1,0 +1,77 @@
+"""`privirec fit`: a model for use, from all of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privirec.cli import options
+from privirec.data import TableOptions, load_everything
+from privirec.report.progress import shown_progress
+from privirec.report.rows import check_writable, say, warn, write_json_lines
+from privirec.workflows.fit import fit_all
+from privirec.workflows.plan import CENTRAL_MODEL, Plan
+
+
+def command(
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            help="A file, a folder, or the name of a data set (privirec data list).",
+            metavar="DATASET",
+        ),
+    ],
+    save: Annotated[Path, typer.Option("--save", help="Save the model in this folder.")],
+    overwrite: options.Overwrite = False,
+    model: options.Model = None,
+    rank: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="k: vectors of the low-pass filter, if the model has one.",
+            show_default=False,
+        ),
+    ] = None,
+    user_column: options.UserColumn = None,
+    item_column: options.ItemColumn = None,
+    rating_column: options.RatingColumn = None,
+    min_rating: options.MinRating = None,
+    delimiter: options.Delimiter = None,
+    header: options.Header = None,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    data_dir: options.DataDir = None,
+    json_file: options.Json = None,
+) -> None:
+    """Fit a model on all interactions, train and test together, and save it for use.
+
+    privirec run holds a part out to measure; this measures nothing and leaves nothing out. The
+    model is computed on this machine, and whoever gets it can work histories out of it.
+
+    Examples:
+
+      privirec fit ratings.csv --min-rating 4 --save model
+
+      privirec fit gowalla --model bspm-em --save model
+
+      privirec recommend --store me.db --artifact model
+    """
+    check_writable(json_file, folder=save)
+    options.check_save(save, overwrite)
+    plan = Plan(model=model, rank=rank, seed=seed, threads=threads)
+    plan.check()
+    table = TableOptions(
+        *(user_column, item_column, rating_column, None, min_rating), delimiter, header
+    )
+    found = load_everything(dataset, data_dir, table=table)
+    with shown_progress() as phases:
+        fitted = fit_all(found, Path(dataset).name, plan, phases)
+    warn(CENTRAL_MODEL)
+    fitted.recommender.save(save, fitted.manifest)
+    write_json_lines(json_file, [fitted.manifest["run"]])
+    say(
+        f"{plan.model_name} from {found.n_interactions:,} interactions of {found.n_users:,} users "
+        f"with {found.n_items:,} items, saved in {save}"
+    )

@@ -1,0 +1,58 @@
+"""DataFrames in and out. pandas and polars are told by what they can do and never imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from privirec.data.columns import Columns, TableOptions, choose_columns
+from privirec.data.ids import clean_ids
+from privirec.data.rows import Rows, with_more
+from privirec.errors import DataError, UsageError
+
+SOURCE = "DataFrame"
+"""What messages call it: it has no name of its own."""
+
+
+def is_frame(data: object) -> bool:
+    """Whether this is a table with named columns, such as those of pandas and polars."""
+    if isinstance(data, np.ndarray) or sp.issparse(data) or isinstance(data, Mapping):
+        return False
+    if hasattr(type(data), "collect") and hasattr(type(data), "columns"):
+        raise UsageError("a lazy frame has no rows yet: collect() it first")
+    return hasattr(data, "columns") and hasattr(data, "__getitem__")
+
+
+def columns_of_frame(frame: Any, options: TableOptions) -> tuple[list[str], Columns]:
+    """The names of all columns, and which of them count."""
+    names = [str(name) for name in frame.columns]
+    return names, choose_columns(SOURCE, names, options)
+
+
+def rows_of_frame(frame: Any, options: TableOptions) -> Rows:
+    """Its rows as interactions; None, NaN and negative ids are refused with their row."""
+    names, columns = columns_of_frame(frame, options)
+    if not len(frame):
+        raise DataError(f"{SOURCE}: no rows")
+
+    def values(column: int) -> NDArray:
+        return np.asarray(frame[frame.columns[column]].to_numpy())
+
+    def ids(column: int) -> NDArray:
+        return clean_ids(values(column), f"{SOURCE}: column {names[column]}")
+
+    items = ids(columns.item)
+    users = np.full(len(items), options.only_user) if columns.user is None else ids(columns.user)
+    rows = with_more(Rows(users, items), SOURCE, names, columns, values, options)
+    if not len(rows):
+        raise DataError(f"{SOURCE}: no row has a rating of {options.min_rating:g} or more")
+    return rows
+
+
+def frame_like(frame: Any, columns: Mapping[str, ArrayLike]) -> Any:
+    """A frame of the same library."""
+    return type(frame)(dict(columns))

@@ -1,0 +1,124 @@
+"""Columns of arrays as ids and times: what is missing, negative or of two kinds is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privirec.errors import DataError
+
+MISSING_WORDS = ("nan", "NaN", "NAN", "None", "none", "null", "NULL", "NA", "<NA>", "N/A", "#N/A")
+"""What programs write where there is nothing. Taken for names, they would be one busy person."""
+
+
+def clean_ids(values: ArrayLike, where: str) -> NDArray:
+    """Whole numbers from 0 as int64, or names. `where` is what messages say of the column.
+
+    Numbers with a fraction of zero are whole: pandas makes such of a column with gaps.
+    """
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise DataError(f"{where}: ids stand in one column, not in an array of shape {array.shape}")
+    if array.dtype.kind == "O":
+        array = _of_objects(array, where)
+    if array.dtype.kind == "f":
+        _refuse_where(np.isnan(array), where, "is empty (NaN)")
+        _refuse_where(array != np.floor(array), where, "is not a whole number")
+        _refuse_where(np.abs(array) >= 2.0**53, where, "is too large for an exact number")
+        array = array.astype(np.int64)
+    if array.dtype.kind in "iu":
+        if len(array) and array.min() < 0:
+            at = int(np.argmax(array < 0))
+            raise DataError(f"{where}, row {at + 1}: negative id {array[at]}")
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind not in "U":
+        raise DataError(f"{where}: ids are whole numbers or names, not {array.dtype}")
+    check_names(array, where)
+    return array
+
+
+def check_names(names: NDArray, where: str) -> None:
+    """Refuse names that stand for nothing."""
+    if not len(names):
+        return
+    short = np.flatnonzero(np.char.str_len(names) <= max(map(len, MISSING_WORDS)))
+    bad = np.isin(names[short], ("", "-1", *MISSING_WORDS))
+    if bad.any():
+        at = int(short[np.argmax(bad)])
+        raise DataError(f"{where}, row {at + 1}: {str(names[at])!r} looks like a missing id")
+
+
+def _of_objects(array: NDArray, where: str) -> NDArray:
+    """Names if all are text, numbers if all are such."""
+    objects = array.tolist()
+    kinds = set(map(type, objects))
+    if kinds <= {str, np.str_}:
+        return np.array(objects, str) if objects else np.zeros(0, np.int64)
+    for at, value in enumerate(objects):
+        # None, NaN and pandas' NA: nothing else differs from itself, or cannot be compared.
+        if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:  # noqa: PLR0124
+            raise DataError(f"{where}, row {at + 1}: is empty ({value})")
+    if kinds & {str, np.str_}:
+        at = next(at for at, value in enumerate(objects) if not isinstance(value, str))
+        raise DataError(f"{where}, row {at + 1}: {objects[at]!r} among names; make all ids text")
+    if kinds <= {int, float, np.int64, np.int32, np.float64, np.float32}:
+        try:
+            return np.array(objects)
+        except OverflowError:
+            raise DataError(f"{where}: a number too large for an id") from None
+    kind = min(kind.__name__ for kind in kinds)
+    raise DataError(f"{where}: ids are whole numbers or names, not {kind}")
+
+
+def _refuse_where(wrong: NDArray[np.bool_], where: str, what: str) -> None:
+    if wrong.any():
+        raise DataError(f"{where}, row {int(np.argmax(wrong)) + 1}: {what}")
+
+
+def clean_times(values: ArrayLike, where: str) -> NDArray:
+    """Moments as numbers; dates become seconds since 1970."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O" and all(isinstance(value, str) for value in array):
+        array = array.astype(str)
+    if array.dtype.kind in "US":
+        array = _times_of_text(array, where)
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype("datetime64[us]")
+        except (TypeError, ValueError):
+            raise DataError(f"{where}: holds no times") from None
+    if array.dtype.kind == "M":
+        _refuse_where(np.isnat(array), where, "has no time")
+        micro = array.astype("datetime64[us]").astype(np.int64)
+        whole = not (micro % 1_000_000).any()
+        return micro // 1_000_000 if whole else micro / 1e6
+    if array.dtype.kind not in "iuf":
+        raise DataError(f"{where}: holds no times, but {array.dtype}")
+    if array.dtype.kind == "f":
+        _refuse_where(~np.isfinite(array), where, "has no time")
+        if not len(array) or (array == np.floor(array)).all():
+            return array.astype(np.int64)
+        return array.astype(np.float64)
+    return array.astype(np.int64)
+
+
+def _times_of_text(array: NDArray, where: str) -> NDArray:
+    try:
+        return array.astype(np.float64)
+    except ValueError:
+        pass
+    text = np.char.replace(np.char.rstrip(array.astype(str), "Z"), "+00:00", "")
+    try:
+        return text.astype("datetime64[us]")
+    except ValueError as error:
+        raise DataError(f"{where}: holds no times ({error})") from None
+
+
+def clean_ratings(values: ArrayLike, where: str) -> NDArray[np.float64]:
+    """Ratings as numbers; a missing one is refused."""
+    try:
+        ratings = np.asarray(values).astype(np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{where}: holds no numbers to compare with a least rating") from None
+    _refuse_where(np.isnan(ratings), where, "has no rating")
+    return ratings

@@ -1,0 +1,462 @@
+"""What people ask of a fitted model: the best items, similar ones, similar people, and why.
+
+Items are named as in what the model was fitted on: by their column after a matrix, by their own ids
+after `Interactions` or a DataFrame. So are the items that answers name.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from privirec.data.columns import TableOptions
+from privirec.data.frames import columns_of_frame, frame_like, is_frame
+from privirec.data.interactions import Interactions, sparse_rows
+from privirec.errors import DataWarning, UsageError
+from privirec.filters import kernels
+from privirec.filters.operators import Float32
+from privirec.filters.parts import Parts
+
+# Small enough that the scores of a batch stay in the cache, and their memory in the process.
+USERS_AT_ONCE = 64
+# Items of a history that are scored alone at once: a dense block of so many rows.
+_ITEMS_AT_ONCE = 64
+
+UserItems = Any
+"""Histories: a sparse or dense matrix (rows users, columns items), Interactions, or a pandas or
+polars DataFrame with a row for each interaction."""
+
+
+class Explanation(NamedTuple):
+    """A score, and what each item of the history adds to it, the strongest first."""
+
+    score: float
+    because: list[tuple[Any, float]]
+
+
+class Recommending(ABC):
+    """Needs `parts` and the ids of its items."""
+
+    item_ids: NDArray | None
+
+    @property
+    @abstractmethod
+    def n_items(self) -> int:
+        """Size of the catalogue."""
+
+    @abstractmethod
+    def parts(self, user_items: sp.sparray) -> Parts:
+        """Scores of every item for each history, in parts."""
+
+    @abstractmethod
+    def ready_for(self, histories: int, interactions: int) -> None:
+        """Prepare for so many histories, with so many interactions in all."""
+
+    # --- recommending -------------------------------------------------------------------------
+
+    def recommend(
+        self,
+        userid: ArrayLike,
+        user_items: UserItems,
+        N: int = 10,
+        filter_already_liked_items: bool = True,
+        filter_items: ArrayLike | None = None,
+        recalculate_user: bool = False,
+        items: ArrayLike | None = None,
+        *,
+        weighted: bool = False,
+    ) -> tuple[NDArray, Float32]:
+        """The N best items for one user or several, best first, equal scores by lower item number.
+
+        Parameters
+        ----------
+        userid
+            One user or an array of them. A matrix has a row for each, in this order; in
+            Interactions and in a DataFrame they are looked up by their ids.
+        user_items
+            The histories, of any kind that `fit` takes. Items that the model does not know are left
+            out, and a DataWarning says how many.
+        N
+            How many items.
+        filter_already_liked_items
+            Leave out what is in the history.
+        filter_items
+            Leave out these items too.
+        recalculate_user
+            Taken for the sake of code written for `implicit`, without effect: recommendations
+            always come from the history that is given, as the model keeps no users.
+        items
+            Rank these items only.
+        weighted
+            Each item of a history counts as much as its value in the matrix says. Otherwise all
+            count alike, and a DataWarning says so if values differ.
+
+        Returns
+        -------
+        Items and scores, of shape (N,) for one user and (users, N) for an array of users. Where
+        there are not enough items the rest is -1 (for names, an empty one) with a score of minus
+        infinity.
+        """
+        count = _whole(N, "N")
+        histories = self._histories(userid, user_items, weighted)
+        if items is not None and filter_items is not None:
+            raise UsageError("give items or filter_items, not both")
+        only = None if items is None else np.unique(self.columns_of(items))
+        without = None if filter_items is None else np.unique(self.columns_of(filter_items))
+        columns, scores = self.best_columns(
+            histories,
+            count,
+            include_seen=not filter_already_liked_items,
+            only=only,
+            without=without,
+            weighted=weighted,
+        )
+        ids = self._ids_of(columns)
+        return (ids[0], scores[0]) if np.ndim(userid) == 0 else (ids, scores)
+
+    def best_columns(
+        self,
+        histories: sp.csr_array,
+        count: int,
+        *,
+        include_seen: bool = False,
+        only: NDArray | None = None,
+        without: NDArray | None = None,
+        weighted: bool = False,
+    ) -> tuple[NDArray[np.int64], Float32]:
+        """The best columns of each history and their scores; `only` and `without` ascending."""
+        columns = np.empty((histories.shape[0], count), np.int64)
+        scores = np.empty((histories.shape[0], count), np.float32)
+        if not weighted:
+            self.ready_for(histories.shape[0], histories.nnz)
+        for start in range(0, len(columns), USERS_AT_ONCE):
+            batch = slice(start, start + USERS_AT_ONCE)
+            part = histories[batch]
+            parts = Parts(self._weighted_scores(part)) if weighted else self.parts(part)
+            seen = None if include_seen else part
+            if only is not None:
+                among = Parts(np.ascontiguousarray(parts.scores()[:, only]))
+                found, scores[batch] = among.best(count, None if seen is None else seen[:, only])
+                columns[batch] = np.where(found >= 0, only[found], -1) if len(only) else -1
+            else:
+                columns[batch], scores[batch] = parts.best(
+                    count, _with_columns(seen, without, part)
+                )
+        return columns, scores
+
+    def recommend_frame(
+        self,
+        user_items: UserItems,
+        users: ArrayLike | None = None,
+        N: int = 10,
+        *,
+        titles: Mapping[Any, str] | None = None,
+        **more: Any,
+    ) -> Any:
+        """Recommendations as a DataFrame: user, item, score, rank, and title if `titles` has them.
+
+        For all users of `user_items`, or for those that are named. The frame is of the library of
+        `user_items` (pandas for Interactions), with its names for users and items. `more` goes to
+        `recommend`.
+        """
+        names, interactions, frame = _framed(user_items)
+        chosen = interactions.user_ids if users is None else np.atleast_1d(np.asarray(users))
+        ids, scores = self.recommend(chosen, interactions, N, **more)
+        rows, places = np.nonzero(np.isfinite(scores))
+        found = ids[rows, places]
+        table: dict[str, Any] = {
+            names[0]: chosen[rows],
+            names[1]: found,
+            "score": scores[rows, places],
+            "rank": places + 1,
+        }
+        if titles is not None:
+            table["title"] = [titles.get(item, titles.get(str(item))) for item in found.tolist()]
+        return frame_like(frame, table)
+
+    # --- similar ones -------------------------------------------------------------------------
+
+    def similar_items(
+        self,
+        itemid: ArrayLike,
+        N: int = 10,
+        *,
+        filter_items: ArrayLike | None = None,
+        items: ArrayLike | None = None,
+    ) -> tuple[NDArray, Float32]:
+        """Items that the filter raises for somebody who has touched only this one.
+
+        For one item, or for each of an array; the item itself is not among them. `items` and
+        `filter_items` as for `recommend`.
+        """
+        columns = self.columns_of(itemid)
+        alone = _alone(columns, self.n_items)
+        ids, scores = self._recommend_alone(alone, N, filter_items, items)
+        return (ids[0], scores[0]) if np.ndim(itemid) == 0 else (ids, scores)
+
+    def _recommend_alone(
+        self,
+        histories: sp.csr_array,
+        N: int,
+        filter_items: ArrayLike | None,
+        items: ArrayLike | None,
+    ) -> tuple[NDArray, Float32]:
+        everybody = np.arange(histories.shape[0])
+        return self.recommend(everybody, histories, N, filter_items=filter_items, items=items)
+
+    def similar_users(
+        self, userid: ArrayLike, user_items: UserItems, N: int = 10
+    ) -> tuple[NDArray, Float32]:
+        """Users of `user_items` whose scores point the same way: the cosine of what the filter
+        makes of their histories. It takes histories in one place; the model keeps none.
+
+        `userid` is one user or an array: row numbers of a matrix, or ids. Returns users and
+        cosines, of shape (N,) or (users, N), the user itself left out.
+        """
+        count = _whole(N, "N")
+        interactions = as_interactions(user_items)
+        everybody = self._known(interactions)
+        asked = _rows_of(userid, interactions.user_ids)
+        cosines = np.zeros((len(asked), everybody.shape[0]), np.float32)
+        directions = self._directions(everybody[asked])
+        for start in range(0, everybody.shape[0], USERS_AT_ONCE):
+            batch = slice(start, start + USERS_AT_ONCE)
+            cosines[:, batch] = directions @ self._directions(everybody[batch]).T
+        cosines[np.arange(len(asked)), asked] = -np.inf
+        rows = np.empty((len(asked), count), np.int64)
+        scores = np.empty((len(asked), count), np.float32)
+        kernels.top_items(cosines, rows, scores)
+        users = _named(interactions.user_ids, rows)
+        return (users[0], scores[0]) if np.ndim(userid) == 0 else (users, scores)
+
+    def _directions(self, histories: sp.csr_array) -> Float32:
+        """What histories add to the scores of everybody, with length one (or zero)."""
+        scores = self.parts(histories).scores() - self._empty()
+        lengths = np.linalg.norm(scores, axis=1, keepdims=True)
+        return np.asarray(scores / np.where(lengths > 0, lengths, 1), np.float32)
+
+    # --- why ----------------------------------------------------------------------------------
+
+    def explain(
+        self, userid: int | str, user_items: UserItems, itemid: int | str, N: int = 10
+    ) -> Explanation:
+        """Why an item has its score for a user: the N items of the history that add most to it.
+
+        Every model scores linearly, so the parts of all items of the history add up to the score,
+        less what an empty history gets (zero but for models that fall back on popularity).
+        """
+        count = _whole(N, "N")
+        history = self._histories(userid, user_items)
+        (column,) = self.columns_of(itemid).tolist()
+        score = float(self.parts(history).scores()[0, column])
+        parts = self.contributions(history.indices, np.array([column]))[:, 0]
+        strongest = np.argsort(-parts, kind="stable")[:count]
+        items = self._ids_of(history.indices[strongest].astype(np.int64)).tolist()
+        return Explanation(score, list(zip(items, parts[strongest].tolist(), strict=True)))
+
+    def contributions(self, history: NDArray, columns: NDArray) -> Float32:
+        """What each item of a history adds to the score of each column: (history, columns)."""
+        out = np.empty((len(history), len(columns)), np.float32)
+        for start in range(0, len(history), _ITEMS_AT_ONCE):
+            items = history[start : start + _ITEMS_AT_ONCE]
+            scores = self.parts(_alone(items, self.n_items)).scores()
+            out[start : start + len(items)] = scores[:, columns]
+        return out - self._empty()[columns]
+
+    def _weighted_scores(self, histories: sp.csr_array) -> Float32:
+        """Scores of histories of which each item counts by its value."""
+        scores = np.repeat(self._empty()[None], histories.shape[0], axis=0)
+        everything = np.arange(self.n_items)
+        for row in range(histories.shape[0]):
+            of_row = slice(histories.indptr[row], histories.indptr[row + 1])
+            weights = histories.data[of_row].astype(np.float32)
+            for start in range(0, len(weights), _ITEMS_AT_ONCE):
+                some = slice(start, start + _ITEMS_AT_ONCE)
+                parts = self.contributions(histories.indices[of_row][some], everything)
+                scores[row] += weights[some] @ parts
+        return scores
+
+    def _empty(self) -> Float32:
+        """The scores of an empty history."""
+        nobody = sp.csr_array((1, self.n_items), dtype=np.float32)
+        return self.parts(nobody).scores()[0].copy()
+
+    # --- ids ----------------------------------------------------------------------------------
+
+    def columns_of(self, items: ArrayLike) -> NDArray[np.int64]:
+        """The columns of items by their ids."""
+        ids = np.arange(self.n_items) if self.item_ids is None else self.item_ids
+        return _look_up(items, ids, "item", f"in a catalogue of {len(ids)}")
+
+    def _ids_of(self, columns: NDArray[np.int64]) -> NDArray:
+        return columns if self.item_ids is None else _named(self.item_ids, columns)
+
+    def _histories(
+        self, userid: ArrayLike, user_items: UserItems, weighted: bool = False
+    ) -> sp.csr_array:
+        """A row for each user over the model's columns, values as they were given."""
+        users = np.asarray(userid)
+        if isinstance(user_items, Interactions) or is_frame(user_items):
+            if weighted:
+                raise UsageError("weights are the values of a matrix; Interactions have none")
+            interactions = as_interactions(user_items)
+            asked = _rows_of(users, interactions.user_ids)
+            chosen = interactions.matrix[asked]
+            return self._known(
+                Interactions(chosen, interactions.user_ids[asked], interactions.item_ids)
+            )
+        if users.dtype.kind not in "iu" and users.size:
+            raise UsageError(
+                f"user {users.reshape(-1)[0]} is no row of a matrix; give Interactions or a "
+                "DataFrame to ask by id"
+            )
+        histories = rows_over(user_items, self.n_items)
+        if histories.shape[0] != users.size:
+            raise UsageError(f"{users.size} users but {histories.shape[0]} histories")
+        if not weighted:
+            warn_of_weights(histories)
+        return histories
+
+    def _known(self, interactions: Interactions) -> sp.csr_array:
+        """The same histories over the model's columns; what it does not know is counted aloud."""
+        ids = np.arange(self.n_items) if self.item_ids is None else self.item_ids
+        if np.array_equal(ids, interactions.item_ids):
+            return interactions.matrix
+        place = _places(interactions.item_ids, ids)
+        entries = interactions.matrix.tocoo()
+        known = place[entries.col] >= 0
+        if not known.all():
+            strange = len(np.unique(entries.col[~known]))
+            warnings.warn(
+                f"{int((~known).sum()):,} of {len(known):,} interactions are left out; items that "
+                f"the model does not know: {strange:,}",
+                DataWarning,
+                stacklevel=4,
+            )
+        rows, columns = entries.row[known], place[entries.col[known]]
+        return Interactions.from_indices(rows, columns, interactions.user_ids, ids).matrix
+
+
+def warn_of_weights(histories: sp.csr_array) -> None:
+    """Say that values are not looked at, where somebody could believe that they are."""
+    values = histories.data[histories.data != 0]
+    if len(values) and (values != values[0]).any():
+        warnings.warn(
+            f"values from {values.min():g} to {values.max():g} in user_items: each counts as one "
+            "interaction, whatever its value; leave out what is none (recommend has weighted=True)",
+            DataWarning,
+            stacklevel=4,
+        )
+
+
+def rows_over(user_items: UserItems, n_items: int) -> sp.csr_array:
+    """A matrix of histories as sparse rows, without stored zeros and repeated entries."""
+    histories = sparse_rows(user_items)
+    if histories.ndim == 1:  # what indexing a sparse array with one number gives
+        histories = sp.csr_array(histories.reshape(1, -1))
+    if histories.shape[1] != n_items:
+        raise UsageError(f"histories over {histories.shape[1]} items, filters over {n_items}")
+    if not histories.has_canonical_format or not histories.data.all():
+        histories = histories.copy()
+        histories.sum_duplicates()
+        histories.eliminate_zeros()
+    return histories
+
+
+def as_interactions(user_items: UserItems) -> Interactions:
+    """Whatever holds histories."""
+    if isinstance(user_items, Interactions):
+        return user_items
+    if is_frame(user_items):
+        return Interactions.from_frame(user_items)
+    rows = sparse_rows(user_items)
+    warn_of_weights(rows)
+    return Interactions.from_matrix(rows)
+
+
+def _framed(user_items: UserItems) -> tuple[list[str], Interactions, Any]:
+    """The names of users and items, the interactions, and a frame of the library to answer in."""
+    if is_frame(user_items):
+        names, columns = columns_of_frame(user_items, TableOptions())
+        assert columns.user is not None  # noqa: S101 - without one it would have been refused
+        chosen = [names[columns.user], names[columns.item]]
+        return chosen, Interactions.from_frame(user_items), user_items
+    try:
+        import pandas  # noqa: PLC0415 - optional
+    except ImportError:
+        raise UsageError(
+            "a DataFrame needs pandas or polars: pip install pandas, or give a frame of either"
+        ) from None
+    return ["user", "item"], as_interactions(user_items), pandas.DataFrame()
+
+
+def _alone(columns: NDArray, n_items: int) -> sp.csr_array:
+    """For each column somebody who has touched nothing else."""
+    count = len(columns)
+    ones = np.ones(count, np.float32)
+    return sp.csr_array((ones, columns, np.arange(count + 1)), shape=(count, n_items))
+
+
+def _with_columns(
+    seen: sp.csr_array | None, without: NDArray | None, part: sp.csr_array
+) -> sp.csr_array | None:
+    """What is left out of each row: what was seen, and some columns of everybody."""
+    if without is None:
+        return seen
+    rows = part.shape[0]
+    ends = np.arange(rows + 1) * len(without)
+    common = sp.csr_array(
+        (np.ones(rows * len(without), np.float32), np.tile(without, rows), ends), shape=part.shape
+    )
+    return common if seen is None else sp.csr_array(common + seen)
+
+
+def _rows_of(users: ArrayLike, known: NDArray) -> NDArray[np.int64]:
+    return _look_up(users, known, "user", f"among {len(known)} users")
+
+
+def _look_up(wanted: ArrayLike, known: NDArray, kind: str, where: str) -> NDArray[np.int64]:
+    """Places of ids among all; one that is not there is refused."""
+    ids = np.asarray(wanted).reshape(-1)
+    if ids.dtype.kind == "O":
+        ids = np.array(ids.tolist())
+    if ids.dtype.kind == "f" and len(ids) and (ids == np.floor(ids)).all():
+        ids = ids.astype(np.int64)
+    place = _places(ids, known)
+    if (place < 0).any():
+        missing = ids[np.argmax(place < 0)]
+        raise UsageError(f"{kind} {missing} is not {where}")
+    return place
+
+
+def _places(ids: NDArray, known: NDArray) -> NDArray[np.int64]:
+    """The place of each id among the known ones, -1 if it is not there. 7 and "7" are two ids."""
+    texts = {ids.dtype.kind == "U", known.dtype.kind == "U"}
+    if not len(ids) or not len(known) or len(texts) > 1 or ids.dtype.kind not in "iuU":
+        return np.full(len(ids), -1, np.int64)
+    order = np.argsort(known, kind="stable")
+    place = order[np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)]
+    return np.where(known[place] == ids, place, -1).astype(np.int64)
+
+
+def _named(ids: NDArray, places: NDArray[np.int64]) -> NDArray:
+    """Ids in the order of their places; -1, or an empty name, where there is none."""
+    if not len(ids):
+        return np.full(places.shape, -1)
+    nothing = "" if ids.dtype.kind == "U" else -1
+    return np.where(places >= 0, ids[places], nothing)
+
+
+def _whole(number: object, name: str) -> int:
+    """A count of at least one."""
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise UsageError(f"{name} must be a whole number, not {number!r}")
+    if number < 1:
+        raise UsageError(f"{name} must be at least 1")
+    return int(number)
