@@ -1,0 +1,75 @@
+"""A real Chromium without a window. Who has none, or no selenium, sees why its tests were skipped.
+
+Debian: apt-get install chromium chromium-driver. Other places: PRIVIREC_CHROMIUM and
+PRIVIREC_CHROMEDRIVER name the programs.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tarfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+AXE = "https://registry.npmjs.org/axe-core/-/axe-core-4.10.3.tgz"
+OPTIONS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--disable-default-apps", "--disable-extensions", "--disable-dev-shm-usage"),
+)
+
+
+@contextmanager
+def chromium(folder: Path, *more: str) -> Iterator[Any]:
+    """A driver with a fresh profile; skips visibly where there is none."""
+    selenium = pytest.importorskip("selenium.webdriver", reason="no selenium (extra dev)")
+    program = os.environ.get("PRIVIREC_CHROMIUM") or shutil.which("chromium")
+    driver = os.environ.get("PRIVIREC_CHROMEDRIVER") or shutil.which("chromedriver")
+    if not program or not driver:
+        pytest.skip("no Chromium here: apt-get install chromium chromium-driver")
+    options = selenium.ChromeOptions()
+    options.binary_location = program
+    for option in (*OPTIONS, f"--user-data-dir={folder / 'profile'}", *more):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = selenium.ChromeService(executable_path=driver)
+    opened = selenium.Chrome(options=options, service=service)
+    try:
+        opened.set_page_load_timeout(60)
+        yield opened
+    finally:
+        opened.quit()
+
+
+def axe_script() -> str:
+    """axe-core, from PRIVIREC_AXE (a file) or from npm; skips visibly without either."""
+    if named := os.environ.get("PRIVIREC_AXE"):
+        return Path(named).read_text(encoding="utf-8")
+    try:
+        with urllib.request.urlopen(AXE, timeout=20) as answer:
+            packed = io.BytesIO(answer.read())
+        with tarfile.open(fileobj=packed) as archive:
+            found = archive.extractfile("package/axe.min.js")
+            assert found is not None
+            return found.read().decode()
+    except (OSError, KeyError, tarfile.TarError) as error:
+        pytest.skip(f"axe-core could not be fetched ({error}); PRIVIREC_AXE can name a file")
+
+
+def serious_findings(driver: Any, axe: str) -> list[str]:
+    """What axe-core calls serious or critical on the page that is open."""
+    driver.execute_script(axe)
+    found = driver.execute_async_script("axe.run(document).then(arguments[0])")
+    assert found["passes"], "axe-core looked at nothing"
+    return [
+        f"{each['id']}: {each['help']}: {[node['html'] for node in each['nodes']][:3]}"
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
