@@ -6,19 +6,16 @@ PRIVIREC_CHROMEDRIVER name the programs.
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
-import tarfile
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-AXE = "https://registry.npmjs.org/axe-core/-/axe-core-4.10.3.tgz"
 OPTIONS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -49,18 +46,12 @@ def chromium(folder: Path, *more: str) -> Iterator[Any]:
 
 
 def axe_script() -> str:
-    """axe-core, from PRIVIREC_AXE (a file) or from npm; skips visibly without either."""
+    """axe-core, from the file that PRIVIREC_AXE names or as a Python package brings it; skips
+    visibly without either."""
     if named := os.environ.get("PRIVIREC_AXE"):
         return Path(named).read_text(encoding="utf-8")
-    try:
-        with urllib.request.urlopen(AXE, timeout=20) as answer:
-            packed = io.BytesIO(answer.read())
-        with tarfile.open(fileobj=packed) as archive:
-            found = archive.extractfile("package/axe.min.js")
-            assert found is not None
-            return found.read().decode()
-    except (OSError, KeyError, tarfile.TarError) as error:
-        pytest.skip(f"axe-core could not be fetched ({error}); PRIVIREC_AXE can name a file")
+    pytest.importorskip("axe_core_python", reason="no axe-core-python (extra dev)")
+    return files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
 
 def serious_findings(driver: Any, axe: str) -> list[str]:
