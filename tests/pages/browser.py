@@ -64,3 +64,15 @@ def serious_findings(driver: Any, axe: str) -> list[str]:
         for each in found["violations"]
         if each["impact"] in ("serious", "critical")
     ]
+
+
+def emulate(driver: Any, colours: str) -> None:
+    """Somebody who likes it light, or dark."""
+    wanted = [{"name": "prefers-color-scheme", "value": colours}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
+
+
+def size(driver: Any, width: int, height: int = 900) -> None:
+    """A window of so many pixels."""
+    shape = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", shape)

@@ -19,7 +19,7 @@ from privirec.pages.web import PageServer
 from privirec.privacy.policy import Policy
 from privirec.workflows.own_device import OwnDevice
 
-from .browser import axe_script, chromium, serious_findings
+from .browser import axe_script, chromium, emulate, serious_findings, size
 from .conftest import ME
 from .visitor import Visitor, serving
 
@@ -153,16 +153,6 @@ def test_axe_finds_nothing_serious_and_nothing_is_cut_off(
             assert wide <= width, (path, width)
     refused = [line for line in opened.get_log("browser") if "Content Security" in line["message"]]
     assert refused == []
-
-
-def emulate(driver: Any, colours: str) -> None:
-    wanted = [{"name": "prefers-color-scheme", "value": colours}]
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
-
-
-def size(driver: Any, width: int, height: int = 900) -> None:
-    shape = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", shape)
 
 
 # --- another site ---------------------------------------------------------------------------------

@@ -61,10 +61,15 @@ class FramedSite(Site):
         self, caption: str, columns: Sequence[tuple[str, str]], rows: Iterable[Mapping[str, Any]]
     ) -> Html:
         """A table of (key, heading) columns; values as the command line shows them."""
+        rows = list(rows)
+        numeric = {key for key, _ in columns if any(_is_number(row.get(key)) for row in rows)}
         return self.fill(
             "table",
             caption=caption,
-            headings=[self.fill("heading", text=heading) for _, heading in columns],
+            headings=[
+                self.fill("number_heading" if key in numeric else "heading", text=heading)
+                for key, heading in columns
+            ],
             rows=[
                 self.fill("row", cells=[self._cell(key, row.get(key)) for key, _ in columns])
                 for row in rows
@@ -74,5 +79,8 @@ class FramedSite(Site):
     def _cell(self, key: str, value: object) -> Html:
         if isinstance(value, Html):
             return self.fill("cell", text=value)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return self.fill("number" if is_number else "cell", text=as_text(key, value))
+        return self.fill("number" if _is_number(value) else "cell", text=as_text(key, value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -23,7 +23,7 @@ from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.secagg import ServerModel
 from privirec.workflows import own_policy
-from privirec.workflows.budget import Statement, statement_of
+from privirec.workflows.budget import Statement, at_least, statement_of
 from privirec.workflows.history import counted, forgetting, only_user, used_by_runs
 from privirec.workflows.own_device import OwnDevice
 
@@ -264,8 +264,8 @@ class PersonSite(FramedSite):
                 self.fill(
                     "meter",
                     id=setting,
-                    label=f"{what}: epsilon {spent:.3g} of {one['most']:g}",
-                    spent=f"{min(spent, one['most']):.4g}",
+                    label=f"{what}: epsilon {at_least(spent)} of {one['most']:g}",
+                    spent=at_least(min(spent, one["most"])),
                     most=f"{one['most']:g}",
                 )
             )

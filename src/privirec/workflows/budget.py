@@ -68,7 +68,7 @@ class Statement:
             said.append(
                 f"Spent {what}: {'' if self.is_whole else 'at least '}"
                 + (
-                    f"epsilon {_at_least(spent)}"
+                    f"epsilon {at_least(spent)}"
                     if isinstance(spent, float)
                     else "more than any epsilon"
                 )
@@ -117,14 +117,14 @@ def _runs(account: Account, taken: Sequence[TakenPart], delta: float) -> Iterato
             "sums": len(sums),
             "bytes_up": part.bytes_up if part else None,
             "bytes_down": part.bytes_down if part else None,
-            "epsilon": "none" if math.isinf(epsilon) else float(_at_least(epsilon, digits=5)),
+            "epsilon": "none" if math.isinf(epsilon) else float(at_least(epsilon, digits=5)),
             "server": sums[0].server[:16] if sums else "",
             "state": part.part.value if part else "",
             "why": part.why if part else "",
         }
 
 
-def _at_least(epsilon: float, digits: int = 3) -> str:
+def at_least(epsilon: float, digits: int = 3) -> str:
     """With so many digits, and never less than it is."""
     return _digits(epsilon, ROUND_CEILING, digits)
 

@@ -78,7 +78,8 @@ def _terms(policy: Policy) -> list[str]:
         if not open_to
         else f"It agrees to {', '.join(choice.name for choice in unsafe)}: there the server sees "
         "what this device sends.",
-        "Its part stays hidden even from a server that lies."
+        "Its part stays hidden even from a server that lies, if no more than "
+        f"{policy.corrupt_share:.0%} of the clients work for it."
         if policy.server == ServerModel.ACTIVE
         else "It trusts the server to keep to the protocol; one that lies could see its part.",
         f"A sum has at least {policy.smallest_cohort} clients, and an exact one at least "
