@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from privirec.data import Dataset
+from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Installed, Store
 from privirec.models import GFCF
 from privirec.pages.person import PersonSite
-from privirec.runtime.network.enrolment.folders import ClientFolder
+from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.workflows.own_device import OwnDevice
 
 from .small_federation import SmallFederation, title
@@ -49,3 +51,23 @@ def federation(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Smal
     made = SmallFederation.make(tmp_path_factory.mktemp("federation"), small.train, person=3)
     made.run("monday", epsilon=4.0)
     return made
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> OperatorFolder:
+    """A server with three clients, one of them revoked, that has not run anything."""
+    folder = tmp_path_factory.mktemp("operator")
+    home = OperatorFolder.create(folder / "server")
+    members = home.members
+    for name in ("Oslo", "<b>Lyon</b>", "Gone"):
+        members = members.approve(ClientFolder.create(folder / name[:4]).card(name))
+    home.save(members.revoke(2))
+    write_catalogue(home.folder / "catalogue.txt", Catalogue(["a", "b", "c"]))
+    return home
+
+
+@pytest.fixture
+def home(prepared: OperatorFolder, tmp_path: Path) -> OperatorFolder:
+    """A copy of its own."""
+    subprocess.run(["cp", "-a", str(prepared.folder), str(tmp_path / "server")], check=True)
+    return OperatorFolder(tmp_path / "server")

@@ -14,17 +14,21 @@ import pytest
 
 from privirec.device import Store
 from privirec.pages.guard import Guard
+from privirec.pages.operator import OperatorSite
 from privirec.pages.person import PersonSite
 from privirec.pages.web import PageServer
 from privirec.privacy.policy import Policy
+from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.workflows.own_device import OwnDevice
 
+from .a_server import begin
 from .browser import axe_script, chromium, emulate, serious_findings, size
 from .conftest import ME
 from .visitor import Visitor, serving
 
 pytestmark = pytest.mark.heavy
 
+OPERATOR_PATHS = ("", "clients", "runs", "run?name=monday", "start", "nothing")
 PATHS = ("", "history", "search?text=garden", "item?id=7", "left", "policy", "forget", "nothing")
 NARROW, WIDE = 320, 1100
 
@@ -142,17 +146,48 @@ def test_forgetting_waits_for_the_tick(opened: Any, client: Path) -> None:
 def test_axe_finds_nothing_serious_and_nothing_is_cut_off(
     opened: Any, axe: str, colours: str
 ) -> None:
-    room = opened.current_url
-    emulate(opened, colours)
+    look_at_all(opened, axe, colours, PATHS)
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_the_same_of_the_operators_page(
+    browser: Any, axe: str, home: OperatorFolder, colours: str
+) -> None:
+    begin(home, "monday")
+    begin(home, "sunday", stage="stopped", reason="2 of 3 clients came and 3 are needed")
+    (home.run("sunday") / "result.json").write_text("{}")
+    with serving(OperatorSite(home)) as server:
+        browser.get(server.guard.address)
+        look_at_all(browser, axe, colours, OPERATOR_PATHS)
+
+
+def look_at_all(driver: Any, axe: str, colours: str, paths: tuple[str, ...]) -> None:
+    room = driver.current_url
+    emulate(driver, colours)
+    driver.get_log("browser")
     for width in (WIDE, NARROW):
-        size(opened, width)
-        for path in PATHS:
-            opened.get(room + path)
-            assert serious_findings(opened, axe) == [], (path, width)
-            wide = opened.execute_script("return document.documentElement.scrollWidth")
+        size(driver, width)
+        for path in paths:
+            driver.get(room + path)
+            assert serious_findings(driver, axe) == [], (path, width)
+            wide = driver.execute_script("return document.documentElement.scrollWidth")
             assert wide <= width, (path, width)
-    refused = [line for line in opened.get_log("browser") if "Content Security" in line["message"]]
-    assert refused == []
+    said = [line["message"] for line in driver.get_log("browser")]
+    assert [line for line in said if "404" not in line] == []
+
+
+def test_the_operators_page_keeps_up_by_itself(browser: Any, home: OperatorFolder) -> None:
+    begin(home, "monday")
+    with serving(OperatorSite(home)) as server:
+        browser.get(server.guard.address)
+        assert sees(browser, "Sum 2 of 3 (noisy-head-gram): input for 15 s")
+        begin(home, "monday", sum_number=3, step="unmask", waited=0)
+        assert sees(browser, "Sum 3 of 3 (noisy-head-gram): unmask")
+        browser.get(browser.current_url + "run?name=monday")
+        browser.find_element("name", "confirm").click()
+        browser.find_element("css selector", "button.danger").click()
+        assert sees(browser, "The server ends the run monday within seconds.")
+        assert (home.run("monday") / "stop").exists()
 
 
 # --- another site ---------------------------------------------------------------------------------

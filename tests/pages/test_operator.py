@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,67 +15,22 @@ from typer.testing import CliRunner
 
 from privirec.carriers.memory import MemoryCarrier
 from privirec.cli.main import app
-from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.errors import FederationError, UsageError
-from privirec.federated.programs import ProtectedSettings
 from privirec.pages.operator import OperatorSite
 from privirec.runtime.network import carrier
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.runs import STOPPED_BY_OPERATOR, RunFile, RunFolder
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.runs import STOPPED_BY_OPERATOR, RunFolder
 from privirec.workflows import operating
 
+from .a_server import FILE, begin
 from .small_federation import SmallFederation
 from .visitor import Visitor, serving
-
-FILE = RunFile(terms=RunTerms(settings=ProtectedSettings(way="gram", head=2, clients=3)))
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> OperatorFolder:
-    """A server with three clients, one of them revoked, that has not run anything."""
-    folder = tmp_path_factory.mktemp("operator")
-    home = OperatorFolder.create(folder / "server")
-    members = home.members
-    for name in ("Oslo", "<b>Lyon</b>", "Gone"):
-        members = members.approve(ClientFolder.create(folder / name[:4]).card(name))
-    home.save(members.revoke(2))
-    write_catalogue(home.folder / "catalogue.txt", Catalogue(["a", "b", "c"]))
-    return home
-
-
-@pytest.fixture
-def home(prepared: OperatorFolder, tmp_path: Path) -> OperatorFolder:
-    """A copy of its own."""
-    subprocess.run(["cp", "-a", str(prepared.folder), str(tmp_path / "server")], check=True)
-    return OperatorFolder(tmp_path / "server")
 
 
 @pytest.fixture
 def visitor(home: OperatorFolder) -> Iterator[Visitor]:
     with serving(OperatorSite(home)) as server:
         yield Visitor(server).enter()
-
-
-def begin(home: OperatorFolder, name: str, **status: Any) -> Path:
-    """As if a server were at work on a run."""
-    run = RunFolder(home, name)
-    run.prepare(FILE)
-    line = {"state": "answered", "users": 7, "bytes_up": 2000, "bytes_down": 3000, "why": ""}
-    dropped = line | {"state": "dropped", "why": "<i>its line</i>"}
-    known = {
-        "run": "ab" * 16,
-        "stage": "summing",
-        "step": "input",
-        "sum": "noisy-head-gram",
-        "sum_number": 2,
-        "sums": 3,
-        "reason": "",
-        "waited": 15,
-        "clients": {"0": line, "1": dropped},
-    }
-    (run.folder / "status.json").write_text(json.dumps(known | status))
-    return run.folder
 
 
 def test_a_new_server_says_that_nothing_was_started(visitor: Visitor) -> None:

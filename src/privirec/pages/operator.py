@@ -69,7 +69,7 @@ class OperatorSite(FramedSite):
 
     def __init__(self, home: OperatorFolder) -> None:
         home.check()
-        super().__init__("operator.html", f"server {home.folder.name}")
+        super().__init__("operator.html", f"on {home.folder.name}")
         self._home = home
         self._starts: list[Start] = []
         self.pages |= {
@@ -116,7 +116,7 @@ class OperatorSite(FramedSite):
         figures = (
             f"{row['in_the_run']} of {row['clients']} clients in it, {row['dropped']} dropped out; "
             f"{as_bytes(row['bytes_up'])} sent by all, {as_bytes(row['bytes_down'])} received; "
-            f"{_duration(row['seconds'])} so far."
+            f"{_duration(row['seconds'])} {'so far' if row['going_on'] else 'in all'}."
         )
         done = row["sum_number"] - 1 if row["going_on"] else row["sums"]
         progress = None
@@ -167,8 +167,8 @@ class OperatorSite(FramedSite):
         ]
         if each.model is not None:
             command = (
-                f"privirec audit --dataset DATA --release {each.model.parent} shows what attacks "
-                "find, on data that you may look at."
+                f"What attacks find in its sums, on data that you may look at: privirec audit "
+                f"--dataset DATA --release {each.model.parent}"
             )
             content = [
                 self.sentences([f"Signed, in {each.model}."]),

@@ -75,7 +75,8 @@ def overview(home: OperatorFolder, name: str) -> RunOverview:
     clients = list(client_rows(home, status))
     model = folder / "model" if (folder / "model" / "manifest.json").is_file() else None
     manifest = read_manifest(model)[1] if model else {}
-    seconds = result.get("seconds") or max(time.time() - _begun(folder), 0.0)
+    until = time.time() if going_on else _last_sign(folder)
+    seconds = result.get("seconds") or max(until - _begun(folder), 0.0)
     row = {
         "name": name,
         "run": str(status.get("run", ""))[:8],
@@ -199,6 +200,12 @@ def _begun(folder: Path) -> float:
     """When the run was last started."""
     file = folder / "run.json"
     return (file if file.exists() else folder).stat().st_mtime
+
+
+def _last_sign(folder: Path) -> float:
+    """When the server was last at work on it."""
+    path = folder / "alive"
+    return path.stat().st_mtime if path.exists() else 0.0
 
 
 def _read(path: Path) -> dict[str, Any]:
