@@ -23,7 +23,6 @@ from privirec.runtime.network.runs import STOPPED_BY_OPERATOR, RunFolder
 from privirec.workflows import operating
 
 from .a_server import FILE, begin
-from .small_federation import SmallFederation
 from .visitor import Visitor, serving
 
 
@@ -186,25 +185,3 @@ def test_the_command_lists_runs_and_says_where_one_stands(
     for wrong in (["status", str(home.folder), "x"], ["status", str(tmp_path)]):
         done = CliRunner().invoke(app, ["server", *wrong])
         assert isinstance(done.exception, UsageError)
-
-
-@pytest.mark.heavy
-def test_a_real_run_and_a_start_without_a_server(federation: SmallFederation) -> None:
-    with serving(OperatorSite(federation.server)) as server:
-        visitor = Visitor(server).enter()
-        words = visitor.look("run?name=monday").words
-        for told in (
-            "done",
-            "Ada's telephone 0 installed 1",
-            "Promised to every person: epsilon 4",
-        ):
-            assert told in words
-        assert "has spent epsilon 3.99" in visitor.look("runs").words
-        visitor.look("start")
-        visitor.change("start", name="later", method="protected", aggregator="secagg+")
-        for _ in range(600):
-            words = visitor.look().words
-            if "later: started." not in words:
-                break
-            time.sleep(0.1)
-        assert "is it up? privirec server up" in words

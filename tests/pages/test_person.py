@@ -17,11 +17,10 @@ from privirec.pages.person import PersonSite
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.workflows import own_policy
-from privirec.workflows.budget import statement_of
 from privirec.workflows.own_device import OwnDevice
 
 from .conftest import ME
-from .small_federation import SmallFederation, title
+from .small_federation import title
 from .visitor import Visitor, serving
 
 SETTINGS = {
@@ -261,30 +260,6 @@ def test_what_is_no_device_is_refused_in_one_line(
     with pytest.raises(UsageError, match="say which with --user"):
         OwnDevice.at(None, tmp_path / "two.db", model)
     assert OwnDevice.at(None, tmp_path / "two.db", model, "ann").user == "ann"
-
-
-# --- what left ------------------------------------------------------------------------------------
-
-
-@pytest.mark.heavy
-def test_what_left_is_what_the_run_took(federation: SmallFederation) -> None:
-    folder = federation.person.folder
-    found = statement_of(folder)
-    (row,) = found.rows
-    assert row["state"] == "finished"
-    assert row["bytes_up"] > 1000
-    model = sum(file.stat().st_size for file in Installed(folder / "model").current().iterdir())
-    assert row["bytes_down"] > model > 1000
-    assert 3.9 < row["epsilon"] <= 4.0
-    with serving(PersonSite(OwnDevice.at(folder))) as server:
-        answer = Visitor(server).enter().look("left")
-    for words in (
-        *("noisy-popularity", "noisy-power-step", row["run"], row["server"], "finished"),
-        *("fed.example:9443", "epsilon 4 of 20", "epsilon 4 of 8", "room for a run of epsilon"),
-        "Promised to every person: epsilon 4",
-    ):
-        assert words in answer.words
-    assert re.search(r'<meter min="0" max="8" value="(3\.99\d|4)"', answer.text)
 
 
 # --- the policy -----------------------------------------------------------------------------------
