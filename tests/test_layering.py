@@ -45,7 +45,8 @@ ALLOWED |= {
     "__init__": LIBRARY - {"runtime", "carriers"},
     "report": LIBRARY - {"runtime", "carriers"},
     "workflows": LIBRARY | {"report"},
-    "cli": LIBRARY | {"report", "workflows"},
+    "pages": LIBRARY | {"report", "workflows"},
+    "cli": LIBRARY | {"report", "workflows", "pages"},
     "__main__": {"cli"},
 }
 

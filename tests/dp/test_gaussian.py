@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privirec.dp import discrete
 from privirec.dp.discrete import (
     LEAST_TOTAL_DEVIATION,
     concentrated_epsilon,
@@ -139,3 +140,26 @@ def test_what_discreteness_costs() -> None:
     assert gaussian_deviation(64) < 64
     with pytest.raises(UsageError, match="too coarse"):
         distance(LEAST_TOTAL_DEVIATION - 1, 1)
+
+
+def test_epsilon_is_found_in_few_steps_where_the_gap_eats_delta(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 30,000 people and two runs: at some mu, which a search for the room that is left comes
+    near to, the gap takes just all of delta, and steps of 1e-9 would not end."""
+    exact, asked = discrete.epsilon_of, 0
+
+    def counted(mu: float, delta: float) -> float:
+        nonlocal asked
+        asked += 1
+        assert asked < 100
+        return exact(mu, delta)
+
+    monkeypatch.setattr(discrete, "epsilon_of", counted)
+    low, high = 3.0, 3.3
+    for _ in range(50):
+        mu, asked = (low + high) / 2, 0
+        found = epsilon_with(mu, 1e-6, 1.5e-15)
+        assert exact(mu, 1e-6) <= found <= concentrated_epsilon(mu, 1e-6)
+        low, high = (mu, high) if found < concentrated_epsilon(mu, 1e-6) else (low, mu)
+    assert 3.1 < low < 3.2

@@ -86,6 +86,57 @@ def test_a_default_client_takes_part_where_noise_protects_and_counts_it(tmp_path
     assert devices.node(0).memory.opened_share() == 0
 
 
+def test_bytes_of_every_run_are_kept_for_its_owner(tmp_path: Path) -> None:
+    devices = Devices(tmp_path, Policy(most_epsilon_per_period=20.0))
+    for name in ("one", "two"):
+        assert run(devices, name)[1].server.stage is Stage.COMPUTED
+    first, second = devices.node(0).memory.taken_part()
+    sums = {one.run for one in devices.account().sums}
+    assert {first.run, second.run} == sums
+    assert min(first.bytes_up, first.bytes_down, second.bytes_up, second.bytes_down) > 500
+    assert devices.node(0).memory.load(first.run) is None  # and of the first nothing else
+
+
+def test_a_memory_from_before_bytes_were_kept_is_taken_over(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    run(devices, "one")
+    with sqlite3.connect(tmp_path / "client-0/runs/memory.db") as database:
+        database.execute("DROP TABLE taken")
+    database.close()
+    assert devices.node(0).memory.taken_part() == []
+    assert len(devices.account().sums) == 2
+
+
+def test_a_client_that_is_switched_off_says_so_and_sends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = Devices(tmp_path, Policy(takes_part=False))
+    seen, talk = run(devices, "one")
+    assert seen == []
+    said = refusals(talk)
+    assert said
+    assert all("this client's policy says takes_part = false" in each for each in said)
+    assert devices.node(0).memory.taken_part() == []
+    monkeypatch.setattr(Policy, "check_takes_part", lambda _: None)
+    assert run(devices, "two")[1].server.stage is Stage.COMPUTED
+
+
+def test_who_switches_off_in_the_middle_of_a_run_leaves_it(tmp_path: Path) -> None:
+    devices = Devices(tmp_path)
+    talk = Talk(devices)
+    talk.until("input", 2)
+    message = talk.message_for(0)
+    devices.policy = Policy(takes_part=False)
+    said = said_in(devices.node(0).answer(message))
+    assert isinstance(said, Refused)
+    assert said.final
+    assert len(devices.account().sums) == 1
+    (taken,) = devices.node(0).memory.taken_part()
+    assert taken.part == "left"
+    devices.policy = Policy()
+    assert isinstance(said_in(devices.node(0).answer(message)), Refused)  # for good
+
+
 def test_what_costs_more_than_is_left_is_refused_in_words(tmp_path: Path) -> None:
     devices = Devices(tmp_path, Policy(most_epsilon_per_period=5.0))
     devices.terms = protected(epsilon=3.5)

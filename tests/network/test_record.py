@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from privirec.cli import privacy
 from privirec.cli.main import app
 from privirec.data.catalogue import write_catalogue
 from privirec.device import Catalogue, Store
@@ -29,6 +28,7 @@ from privirec.runtime.network.node.memory import ForLife
 from privirec.runtime.network.node.record import BadRecord
 from privirec.runtime.network.node.run_state import ClientRun
 from privirec.secagg.keys import Identity
+from privirec.workflows import budget as accounts
 
 from .test_enrolment import Homes, homes, join
 
@@ -242,11 +242,11 @@ def test_json_is_json_whatever_was_spent(client: ClientFolder, tmp_path: Path) -
 @given(st.floats(1e-9, 60))
 def test_no_figure_is_less_than_was_spent(epsilon: float) -> None:
     for digits in (3, 5):
-        shown = float(privacy._at_least(epsilon, digits))
+        shown = float(accounts.at_least(epsilon, digits))
         assert epsilon <= shown <= epsilon * (1 + 10 ** (1 - digits))
-    assert epsilon * 0.99 <= float(privacy._at_most(epsilon)) <= epsilon * (1 + 1e-6)
+    assert epsilon * 0.99 <= float(accounts._at_most(epsilon)) <= epsilon * (1 + 1e-6)
 
 
 def test_the_room_that_is_shown_is_what_the_client_grants(client: ClientFolder) -> None:
     """Where whole numbers in place of real ones have cost something, there is less of it."""
-    assert privacy._room(Loss(1.0, 1e-7), 8.0, 1e-6) < privacy._room(Loss(1.0), 8.0, 1e-6) - 0.01
+    assert accounts._room(Loss(1.0, 1e-7), 8.0, 1e-6) < accounts._room(Loss(1.0), 8.0, 1e-6) - 0.01

@@ -16,6 +16,7 @@ from privirec.cli import (
     cost,
     data,
     demo,
+    device,
     doctor,
     federate,
     fit,
@@ -63,6 +64,7 @@ app.command("federate")(federate.command)
 app.command("client")(client.command)
 app.command("budget")(privacy.budget)
 app.command("explain-privacy")(privacy.explain_privacy)
+app.add_typer(device.app, name="device")
 app.add_typer(server.app, name="server")
 app.add_typer(keys.app, name="keys")
 

@@ -97,9 +97,7 @@ def _shown(rank: int, each: Recommendation) -> dict[str, Any]:
 
 
 def _why(each: Recommendation) -> str:
-    """The strongest items, each with its share of the score."""
+    """The strongest items, each with its share of what speaks for this one."""
     return ", ".join(
-        f"{cause.title or cause.item} ({cause.contribution / each.score:.0%})"
-        for cause in each.because[:NAMED]
-        if cause.contribution > 0 and each.score > 0
+        f"{cause.title or cause.item} ({share:.0%})" for cause, share in each.strongest(NAMED)
     )

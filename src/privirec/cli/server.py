@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -13,11 +12,12 @@ import typer
 from privirec.carriers import child_processes
 from privirec.carriers.flower import launch
 from privirec.cli import options
+from privirec.cli.asking import Yes, agree
 from privirec.durable import alone
-from privirec.errors import FederationError, UsageError
+from privirec.errors import FederationError
 from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.report import live
-from privirec.report.rows import print_table, say, warn, write_json_lines
+from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.network.coordinator import Deadlines
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.terms import (
@@ -34,6 +34,14 @@ from privirec.workflows.plan import Plan, gives_away, is_noisy, server_sees
 app = typer.Typer(
     help="Carry a federation, and run programs on it.", no_args_is_help=True, add_completion=False
 )
+
+_CLIENT_COLUMNS = [
+    (name, name) for name in ("client", "name", "state", "users", "bytes_up", "bytes_down", "why")
+]
+_RUN_COLUMNS = [
+    (name, name)
+    for name in ("name", "begun", "stage", "method", "clients", "dropped", "bytes_up", "epsilon")
+]
 
 Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
 
@@ -167,12 +175,73 @@ def run(
 
 
 @app.command()
-def status(folder: Folder, name: Annotated[str, typer.Argument(help="Name of the run.")]) -> None:
-    """Show where a run stands."""
-    path = OperatorFolder(folder).run(name) / "status.json"
-    if not path.exists():
-        raise UsageError(f"{path}: no such run, or it has not begun")
-    _show(json.loads(path.read_bytes()))
+def status(
+    folder: Folder,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of a run; without one, all of them.")
+    ] = None,
+    json_file: options.Json = None,
+) -> None:
+    """Show where a run stands, or list all runs.
+
+    Examples:
+
+      privirec server status SERVER
+
+      privirec server status SERVER monday --json status.jsonl
+    """
+    from privirec.workflows.operating import overview, overviews, spent_by_all  # noqa: PLC0415
+
+    check_writable(json_file)
+    home = OperatorFolder(folder)
+    if name is not None:
+        found = overview(home, name)
+        write_json_lines(json_file, [found.row | {"by_client": found.clients}])
+        row = found.row
+        where = f" {row['sum_number']} of {row['sums']}: {row['step']}" if row["sum_number"] else ""
+        reason = f": {row['reason']}" if row["reason"] else ""
+        print_table(f"{row['stage']}{where}{reason}", _CLIENT_COLUMNS, found.clients)
+        return
+    runs = overviews(home)
+    write_json_lines(json_file, [each.row for each in runs])
+    if not runs:
+        say("No run was started yet.")
+        return
+    print_table(f"Runs of {folder}", _RUN_COLUMNS, [each.row for each in runs])
+    say(f"Epsilon for somebody who was in all of them: {spent_by_all(runs)}.")
+
+
+@app.command()
+def stop(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(help="Name of the run.")],
+    yes: Yes = False,
+) -> None:
+    """End a run that is going on; its clients hear of it. A stopped run cannot go on again."""
+    from privirec.workflows.operating import stop  # noqa: PLC0415
+
+    agree(f"End the run {name}? It cannot go on again.", yes=yes)
+    stop(OperatorFolder(folder), name)
+    say(f"The server ends the run {name} within seconds: privirec server status {folder} {name}")
+
+
+@app.command()
+def page(
+    folder: Folder,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")
+    ] = 0,
+) -> None:
+    """Serve the operator's page on this machine until interrupted: clients, the run in progress,
+    all runs, starting and stopping.
+
+    Open the address that is printed: it holds a token that lets you in, and nobody else. From
+    another machine: ssh -L PORT:127.0.0.1:PORT, with the same port on both ends.
+    """
+    from privirec.pages.operator import OperatorSite  # noqa: PLC0415 - not needed for --help
+    from privirec.pages.web import serve  # noqa: PLC0415
+
+    serve(OperatorSite(OperatorFolder(folder)), port)
 
 
 def _show(found: dict[str, Any]) -> None:

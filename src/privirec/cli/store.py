@@ -10,20 +10,17 @@ import typer
 from privirec.cli import options
 from privirec.data.columns import TableOptions
 from privirec.data.formats import SUFFIXES, read_file
-from privirec.device import Store
-from privirec.device.store import Run
+from privirec.device import Device, Store, find_items, load_model
 from privirec.device.titles import read_titles
 from privirec.errors import DataError, UsageError
 from privirec.report.rows import check_writable, print_table, say, write_json_lines
+from privirec.workflows.history import ONLY_USER, counted, forgetting, only_user, used_by_runs
 
 app = typer.Typer(
     help="Keep one's own history: import, add, forget, export, look.",
     no_args_is_help=True,
     add_completion=False,
 )
-
-ONLY_USER = "me"
-"""The user of a store on one's own device, unless another is named."""
 
 StoreFile = Annotated[Path, typer.Option("--store", help="File with the history.")]
 User = Annotated[
@@ -70,7 +67,7 @@ def import_(
     with Store(store, create=True) as opened:
         new = opened.add_interactions(found)
     whose = f" of user {alone}" if found.user_ids.tolist() == [alone] else ""
-    say(f"{_counted(found.n_interactions)}{whose} in {source}, {new:,} of them new in {store}.")
+    say(f"{counted(found.n_interactions)}{whose} in {source}, {new:,} of them new in {store}.")
 
 
 def _user_of(store: Path) -> str:
@@ -90,9 +87,9 @@ def add(
 ) -> None:
     """Add items to a history; the store is made if it is missing."""
     with Store(store, create=True) as opened:
-        name = _only_user(opened, user)
+        name = only_user(opened, user)
         new = opened.add((name, item) for item in items)
-    say(f"{_counted(new, 'new ')} of user {name} in {store}.")
+    say(f"{counted(new, 'new ')} of user {name} in {store}.")
 
 
 @app.command()
@@ -118,27 +115,8 @@ def forget(
     if not everything and not items and user is None:
         raise UsageError("name items, a user with --user, or --everything")
     with Store(store) as opened:
-        before = opened.pending_forgets()
-        if everything:
-            gone = opened.forget_everything()
-        elif items:
-            gone = opened.forget_items(_only_user(opened, user), items)
-        else:
-            gone = opened.forget_user(user)
-        summary = opened.summary()
-        runs = opened.runs()
-    say(f"Forgotten: {_counted(gone)}.")
-    if summary.pending_forgets > before:
-        say(_until_next_run(summary.pending_forgets))
-        for run in runs:
-            if run.forgotten and not run.finished:
-                say(_in_a_run(run))
-        if any(run.sent and run.forgotten for run in runs):
-            say(_SHOWS)
-    else:
-        say("No run has used them.")
-    if summary.traces:
-        say("Another program has the store open: their traces leave the file when it is closed.")
+        for sentence in forgetting(opened, items or (), user, everything=everything):
+            say(sentence)
 
 
 @app.command()
@@ -149,7 +127,7 @@ def export(
     """Write all histories to a file that only its owner can read."""
     with Store(store) as opened:
         count = opened.export(target)
-    say(f"{_counted(count)} written to {target}.")
+    say(f"{counted(count)} written to {target}.")
 
 
 @app.command()
@@ -171,13 +149,33 @@ def titles(
 
 
 @app.command()
+def search(
+    text: Annotated[str, typer.Argument(help="A title, part of it, or an id.")],
+    store: StoreFile,
+    artifact: Annotated[
+        Path | None,
+        typer.Option("--artifact", help="Also find what this model knows.", show_default=False),
+    ] = None,
+    number: Annotated[int, typer.Option("-n", "--number", min=1, help="How many items.")] = 20,
+) -> None:
+    """Find items by title or id, among the titles of the store and the items of a model."""
+    with Store(store) as opened:
+        known = Device(opened, load_model(artifact)).catalogue.names if artifact else ()
+        found = find_items(opened, known, text, number)
+    if not found:
+        raise DataError(f"nothing is called {text!r}")
+    rows = [{"item": each.item, "title": each.title} for each in found]
+    print_table(f"Called {text}", [("item", "item"), ("title", "title")], rows)
+
+
+@app.command()
 def show(store: StoreFile, user: User = None, json_file: options.Json = None) -> None:
     """Show what the store holds: users, or one user's items, and what runs have used."""
     check_writable(json_file)
     with Store(store) as opened:
         summary = opened.summary()
         if user is not None or summary.users == 1:
-            name = _only_user(opened, user)
+            name = only_user(opened, user)
             held = opened.items(name)
             if not held:
                 raise DataError(f"{store}: no user {name}")
@@ -194,52 +192,6 @@ def show(store: StoreFile, user: User = None, json_file: options.Json = None) ->
             heading = "Histories"
     write_json_lines(json_file, rows)
     print_table(heading, columns, rows)
-    say(f"{_counted(summary.interactions)}, users: {summary.users:,}, in {store}.")
-    run = summary.last_run
-    if run is None:
-        say("No run has used them.")
-    else:
-        state = "used" if run.finished else "is using or began to use"
-        say(
-            f"Run {run.run} (begun {run.begun}) {state} {_counted(run.interactions)}; "
-            f"waiting for a later run: {summary.waiting:,}."
-        )
-    if summary.pending_forgets:
-        say(_until_next_run(summary.pending_forgets))
-
-
-def _only_user(store: Store, user: str | None) -> str:
-    if user is not None:
-        return user
-    users = store.users()
-    if len(users) > 1:
-        raise UsageError(f"{store.path}: {len(users)} users, so say which with --user")
-    return users[0] if users else ONLY_USER
-
-
-_SHOWS = (
-    "Sums are exact: who has those of a run before and of one after can read in their difference "
-    "what was forgotten. The client therefore sits out until the next period of its calendar "
-    "(days_between_changes in policy.toml), when the changes of all clients come at once."
-)
-
-
-def _in_a_run(run: Run) -> str:
-    """What becomes of a run that is not over."""
-    if run.sent:
-        return (
-            f"Run {run.run}: your vector has left, so that run may still be opened with them in "
-            "it. This client gives no further answer there."
-        )
-    return f"Run {run.run}: nothing has left, and this client leaves it."
-
-
-def _until_next_run(count: int) -> str:
-    return (
-        f"Forgotten since: {_counted(count)}. The filters of an earlier run may still count them; "
-        "forgetting takes effect there at the next run."
-    )
-
-
-def _counted(count: int, kind: str = "") -> str:
-    return f"{count:,} {kind}interaction{'' if count == 1 else 's'}"
+    say(f"{counted(summary.interactions)}, users: {summary.users:,}, in {store}.")
+    for sentence in used_by_runs(summary):
+        say(sentence)

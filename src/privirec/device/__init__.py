@@ -3,14 +3,17 @@
 from privirec.data.catalogue import Catalogue
 from privirec.device.installed import Installed
 from privirec.device.recommend import Cause, Device, Recommendation, load_model
+from privirec.device.search import FoundItem, find_items
 from privirec.device.store import Store
 
 __all__ = [
     "Catalogue",
     "Cause",
     "Device",
+    "FoundItem",
     "Installed",
     "Recommendation",
     "Store",
+    "find_items",
     "load_model",
 ]

@@ -36,6 +36,16 @@ class Recommendation:
     because: tuple[Cause, ...] = ()
     """All items of the history, the strongest first, if asked for; they add up to the score."""
 
+    def strongest(self, n: int) -> list[tuple[Cause, float]]:
+        """The items that speak for this one most, and their shares of all that speaks for it.
+
+        Some items of a history speak against it, so that shares of the score itself could be more
+        than all of it.
+        """
+        speaking = [cause for cause in self.because if cause.contribution > 0]
+        total = sum(cause.contribution for cause in speaking)
+        return [(cause, cause.contribution / total) for cause in speaking[:n]]
+
 
 def load_model(folder: str | Path) -> Recommender:
     """The model in a folder of installed artifacts, or in an artifact's own folder."""

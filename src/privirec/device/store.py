@@ -146,6 +146,11 @@ class Store(StoreFile):
             found = self._db.execute("SELECT title FROM titles WHERE item = ?", (item,)).fetchone()
         return found[0] if found else None
 
+    def titles(self) -> dict[str, str]:
+        """All titles, by item."""
+        with self._reported():
+            return dict(self._db.execute("SELECT item, title FROM titles ORDER BY item"))
+
     def interactions(
         self, catalogue: Catalogue, user: object | None = None
     ) -> tuple[Interactions, int]:
@@ -162,17 +167,22 @@ class Store(StoreFile):
         Only the owner can read it, and it appears whole or not at all.
         """
         path = Path(path)
+        count, lines = self.exported(path)
+        try:
+            write_private(path, lines)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be written: {error.strerror}") from None
+        return count
+
+    def exported(self, path: Path) -> tuple[int, Iterator[str]]:
+        """How many interactions there are, and the lines of a file of this name with them."""
         if path.suffix.lower() not in (".csv", ".txt"):
             raise UsageError(f"{path}: export to a name that ends in .csv or .txt")
         with self._reported():
             query = "SELECT user, item FROM interactions ORDER BY user, item"
             pairs = self._db.execute(query).fetchall()
         lines = _csv_lines(pairs) if path.suffix.lower() == ".csv" else _text_lines(path, pairs)
-        try:
-            write_private(path, lines)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be written: {error.strerror}") from None
-        return len(pairs)
+        return len(pairs), lines
 
     def summary(self) -> Summary:
         with self._reported():

@@ -33,6 +33,9 @@ LEAST_DEVIATION = 8
 LEAST_TOTAL_DEVIATION = 64
 """Of the sum, in units: there the leading order is all that counts."""
 
+_SMALL_STEPS = 20
+"""Steps of the search for epsilon, before they grow."""
+
 
 def distance(deviation: float, entries: int) -> float:
     """Total variation between noise of whole numbers and the rounded Gaussian, over all entries."""
@@ -52,17 +55,19 @@ def epsilon_with(mu: float, delta: float, gap: float) -> float:
     """The least epsilon that we can show of a release with discrete Gaussian noise, which is
     mu-GDP but for a distance in total variation of `gap`; infinite where there is none.
 
-    What the gap costs grows with epsilon, so that epsilon climbs to where both fit into delta.
+    What the gap costs grows with epsilon, so that epsilon climbs to where both fit into delta. Near
+    the last epsilon where they do, or past it, the climb would take for ever: its steps grow.
     """
     concentrated = concentrated_epsilon(mu, delta)
-    epsilon = 0.0
+    epsilon, climbed = 0.0, 0
     while epsilon < concentrated:
         left = delta - (1 + math.exp(epsilon)) * gap
         if left <= 0:
             break
         if delta_of(epsilon, mu) <= left:
             return epsilon
-        epsilon = max(epsilon_of(mu, left), epsilon * (1 + 1e-9))
+        least_step = 1e-9 * 2.0 ** max(0, climbed - _SMALL_STEPS)
+        epsilon, climbed = max(epsilon_of(mu, left), epsilon * (1 + least_step)), climbed + 1
     return concentrated
 
 

@@ -21,6 +21,19 @@ def explained(manifest: Mapping[str, Any]) -> list[str]:
     return list(_sentences(manifest))
 
 
+def losses(manifest: Mapping[str, Any]) -> list[Loss] | None:
+    """What each sum tells at most; None where nothing bounds one of them."""
+    found = [_loss(row) for row in _rows(manifest) if row.get("entries")]
+    known = [one for one in found if one is not None]
+    return known if len(known) == len(found) else None
+
+
+def delta_of(manifest: Mapping[str, Any]) -> float | None:
+    """At which epsilon is stated."""
+    sums = [row for row in _rows(manifest) if row.get("entries")]
+    return _delta(sums) if sums else None
+
+
 def _sentences(manifest: Mapping[str, Any]) -> Iterator[str]:
     federation, run = manifest.get("federation"), manifest.get("run")
     sums = [row for row in _rows(manifest) if row.get("entries")]

@@ -71,6 +71,9 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    takes_part: bool = True
+    """Whether this client is in runs at all. Off, it begins none and leaves the one that it is in;
+    it goes on recommending from the model that it has."""
     smallest_cohort: int = Field(3, ge=2)
     """Fewest clients in a sum; one without people does not count."""
     fewest_other_people: int = Field(10, ge=0)
@@ -147,6 +150,11 @@ class Policy(BaseModel):
         )
 
     # --- before a run -----------------------------------------------------------------------------
+
+    def check_takes_part(self) -> None:
+        """Refuse everything while the owner has switched taking part off."""
+        if not self.takes_part:
+            _refuse("a part in a run", f"takes_part = {_toml(self.takes_part)}")
 
     def check_run(self, terms: Terms, opened_before: float = 0.0) -> None:
         """Refuse a run whose plan already goes beyond what this client does. `opened_before`: the
@@ -255,6 +263,8 @@ def allowing(computations: Collection[str], **changes: Any) -> Policy:
 def _toml(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(f'"{name}"' for name in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

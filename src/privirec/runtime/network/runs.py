@@ -2,6 +2,7 @@
 
 SERVER/runs/NAME/run.json       what it is started with
 SERVER/runs/NAME/alive          touched by the server while the run goes on
+SERVER/runs/NAME/stop           there once the operator wants it to end
 SERVER/runs/NAME/failure.json   why the serving process ended before the run did
 SERVER/runs/NAME/result.json    what came of it
 """
@@ -36,6 +37,7 @@ Watch = Callable[[dict[str, Any]], None]
 PAUSE = 0.5
 SILENCE = 60.0
 """Seconds after which a server that does not touch its file may be gone."""
+STOPPED_BY_OPERATOR = "stopped by the operator"
 
 
 class RunFile(BaseModel):
@@ -78,6 +80,7 @@ class RunFolder:
             return False
         # What an earlier attempt said is not about this one.
         (self.folder / "failure.json").unlink(missing_ok=True)
+        (self.folder / "stop").unlink(missing_ok=True)
         if (self.folder / "server.log").exists():
             (self.folder / "server.log").replace(self.folder / "server.log.1")
         (self.folder / "alive").touch(mode=0o600)
@@ -136,12 +139,17 @@ class RunFolder:
                     coordinator,
                     carrier_for(file),
                     lambda done: self._publish(done, file, threads),
-                    alive=(self.folder / "alive").touch,
+                    alive=lambda: self._alive(coordinator),
                 )
             finally:
                 coordinator.close()
         self._write_result(coordinator, time.monotonic() - started)
         return coordinator
+
+    def _alive(self, coordinator: Coordinator) -> None:
+        (self.folder / "alive").touch(mode=0o600)
+        if (self.folder / "stop").exists():
+            coordinator.abort(STOPPED_BY_OPERATOR)
 
     def _publish(self, coordinator: Coordinator, file: RunFile, threads: int) -> Path:
         """The model, signed by the server."""
@@ -190,6 +198,24 @@ class RunFolder:
         raise FederationError(reason) from None
 
     # --- following --------------------------------------------------------------------------------
+
+    @property
+    def is_going_on(self) -> bool:
+        """Whether a server has lately been at work on it. (Its lock is not tried: a server that
+        starts at that moment would be refused.)"""
+        ended = any((self.folder / name).exists() for name in ("result.json", "failure.json"))
+        try:
+            silent = time.time() - (self.folder / "alive").stat().st_mtime
+        except FileNotFoundError:
+            return False
+        return not ended and silent < SILENCE
+
+    def ask_to_stop(self) -> None:
+        """The server ends the run within seconds, and tells the clients. Sums that are open stay
+        open."""
+        if not self.is_going_on:
+            raise UsageError(f"the run {self.name} is not going on")
+        write_whole(self.folder / "stop", b"")
 
     def follow(self, watch: Watch, is_lost: Callable[[], bool]) -> dict[str, Any]:
         """Wait for the end of the run: what the server wrote about it.

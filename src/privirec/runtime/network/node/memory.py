@@ -2,7 +2,8 @@
 
     FOLDER/memory.db      the run it takes part in, the runs that are over, and for life: with whom
                           it was in sums, how many numbers those sums have opened, what they cost
-                          (`record`), and in which runs the server claimed what cannot be
+                          (`record`), in which runs the server claimed what cannot be, and how
+                          many bytes went each way in every run
     FOLDER/last-answer    the last answer that left, to notice a file that is older or gone; from
                           the first day on, so that a backup from before all answers is noticed too
 
@@ -17,13 +18,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from privirec.durable import Database, alone, private_folder, write_whole
 from privirec.federated.contributions import Opened
 from privirec.runtime.network.node import record
-from privirec.runtime.network.node.run_state import SECRETS, ClientRun
+from privirec.runtime.network.node.run_state import SECRETS, ClientRun, Part
 
 FILE = "memory.db"
 _VERSION = 3
@@ -45,6 +47,13 @@ CREATE TABLE spoilt (run TEXT PRIMARY KEY, claim TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE life (answers INTEGER NOT NULL);
 INSERT INTO life VALUES (0);
 CREATE TABLE noted (place INTEGER PRIMARY KEY, run TEXT, answers INTEGER, changed INTEGER);
+"""
+# Made where it is missing: a file from before this was kept says nothing of its earlier runs.
+_TAKEN = """
+CREATE TABLE IF NOT EXISTS taken (
+    run TEXT PRIMARY KEY, begun TEXT NOT NULL, part TEXT NOT NULL, why TEXT NOT NULL,
+    bytes_up INTEGER NOT NULL, bytes_down INTEGER NOT NULL
+) WITHOUT ROWID
 """
 _OTHER_VERSION = (
     "an earlier one did not remember all that this one counts on. Make a new "
@@ -72,6 +81,20 @@ class ForLife:
     """What it costs: a line of the record."""
 
 
+@dataclass(frozen=True)
+class TakenPart:
+    """A run as its owner may look at it for good."""
+
+    run: str
+    begun: str
+    """When it was first heard of, in UTC."""
+    part: Part
+    why: str
+    """Why the client left it, or that it is over."""
+    bytes_up: int
+    bytes_down: int
+
+
 class Memory:
     """The runs of one client; of a run that is over only that it was."""
 
@@ -80,8 +103,11 @@ class Memory:
         if not (folder / "CACHEDIR.TAG").exists():
             write_whole(folder / "CACHEDIR.TAG", _CACHE_TAG)
         self._database = Database(
-            folder / FILE, _SCHEMA + record.SCHEMA, _VERSION, otherwise=_OTHER_VERSION
+            folder / FILE, _SCHEMA + record.SCHEMA + _TAKEN, _VERSION, otherwise=_OTHER_VERSION
         )
+        if not self._database.read("SELECT 1 FROM sqlite_master WHERE name = 'taken'"):
+            with self._database.transaction() as database:
+                database.execute(_TAKEN)
         if not self._known_note()[0]:
             with alone(folder):
                 if not self._known_note()[0] and self._note()[0] in ("", _NO_RUN):
@@ -165,6 +191,16 @@ class Memory:
     def spoilt(self) -> dict[str, str]:
         """Runs in which the server claimed what cannot be, and what that was."""
         return dict(self._database.read("SELECT run, claim FROM spoilt ORDER BY run"))
+
+    def taken_part(self) -> list[TakenPart]:
+        """Every run that this client has begun, the first first."""
+        found = self._database.read(
+            "SELECT run, begun, part, why, bytes_up, bytes_down FROM taken ORDER BY begun, run"
+        )
+        return [
+            TakenPart(run, begun, Part(part), why, up, down)
+            for run, begun, part, why, up, down in found
+        ]
 
     def spent(self) -> list[tuple[Any, ...]]:
         """The lines of the record, in their order."""
@@ -256,3 +292,10 @@ def _write(database: sqlite3.Connection, state: ClientRun) -> None:
     secrets = [getattr(state, name) for name in SECRETS]
     row = (state.run, json.dumps(state.as_row()), *secrets)
     database.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", row)
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+    database.execute(
+        "INSERT INTO taken VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET"
+        " part = excluded.part, why = excluded.why,"
+        " bytes_up = excluded.bytes_up, bytes_down = excluded.bytes_down",
+        (state.run, begun, state.part.value, state.why_left, state.bytes_up, state.bytes_down),
+    )

@@ -173,6 +173,7 @@ class Node:
         if isinstance(said, ArtifactPiece):
             return self._take_piece(state, said, asked.parts)
         check_taking_part(state, self.client, self._roster)
+        self._policy.check_takes_part()
         self._source.check(asked.run)
         if isinstance(said, SendBlocks):
             return self._blocks(state, said.step, said.first)
@@ -189,6 +190,7 @@ class Node:
         if self.memory.knows(run):
             # Later in the run, after a restart of the server: who and how many, nothing new.
             return self._here(self._load(run, replayed=True))
+        self._policy.check_takes_part()
         check_common(told, self.client, self._catalogue, self._roster)
         since = None if told.protected else self._calendar.period()
         if since is not None:
@@ -303,9 +305,9 @@ class Node:
         total = total_bytes(piece)
         if len(parts) != 1:
             raise Refusal(Code.BAD_ARTIFACT, "a piece of an artifact without its content")
-        self._policy.check_traffic(state.bytes_up, state.bytes_down + total)
         arrived = total
         if state.part is not Part.FINISHED:
+            self._policy.check_traffic(state.bytes_up, state.bytes_down + total)
             inbox = Inbox(self._folder_of(state.run) / "incoming")
             arrived = inbox.put(piece, parts[0])
             if arrived == total:
@@ -329,6 +331,7 @@ class Node:
             raise Refusal(Code.BAD_ARTIFACT, f"the artifact was refused: {error}") from None
         done = "not installed: the run is spoilt" if state.spoilt else "installed"
         log.info("run %s: its model is %s", state.run[:8], done)
+        state.bytes_down += total_bytes(piece)
         state = self._close(state, Part.FINISHED, "the run is over")
         inbox.clear()
         return state

@@ -1,0 +1,91 @@
+"""`privirec device`: the person's page, and the policy of the own device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privirec.errors import UsageError
+from privirec.privacy.policy import Policy
+from privirec.report.rows import say
+
+app = typer.Typer(
+    help="Look after one's own device: a page to use it by, and its policy.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.command()
+def page(
+    client: Annotated[
+        Path | None, typer.Argument(help="The client's folder.", metavar="[CLIENT]")
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="Another store; alone, a page without a federation."),
+    ] = None,
+    artifact: Annotated[
+        Path | None,
+        typer.Option("--artifact", help="Another model than the one in the client's folder."),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option("--user", help="Whose history, if there are several.", show_default=False),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")
+    ] = 0,
+) -> None:
+    """Serve one's own page on this machine until interrupted: recommendations and why, the own
+    history, what left the device, the budget, the policy.
+
+    Open the address that is printed: it holds a token that lets you in, and nobody else. The page
+    needs no server, and nothing on it asks the network.
+
+    Examples:
+
+      privirec device page client
+
+      privirec device page --store me.db --artifact my-model
+    """
+    from privirec.pages.person import PersonSite  # noqa: PLC0415 - not needed for --help
+    from privirec.pages.web import serve  # noqa: PLC0415
+    from privirec.workflows.own_device import OwnDevice  # noqa: PLC0415
+
+    serve(PersonSite(OwnDevice.at(client, store, artifact, user)), port)
+
+
+@app.command()
+def policy(
+    client: Annotated[Path, typer.Argument(help="The client's folder.", metavar="CLIENT")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE, as in policy.toml; may be given several times."),
+    ] = None,
+) -> None:
+    """Say in words what a client agrees to, after changing it if asked.
+
+    Examples:
+
+      privirec device policy client --set takes_part=false
+
+      privirec device policy client --set most_epsilon=4 --set 'computations=["item-degrees"]'
+    """
+    from privirec.runtime.network.enrolment.folders import ClientFolder  # noqa: PLC0415
+    from privirec.workflows import own_policy  # noqa: PLC0415
+
+    _ = ClientFolder(client).identity  # refuses a folder that is no client's
+    changes = {}
+    for each in settings or ():
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise UsageError(f"{each!r} is not NAME=VALUE")
+        changes[name.strip()] = own_policy.from_text(value.strip())
+    if changes:
+        for line in own_policy.change(client, changes) or ["Nothing was changed."]:
+            say(line)
+    for sentence in own_policy.in_words(Policy.load(client / own_policy.FILE)):
+        say(sentence)

@@ -1,0 +1,282 @@
+"""A small web server for this machine: the standard library's, with a guard at the door.
+
+Every answer closes its connection, is kept by no cache, and allows a browser nothing but our own
+files: no inline script or style, no other host, no frame.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import socket
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from privirec.errors import PrivirecError, UsageError
+from privirec.pages.guard import Guard, Refused, Session
+from privirec.pages.html import static
+from privirec.report.rows import say
+
+log = logging.getLogger("privirec.page")
+
+LARGEST_FORM = 64 * 1024
+"""Bytes of a request's body."""
+MOST_FIELDS = 200
+MOST_AT_ONCE = 16
+"""Requests at a time; more are turned away."""
+SILENCE = 10
+"""Seconds after which a connection that says nothing is cut off."""
+
+_POLICY = (
+    "default-src 'none'; style-src 'self'; {script}img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # Not "no-referrer": browsers would then hide the origin of our own forms from us.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=(), interest-cohort=()",
+}
+_TYPES = {"css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that has passed the guard."""
+
+    path: str
+    """Below the room, without a leading slash."""
+    query: Mapping[str, list[str]]
+    form: Mapping[str, list[str]]
+    session: Session
+
+    def asked(self, name: str, default: str = "") -> str:
+        """One value of the query."""
+        return self.query.get(name, [default])[0]
+
+    def given(self, name: str, default: str = "") -> str:
+        """One value of the form."""
+        return self.form.get(name, [default])[0]
+
+
+@dataclass(frozen=True)
+class Response:
+    body: bytes = b""
+    kind: str = "text/html"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def see(path: str) -> Response:
+    """Look at another page: what every change answers, so that a reload repeats none."""
+    return Response(status=303, headers={"Location": path or "./"})
+
+
+Action = Callable[[Request], Response]
+
+
+class Site:
+    """What a page answers: pages to look at (GET) and changes to make (POST), one at a time."""
+
+    script: str | None = None
+    """The one script that its pages may run; none may run any other."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, Action] = {}
+        self.changes: dict[str, Action] = {}
+        self._one_at_a_time = threading.Lock()
+
+    @property
+    def content_policy(self) -> str:
+        return _POLICY.format(
+            script="script-src 'self'; connect-src 'self'; " if self.script else ""
+        )
+
+    def failed(self, request: Request, status: int, sentence: str) -> Response:
+        """A page that says what went wrong."""
+        return _plain(status, sentence)
+
+    def answer(self, request: Request, *, changes: bool) -> Response:
+        """Raises Refused where there is nothing to answer."""
+        if not changes and request.path in ("page.css", "page.svg", self.script):
+            return Response(static(request.path), _TYPES[request.path.rpartition(".")[2]])
+        here, elsewhere = (self.changes, self.pages) if changes else (self.pages, self.changes)
+        action = here.get(request.path)
+        try:
+            with self._one_at_a_time:
+                if action is None and request.path in elsewhere:
+                    return self.failed(request, 405, "This address cannot be used in this way.")
+                if action is None:
+                    return self.failed(request, 404, "There is no such page.")
+                try:
+                    return action(request)
+                except PrivirecError as error:
+                    return self.failed(request, 400, _sentence(error))
+        except Exception:
+            log.exception("the page failed")
+            return _plain(500, "This page failed; the terminal says how.")
+
+
+class PageServer(ThreadingHTTPServer):
+    """Listens on 127.0.0.1."""
+
+    daemon_threads = True
+
+    def __init__(self, site: Site, port: int = 0) -> None:
+        """Port 0: any that is free."""
+        self.site = site
+        self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
+        try:
+            super().__init__(("127.0.0.1", port), _Handler)
+        except OSError as error:
+            raise UsageError(f"port {port}: {error.strerror}") from None
+        self.guard = Guard(self.server_port)
+
+    def process_request(self, request: socket | Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: socket | Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no news."""
+
+
+def serve(site: Site, port: int = 0) -> None:
+    """Say where, and stay until interrupted."""
+    with PageServer(site, port) as server:
+        say(f"Open {server.guard.address}")
+        say("Whoever has this address can use the page, on this machine only. Ctrl-C ends it.")
+        server.serve_forever()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PageServer
+    server_version, sys_version = "privirec", ""
+    timeout = SILENCE
+
+    def do_GET(self) -> None:
+        self._answer(self._look)
+
+    def do_HEAD(self) -> None:
+        self._answer(self._look)
+
+    def do_POST(self) -> None:
+        self._answer(self._change)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the standard library refuses: methods and malformed requests."""
+        self._send(_plain(code, message or "This cannot be answered."))
+
+    def log_message(self, format: str, *values: Any) -> None:
+        """Addresses hold the token, and what somebody looks at is nobody's business."""
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _answer(self, act: Callable[[], Response]) -> None:
+        try:
+            self.server.guard.check_host(self._headers)
+            response = act()
+        except Refused as error:
+            response = _plain(error.status, str(error))
+        self._send(response)
+
+    def _look(self) -> Response:
+        guard, where = self.server.guard, urlsplit(self.path)
+        query = _fields(where.query)
+        if where.path == "/":
+            cookie = guard.enter(query.get("token", [""])[0])
+            return Response(status=303, headers={"Location": guard.room, "Set-Cookie": cookie})
+        guard.check_site(self._headers)
+        request = Request(self._below(where.path), query, {}, guard.session(self._headers))
+        return self.server.site.answer(request, changes=False)
+
+    def _change(self) -> Response:
+        guard, where = self.server.guard, urlsplit(self.path)
+        guard.check_site(self._headers)
+        guard.check_origin(self._headers)
+        path, session = self._below(where.path), guard.session(self._headers)
+        form = self._form()
+        guard.check_form(session, form.get("csrf", [""])[0])
+        request = Request(path, _fields(where.query), form, session)
+        return self.server.site.answer(request, changes=True)
+
+    def _below(self, path: str) -> str:
+        room = self.server.guard.room
+        if not path.startswith(room):
+            raise Refused(404, "There is no such page.")
+        return path.removeprefix(room)
+
+    def _form(self) -> Mapping[str, list[str]]:
+        if self.headers.get_content_type() != "application/x-www-form-urlencoded":
+            raise Refused(415, "Only a form of this page is taken.")
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
+            raise Refused(411, "A form comes with its length.")
+        if len(length) > 9 or int(length) > LARGEST_FORM:
+            raise Refused(413, "This form is too large.")
+        try:
+            body = self.rfile.read(int(length))
+            return _fields(body.decode("ascii"))
+        except UnicodeDecodeError:
+            raise Refused(400, "This is no form.") from None
+
+    @property
+    def _headers(self) -> Mapping[str, str]:
+        """A header that is there twice is none of a browser's: both are shown, and fit nothing."""
+        return {
+            name: ", ".join(self.headers.get_all(name, []))
+            for name in ("Host", "Origin", "Cookie", "Sec-Fetch-Site")
+            if name in self.headers
+        }
+
+    def _send(self, response: Response) -> None:
+        self.send_response(response.status)
+        text = f"{response.kind}; charset=utf-8"
+        self.send_header("Content-Type", text)
+        self.send_header("Content-Length", str(len(response.body)))
+        self.send_header("Content-Security-Policy", self.server.site.content_policy)
+        for name, value in {**_HEADERS, **response.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(response.body)
+
+
+def _fields(text: str) -> dict[str, list[str]]:
+    try:
+        return parse_qs(
+            text,
+            keep_blank_values=True,
+            max_num_fields=MOST_FIELDS,
+            errors="strict",
+        )
+    except ValueError:  # too many fields, or bytes that are no text
+        raise Refused(400, "This is no form.") from None
+
+
+def _plain(status: int, sentence: str) -> Response:
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>PriviRec</title></head>'
+        f"<body><main><h1>PriviRec</h1><p>{escape(sentence)}</p></main></body></html>\n"
+    )
+    return Response(page.encode(), status=status)
+
+
+def _sentence(error: PrivirecError) -> str:
+    text = str(error)
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -1,0 +1,91 @@
+"""One's own history: what `privirec store` and the person's page do with it, and say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from privirec.device.store import Run, Store, Summary
+from privirec.errors import UsageError
+
+ONLY_USER = "me"
+"""The user of a store on one's own device, unless another is named."""
+
+_SHOWS = (
+    "Sums are exact: who has those of a run before and of one after can read in their difference "
+    "what was forgotten. The client therefore sits out until the next period of its calendar "
+    "(days_between_changes in policy.toml), when the changes of all clients come at once."
+)
+
+
+def only_user(store: Store, user: str | None) -> str:
+    """The user that is meant: the one named, or the only one."""
+    if user is not None:
+        return user
+    users = store.users()
+    if len(users) > 1:
+        raise UsageError(f"{store.path}: {len(users)} users, so say which with --user")
+    return users[0] if users else ONLY_USER
+
+
+def forgetting(
+    store: Store, items: Collection[str], user: str | None, *, everything: bool = False
+) -> list[str]:
+    """Forget items, a user (no items) or everything; what becomes of it, in sentences."""
+    before = store.pending_forgets()
+    if everything:
+        gone = store.forget_everything()
+    elif items:
+        gone = store.forget_items(only_user(store, user), items)
+    else:
+        gone = store.forget_user(user)
+    summary, runs = store.summary(), store.runs()
+    said = [f"Forgotten: {counted(gone)}."]
+    if summary.pending_forgets > before:
+        said.append(_until_next_run(summary.pending_forgets))
+        said += [_in_a_run(run) for run in runs if run.forgotten and not run.finished]
+        if any(run.sent and run.forgotten for run in runs):
+            said.append(_SHOWS)
+    else:
+        said.append("No run has used them.")
+    if summary.traces:
+        said.append(
+            "Another program has the store open: their traces leave the file when it is closed."
+        )
+    return said
+
+
+def used_by_runs(summary: Summary) -> list[str]:
+    """What runs have used of a history, in sentences."""
+    run = summary.last_run
+    if run is None:
+        said = ["No run has used them."]
+    else:
+        state = "used" if run.finished else "is using or began to use"
+        said = [
+            f"Run {run.run} (begun {run.begun}) {state} {counted(run.interactions)}; "
+            f"waiting for a later run: {summary.waiting:,}."
+        ]
+    if summary.pending_forgets:
+        said.append(_until_next_run(summary.pending_forgets))
+    return said
+
+
+def counted(count: int, kind: str = "") -> str:
+    return f"{count:,} {kind}interaction{'' if count == 1 else 's'}"
+
+
+def _in_a_run(run: Run) -> str:
+    """What becomes of a run that is not over."""
+    if run.sent:
+        return (
+            f"Run {run.run}: your vector has left, so that run may still be opened with them in "
+            "it. This client gives no further answer there."
+        )
+    return f"Run {run.run}: nothing has left, and this client leaves it."
+
+
+def _until_next_run(count: int) -> str:
+    return (
+        f"Forgotten since: {counted(count)}. The filters of an earlier run may still count them; "
+        "forgetting takes effect there at the next run."
+    )

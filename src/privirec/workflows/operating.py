@@ -1,0 +1,216 @@
+"""What an operator looks at and does: clients by name, runs, where one stands, starting, stopping.
+
+For `privirec server status`, `privirec server stop` and the operator's page.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from privirec.dp.loss import Loss
+from privirec.durable import private_folder
+from privirec.errors import UsageError
+from privirec.models.artifact import read_manifest
+from privirec.privacy.explain import delta_of, explained, losses
+from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.network.coordinator.clients import ClientState
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.runs import RunFolder
+from privirec.workflows.budget import at_least
+
+OVER = (Stage.DONE.value, Stage.STOPPED.value)
+"""A run that is at none of these, and not going on, can be started again under its name."""
+
+
+@dataclass(frozen=True)
+class RunOverview:
+    """A run as its folder shows it."""
+
+    name: str
+    row: dict[str, Any]
+    """Flat, for a table or a line of JSON."""
+    clients: list[dict[str, Any]]
+    """Where each client of the roster stands, by name."""
+    model: Path | None
+    """Folder of its artifact."""
+    told: list[str]
+    """What the artifact says about privacy, in sentences."""
+
+    @property
+    def is_going_on(self) -> bool:
+        return bool(self.row["going_on"])
+
+
+def run_names(home: OperatorFolder) -> list[str]:
+    """All runs, the last first."""
+    home.check()
+    runs = home.folder / "runs"
+    found = [path for path in runs.iterdir() if path.is_dir()] if runs.is_dir() else []
+    return [path.name for path in sorted(found, key=_begun, reverse=True)]
+
+
+def overview(home: OperatorFolder, name: str) -> RunOverview:
+    """Where a run stands."""
+    folder = home.run(name)
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such run")
+    file, status = _read(folder / "run.json"), _read(folder / "status.json")
+    result, failure = _read(folder / "result.json"), _read(folder / "failure.json")
+    terms = file.get("terms", {})
+    settings = terms.get("settings", {})
+    going_on = RunFolder(home, name).is_going_on
+    stage = status.get("stage", "") or "starting"
+    if not going_on and stage not in OVER:
+        stage = "failed" if failure else "not going on"
+    clients = list(client_rows(home, status))
+    model = folder / "model" if (folder / "model" / "manifest.json").is_file() else None
+    manifest = read_manifest(model)[1] if model else {}
+    until = time.time() if going_on else _last_sign(folder)
+    seconds = result.get("seconds") or max(until - _begun(folder), 0.0)
+    row = {
+        "name": name,
+        "run": str(status.get("run", ""))[:8],
+        "begun": f"{datetime.fromtimestamp(_begun(folder), UTC):%Y-%m-%d %H:%M}",
+        "stage": stage,
+        "going_on": going_on,
+        "method": settings.get("method", ""),
+        "model": file.get("model", ""),
+        "aggregator": terms.get("aggregator", ""),
+        "sum_number": status.get("sum_number", 0),
+        "sums": status.get("sums", 0),
+        "sum": status.get("sum", ""),
+        "step": status.get("step", ""),
+        "waited_seconds": status.get("waited", 0),
+        "clients": sum(not each["revoked"] for each in clients),
+        "in_the_run": sum(each["takes_part"] for each in clients),
+        "dropped": sum(each["state"] == ClientState.DROPPED for each in clients),
+        "bytes_up": sum(each["bytes_up"] for each in clients),
+        "bytes_down": sum(each["bytes_down"] for each in clients),
+        "epsilon": _epsilon([manifest]) if model else None,
+        "delta": delta_of(manifest),
+        "seconds": round(seconds, 1),
+        "seconds_left": _estimate(status, seconds) if going_on else None,
+        "reason": status.get("reason") or str(failure.get("reason", "")),
+    }
+    return RunOverview(name, row, clients, model, explained(manifest) if model else [])
+
+
+def overviews(home: OperatorFolder) -> list[RunOverview]:
+    """Of all runs, the last first."""
+    return [overview(home, name) for name in run_names(home)]
+
+
+def client_rows(home: OperatorFolder, status: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The roster, by name, with where each client stands in a run (an empty status: in none)."""
+    for member in home.members.members:
+        line = status.get("clients", {}).get(str(member.client), {})
+        state = line.get("state", "")
+        yield {
+            "client": member.client,
+            "name": member.name,
+            "state": "revoked" if member.revoked else state,
+            "revoked": member.revoked,
+            "takes_part": bool(state) and not ClientState(state).is_missing,
+            "users": line.get("users", 0),
+            "bytes_up": line.get("bytes_up", 0),
+            "bytes_down": line.get("bytes_down", 0),
+            "why": line.get("why", ""),
+        }
+
+
+def spent_by_all(found: Iterable[RunOverview]) -> float | str:
+    """Epsilon for somebody who was in all runs that ended with a model; "none" where one of them
+    was exact."""
+    return _epsilon([read_manifest(each.model)[1] for each in found if each.model])
+
+
+def stop(home: OperatorFolder, name: str) -> None:
+    """Ask the server to end a run that is going on; clients hear of it."""
+    overview(home, name)
+    RunFolder(home, name).ask_to_stop()
+
+
+@dataclass(frozen=True)
+class Start:
+    """`privirec server run`, begun from the page. It goes on when the page ends."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    said: Path
+    """File with its words."""
+
+    @classmethod
+    def of(cls, home: OperatorFolder, name: str, options: Sequence[str]) -> Start:
+        """`options` of that command, its arguments aside."""
+        home.run(name)  # refuses what cannot be a name
+        said = private_folder(home.folder / "page") / f"{name}.log"
+        command = [sys.executable, "-m", "privirec", "server", "run", *options, "--"]
+        with open(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as words:
+            process = subprocess.Popen(
+                [*command, str(home.folder), name],
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return cls(name, process, said)
+
+    @property
+    def outcome(self) -> str:
+        """Where it stands, in a sentence."""
+        code = self.process.poll()
+        if code is None:
+            return f"{self.name}: started."
+        if code == 0:
+            return f"{self.name}: ended as it should."
+        lines = self.said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return f"{self.name}: {lines[-1] if lines else f'ended with code {code}'}"
+
+
+def _epsilon(manifests: Sequence[dict[str, Any]]) -> float | str:
+    """Of all sums together, at the largest of their deltas."""
+    every = [losses(manifest) for manifest in manifests]
+    deltas = [delta for manifest in manifests if (delta := delta_of(manifest))]
+    if None in every or (manifests and not deltas):
+        return "none"
+    together = Loss.together(one for each in every for one in each or ())
+    epsilon = together.epsilon(max(deltas)) if deltas else 0.0
+    return "none" if math.isinf(epsilon) else float(at_least(epsilon, digits=5))
+
+
+def _estimate(status: dict[str, Any], seconds: float) -> float | None:
+    """What is left, if the sums to come take as long as those before, gathering included."""
+    done = status.get("sum_number", 0) - 1
+    if done < 1:
+        return None
+    return round(seconds / done * (status["sums"] - done), 1)
+
+
+def _begun(folder: Path) -> float:
+    """When the run was last started."""
+    file = folder / "run.json"
+    return (file if file.exists() else folder).stat().st_mtime
+
+
+def _last_sign(folder: Path) -> float:
+    """When the server was last at work on it."""
+    path = folder / "alive"
+    return path.stat().st_mtime if path.exists() else 0.0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,92 @@
+"""The pictures of docs/pages: python -m tests.pages.screenshots, from the root of a checkout.
+
+A made-up town of people (synthetic:town), one of them with a device, and two real runs with noise
+over five clients in one process; titles are made up as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from privirec.data.synthetic import synthetic
+from privirec.pages.operator import OperatorSite
+from privirec.pages.person import PersonSite
+from privirec.pages.web import Site
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.workflows.own_device import OwnDevice
+
+from .a_server import begin
+from .browser import chromium, emulate, size
+from .small_federation import SmallFederation
+from .visitor import serving
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "pages"
+DATA = "synthetic:town"
+PERSON = 17
+TALLEST = 1500
+# name, path, colours, width
+PERSON_PICTURES = (
+    ("person-for-you", "", "light", 900),
+    ("person-left", "left", "light", 900),
+    ("person-policy", "policy", "dark", 900),
+    ("person-search-narrow", "search?text=garden", "light", 390),
+    ("person-forget-narrow", "forget", "dark", 390),
+)
+
+OPERATOR_PICTURES = (
+    ("operator-now", "", "light", 900),
+    ("operator-run", "run?name=monday", "dark", 900),
+    ("operator-start-narrow", "start", "light", 390),
+)
+
+
+def picture(driver: Any, site: Site, pictures: tuple[tuple[str, str, str, int], ...]) -> None:
+    with serving(site) as server:
+        driver.get(server.guard.address)
+        room = driver.current_url
+        for name, path, colours, width in pictures:
+            emulate(driver, colours)
+            size(driver, width, 600)
+            driver.get(room + path)
+            height = driver.execute_script("return document.documentElement.scrollHeight")
+            size(driver, width, min(height, TALLEST))
+            driver.save_screenshot(str(DOCS / f"{name}.png"))
+
+
+def main(data: str = DATA) -> None:
+    DOCS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work:
+        folder = Path(work)
+        federation = SmallFederation.make(folder, synthetic(data).train, PERSON)
+        federation.run("monday", epsilon=4.0)
+        federation.run("tuesday", epsilon=4.0)
+        with chromium(folder, "--hide-scrollbars") as driver:
+            site = PersonSite(OwnDevice.at(federation.person.folder))
+            picture(driver, site, PERSON_PICTURES)
+            half_way(federation)
+            os.chdir(folder)  # paths as somebody in that folder would have them
+            picture(driver, OperatorSite(OperatorFolder(Path("server"))), OPERATOR_PICTURES)
+
+
+def half_way(federation: SmallFederation) -> None:
+    """A third run, as its status is in the middle of it."""
+    run = federation.server.run("tuesday")
+    status = json.loads((run / "status.json").read_bytes())
+    status |= {"stage": "summing", "step": "input", "sum": "noisy-head-gram", "sum_number": 2}
+    for number, line in status["clients"].items():
+        line |= {"state": "answered", "bytes_down": 21_000}
+        if number == "3":
+            line |= {"state": "sending", "bytes_up": line["bytes_up"] // 2}
+    folder = begin(federation.server, "wednesday", **(status | {"waited": 10}))
+    began = time.time() - 40
+    os.utime(folder / "run.json", (began, began))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

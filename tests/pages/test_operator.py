@@ -1,0 +1,187 @@
+"""The operator's page and what it shows, starts and stops; without a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from privirec.carriers.memory import MemoryCarrier
+from privirec.cli.main import app
+from privirec.errors import FederationError, UsageError
+from privirec.pages.operator import OperatorSite
+from privirec.runtime.network import carrier
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.runs import STOPPED_BY_OPERATOR, RunFolder
+from privirec.workflows import operating
+
+from .a_server import FILE, begin
+from .visitor import Visitor, serving
+
+
+@pytest.fixture
+def visitor(home: OperatorFolder) -> Iterator[Visitor]:
+    with serving(OperatorSite(home)) as server:
+        yield Visitor(server).enter()
+
+
+def test_a_new_server_says_that_nothing_was_started(visitor: Visitor) -> None:
+    assert "No run was started yet." in visitor.look().words
+    assert "No run was started yet." in visitor.look("runs").words
+    words = visitor.look("clients").words
+    assert "No run has asked them yet." in words
+    assert "Oslo 0" in words
+    assert "Gone 2 revoked" in words
+
+
+def test_the_run_in_progress(visitor: Visitor, home: OperatorFolder) -> None:
+    folder = begin(home, "monday")
+    began = time.time() - 100
+    os.utime(folder / "run.json", (began, began))
+    words = visitor.look().words
+    assert "Sum 2 of 3 (noisy-head-gram): input for 15 s" in words
+    assert "about 3 min left" in words  # one of three sums in 100 seconds
+    assert "1 of 2 clients in it, 1 dropped out; 4.0 kB sent by all, 6.0 kB received" in words
+    assert "Oslo 0 answered 7 2.0 kB 3.0 kB" in words
+    assert "<b>Lyon</b> 1 dropped" in words
+    assert "<i>its line</i>" in words
+    assert "<b>" not in visitor.look().text
+    assert '<progress max="3" value="1"' in visitor.look().text
+    assert visitor.look("live").text in visitor.look().text
+    assert visitor.look("live-run?name=monday").text in visitor.look("run?name=monday").text
+    assert "Stop it" in visitor.look("run?name=monday").words
+
+
+def test_runs_that_ended_failed_or_were_left(visitor: Visitor, home: OperatorFolder) -> None:
+    begin(home, "stopped", stage="stopped", reason="too few came")
+    (home.run("stopped") / "result.json").write_text("{}")
+    begin(home, "failed")
+    (home.run("failed") / "failure.json").write_text('{"reason": "a full disk"}')
+    begin(home, "left")
+    os.utime(home.run("left") / "alive", (1, 1))
+    home.run("empty").mkdir()
+    rows = {each.name: each.row for each in operating.overviews(home)}
+    assert (rows["stopped"]["stage"], rows["stopped"]["reason"]) == ("stopped", "too few came")
+    assert (rows["failed"]["stage"], rows["failed"]["reason"]) == ("failed", "a full disk")
+    assert rows["left"]["stage"] == "not going on"
+    assert not any(row["going_on"] for row in rows.values())
+    words = visitor.look("runs").words
+    for word in ("too few came", "a full disk", "not going on", "empty"):
+        assert word in words
+    for name in rows:
+        assert "Stop it" not in visitor.look(f"run?name={name}").words
+        with pytest.raises(UsageError, match="is not going on"):
+            operating.stop(home, name)
+    assert visitor.look("run?name=nothing").status == 400
+    assert visitor.look("run?name=../../etc").status == 400
+    assert visitor.look("run").status == 400
+
+
+def test_a_run_is_stopped_within_seconds_and_says_why(
+    home: OperatorFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrier, "LOOK_FOR_CLIENTS", 0.02)
+
+    class Nobody(MemoryCarrier):
+        """The operator asks while the server waits for clients."""
+
+        def rest(self) -> None:
+            operating.stop(home, "monday")
+            time.sleep(0.02)
+
+    run = RunFolder(home, "monday")
+    run.prepare(FILE)
+    with pytest.raises(FederationError, match=STOPPED_BY_OPERATOR):
+        run.serve(lambda _: Nobody({}))
+    row = operating.overview(home, "monday").row
+    assert (row["stage"], row["reason"]) == ("stopped", STOPPED_BY_OPERATOR)
+    with pytest.raises(UsageError, match="is not going on"):
+        operating.stop(home, "monday")
+
+
+def test_stopping_needs_a_tick(visitor: Visitor, home: OperatorFolder) -> None:
+    folder = begin(home, "monday")
+    visitor.look("run?name=monday")
+    assert visitor.change("stop", name="monday").status == 400
+    assert not (folder / "stop").exists()
+    answer = visitor.change("stop", name="monday", confirm="yes")
+    assert "The server ends the run monday within seconds." in answer.words
+    assert (folder / "stop").exists()
+
+
+def test_starting_is_the_command(
+    visitor: Visitor, home: OperatorFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    class Done:
+        def __init__(self, command: list[str], **_: Any) -> None:
+            started.append(command)
+
+        def poll(self) -> int:
+            return 0
+
+    monkeypatch.setattr(operating.subprocess, "Popen", Done)
+    form = {"name": "-x", "method": "protected", "aggregator": "secagg+", "epsilon": "4"}
+    visitor.look("start")
+    assert "-x: ended as it should." in visitor.change("start", **form, rank="8").words
+    (command,) = started
+    assert command[:5] == [sys.executable, "-m", "privirec", "server", "run"]
+    assert command[-3:] == ["--", str(home.folder), "-x"]
+    options = command[5:-3]
+    assert options == [
+        *("--method", "protected", "--aggregator", "secagg+", "--epsilon", "4", "--rank", "8")
+    ]
+    for wrong in (
+        {"name": ""},
+        {"name": "../x"},
+        {"name": "a b"},
+        {"method": "--help"},
+        {"method": ""},
+        {"aggregator": "x"},
+        {"epsilon": "inf"},
+        {"epsilon": "-1"},
+        {"rank": "x"},
+    ):
+        assert visitor.change("start", **(form | wrong)).status == 400, wrong
+    assert len(started) == 1
+
+
+def test_only_our_script_may_run(visitor: Visitor) -> None:
+    policy = visitor.look().headers["Content-Security-Policy"]
+    assert "script-src 'self'" in policy
+    assert "connect-src 'self'" in policy
+    assert visitor.look("live.js").headers["Content-Type"].startswith("text/javascript")
+    assert visitor.look("operator.html").status == 404
+
+
+def test_the_command_lists_runs_and_says_where_one_stands(
+    home: OperatorFolder, tmp_path: Path
+) -> None:
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["server", *arguments])
+        assert done.exit_code == 0, done.exception
+        return done.stdout
+
+    assert "No run was started yet." in run("status", str(home.folder))
+    begin(home, "monday")
+    out = tmp_path / "out.jsonl"
+    assert "monday" in run("status", str(home.folder), "--json", str(out))
+    (row,) = map(json.loads, out.read_text().splitlines())
+    assert row["name"] == "monday"
+    assert row["going_on"]
+    assert "summing 2 of 3: input" in run("status", str(home.folder), "monday", "--json", str(out))
+    row = json.loads(out.read_text())
+    assert [each["name"] for each in row["by_client"]] == ["Oslo", "<b>Lyon</b>", "Gone"]
+    assert "within seconds" in run("stop", str(home.folder), "monday", "--yes")
+    assert (home.run("monday") / "stop").exists()
+    for wrong in (["status", str(home.folder), "x"], ["status", str(tmp_path)]):
+        done = CliRunner().invoke(app, ["server", *wrong])
+        assert isinstance(done.exception, UsageError)

@@ -1,0 +1,349 @@
+"""The person's page, read and used without a browser; it does what the commands do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from privirec.cli.main import app
+from privirec.data import Dataset
+from privirec.data.catalogue import Catalogue
+from privirec.device import Device, Installed, Store, load_model
+from privirec.errors import ArtifactError, PrivirecError, UsageError
+from privirec.pages.person import PersonSite
+from privirec.privacy.policy import Policy
+from privirec.runtime.network.enrolment.folders import ClientFolder
+from privirec.workflows import own_policy
+from privirec.workflows.own_device import OwnDevice
+
+from .conftest import ME
+from .small_federation import title
+from .visitor import Visitor, serving
+
+SETTINGS = {
+    "takes_part": "yes",
+    "active": "yes",
+    "aggregators": ["secagg+", "secagg"],
+    "most_epsilon": "20",
+    "most_epsilon_per_period": "8",
+    "days_per_period": "30",
+    "smallest_cohort": "3",
+    "fewest_other_people": "10",
+    "days_between_changes": "7",
+    "most_bytes_up": "1000",
+    "most_bytes_down": "1000",
+}
+"""The form of the policy as it is sent at first."""
+
+
+def mine(client: Path) -> list[str]:
+    with Store(client / "history.db") as store:
+        return store.items("me")
+
+
+def offered(visitor: Visitor) -> list[str]:
+    """Items that the page recommends, best first."""
+    return re.findall(r'<h2><a href="item\?id=(\d+)">', visitor.look().text)
+
+
+# --- recommendations ------------------------------------------------------------------------------
+
+
+def test_recommendations_are_those_of_the_command_with_titles_and_causes(
+    visitor: Visitor, client: Path
+) -> None:
+    with Store(client / "history.db") as store:
+        device = Device(store, load_model(client / "model"))
+        expected = device.recommend("me", 10, explain=True)
+    assert offered(visitor) == [each.item for each in expected]
+    words = visitor.look().words
+    for each in expected:
+        assert each.title is not None
+        assert each.title in words
+        cause, share = each.strongest(1)[0]
+        assert f"{cause.title} ({share:.0%})" in words
+    assert len(re.findall("<h2>", visitor.look("?n=50").text)) == 50
+
+
+def test_giving_and_taking_an_item(visitor: Visitor, client: Path) -> None:
+    first = offered(visitor)[0]
+    answer = visitor.change("add", item=first, back="")
+    assert f"Added to your history: {title(int(first))}." in answer.words
+    assert first in mine(client)
+    assert first not in offered(visitor)
+    assert "has it already" in visitor.change("add", item=first).words
+    answer = visitor.change("forget", item=first, back="history")
+    assert "Forgotten: 1 interaction. No run has used them." in answer.words
+    assert "Forgotten" not in visitor.look("history").words  # it is said once
+    assert mine(client) == sorted(ME)
+    answer = visitor.change("forget", item=first)
+    assert answer.status == 400
+    assert f"user me has no item {first}" in answer.words
+
+
+def test_an_item_that_cannot_be_one_is_refused(visitor: Visitor, client: Path) -> None:
+    for item in ("", " ", "-5", "a\x00b", "\u202e"):
+        answer = visitor.change("add", item=item)
+        assert answer.status == 400
+        assert "cannot be the id of an item" in answer.words
+    assert mine(client) == sorted(ME)
+
+
+def test_a_change_leads_to_no_page_but_ours(visitor: Visitor) -> None:
+    for back in ("//evil.example/", "https://evil.example", "/", "nowhere"):
+        answer = visitor.change("add", item="77", back=back)
+        assert "<h1>My history</h1>" in answer.text
+    split = "search?text=\u00e9\u20ac\r\nSet-Cookie: x=y\r\n\r\nb"
+    answer = visitor.change("add", item="77", back=split)
+    assert "<h1>Search</h1>" in answer.text
+    assert "Set-Cookie" not in answer.headers
+
+
+def test_search_finds_titles_and_ids_and_keeps_its_place(visitor: Visitor, client: Path) -> None:
+    found = visitor.look("search?text=gardEN+quiet")
+    assert "Quiet Garden 10" in found.words
+    assert "<script" not in visitor.look("search?text=%3Cscript%3E").text
+    assert f"{title(3)} 3 Take it out" in visitor.look("search?text=3").words
+    answer = visitor.change("add", item="10", back="search?text=garden")
+    assert 'value="garden"' in answer.text
+    assert "10" in mine(client)
+    unknown = visitor.look("search?text=a+b%26c")
+    assert "Nothing in the catalogue is called that" in unknown.words
+    visitor.change("add", item="a b&c")
+    assert "a b&c" in mine(client)
+
+
+def test_similar_items(visitor: Visitor, client: Path) -> None:
+    with Store(client / "history.db") as store:
+        expected = Device(store, load_model(client / "model")).similar("7")
+    found = visitor.look("item?id=7")
+    assert f"<h1>{title(7)}</h1>" in found.text
+    assert re.findall(r'name="item" value="(\d+)"', found.text)[1:] == [e.item for e in expected]
+    assert "The model knows no item x" not in visitor.look("item?id=7").words
+    assert "the model knows no item x" in visitor.look("item?id=x").words
+    assert visitor.look("item").status == 200
+
+
+def test_titles_and_ids_are_text(visitor: Visitor, client: Path) -> None:
+    nasty = '<img src=x onerror=alert(1)>"&amp;'
+    with Store(client / "history.db") as store:
+        store.set_titles(dict.fromkeys((*ME, *offered(visitor)), nasty))
+        store.add([("me", nasty)])
+    for path in ("", "history", "search?text=img", "item?id=3", "item?id=%3Cimg%3E"):
+        answer = visitor.look(path)
+        assert answer.status == 200
+        assert "<img" not in answer.text
+        assert nasty in answer.words or "<img>" in answer.words
+
+
+# --- history --------------------------------------------------------------------------------------
+
+
+def test_the_export_is_that_of_the_command(visitor: Visitor, client: Path, tmp_path: Path) -> None:
+    answer = visitor.look("export.csv")
+    CliRunner().invoke(
+        app,
+        ["store", "export", str(tmp_path / "out.csv"), "--store", str(client / "history.db")],
+    )
+    assert answer.text == (tmp_path / "out.csv").read_text()
+    assert answer.headers["Content-Type"].startswith("text/csv")
+    assert "attachment" in answer.headers["Content-Disposition"]
+
+
+def test_forgetting_everything_needs_a_tick(visitor: Visitor, client: Path) -> None:
+    assert "4 interactions" in visitor.look("forget").words
+    for form in (
+        {},
+        {"what": "everything"},
+        {"what": "everything", "confirm": "no"},
+        {"confirm": "yes"},
+        {"confirm": "yes", "what": "x"},
+    ):
+        answer = visitor.change("forget", **form)
+        assert answer.status == 400
+        assert "Nothing was forgotten" in answer.words
+    assert mine(client) == sorted(ME)
+    answer = visitor.change("forget", what="history", confirm="yes")
+    assert "Forgotten: 4 interactions." in answer.words
+    assert mine(client) == []
+    assert "Your history is empty" in visitor.look().words
+    with Store(client / "history.db") as store:
+        assert store.title("3") == title(3)
+    visitor.change("add", item="3")
+    visitor.change("forget", what="everything", confirm="yes")
+    with Store(client / "history.db") as store:
+        assert store.titles() == {}
+    assert title(3).encode() not in (client / "history.db").read_bytes()
+
+
+def test_forgetting_says_what_runs_have_used(visitor: Visitor, client: Path) -> None:
+    with Store(client / "history.db") as store:
+        store.begin_run("r1", Catalogue(list(ME)))
+        store.note_sent("r1")
+    assert "Run r1" in visitor.look("forget").words
+    answer = visitor.change("forget", item=ME[0])
+    assert "your vector has left" in answer.words
+    assert "can read in their difference what was forgotten" in answer.words
+
+
+def test_a_long_history_has_pages(visitor: Visitor, client: Path) -> None:
+    with Store(client / "history.db") as store:
+        store.add(("me", str(1000 + at)) for at in range(150))
+    first, second = visitor.look("history"), visitor.look("history?from=100")
+    assert "Further items" in first.words
+    assert "Earlier items" in second.words
+    assert len(re.findall("Take it out", first.text + second.text)) == 154
+    assert visitor.look("history?from=99999999").status == 200
+    assert visitor.look("history?from=-1").text.count("Take it out") == 100
+
+
+# --- without a server, a model, a federation ------------------------------------------------------
+
+
+def test_a_store_and_a_model_are_enough(client: Path, model: Path) -> None:
+    device = OwnDevice.at(None, client / "history.db", model)
+    with serving(PersonSite(device)) as server:
+        visitor = Visitor(server).enter()
+        assert len(offered(visitor)) == 10
+        assert "in no federation" in visitor.look("left").words
+        assert "Computed from histories in one place" in visitor.look("left").words
+        assert "nothing to agree to" in visitor.look("policy").words
+        assert visitor.change("policy", **SETTINGS).status == 400
+
+
+def test_a_new_device_has_nothing_and_says_so(tmp_path: Path) -> None:
+    folder = ClientFolder.create(tmp_path / "new").folder
+    with serving(PersonSite(OwnDevice.at(folder))) as server:
+        visitor = Visitor(server).enter()
+        assert "Your history is empty" in visitor.look().words
+        visitor.look("search?text=x")
+        visitor.change("add", item="x")
+        assert "No model is on this device yet" in visitor.look().words
+        assert "has not joined a federation" in visitor.look("left").words
+        assert "Nothing was spent" in visitor.look("left").words
+        assert "no model there" in visitor.look("item?id=x").words
+
+
+def test_another_model_is_used_as_soon_as_it_is_installed(
+    visitor: Visitor, client: Path, small: Dataset
+) -> None:
+    from privirec.models import TurboCF
+
+    before = offered(visitor)
+    TurboCF().fit(small.train).save(client.parent / "turbo")
+    Installed(client / "model").install(client.parent / "turbo")
+    assert offered(visitor) != before
+
+
+def test_a_damaged_model_leaves_the_rest_of_the_page(visitor: Visitor, client: Path) -> None:
+    (client / "model" / "current").write_text("nonsense\n")
+    assert "damaged; install the artifact again" in visitor.look().words
+    assert visitor.look("history").status == 200
+
+
+def test_what_is_no_device_is_refused_in_one_line(
+    tmp_path: Path, client: Path, model: Path
+) -> None:
+    with pytest.raises(UsageError, match="name a client's folder, or a store"):
+        OwnDevice.at(None)
+    with pytest.raises(PrivirecError):
+        OwnDevice.at(tmp_path / "nothing")
+    with pytest.raises(UsageError, match=r"ends in \.db"):
+        OwnDevice.at(None, tmp_path / "history.csv")
+    with pytest.raises(ArtifactError):
+        OwnDevice.at(None, client / "history.db", tmp_path)
+    with Store(tmp_path / "two.db", create=True) as store:
+        store.add([("ann", "3"), ("bob", "4")])
+    with pytest.raises(UsageError, match="say which with --user"):
+        OwnDevice.at(None, tmp_path / "two.db", model)
+    assert OwnDevice.at(None, tmp_path / "two.db", model, "ann").user == "ann"
+
+
+# --- the policy -----------------------------------------------------------------------------------
+
+
+def test_the_policy_in_words_and_switches(visitor: Visitor, client: Path) -> None:
+    words = visitor.look("policy").words
+    for sentence in own_policy.in_words(Policy()):
+        assert sentence in words
+    assert "Nothing was changed." in visitor.change("policy", **SETTINGS).words
+    changes = SETTINGS | {"most_epsilon": "2.5", "most_bytes_up": "1.5"}
+    changes |= {"computations": ["item-degrees"]}
+    del changes["takes_part"], changes["active"]
+    words = visitor.change("policy", **changes).words
+    for line in ("takes_part = false", 'server = "semi-honest"', "most_epsilon = 2.5"):
+        assert line in words
+    assert "This device takes part in nothing." in words
+    assert Policy.load(client / "policy.toml") == Policy(
+        takes_part=False,
+        most_epsilon=2.5,
+        most_bytes_up=1_500_000,
+        computations=("item-degrees",),
+        server="semi-honest",  # type: ignore[arg-type]
+    )
+    visitor.change("policy", **SETTINGS)
+    assert Policy.load(client / "policy.toml") == Policy()
+
+
+def test_settings_that_cannot_be_change_nothing(visitor: Visitor, client: Path) -> None:
+    before = (client / "policy.toml").read_bytes()
+    for name, value in (
+        ("most_epsilon", "inf"),
+        ("most_epsilon", "nan"),
+        ("most_epsilon", "-1"),
+        ("most_epsilon", ""),
+        ("days_per_period", "1.5"),
+        ("smallest_cohort", "1"),
+        ("aggregators", "secagg++"),
+        ("most_bytes_up", "1e999"),
+    ):
+        assert visitor.change("policy", **(SETTINGS | {name: value})).status == 400, name
+    assert (client / "policy.toml").read_bytes() == before
+
+
+def test_comments_in_the_file_stay(client: Path) -> None:
+    path = client / "policy.toml"
+    path.write_text("# mine\nmost_epsilon = 4  # little\nmost_sums = 5\n")
+    assert own_policy.change(client, {"most_sums": 6, "takes_part": False}) == [
+        "takes_part = false",
+        "most_sums = 6",
+    ]
+    assert path.read_text() == (
+        "# mine\nmost_epsilon = 4  # little\nmost_sums = 6\ntakes_part = false\n"
+    )
+    path.write_text('aggregators = [\n  "secagg",\n]\nmost_rounds = 5\n')
+    own_policy.change(client, {"aggregators": ("secagg+",), "most_sums": 7})
+    assert Policy.load(path) == Policy(aggregators=("secagg+",), most_sums=7)
+
+
+def test_the_command_says_and_changes_the_same(client: Path) -> None:
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["device", "policy", str(client), *arguments])
+        assert done.exit_code == 0, done.exception
+        return " ".join(done.stdout.split())
+
+    assert "takes part in runs that keep to what follows" in run()
+    said = run("--set", "takes_part=false", "--set", 'server="semi-honest"')
+    assert "takes_part = false" in said
+    assert "trusts the server" in run("--set", "server=semi-honest")
+    for wrong, why in (
+        ("x", "is not NAME=VALUE"),
+        ("mots=1", "no setting mots"),
+        ("most_sums=a", ""),
+    ):
+        done = CliRunner().invoke(app, ["device", "policy", str(client), "--set", wrong])
+        assert isinstance(done.exception, UsageError)
+        assert why in str(done.exception)
+
+
+def test_search_on_the_command_line(client: Path, model: Path) -> None:
+    store = ["--store", str(client / "history.db")]
+    done = CliRunner().invoke(app, ["store", "search", "quiet garden", *store])
+    assert "Quiet Garden" in done.stdout
+    done = CliRunner().invoke(app, ["store", "search", "299", *store, "--artifact", str(model)])
+    assert "299" in done.stdout
+    done = CliRunner().invoke(app, ["store", "search", "zzz", *store])
+    assert "nothing is called 'zzz'" in str(done.exception)
