@@ -98,7 +98,7 @@ def test_columns_fill_the_budget() -> None:
 
 
 def test_presets_keep_to_their_budgets() -> None:
-    sizes = {"gowalla": (29_858, 40_981), "yelp2018": (31_668, 38_048)}
+    sizes = {"gowalla": (29_858, 40_981), "yelp2018": (31_668, 38_048), "globo": (157_926, 11_832)}
     for name in Spectral.presets:
         data, budget = name.split("-")
         settings = Spectral.preset(name)

@@ -69,7 +69,12 @@ class Spectral(Recommender):
     config_type = SpectralConfig
     # From validation, as the presets of the program `spectral`.
     published: ClassVar[dict[str, Config]] = {
-        "gowalla": SpectralConfig(rank=571, history_exponent=0.45, item_exponent=0.5),
+        "gowalla": SpectralConfig(
+            rank=571, history_exponent=0.4, item_exponent=0.5, response="power", power=0.1
+        ),
+        "globo": SpectralConfig(
+            rank=528, history_exponent=0.2, item_exponent=0.2, response="power", power=0.2
+        ),
         "yelp2018": SpectralConfig(rank=900, history_exponent=0.35, item_exponent=0.35),
     }
     derives: ClassVar[dict[str, tuple[str, int]]] = {

@@ -21,7 +21,14 @@ from privirec.data.text import write_lines
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.contributions import Histories
-from privirec.federated.programs import HeadGram, Privirec, PrivirecK, Protected, Spectral
+from privirec.federated.programs import (
+    HeadGram,
+    Privirec,
+    PrivirecK,
+    Protected,
+    Spectral,
+    SpectralSettings,
+)
 from privirec.models import EASE, GFCF, MODELS
 from privirec.peers.trained import TRAINED, Training
 from privirec.peers.trained.tuned import tuned_settings
@@ -252,12 +259,15 @@ def _spectral(dataset: Dataset) -> Plans:
         for name, settings in Spectral.presets.items()
         if name.startswith(f"{dataset.name}-")
     }
-    for columns, rank in SPECTRAL_LADDER:
-        rounds, _, each = columns.partition("x")
-        total, given = int(rounds) * int(each), {"columns": columns}
+    usual = {
+        columns: Plan(method=Spectral.name, rank=rank, federated={"columns": columns})
+        for columns, rank in SPECTRAL_LADDER
+    }
+    plans = usual | tuned
+    totals = {columns: sum(SpectralSettings(columns=columns).columns or ()) for columns in plans}
+    for columns, total in sorted(totals.items(), key=lambda each: each[1]):
         if total <= dataset.train.n_items // 2:
-            usual = Plan(method=Spectral.name, rank=rank, federated=given)
-            yield f"{total:,}", tuned.get(columns, usual)
+            yield f"{total:,}", plans[columns]
 
 
 def _head(dataset: Dataset) -> Plans:

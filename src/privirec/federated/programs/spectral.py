@@ -111,6 +111,7 @@ class Spectral(Program[SpectralSettings]):
         "gowalla-60mb": {"columns": "8x138", "rank": 571, "ring_bits": 10},
         "gowalla-200mb": {"columns": "4x776", "rank": 2000},
         "yelp2018-100mb": {"columns": "6x279", "rank": 900},
+        "globo-20mb": {"columns": "4x270", "rank": 528},
     }
     preset_models: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "gowalla-60mb": {
@@ -126,6 +127,12 @@ class Spectral(Program[SpectralSettings]):
             "power": 0.5,
         },
         "yelp2018-100mb": {"history_exponent": 0.35, "item_exponent": 0.35},
+        "globo-20mb": {
+            "history_exponent": 0.2,
+            "item_exponent": 0.2,
+            "response": "power",
+            "power": 0.2,
+        },
     }
 
     def __init__(self, settings: SpectralSettings, n_users: int, n_items: int) -> None:
