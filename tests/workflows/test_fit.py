@@ -65,7 +65,7 @@ def test_costs_are_of_what_can_run(program: type[Privirec], bits: int) -> None:
     """In the ring that is asked for, a run is refused exactly where its cost is not listed."""
     train = load_dataset("synthetic:small").train
     people = int(train.item_degrees.max())
-    sizes = Sizes(train.n_users, train.n_items, 8, 8, 3, bits, None, people)
+    sizes = Sizes(train.n_users, train.n_items, 8, 8, 3, bits, largest_degree=people)
     listed = program.title in {row["method"] for row in byte_rows(sizes)}
     settings = program.settings_from({"ring_bits": bits, "rank": 8, "rounds": 3})
     steps = program_of(settings, train.n_users, train.n_items).steps()

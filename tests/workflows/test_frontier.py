@@ -204,5 +204,5 @@ def test_spectral_takes_what_was_tuned_and_fits_the_catalogue(data: Dataset) -> 
     assert [plan.federated["columns"] for plan in plans] == ["4x8", "4x16", "4x32"]
     named = Dataset("gowalla", *(load_dataset("synthetic:demo").train,) * 2)
     presets = {point.label: point.plan.preset for point in FAMILIES["spectral"].points(named, 0)}
-    assert presets["920"] == "gowalla-60mb"
+    assert presets["1,104"] == "gowalla-60mb"
     assert presets["512"] == "published"
