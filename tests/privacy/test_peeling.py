@@ -294,7 +294,8 @@ def test_grading_matches_each_true_user_once():
 
 
 @pytest.mark.fullscale
-@pytest.mark.parametrize("fraction_bits", [17, pytest.param(21, marks=pytest.mark.long)])
+@pytest.mark.long  # tests/workflows/test_fullscale.py does it from the first sum on
+@pytest.mark.parametrize("fraction_bits", [17, 21])
 @pytest.mark.parametrize("name", ["gowalla", "yelp2018"])
 def test_every_real_history_is_recovered(name, fraction_bits):
     folder = Path(os.environ.get("PRIVIREC_DATA", "")) / name
