@@ -324,6 +324,7 @@ def test_an_aim_that_only_a_mixture_of_columns_shows(small: Dataset) -> None:
     [
         {"row_units": np.full(300, -1)},
         {"row_units": np.full(300, 1 << 40)},
+        {"row_units": np.full(300, 1 << 62)},  # times an even number it would be nothing
         {"row_units": np.ones(3, np.int64)},
         {"fine_rows": -1},
         {"fine_rows": 301},
@@ -340,6 +341,27 @@ def test_what_cannot_be_is_refused(lie: dict[str, Any], small: Dataset) -> None:
     _, step = made(basis_of(histories, 4), histories)
     with pytest.raises(FederationError):
         replace(step, **lie)
+
+
+@pytest.mark.parametrize("bits", [-(2**62), -600, 2**31, 2**62])
+def test_units_of_a_block_that_no_number_has_are_refused(bits: int, small: Dataset) -> None:
+    histories = Histories(small.train.matrix)
+    for ask in made(basis_of(histories, 4), histories):
+        with pytest.raises(FederationError, match="in units of 2\\^"):
+            replace(ask, block_bits=bits).check(context(histories))  # type: ignore[type-var]
+
+
+def test_asks_without_entries_are_refused_like_others() -> None:
+    degrees, nothing = np.array([3, 2]), np.zeros(0, np.int64)
+    planned = SeededScaledStep.planned(2, 4, 12, bytes(32))
+    none = np.zeros((0, 4), np.int16)
+    for columns in (0, -1):
+        with pytest.raises(FederationError, match="another length"):
+            planned.check(SeededScaledStep(degrees, bytes(32), columns, 12, fine_rows=1))
+    with pytest.raises(FederationError, match="another length"):
+        planned.check(SeededScaledStep(nothing, bytes(32), 4, 12))
+    with pytest.raises(FederationError, match="another length"):
+        ScaledStep.planned(2, 4, 12, 4).check(ScaledStep(nothing, none, nothing, 30, nothing))
 
 
 def test_wide_blocks_are_the_power_step(small: Dataset) -> None:
