@@ -27,8 +27,8 @@ from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStr
 
 # Entries of broadcast matrices stay below 2^BROADCAST_BITS, inside a 32-bit integer.
 BROADCAST_BITS = 30
-MOST_BLOCK_BITS = 256
-"""Units are between 2^-MOST_BLOCK_BITS and its inverse: squares of what is in them are finite."""
+MOST_BLOCK_BITS = 2048
+"""Units are between 2^-MOST_BLOCK_BITS and its inverse: more than double precision has."""
 BROADCAST_ENTRY = 4
 """Bytes of an entry of a broadcast matrix."""
 
