@@ -260,3 +260,11 @@ def test_help_teaches_and_stays_quiet_in_a_pipe() -> None:
     result = privirec("run", *SMALL, "--rank", "16")
     assert result.returncode == 0
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("option", ["--corrupt-share", "--drop-share"])
+def test_a_share_that_is_no_number(option: str) -> None:
+    numbers = ["--users", "300", "--items", "400", "--budget", "50MB"]
+    result = privirec("plan", *numbers, option, "nan")
+    assert result.returncode == 2
+    assert "nan is not a share" in result.stderr

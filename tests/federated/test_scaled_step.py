@@ -25,6 +25,7 @@ from privirec.federated.contributions import (
     SeededScaledStep,
 )
 from privirec.federated.contributions.scaled_step import (
+    MOST_FINER,
     MOST_SCALE,
     SCALE_BITS,
     CoarseBlock,
@@ -102,6 +103,62 @@ def test_what_rounding_adds_is_within_its_bound(people: int, width: int) -> None
     assert exponent - np.log(2 * entries) >= 64 * np.log(2)
     exponent = (reach - 2) ** 2 / 2 / (variance + (reach - 2) / 3)
     assert exponent - np.log(2 * entries) < 64 * np.log(2)
+
+
+@pytest.mark.parametrize(("people", "width"), [(23, 6), (24, 7), (47, 7), (48, 8)])
+def test_a_quarter_of_a_ring_is_for_what_is_summed(people: int, width: int) -> None:
+    """Few people: rounding may add as much as there are of them."""
+    assert narrowest_ring(people, 1000) == width
+
+
+def test_whoever_rounds_refuses_a_ring_for_little_but_rounding(small: Dataset) -> None:
+    """Scales that a server sends say nothing of the ring."""
+    histories = Histories(small.train.matrix)
+    _, step = made(basis_of(histories, 4), histories)
+    assert step.encoding.width == 12
+    with pytest.raises(OverflowRefused, match="too narrow for an item"):
+        _ = replace(step, width=6).encoding
+
+
+def test_what_was_left_over_in_a_wide_ring_fits_64_bits() -> None:
+    histories = Histories(sp.csr_array(np.array([[1, 0], [1, 1]], np.float32)))
+    step = SeededScaledStep(histories.item_degrees, bytes(32), 3, 62, fine_rows=1)
+    assert step._finer.tolist() == [0, 0, MOST_FINER]
+    assert np.abs(step.total(histories)[2]).max() <= 2 * MOST_FINER
+
+
+def test_reaches_are_never_less_than_the_truth(small: Dataset) -> None:
+    """Told in coarse units, and rounded up."""
+    histories = Histories(small.train.matrix)
+    reach, _ = made(basis_of(histories, 4), histories)
+    assert reach._shift > 0
+    largest = np.abs(reach.step.means(histories)).max(axis=1)
+    found = reach.decode(reach.total(histories))
+    assert (found >= (histories.matrix > 0).astype(np.int64).T @ largest).all()
+
+
+def test_rows_in_two_parts_are_part_of_the_plan() -> None:
+    """More of them with fewer columns make a vector of the same length."""
+    rng = np.random.default_rng(5)
+    histories = Histories(sp.csr_array((rng.random((50, 40)) < 0.3).astype(np.float32)))
+    planned = ScaledStep.planned(40, 4, 12, 4)
+    _, step = made(basis_of(histories, 4), histories)
+    planned.check(step)
+    _, step = made(basis_of(histories, 3), histories)
+    step = replace(step, fine_rows=16)
+    assert step.length == planned.shape.length
+    with pytest.raises(FederationError, match="another fine rows"):
+        planned.check(step)
+    for fine_rows in (-1, 41):
+        with pytest.raises(FederationError, match="in two parts"):
+            SeededScaledStep(histories.item_degrees, bytes(32), 4, 12, fine_rows=fine_rows)
+
+
+def test_every_step_has_coins_of_its_own(small: Dataset) -> None:
+    histories = Histories(small.train.matrix)
+    steps = [made(basis_of(histories, 4, seed), histories)[1] for seed in (1, 2)]
+    assert steps[0]._rounding_seed != steps[1]._rounding_seed
+    assert steps[0].dither == steps[0].row_scales.astype("<i8").tobytes()
 
 
 def one_item(people: int) -> Histories:
@@ -323,7 +380,9 @@ def test_an_aim_that_only_a_mixture_of_columns_shows(small: Dataset) -> None:
     "lie",
     [
         {"row_units": np.full(300, -1)},
+        {"row_units": np.full(300, 1 << 30)},
         {"row_units": np.full(300, 1 << 40)},
+        {"row_units": np.full(300, 1 << 62)},  # times an even number it would be nothing
         {"row_units": np.ones(3, np.int64)},
         {"fine_rows": -1},
         {"fine_rows": 301},
@@ -340,6 +399,29 @@ def test_what_cannot_be_is_refused(lie: dict[str, Any], small: Dataset) -> None:
     _, step = made(basis_of(histories, 4), histories)
     with pytest.raises(FederationError):
         replace(step, **lie)
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:invalid:RuntimeWarning")
+@pytest.mark.parametrize("bits", [-(2**62), -2000, -600, 2000, 2**31, 2**62])
+def test_units_of_a_block_that_no_number_has_are_refused(bits: int, small: Dataset) -> None:
+    histories = Histories(small.train.matrix)
+    for ask in made(basis_of(histories, 4), histories):
+        with pytest.raises(FederationError, match=r"in units of 2\^|not orthonormal"):
+            replace(ask, block_bits=bits).check(context(histories))  # type: ignore[type-var]
+
+
+def test_asks_without_entries_are_refused_like_others() -> None:
+    degrees, nothing = np.array([3, 2]), np.zeros(0, np.int64)
+    planned = SeededScaledStep.planned(2, 4, 12, bytes(32))
+    none = np.zeros((0, 4), np.int16)
+    for columns in (0, -1):
+        with pytest.raises(FederationError, match="another length"):
+            planned.check(SeededScaledStep(degrees, bytes(32), columns, 12, fine_rows=1))
+    with pytest.raises(FederationError, match="another length"):
+        planned.check(SeededScaledStep(nothing, bytes(32), 4, 12))
+    with pytest.raises(FederationError, match="another length"):
+        ScaledStep.planned(2, 4, 12, 4).check(ScaledStep(nothing, none, nothing, 30, nothing))
 
 
 def test_wide_blocks_are_the_power_step(small: Dataset) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -226,8 +227,20 @@ Pairs = Annotated[
 Aggregator = Annotated[
     str, one_of(protocol_names(), help="How to sum; none: the server sees each contribution.")
 ]
+
+
+def _a_share(given: float) -> float:
+    """A range lets through what is no number."""
+    if math.isnan(given):
+        raise typer.BadParameter("nan is not a share.")
+    return given
+
+
 CorruptShare = Annotated[
-    float, typer.Option(min=0, max=0.5, help="Share of clients that may work for the server.")
+    float,
+    typer.Option(
+        min=0, max=0.5, callback=_a_share, help="Share of clients that may work for the server."
+    ),
 ]
 ServerModelName = Annotated[
     ServerModel,
@@ -239,7 +252,13 @@ ServerModelName = Annotated[
     ),
 ]
 DropShare = Annotated[
-    float, typer.Option(min=0, max=0.5, help="Share of the roster that may stay away or drop out.")
+    float,
+    typer.Option(
+        min=0,
+        max=0.5,
+        callback=_a_share,
+        help="Share of the roster that may stay away or drop out.",
+    ),
 ]
 UsersPerShard = Annotated[
     int, typer.Option(min=1, help="Users in a shard: as many are in memory at a time.")

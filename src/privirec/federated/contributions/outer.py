@@ -27,6 +27,8 @@ from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStr
 
 # Entries of broadcast matrices stay below 2^BROADCAST_BITS, inside a 32-bit integer.
 BROADCAST_BITS = 30
+MOST_BLOCK_BITS = 2048
+"""Units are between 2^-MOST_BLOCK_BITS and its inverse: more than double precision has."""
 BROADCAST_ENTRY = 4
 """Bytes of an entry of a broadcast matrix."""
 
@@ -123,6 +125,8 @@ class BroadcastBlock(OuterProducts):
         # Compiled loops do not check where they read.
         if self.block.ndim != 2 or self.block.dtype != np.int32:
             raise FederationError("a block must be a matrix of 32-bit integers")
+        if abs(self.block_bits) > MOST_BLOCK_BITS:
+            raise FederationError(f"a block in units of 2^{-self.block_bits}")
 
     @property
     def columns(self) -> int:  # type: ignore[override]

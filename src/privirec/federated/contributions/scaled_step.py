@@ -404,9 +404,16 @@ def rounding_reach(item_degrees: Integers, width: int, entries: int) -> Integers
     mean zero and variance |x| (1 - |x|) at most if |x| < 1, and never more than 1/4; the sum of all
     |x| fits the ring. So the variance of the sum is at most V / 4, and at most what the ring holds,
     and Bernstein's inequality tells how far it goes.
+
+    A row of what was left over, f times as fine, stays within f + 1 times that. Each of its people
+    moves by less than f + 1. What was left over is as far from a whole number as x, so that the
+    coins of the second rounding have a variance of at most f times the bound on that of the first,
+    and both together of less than (f + 1)^2 times it: Bernstein's inequality once more. Where that
+    is more than a narrow ring has, f is one: nobody sends more than one then, and the variance is
+    at most twice what the sum of all |x| may be, which is less than half of the ring.
     """
     most = 2 ** (width - 1) - 1
-    log = math.log(2 * entries) + TAIL_BITS * math.log(2)
+    log = math.log(2 * max(entries, 1)) + TAIL_BITS * math.log(2)
     variance = np.minimum(item_degrees / 4, float(most))
     far = np.ceil(log / 3 + np.sqrt(2 * variance * log + (log / 3) ** 2))
     return np.minimum(item_degrees, far.astype(np.int64))
@@ -457,7 +464,8 @@ def _check_arrays(coarse: NDArray[np.int16], item_degrees: Integers, *rows: Inte
         raise FederationError("a coarse block must be a matrix of 16-bit integers")
     if any(part.shape != (len(coarse),) for part in (item_degrees, *rows)):
         raise FederationError(f"a block of {len(coarse)} rows for {len(item_degrees)} items")
-    units = rows[0]
+    units, most = rows[0], 1 << BROADCAST_BITS
     largest = np.abs(coarse.astype(np.int64)).max(axis=1, initial=0)
-    if units.min(initial=0) < 0 or (largest * units).max(initial=0) > 1 << BROADCAST_BITS:
+    possible = units.min(initial=0) >= 0 and units.max(initial=0) <= most  # no product wraps
+    if not possible or (largest * units).max(initial=0) > most:
         raise FederationError("row units that cannot be")
