@@ -420,6 +420,14 @@ HOSTILE: dict[str, tuple[Any, str]] = {
         lambda ask: with_entry(ask, "item_degrees", 5, 10**6),
         "more than there are users",
     ),
+    "a basis of nothing": (
+        lambda ask: replace(ask, vectors=np.zeros_like(ask.vectors)),
+        "a basis of nothing",
+    ),
+    "nothing but eigenvalues of zero": (
+        lambda ask: replace(ask, eigenvalues=np.zeros_like(ask.eigenvalues)),
+        "a basis of nothing",
+    ),
 }
 
 

@@ -240,6 +240,8 @@ class ValidationMetrics(Contribution):
         values = self.eigenvalues
         if values.min(initial=0) < 0 or values.max(initial=0) > ONE or (np.diff(values) > 0).any():
             raise FederationError("eigenvalues that cannot be")
+        if not (values[0] and self.vectors[:, 0].any()):
+            raise FederationError("a basis of nothing: items would be ranked by their numbers")
         if self.vectors[self.item_degrees == 0].any():
             raise FederationError("a basis that lies on items which nobody has")
         self._as_block.check_coarse(SKEW)
