@@ -24,6 +24,11 @@ settings.register_profile(
 settings.load_profile("privirec")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests first, so that no worker is left with one of them at the end."""
+    items.sort(key=lambda item: "test_programs.py::test_from_nothing" not in item.nodeid)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
     """On arrays this small several threads only wait for each other: ten times slower."""

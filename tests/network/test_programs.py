@@ -185,6 +185,7 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
     assert str(tmp_path) not in left
 
 
+@pytest.mark.long  # two more runs of real programs; what is said is tested without them too
 def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path) -> None:
     """Never approved, revoked, a copied folder, an expired certificate."""
     from datetime import UTC, datetime, timedelta

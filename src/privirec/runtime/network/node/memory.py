@@ -53,7 +53,7 @@ _TAKEN = """
 CREATE TABLE IF NOT EXISTS taken (
     run TEXT PRIMARY KEY, begun TEXT NOT NULL, part TEXT NOT NULL, why TEXT NOT NULL,
     bytes_up INTEGER NOT NULL, bytes_down INTEGER NOT NULL
-) WITHOUT ROWID
+)
 """
 _OTHER_VERSION = (
     "an earlier one did not remember all that this one counts on. Make a new "
@@ -195,7 +195,7 @@ class Memory:
     def taken_part(self) -> list[TakenPart]:
         """Every run that this client has begun, the first first."""
         found = self._database.read(
-            "SELECT run, begun, part, why, bytes_up, bytes_down FROM taken ORDER BY begun, run"
+            "SELECT run, begun, part, why, bytes_up, bytes_down FROM taken ORDER BY rowid"
         )
         return [
             TakenPart(run, begun, Part(part), why, up, down)
