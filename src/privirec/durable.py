@@ -143,7 +143,8 @@ class Database:
         `otherwise` says what to do about it."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         self.path = path
-        self._connection = sqlite3.connect(path, isolation_level=None)
+        # Whichever thread collects a forgotten one may close it; used it is by one alone.
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         weakref.finalize(self, self._connection.close)  # whoever forgets to close it
         # Deleted secrets are overwritten; the journal of a transaction is gone when it ends.
         for setting in ("journal_mode = DELETE", "synchronous = FULL", "secure_delete = ON"):
