@@ -24,17 +24,15 @@ from privirec.federated.contributions import (
     ScaledStep,
     SeededScaledStep,
 )
-from privirec.federated.contributions.scaled_step import (
-    MOST_FINER,
+from privirec.federated.contributions.scaled_step import MOST_FINER, CoarseBlock, fine_rows_of
+from privirec.federated.programs import SpectralSettings
+from privirec.federated.row_scales import (
     MOST_SCALE,
     SCALE_BITS,
-    CoarseBlock,
-    fine_rows_of,
     narrowest_ring,
     rounding_reach,
     row_scales,
 )
-from privirec.federated.programs import SpectralSettings
 from privirec.filters import factored
 from privirec.filters.eigen import orthonormalize
 from privirec.privacy.policy import Policy

@@ -90,10 +90,7 @@ class RowSum(HeadSum):
                 float(self._unit),
                 total,
             )
-        flat, start = total.reshape(-1), 0
-        for length in self.block_lengths():
-            yield flat[start : start + length].copy()
-            start += length
+        return self.pieces(total)
 
     def collect(self, blocks: Iterable[Integers]) -> Integers:
         summed: Integers = super().collect(blocks)

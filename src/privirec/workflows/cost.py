@@ -8,10 +8,10 @@ from typing import Any
 
 from privirec.errors import OverflowRefused
 from privirec.federated.contributions import PlannedSum
-from privirec.federated.contributions.scaled_step import LEAST_WIDTH, narrowest_ring
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.programs import PROGRAMS, Program, ProgramSettings, Spectral
 from privirec.federated.programs.power import PowerSettings
+from privirec.federated.row_scales import LEAST_WIDTH, narrowest_ring
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.terms import Assumptions, vector_shape
 from privirec.secagg import ProtocolError, protocol

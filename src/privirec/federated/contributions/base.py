@@ -260,6 +260,13 @@ class Contribution(ABC):
         """Entries that are not torn apart between two blocks."""
         return 1
 
+    def pieces(self, whole: Integers) -> Iterator[Integers]:
+        """A vector that is there as a whole, in pieces of `block_lengths`."""
+        flat, start = whole.reshape(-1), 0
+        for length in self.block_lengths():
+            yield flat[start : start + length]
+            start += length
+
     def block_lengths(self) -> Iterator[int]:
         """Lengths of consecutive pieces, at most BLOCK_ENTRIES or one row each."""
         step = max(1, BLOCK_ENTRIES // self.row_entries) * self.row_entries

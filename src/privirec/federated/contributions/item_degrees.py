@@ -49,10 +49,7 @@ class ItemDegrees(Contribution):
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
     ) -> Iterator[Integers]:
-        start = 0
-        for length in self.block_lengths():
-            yield self.total(histories)[start : start + length]
-            start += length
+        return self.pieces(self.total(histories))
 
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS

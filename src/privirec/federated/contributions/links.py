@@ -169,11 +169,7 @@ class _Counts(_OfLinks):
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
     ) -> Iterator[Integers]:
-        counts = self.total(histories)
-        start = 0
-        for length in self.block_lengths():
-            yield counts[start : start + length]
-            start += length
+        return self.pieces(self.total(histories))
 
 
 @dataclass(frozen=True)

@@ -185,10 +185,7 @@ class NoisyPopularity(NormedSum):
         matrix = histories.matrix
         total = np.zeros(self.n_items, np.int64)
         np.add.at(total, matrix.indices, np.repeat(weights, histories.degrees))
-        start = 0
-        for length in self.block_lengths():
-            yield total[start : start + length].copy()
-            start += length
+        return self.pieces(total)
 
 
 @dataclass(frozen=True)

@@ -76,10 +76,7 @@ class NoisyPowerStep(WeightedHeadSum):
         kernels.add_unit_rows(
             matrix.indptr, matrix.indices, self.block, self.weights, float(self._unit), total
         )
-        flat, start = total.reshape(-1), 0
-        for length in self.block_lengths():
-            yield flat[start : start + length].copy()
-            start += length
+        return self.pieces(total)
 
     def collect(self, blocks: Iterable[Integers]) -> Integers:
         summed: Integers = super().collect(blocks)

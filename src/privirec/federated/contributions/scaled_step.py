@@ -13,7 +13,6 @@ server goes on with the block that it has sent, and not with the one that it had
 from __future__ import annotations
 
 import hashlib
-import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.errors import FederationError, OverflowRefused
+from privirec.errors import FederationError
 from privirec.federated import kernels
 from privirec.federated.contributions.base import (
     Aim,
@@ -36,25 +35,24 @@ from privirec.federated.contributions.base import (
 from privirec.federated.contributions.outer import BROADCAST_BITS, OuterProducts, PerItem
 from privirec.federated.contributions.power_step import SEED_BYTES, PowerStep, SeededBlock
 from privirec.federated.fixed_point import FixedPoint
-from privirec.federated.noise import TAIL_BITS
 from privirec.federated.packing import bits_of, packed_bytes
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
+from privirec.federated.row_scales import (
+    MOST_SCALE,
+    SCALE_BITS,
+    check_ring,
+    rounding_reach,
+    row_scales,
+)
 from privirec.filters.normalize import degree_power
 
 REACH_BITS = 32
 """Width of the ring in which reaches are summed."""
-SCALE_BITS = 38
-"""Row scales are in units of 2^-SCALE_BITS."""
-MOST_SCALE = 2**31 - 1
-"""The finest: what is sent has 23 bits below the largest entry of the block, whatever the ring."""
 ROW_BYTES = 4
 """Of the unit, and of the scale, of a row."""
 FINE_SHARE = 32
 """One in so many items, the most popular ones, sends rows in two parts."""
 MOST_FINER = 1 << 16
-LEAST_WIDTH = 6
-LEAST_ROOM = 0.25
-"""Of a ring for what is summed, beside what rounding adds."""
 SKEW = 0.25
 """How far the eigenvalues of X^T X may be from one, where rounding has made X coarse."""
 
@@ -370,10 +368,7 @@ class RowReach(PerItem):
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
     ) -> Iterator[Integers]:
-        total, start = self.total(histories), 0
-        for length in self.block_lengths():
-            yield total[start : start + length]
-            start += length
+        return self.pieces(self.total(histories))
 
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
@@ -395,62 +390,6 @@ def fine_rows_of(n_items: int) -> int:
 def _check_fine_rows(fine_rows: int, n_items: int) -> None:
     if not 0 <= fine_rows <= n_items:
         raise FederationError(f"{fine_rows} rows in two parts of {n_items}")
-
-
-def rounding_reach(item_degrees: Integers, width: int, entries: int) -> Integers:
-    """What rounding adds to the sum of a row at most, but with probability 2^-64 for all entries.
-
-    Of V people each moves by less than one: by V at most. Each is moved by a coin of its own with
-    mean zero and variance |x| (1 - |x|) at most if |x| < 1, and never more than 1/4; the sum of all
-    |x| fits the ring. So the variance of the sum is at most V / 4, and at most what the ring holds,
-    and Bernstein's inequality tells how far it goes.
-
-    A row of what was left over, f times as fine, stays within f + 1 times that. Each of its people
-    moves by less than f + 1. What was left over is as far from a whole number as x, so that the
-    coins of the second rounding have a variance of at most f times the bound on that of the first,
-    and both together of less than (f + 1)^2 times it: Bernstein's inequality once more. Where that
-    is more than a narrow ring has, f is one: nobody sends more than one then, and the variance is
-    at most twice what the sum of all |x| may be, which is less than half of the ring.
-    """
-    most = 2 ** (width - 1) - 1
-    log = math.log(2 * max(entries, 1)) + TAIL_BITS * math.log(2)
-    variance = np.minimum(item_degrees / 4, float(most))
-    far = np.ceil(log / 3 + np.sqrt(2 * variance * log + (log / 3) ** 2))
-    return np.minimum(item_degrees, far.astype(np.int64))
-
-
-def narrowest_ring(largest_degree: int, entries: int) -> int:
-    """Bits of the narrowest ring in which rounding leaves some room; 12 are enough for any item."""
-    return next(
-        width
-        for width in range(LEAST_WIDTH, 65)
-        if _room(np.array([largest_degree]), width, entries)[0] >= LEAST_ROOM * 2 ** (width - 1)
-    )
-
-
-def check_ring(item_degrees: Integers, width: int, entries: int) -> None:
-    """Refuse a ring that would hold little but what rounding adds."""
-    largest = int(item_degrees.max(initial=0))
-    if width < (least := narrowest_ring(largest, entries)):
-        raise OverflowRefused(
-            f"a ring of {width} bits is too narrow for an item with {largest:,} users, who round: "
-            f"take {least} bits or more"
-        )
-
-
-def _room(item_degrees: Integers, width: int, entries: int) -> Integers:
-    return 2 ** (width - 1) - 1 - rounding_reach(item_degrees, width, entries)
-
-
-def row_scales(reaches: Integers, item_degrees: Integers, width: int, entries: int) -> Integers:
-    """The largest scale of each row with which its sum fits the ring; see `ScaledStep`."""
-    check_ring(item_degrees, width, entries)
-    room = _room(item_degrees, width, entries)
-    scales = np.full(len(reaches), MOST_SCALE, np.int64)
-    for row in np.flatnonzero(reaches):  # whole numbers of any size, rounded down
-        finest = (int(room[row]) << SCALE_BITS) // int(reaches[row])
-        scales[row] = min(finest, MOST_SCALE)
-    return scales
 
 
 def block_bytes(coarse: NDArray[np.int16]) -> int:

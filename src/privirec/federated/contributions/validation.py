@@ -260,10 +260,7 @@ class ValidationMetrics(Contribution):
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
     ) -> Iterator[Integers]:
-        total, start = self.total(histories), 0
-        for length in self.block_lengths():
-            yield total[start : start + length]
-            start += length
+        return self.pieces(self.total(histories))
 
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS

@@ -8,7 +8,7 @@ same filter.
 
 Each round but a seeded first one is two sums: how far each row of the product can reach, one number
 an item, and the product itself, each row scaled to its reach (`contributions/scaled_step.py`). The
-rings are narrow for that, and no sum leaves them.
+rings are narrow for that, and sums stay in them, but with probability 2^-64.
 
 All rounds of the plan are computed: clients agree to a number of sums and masks are dealt for them,
 so a run that ends earlier would not be the one agreed to.
@@ -33,9 +33,10 @@ from privirec.federated.contributions import (
     SeededScaledStep,
 )
 from privirec.federated.contributions.power_step import SEED_BYTES
-from privirec.federated.contributions.scaled_step import LEAST_WIDTH, CoarseBlock
+from privirec.federated.contributions.scaled_step import CoarseBlock
 from privirec.federated.programs.base import Broadcast, Planned, Program, ProgramSettings, Steps
 from privirec.federated.programs.power import FILTER_ENTRY, item_degrees_told, public_generator
+from privirec.federated.row_scales import LEAST_WIDTH
 from privirec.filters.components import Components
 from privirec.filters.eigen import orthonormalize
 from privirec.filters.krylov import Eigenpairs, KrylovSpace

@@ -81,10 +81,7 @@ class WeightedRows(Contribution):
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
     ) -> Iterator[Integers]:
-        flat, start = self.total(histories).reshape(-1), 0
-        for length in self.block_lengths():
-            yield flat[start : start + length]
-            start += length
+        return self.pieces(self.total(histories))
 
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
