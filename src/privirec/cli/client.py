@@ -15,7 +15,7 @@ from privirec.data.catalogue import read_catalogue
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Policy
-from privirec.report.rows import say, warn
+from privirec.report.lines import say, warn
 from privirec.runtime.network.enrolment.folders import ClientFolder, check_address, is_https
 from privirec.runtime.network.logs import log_to
 

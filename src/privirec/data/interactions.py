@@ -10,6 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from privirec.compiled import goes_without
+from privirec.data.few_rows import FewRows
 from privirec.errors import DataError
 
 
@@ -21,6 +23,7 @@ class Interactions:
     """
 
     matrix: sp.csr_array
+    """In a process that goes without SciPy, `FewRows`."""
     user_ids: NDArray = field(repr=False)
     item_ids: NDArray = field(repr=False)
 
@@ -52,6 +55,8 @@ class Interactions:
     ) -> Interactions:
         """From row and column numbers; repeated pairs count once."""
         shape = (len(user_ids), len(item_ids))
+        if goes_without():
+            return cls(FewRows.from_entries(rows, columns, shape), user_ids, item_ids)
         matrix = sp.csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
         return cls.from_matrix(matrix, user_ids, item_ids)
 

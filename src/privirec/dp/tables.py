@@ -56,20 +56,21 @@ def gaussian_table(variance: Fraction) -> GaussianTable:
         raise ValueError(f"no table for a variance of {float(variance):.6g}")
     probabilities = gaussian_probabilities(variance)
     cell_bits = len(probabilities).bit_length()
+    largest = len(probabilities) // 2
     thresholds, aliases = _alias(probabilities, cell_bits)
-    cells = [
-        threshold >> FINE_BITS << cell_bits | alias
-        for threshold, alias in zip(thresholds, aliases, strict=True)
-    ]
-    half = (1 << 64) - 1
-    fine = [[threshold >> 64 & half, threshold & half] for threshold in thresholds]
-    return GaussianTable(
-        variance,
-        len(probabilities) // 2,
-        cell_bits,
-        np.array(cells, np.uint32),
-        np.array(fine, np.uint64),
+    cells = np.fromiter(
+        (
+            threshold >> FINE_BITS << cell_bits | alias
+            for threshold, alias in zip(thresholds, aliases, strict=True)
+        ),
+        np.uint32,
+        len(thresholds),
     )
+    half = (1 << 64) - 1
+    fine = np.empty((len(thresholds), 2), np.uint64)
+    for place, threshold in enumerate(thresholds):
+        fine[place] = threshold >> 64 & half, threshold & half
+    return GaussianTable(variance, largest, cell_bits, cells, fine)
 
 
 def gaussian_probabilities(variance: Fraction) -> list[int]:
@@ -109,7 +110,8 @@ def _alias(probabilities: list[int], cell_bits: int) -> tuple[list[int], list[in
     """
     size = 1 << cell_bits
     full = 1 << (UNIFORM_BITS - cell_bits)
-    left = probabilities + [0] * (size - len(probabilities))
+    left = probabilities
+    left += [0] * (size - len(probabilities))  # not a copy: there may be 2^16
     thresholds, aliases = [0] * size, list(range(size))
     small = [cell for cell in range(size) if left[cell] < full]
     large = [cell for cell in range(size) if left[cell] > full]

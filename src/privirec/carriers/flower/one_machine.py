@@ -22,6 +22,7 @@ from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.runs import RunFile, Watch
 
+
 @dataclass
 class LocalNetwork:
     """Folders and processes of a federation; use as a context manager."""

@@ -35,9 +35,7 @@ class Answering:
             raise Unreachable("this client cannot answer; its log says why") from None
 
     def node(self) -> Node:
-        seen = tuple(
-            (self._home.folder / name).stat().st_ctime_ns for name in _READ_ONCE
-        )
+        seen = tuple((self._home.folder / name).stat().st_ctime_ns for name in _READ_ONCE)
         if self._node is None or seen != self._seen:
             self.close()
             self._node, self._seen = self._home.node(), seen

@@ -281,9 +281,7 @@ class Device:
         self.requests += 1
         body: dict[str, Any] = {"content": content} if content else {}
         try:
-            async with self._http.stream(
-                method, target, headers=headers | signed, **body
-            ) as reply:
+            async with self._http.stream(method, target, headers=headers | signed, **body) as reply:
                 found = bytearray()
                 async for part in reply.aiter_raw():
                     found += part

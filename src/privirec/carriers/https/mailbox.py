@@ -8,6 +8,7 @@ a client whose answer is lost with the server's process is asked again.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import threading
 import time
@@ -98,7 +99,7 @@ class Waiting:
 @dataclass
 class _Box:
     waiting: deque[Waiting] = field(default_factory=deque)
-    seen: float | None = None
+    seen: float = -math.inf
 
 
 class Mailbox:
@@ -138,7 +139,7 @@ class Mailbox:
         """Clients that were there a moment ago."""
         with self._lock:
             since = self._clock() - self.limits.present_for(self._present)
-            found = {n for n, box in self._boxes.items() if box.seen is not None and box.seen >= since}
+            found = {n for n, box in self._boxes.items() if box.seen >= since}
             self._present = len(found)
             return found
 

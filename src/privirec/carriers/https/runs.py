@@ -41,9 +41,7 @@ def is_up(home: OperatorFolder) -> bool:
 def start_run(home: OperatorFolder, name: str, file: RunFile) -> None:
     """Start a run, or go on with one of this name and these settings that did not end."""
     if not is_up(home):
-        raise FederationError(
-            f"no server is up: privirec server up {home.folder} --carrier https"
-        )
+        raise FederationError(f"no server is up: privirec server up {home.folder} --carrier https")
     terms = file.terms.model_copy(update={"part_bytes": min(file.terms.part_bytes, PART_BYTES)})
     if RunFolder(home, name).prepare(file.model_copy(update={"terms": terms})):
         write_whole(starts(home) / name)

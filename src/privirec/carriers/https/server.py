@@ -78,7 +78,12 @@ def serve(
 
 
 def _config(application: Any, settings: dict[str, Any]) -> uvicorn.Config:
-    usual = {"lifespan": "off", "server_header": False, "ws": "none", "access_log": False}
+    usual: dict[str, Any] = {
+        "lifespan": "off",
+        "server_header": False,
+        "ws": "none",
+        "access_log": False,
+    }
     return uvicorn.Config(application, log_config=None, loop="asyncio", **(usual | settings))
 
 

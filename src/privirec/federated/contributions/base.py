@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from privirec.data.few_rows import FewRows
 from privirec.dp.loss import Protection
 from privirec.errors import FederationError
 from privirec.federated.fixed_point import FixedPoint
@@ -63,7 +64,8 @@ class Histories:
     @cached_property
     def by_item(self) -> sp.csr_array:
         """The transpose: for each item, who touched it, in ascending order."""
-        return sp.csr_array(self.matrix.T)
+        turned = self.matrix.T
+        return turned if isinstance(turned, FewRows) else sp.csr_array(turned)
 
 
 @dataclass(frozen=True)
