@@ -38,7 +38,7 @@ ALLOWED = {
     },
     "carriers": {
         *("runtime", "federated", "secagg", "privacy", "device", "models", "filters", "data"),
-        *("errors", "durable", "threads"),
+        *("errors", "durable", "threads", "codec"),
     },
 }
 LIBRARY = set(ALLOWED)
