@@ -25,6 +25,7 @@ from privirec.carriers.https.signing import (
     Request,
     Stamps,
     content_digest,
+    message_number,
     signed_headers,
 )
 from privirec.errors import FederationError, UsageError
@@ -194,6 +195,9 @@ class Device:
                     continue
             self._incoming = self._taken(known, reply)
             if len(self._incoming.content) == self._incoming.total:
+                if message_number(self._incoming.content) != self._incoming.number:
+                    self._incoming = None
+                    raise Unreachable("a message was damaged on its way")
                 self.bytes_down += self._incoming.total
                 return self._incoming
 

@@ -25,7 +25,7 @@ class Limits:
     """Requests a second of one client."""
     burst: float = 200.0
     """How many before the rate counts."""
-    polls: float = 200.0
+    polls: float = 100.0
     """Requests a second of all clients that only ask whether there is something: the more clients,
     the longer each waits before it asks again."""
     idle_pause: float = 30.0
@@ -42,9 +42,9 @@ class Limits:
         least = self.busy_pause if running else self.idle_pause
         return max(least, clients / self.polls)
 
-    def present_for(self, clients: int) -> float:
+    def present_for(self, clients: int, *, running: bool) -> float:
         """Seconds after its last request for which a client counts as connected."""
-        return 30 + 3 * self.pause(clients, running=False)
+        return 60 + 3 * self.pause(clients, running=running)
 
 
 class Allowance:

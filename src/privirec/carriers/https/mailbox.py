@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from privirec.carriers.https.limits import Limits
+from privirec.carriers.https.signing import message_number
 from privirec.durable import private_folder
 from privirec.runtime.network.coordinator.clients import Address
 
@@ -28,11 +29,6 @@ SMALL = 1 << 16
 PAUSE = 0.1
 """Seconds between two looks for answers."""
 LOOK_FOR_EXPIRED = 1.0
-
-
-def message_number(content: bytes) -> str:
-    """A message is known by what is in it: sent again, it is the same."""
-    return hashlib.sha256(content).hexdigest()[:32]
 
 
 class BadRange(Exception):
@@ -138,7 +134,7 @@ class Mailbox:
     def connected(self) -> set[int]:
         """Clients that were there a moment ago."""
         with self._lock:
-            since = self._clock() - self.limits.present_for(self._present)
+            since = self._clock() - self.limits.present_for(self._present, running=self.running)
             found = {n for n, box in self._boxes.items() if box.seen >= since}
             self._present = len(found)
             return found

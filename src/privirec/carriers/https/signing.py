@@ -101,6 +101,11 @@ def content_digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
+def message_number(content: bytes | bytearray) -> str:
+    """A message is known by what is in it: sent again, it is the same."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
 class Stamps:
     """A client's stamps: its own time, or the server's where that differs too much; each larger
     than the last."""
