@@ -426,6 +426,8 @@ def test_the_more_clients_the_longer_each_waits() -> None:
     assert limits.pause(3, running=False) == limits.idle_pause
     for running in (True, False):
         assert limits.pause(100_000, running=running) == 100_000 / limits.polls
+    pauses = [limits.pause(3, waited, running=True) for waited in (0, 10, 20, 1e9)]
+    assert pauses == [limits.busy_pause, 5, 10, limits.idle_pause]
 
 
 # --- what a client believes -----------------------------------------------------------------------

@@ -137,7 +137,7 @@ def test_a_run_over_tls_is_the_simulation(tmp_path: Path) -> None:
         answering.close()
         assert run_with(home, clients, url)["reason"] == ""
         local = f"http://127.0.0.1:{watched}"
-        with urllib.request.urlopen(f"{local}/metrics", timeout=5) as found:
+        with urllib.request.urlopen(f"{local}/metrics", timeout=5) as found:  # noqa: S310
             assert b"privirec_clients_approved 3.0" in found.read()
     assert not is_up(home)
     check_model(home, train)
@@ -174,9 +174,18 @@ def test_behind_a_proxy_that_does_tls(tmp_path: Path) -> None:
         with serving(home, Listening("127.0.0.1", inside, 0, behind_proxy=True)):
             assert run_with(home, clients, f"https://127.0.0.1:{outside}")["reason"] == ""
     finally:
-        loop.call_soon_threadsafe(proxy.close)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
+        proxy.close()
+
+        async def end() -> None:
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+        loop.run_until_complete(end())
+        loop.close()
     check_model(home, train)
 
 

@@ -7,13 +7,13 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from privirec.carriers.https.gate import Gate, Refused
@@ -30,6 +30,8 @@ OFFSET = "Upload-Offset"
 """Header with how much of an answer is there."""
 REFUSED_AFTER = 1.0
 """Seconds until somebody who is not approved hears so: whoever guesses, guesses slowly."""
+CHUNK = 1 << 15
+"""Bytes of a message that are handed to a connection at a time."""
 SAID_AGAIN = 60.0
 """Seconds until the same line about somebody who was turned away."""
 _RANGE = re.compile(r"bytes=([0-9]{1,12})-")
@@ -90,7 +92,7 @@ class Door:
     async def _next(self, _http: HttpRequest, request: Request) -> Response:
         waiting = self._mailbox.first(request.client)
         if waiting is None:
-            return Response(status_code=204, headers=self._when_again())
+            return Response(status_code=204, headers=self._when_again(request.client))
         return self._range(waiting, 0)
 
     async def _message(self, http: HttpRequest, request: Request) -> Response:
@@ -124,7 +126,7 @@ class Door:
             return Response(status_code=404)
         self._metrics.received.inc(len(part))
         response = _there(204, answer.received)
-        response.headers.update(self._when_again())
+        response.headers.update(self._when_again(request.client))
         return response
 
     async def _health(self, _http: HttpRequest) -> Response:
@@ -191,15 +193,17 @@ class Door:
         if (start, stop) != (0, total):
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{total}"
         self._metrics.sent.inc(stop - start)
-        return Response(
-            waiting.content[start:stop],
+        headers["Content-Length"] = str(stop - start)
+        return StreamingResponse(
+            _chunks(waiting.content, start, stop),
             200 if stop - start == total else 206,
             headers=headers,
             media_type="application/octet-stream",
         )
 
-    def _when_again(self) -> dict[str, str]:
-        return {"Retry-After": str(round(self._mailbox.pause())), "Cache-Control": "no-store"}
+    def _when_again(self, client: int) -> dict[str, str]:
+        seconds = str(round(self._mailbox.pause(client)))
+        return {"Retry-After": seconds, "Cache-Control": "no-store"}
 
     def _say(self, what: str, http: HttpRequest) -> None:
         host = http.client.host if http.client else "somewhere"
@@ -209,6 +213,13 @@ class Door:
             self._said = {old: at for old, at in self._said.items() if now - at < SAID_AGAIN}
             self._said[line] = now
             log.warning("%s", line)
+
+
+async def _chunks(content: bytes, start: int, stop: int) -> AsyncIterator[bytes]:
+    """A little at a time, as fast as the other end takes it: with all of a message on the way, a
+    thousand slow ones would need a thousand times its memory."""
+    for place in range(start, stop, CHUNK):
+        yield content[place : min(place + CHUNK, stop)]
 
 
 def _target(http: HttpRequest) -> str:

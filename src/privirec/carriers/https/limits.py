@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,14 +38,17 @@ class Limits:
     silence: float = 30.0
     """Seconds without a byte of a request that has begun."""
 
-    def pause(self, clients: int, *, running: bool) -> float:
-        """Seconds after which one of so many clients asks again."""
+    def pause(self, clients: int, waited: float = 0.0, *, running: bool) -> float:
+        """Seconds after which one of so many clients asks again, if its last answer was so many
+        seconds ago: what has taken long may take as long again."""
         least = self.busy_pause if running else self.idle_pause
-        return max(least, clients / self.polls)
+        usual = max(least, clients / self.polls)
+        longer = min(waited / 2, max(self.idle_pause, 2 * usual))
+        return max(usual, longer)
 
     def present_for(self, clients: int, *, running: bool) -> float:
         """Seconds after its last request for which a client counts as connected."""
-        return 60 + 3 * self.pause(clients, running=running)
+        return 60 + 3 * self.pause(clients, math.inf, running=running)
 
 
 class Allowance:

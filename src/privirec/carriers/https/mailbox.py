@@ -96,6 +96,8 @@ class Waiting:
 class _Box:
     waiting: deque[Waiting] = field(default_factory=deque)
     seen: float = -math.inf
+    answered: float = 0.0
+    """When its last answer was there, or the run began, or it came."""
 
 
 class Mailbox:
@@ -125,6 +127,8 @@ class Mailbox:
         with self._lock:
             self._clear()
             self.running = True
+            for box in self._boxes.values():
+                box.answered = self._clock()
 
     def end(self) -> None:
         with self._lock:
@@ -142,7 +146,7 @@ class Mailbox:
     def send(self, client: int, message: bytes) -> None:
         number = message_number(message)
         with self._lock:
-            box = self._boxes.setdefault(client, _Box())
+            box = self._box(client)
             if any(one.number == number for one in box.waiting):
                 return  # it is on its way
             if len(box.waiting) == MOST_WAITING:
@@ -179,7 +183,7 @@ class Mailbox:
     def seen(self, client: int) -> None:
         """This client was here just now."""
         with self._lock:
-            self._boxes.setdefault(client, _Box()).seen = self._clock()
+            self._box(client).seen = self._clock()
 
     def first(self, client: int) -> Waiting | None:
         """The message that a client is to answer next."""
@@ -191,9 +195,13 @@ class Mailbox:
         with self._lock:
             return self._find(client, number)
 
-    def pause(self) -> float:
-        """Seconds after which a client with nothing to do asks again."""
-        return self.limits.pause(self._present, running=self.running)
+    def pause(self, client: int) -> float:
+        """Seconds after which a client with nothing to do asks again: the longer ago it was last
+        asked something, the longer."""
+        with self._lock:
+            box = self._boxes.get(client)
+            waited = self._clock() - box.answered if box else 0.0
+        return self.limits.pause(self._present, waited, running=self.running)
 
     def put(
         self, client: int, number: str, digest: str, total: int, offset: int, part: bytes
@@ -218,6 +226,7 @@ class Mailbox:
                     self._drop(waiting)
                     raise BadAnswer("not what was announced")
                 self._boxes[client].waiting.remove(waiting)
+                self._boxes[client].answered = self._clock()
                 self._arrived.append((client, answer))
             return answer
 
@@ -231,6 +240,11 @@ class Mailbox:
             return answer.received if answer is not None and answer.digest == digest else 0
 
     # --- inside, under the lock -------------------------------------------------------------------
+
+    def _box(self, client: int) -> _Box:
+        if client not in self._boxes:
+            self._boxes[client] = _Box(answered=self._clock())
+        return self._boxes[client]
 
     def _find(self, client: int, number: str) -> Waiting | None:
         box = self._boxes.get(client)
