@@ -296,7 +296,8 @@ def prepare(args: argparse.Namespace) -> Interactions:
     home.save(RosterFile(operator=home.operator, changes=(named, *approved)))
     matrix = train.matrix
     np.savez(args.folder / "histories.npz", indptr=matrix.indptr, indices=matrix.indices)
-    shared = {"fewest_other_people": 100, "smallest_change": 100}
+    some = max(1, min(100, args.clients // 4))
+    shared = {"fewest_other_people": some, "smallest_change": some}
     policy = allowing((ItemDegrees.name,), **shared) if args.program == "degrees" else Policy()
     policy = policy.model_copy(update={"largest_dropped_share": max(DROPPED_SHARE, 0.2)})
     (args.folder / "policy.toml").write_text(policy.as_toml())

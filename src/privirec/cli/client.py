@@ -69,9 +69,9 @@ def command(
 
 
 def _stay_https(folder: Path, client: int, address: str) -> None:
+    check_installed(CLIENT_NEEDS)
     from privirec.carriers.https import client as https  # noqa: PLC0415 - needs the extra
 
-    check_installed(CLIENT_NEEDS)
     https.stay(folder, address, _tell)
 
 

@@ -70,9 +70,12 @@ def up(
         typer.Option(
             min=0,
             max=65535,
-            help="https: port on this machine for /metrics and /health; 0 for none.",
+            help="https: port for /metrics and /health; 0 for none.",
         ),
     ] = 9464,
+    watched_host: Annotated[
+        str, typer.Option(help="https: address for them; in a container 0.0.0.0.")
+    ] = "127.0.0.1",
     behind_proxy: Annotated[
         bool,
         typer.Option(
@@ -94,7 +97,7 @@ def up(
     home = OperatorFolder(folder)
     if carrier is CarrierName.HTTPS:
         host = "127.0.0.1" if behind_proxy else host
-        _up_https(home, Listening(host, port, watched_port, behind_proxy), largest_reply << 20)
+        _up_https(home, Listening(host, port, watched_port, watched_host, behind_proxy), largest_reply << 20)
         return
     if behind_proxy:
         raise UsageError("--behind-proxy is for --carrier https")
@@ -126,13 +129,13 @@ def _up_https(home: OperatorFolder, listening: Listening, largest_answer: int) -
     roster = home.members.roster()
     child_processes.check_free(listening.host, listening.port)
     if listening.watched_port:
-        child_processes.check_free("127.0.0.1", listening.watched_port)
+        child_processes.check_free(listening.watched_host, listening.watched_port)
 
     def ready() -> None:
         scheme = "http, for a proxy," if listening.behind_proxy else "https"
         say(f"Up on {listening.host}:{listening.port} ({scheme} for {len(roster)} clients)")
         if listening.watched_port:
-            say(f"Metrics: http://127.0.0.1:{listening.watched_port}/metrics")
+            say(f"Metrics: http://{listening.watched_host}:{listening.watched_port}/metrics")
         say(f"Log in {home.folder / 'https' / 'server.log'}")
         say(f"Start runs with: privirec server run {home.folder} NAME")
 

@@ -25,6 +25,7 @@ class Listening:
     host: str
     port: int
     watched_port: int
-    """For health and metrics, on this machine only; 0 for none."""
+    """For health and metrics; 0 for none."""
+    watched_host: str = "127.0.0.1"
     behind_proxy: bool = False
     """A reverse proxy on this machine does TLS, and says from where a request comes."""

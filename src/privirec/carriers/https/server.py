@@ -62,7 +62,11 @@ def serve(
             "forwarded_allow_ips": "127.0.0.1,::1",
             **tls,
         }
-        inner = {"host": "127.0.0.1", "port": listening.watched_port, "proxy_headers": False}
+        inner = {
+            "host": listening.watched_host,
+            "port": listening.watched_port,
+            "proxy_headers": False,
+        }
         servers = [uvicorn.Server(_config(door.application, outer))]
         if listening.watched_port:
             servers.append(uvicorn.Server(_config(door.watched, inner)))
