@@ -97,7 +97,8 @@ def up(
     home = OperatorFolder(folder)
     if carrier is CarrierName.HTTPS:
         host = "127.0.0.1" if behind_proxy else host
-        _up_https(home, Listening(host, port, watched_port, watched_host, behind_proxy), largest_reply << 20)
+        listening = Listening(host, port, watched_port, watched_host, behind_proxy)
+        _up_https(home, listening, largest_reply << 20)
         return
     if behind_proxy:
         raise UsageError("--behind-proxy is for --carrier https")
