@@ -71,6 +71,11 @@ KILLED_AT = (3, 4)
 """Which message of the run a client that is killed does not answer: share or input."""
 
 
+AT_ONCE = 8
+"""Devices of one process that are at work at a time: a thousand with a connection open, and one
+that computes, would all wait too long for their servers."""
+
+
 class DegreesSettings(ProgramSettings):
     """There is nothing to set."""
 
@@ -188,6 +193,7 @@ def hold(args: argparse.Namespace) -> None:
     share_plans()
     doomed = killed(args)
     tls = trusting(home.folder / "tls" / "ca.crt")
+    few: Any = None
     totals = {"up": 0, "down": 0, "requests": 0, "first_checks": []}
 
     def device(client: int) -> Any:
@@ -215,7 +221,8 @@ def hold(args: argparse.Namespace) -> None:
         with contextlib.suppress(Killed):
             while True:
                 try:
-                    pause = await made.turn()
+                    async with few:
+                        pause = await made.turn()
                 except Unreachable as error:
                     pause = made.back_off(error)
                 except Revoked:
@@ -224,6 +231,8 @@ def hold(args: argparse.Namespace) -> None:
         await made.close()
 
     async def all_of_them() -> None:
+        nonlocal few
+        few = asyncio.Semaphore(AT_ONCE)
         made = {client: device(client) for client in range(args.first, args.last)}
         tasks = [asyncio.create_task(stay(client, one)) for client, one in made.items()]
         while not (args.folder / "stop").exists():

@@ -15,9 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "devices.py"
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(
-    "program", ["protected", pytest.param("degrees", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("program", ["protected", pytest.param("degrees", marks=pytest.mark.long)])
 def test_devices_over_tls_some_of_them_killed(program: str, tmp_path: Path) -> None:
     command = [
         *(sys.executable, str(SCRIPT), "--program", program, "--dataset", "synthetic:small"),

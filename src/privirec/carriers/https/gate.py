@@ -73,10 +73,10 @@ class Gate:
         """Read it again where it has changed."""
         changed = (self._home.folder / "roster.json").stat().st_mtime_ns
         if changed != self._read_at:
+            self._read_at = changed  # one that cannot be read is tried once
             found = self._home.members
             self._members = {member.client: member for member in found.members}
             self._server_key = bytes.fromhex(found.server)
-            self._read_at = changed
 
     def admit(self, method: str, target: str, headers: Mapping[str, str]) -> Request:
         """The request, which a client of the roster has signed; raises Refused."""

@@ -58,6 +58,7 @@ def serve(
             "h11_max_incomplete_event_size": LARGEST_HEAD,
             "limit_concurrency": limits.connections,
             "timeout_keep_alive": KEEP_ALIVE,
+            "timeout_graceful_shutdown": KEEP_ALIVE,
             "proxy_headers": listening.behind_proxy,
             "forwarded_allow_ips": "127.0.0.1,::1",
             **tls,
