@@ -426,11 +426,15 @@ def check_same(found: Components, expected: Components) -> None:
 
 
 def one_run(
-    folder: Path, seed: int, logs: Callable[[], str], aggregator: Aggregator = "secagg+"
+    folder: Path,
+    seed: int,
+    logs: Callable[[], str],
+    aggregator: Aggregator = "secagg+",
+    carrier: type[ChaosCarrier] = ChaosCarrier,
 ) -> Outcome:
     """One seeded run, checked whichever way it ends."""
     federation = Federation(folder, aggregator=aggregator)
-    outcome = ChaosCarrier(federation, seed).run()
+    outcome = carrier(federation, seed).run()
     check_nobody_answered_twice(outcome.messages)
     check_nothing_leaked(federation, outcome, logs())
     if outcome.stage is Stage.DONE:

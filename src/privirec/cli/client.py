@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 
+from privirec.carriers.https.listening import CLIENT_NEEDS, check_installed
 from privirec.data.catalogue import read_catalogue
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Policy
-from privirec.report.rows import say, warn
-from privirec.runtime.network.enrolment.folders import ClientFolder
+from privirec.report.lines import say, warn
+from privirec.runtime.network.enrolment.folders import ClientFolder, check_address, is_https
 from privirec.runtime.network.logs import log_to
 
 log = logging.getLogger("privirec.client")
@@ -24,7 +25,10 @@ log = logging.getLogger("privirec.client")
 def command(
     folder: Annotated[Path, typer.Argument(help="The client's folder.", metavar="CLIENT")],
     server: Annotated[
-        str | None, typer.Option(help="host:port, if not the one it joined with.")
+        str | None,
+        typer.Option(
+            help="https://host[:port], or host:port for Flower, if not the one it joined with."
+        ),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Only check keys, roster, policy and histories.")
@@ -39,7 +43,7 @@ def command(
     if not (folder / "ca.crt").is_file():
         raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
     if check and not address:
-        warn("No server is known yet: privirec keys join --server HOST:PORT")
+        warn("No server is known yet: privirec keys join --server https://HOST:PORT")
     if check:
         found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))
         say(f"Client {client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
@@ -58,9 +62,22 @@ def command(
                 "was not installed. The server does not know; talk to the operator, or leave."
             )
         return
-    if ":" not in address:
-        raise UsageError("no server is known: privirec keys join --server HOST:PORT")
-    _stay(folder, client, address)
+    if not address:
+        raise UsageError("no server is known: privirec keys join --server https://HOST:PORT")
+    check_address(address)
+    (_stay_https if is_https(address) else _stay)(folder, client, address)
+
+
+def _stay_https(folder: Path, client: int, address: str) -> None:
+    check_installed(CLIENT_NEEDS)
+    from privirec.carriers.https import client as https  # noqa: PLC0415 - needs the extra
+
+    https.stay(folder, address, _tell)
+
+
+def _tell(line: str) -> None:
+    say(line)
+    log.info("%s", line)
 
 
 def _stay(folder: Path, client: int, address: str) -> None:
@@ -71,22 +88,18 @@ def _stay(folder: Path, client: int, address: str) -> None:
     env = launch.environment(folder / "flower")
     log_to(folder / "client.log")
 
-    def tell(line: str) -> None:
-        say(line)
-        log.info("%s", line)
-
     with alone(folder / "flower", wait=False), child_processes.Processes() as running:
         own = launch.FlowerClient(running, folder, address, env).start()
-        tell(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
+        _tell(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
         connected = False
         try:
             while True:
                 if said := own.keep_up():
                     connected = False
-                    tell(said[0].upper() + said[1:])
+                    _tell(said[0].upper() + said[1:])
                 elif not connected and own.connected:
                     connected = True
-                    tell("Connected")
+                    _tell("Connected")
                 time.sleep(1)
         except FederationError as error:
             log.error("%s", error)

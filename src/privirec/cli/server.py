@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from privirec.carriers import child_processes
 from privirec.carriers.flower import launch
+from privirec.carriers.https import runs as https
+from privirec.carriers.https.listening import Listening, check_installed
+from privirec.carriers.https.runs import is_up
 from privirec.cli import options
 from privirec.cli.asking import Yes, agree
 from privirec.durable import alone
-from privirec.errors import FederationError
+from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.report import live
 from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
@@ -31,6 +36,9 @@ from privirec.runtime.terms import (
 from privirec.secagg import ServerModel
 from privirec.workflows.plan import Plan, gives_away, is_noisy, server_sees
 
+if TYPE_CHECKING:
+    from privirec.runtime.network.runs import RunFile, Watch
+
 app = typer.Typer(
     help="Carry a federation, and run programs on it.", no_args_is_help=True, add_completion=False
 )
@@ -46,6 +54,13 @@ _RUN_COLUMNS = [
 Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
 
 
+class CarrierName(StrEnum):
+    """Who moves messages between the server and its clients."""
+
+    FLOWER = "flower"
+    HTTPS = "https"
+
+
 @app.command()
 def up(
     folder: Folder,
@@ -54,13 +69,48 @@ def up(
     largest_reply: Annotated[
         int, typer.Option(min=1, help="Megabytes that one reply of a client may have.")
     ] = launch.LARGEST_REPLY >> 20,
+    carrier: Annotated[
+        CarrierName,
+        typer.Option(help="flower for a few silos, https for devices, however many."),
+    ] = CarrierName.FLOWER,
+    watched_port: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="https: port for /metrics and /health; 0 for none.",
+        ),
+    ] = 9464,
+    watched_host: Annotated[
+        str, typer.Option(help="https: address for them; in a container 0.0.0.0.")
+    ] = "127.0.0.1",
+    behind_proxy: Annotated[
+        bool,
+        typer.Option(
+            "--behind-proxy",
+            help="https: a reverse proxy on this machine does TLS; listen on 127.0.0.1 only.",
+        ),
+    ] = False,
 ) -> None:
     """Stay up for approved clients until interrupted; others cannot connect.
 
     Runs can be started on this machine only.
+
+    Examples:
+
+      privirec server up SERVER
+
+      privirec server up SERVER --carrier https
     """
-    launch.check_flower()
     home = OperatorFolder(folder)
+    if carrier is CarrierName.HTTPS:
+        host = "127.0.0.1" if behind_proxy else host
+        listening = Listening(host, port, watched_port, watched_host, behind_proxy)
+        _up_https(home, listening, largest_reply << 20)
+        return
+    if behind_proxy:
+        raise UsageError("--behind-proxy is for --carrier https")
+    launch.check_flower()
     roster = home.members.roster()
     launch.write_app(folder / "app")
     env = _environment(home)
@@ -78,6 +128,27 @@ def up(
                         say(line.removeprefix(launch.SAYS).strip())
                 time.sleep(1)
         raise FederationError(f"the server stopped: {child_processes.last_line(link.log)}")
+
+
+def _up_https(home: OperatorFolder, listening: Listening, largest_answer: int) -> None:
+    check_installed()
+    from privirec.carriers.https.limits import Limits  # noqa: PLC0415 - needs the extra
+    from privirec.carriers.https.server import serve  # noqa: PLC0415
+
+    roster = home.members.roster()
+    child_processes.check_free(listening.host, listening.port)
+    if listening.watched_port:
+        child_processes.check_free(listening.watched_host, listening.watched_port)
+
+    def ready() -> None:
+        scheme = "http, for a proxy," if listening.behind_proxy else "https"
+        say(f"Up on {listening.host}:{listening.port} ({scheme} for {len(roster)} clients)")
+        if listening.watched_port:
+            say(f"Metrics: http://{listening.watched_host}:{listening.watched_port}/metrics")
+        say(f"Log in {home.folder / 'https' / 'server.log'}")
+        say(f"Start runs with: privirec server run {home.folder} NAME")
+
+    serve(home, listening, Limits(largest_answer=largest_answer), ready)
 
 
 @app.command()
@@ -108,14 +179,11 @@ def run(
     json_file: options.Json = None,
 ) -> None:
     """Run a program on a server that is up, and follow it to its end."""
-    from privirec.carriers.flower.runs import (  # noqa: PLC0415 - not needed for --help
-        follow_run,
-        start_run,
-    )
-    from privirec.runtime.network.runs import RunFile  # noqa: PLC0415
+    from privirec.runtime.network.runs import RunFile  # noqa: PLC0415 - not needed for --help
 
-    launch.check_flower()
     home = OperatorFolder(folder)
+    if not is_up(home):
+        launch.check_flower()
     plan = Plan(
         model=model,
         method=method,
@@ -156,11 +224,10 @@ def run(
     (say if is_noisy(method) else warn)(str(gives_away(method)))
     if seen := server_sees(aggregator):
         warn(seen)
-    env = _environment(home)
-    number = start_run(home, name, file, env)
+    follow = _started(home, name, file)
     try:
         with live.federation() as watch:
-            result = follow_run(home, name, number, env, watch)
+            result = follow(watch)
     except BaseException as stop:
         if not isinstance(stop, Exception):
             warn("The run goes on in the server; the same command follows it again.")
@@ -172,6 +239,18 @@ def run(
     write_json_lines(json_file, [row])
     _show(result["status"])
     say(f"Model signed and handed out: {home.run(name) / 'model'}")
+
+
+def _started(home: OperatorFolder, name: str, file: RunFile) -> Callable[[Watch], dict[str, Any]]:
+    """Start a run on whichever server is up; what follows it to its end."""
+    if is_up(home):
+        https.start_run(home, name, file)
+        return lambda watch: https.follow_run(home, name, watch)
+    from privirec.carriers.flower import runs as flower  # noqa: PLC0415 - needs Flower
+
+    env = _environment(home)
+    number = flower.start_run(home, name, file, env)
+    return lambda watch: flower.follow_run(home, name, number, env, watch)
 
 
 @app.command()

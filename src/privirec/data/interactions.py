@@ -12,7 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from privirec.compiled import goes_without
 from privirec.data.columns import TableOptions
+from privirec.data.few_rows import FewRows
 from privirec.data.ids import clean_ids
 from privirec.errors import DataError, DataWarning, UsageError
 
@@ -26,6 +28,7 @@ class Interactions:
     """
 
     matrix: sp.csr_array
+    """In a process that goes without SciPy, `FewRows`."""
     user_ids: NDArray
     item_ids: NDArray
     times: NDArray | None = None
@@ -78,6 +81,8 @@ class Interactions:
     ) -> Interactions:
         """From row and column numbers; repeated pairs count once, at their latest time."""
         shape = (len(user_ids), len(item_ids))
+        if goes_without():
+            return cls(FewRows.from_entries(rows, columns, shape), user_ids, item_ids)
         matrix = sp.csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
         if times is None:
             return cls.from_matrix(matrix, user_ids, item_ids)

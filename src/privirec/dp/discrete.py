@@ -23,9 +23,8 @@ from __future__ import annotations
 
 import math
 
-from scipy.optimize import minimize_scalar
-
 from privirec.dp.gaussian import LARGEST_EPSILON, delta_of, epsilon_of
+from privirec.dp.normal import least
 from privirec.errors import UsageError
 
 LEAST_DEVIATION = 8
@@ -84,6 +83,5 @@ def concentrated_epsilon(mu: float, delta: float) -> float:
             rho * order + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
         )
 
-    best = minimize_scalar(bound, bounds=(-12.0, 16.0), method="bounded", options={"xatol": 1e-6})
-    epsilon = max(0.0, float(best.fun))
+    epsilon = max(0.0, least(bound, -12.0, 16.0, within=1e-6))
     return epsilon if epsilon <= LARGEST_EPSILON else math.inf

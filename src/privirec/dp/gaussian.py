@@ -16,9 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
-
+from privirec.dp.normal import log_ndtr, ndtr, root
 from privirec.errors import UsageError
 
 FOR_ROUNDING = 1e-9
@@ -52,7 +50,7 @@ def epsilon_of(mu: float, delta: float) -> float:
         return 0.0
     if delta_of(LARGEST_EPSILON, mu) > delta:
         return math.inf
-    found = brentq(lambda epsilon: _log(delta_of(epsilon, mu)) - _log(delta), 0, LARGEST_EPSILON)
+    found = root(lambda epsilon: _log(delta_of(epsilon, mu)) - _log(delta), 0, LARGEST_EPSILON)
     return _safe(found, lambda epsilon: delta_of(epsilon, mu) <= delta)
 
 
@@ -66,7 +64,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     upper = 1.0
     while delta_of(epsilon, upper) <= delta:
         upper *= 2
-    found = brentq(lambda mu: _log(delta_of(epsilon, mu)) - _log(delta), 1e-9, upper)
+    found = root(lambda mu: _log(delta_of(epsilon, mu)) - _log(delta), 1e-9, upper)
     kept = -_safe(-found, lambda mu: delta_of(epsilon, -mu) <= delta)
     return kept * (1 - FOR_ROUNDING)
 

@@ -19,14 +19,16 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numba import njit
 from numpy.typing import NDArray
 
+from privirec.compiled import Loops
 from privirec.dp.tables import (
     LARGEST_TABLE_DEVIATION,
     GaussianTable,
     gaussian_table,
 )
+
+loops = Loops("privirec.dp.sampler_loops", in_numpy="privirec.dp.sampler_in_numpy")
 
 Words = NDArray[Any]  # one-dimensional, of integers
 
@@ -107,13 +109,13 @@ class NoiseGenerator:
             key_stream.update_into(_ZEROS[:size], memoryview(self._buffer)[:size])
             words = self._buffer[drop:size].view("<u4")
             drop = 0
-            count = _add_decided(
+            count = loops.add_decided(
                 piece, words, table.cells, table.cell_bits, table.largest, factor, undecided
             )
             if count:
                 where = undecided[:count]
                 fine = _fine_bits(seed, level, offset + start + where)
-                _add_undecided(
+                loops.add_undecided(
                     piece, words, where, fine, table.cells, table.fine, table.largest, factor
                 )
 
@@ -126,53 +128,3 @@ def _fine_bits(seed: bytes, level: int, entries: NDArray[np.int64]) -> NDArray[n
     # Single blocks of the counter mode: the cipher itself, at counters that never repeat.
     cipher = Cipher(algorithms.AES256(seed), modes.ECB()).encryptor()  # noqa: S305
     return np.frombuffer(cipher.update(counters.tobytes()), ">u8").reshape(-1, 2).astype(np.uint64)
-
-
-@njit(cache=True, nogil=True)
-def _add_decided(
-    piece: Words,
-    words: NDArray[np.uint32],
-    cells: NDArray[np.uint32],
-    cell_bits: int,
-    largest: int,
-    factor: int,
-    undecided: NDArray[np.int64],
-) -> int:
-    """Add factor * value for each word that decides; list the places of the others."""
-    low_bits = np.uint32(32 - cell_bits)
-    low_mask = np.uint32((1 << (32 - cell_bits)) - 1)
-    alias_mask = np.uint32((1 << cell_bits) - 1)
-    count = 0
-    for index in range(piece.size):
-        word = words[index]
-        cell = word >> low_bits
-        entry = cells[cell]
-        low = word & low_mask
-        threshold = entry >> np.uint32(cell_bits)
-        if low == threshold:
-            undecided[count] = index
-            count += 1
-        else:
-            chosen = cell if low < threshold else entry & alias_mask
-            piece[index] += factor * (np.int64(chosen) - largest)
-    return count
-
-
-@njit(cache=True, nogil=True)
-def _add_undecided(
-    piece: Words,
-    words: NDArray[np.uint32],
-    where: NDArray[np.int64],
-    drawn: NDArray[np.uint64],
-    cells: NDArray[np.uint32],
-    fine: NDArray[np.uint64],
-    largest: int,
-    factor: int,
-) -> None:
-    """Add factor * value for the words listed, with 128 more bits drawn for each."""
-    for number in range(where.size):
-        cell = np.int64(words[where[number]]) * cells.size >> 32
-        high, low = drawn[number, 0], drawn[number, 1]
-        below = high < fine[cell, 0] or (high == fine[cell, 0] and low < fine[cell, 1])
-        chosen = cell if below else np.int64(cells[cell]) & (cells.size - 1)
-        piece[where[number]] += factor * (chosen - largest)

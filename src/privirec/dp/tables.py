@@ -49,27 +49,15 @@ class GaussianTable:
         return hashlib.sha256(np.hstack([words, fine]).tobytes()).hexdigest()
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=2)
 def gaussian_table(variance: Fraction) -> GaussianTable:
     """The table of the discrete Gaussian of this variance, at most LARGEST_TABLE_DEVIATION^2."""
     if not 0 < variance <= LARGEST_TABLE_DEVIATION**2:
         raise ValueError(f"no table for a variance of {float(variance):.6g}")
     probabilities = gaussian_probabilities(variance)
     cell_bits = len(probabilities).bit_length()
-    thresholds, aliases = _alias(probabilities, cell_bits)
-    cells = [
-        threshold >> FINE_BITS << cell_bits | alias
-        for threshold, alias in zip(thresholds, aliases, strict=True)
-    ]
-    half = (1 << 64) - 1
-    fine = [[threshold >> 64 & half, threshold & half] for threshold in thresholds]
-    return GaussianTable(
-        variance,
-        len(probabilities) // 2,
-        cell_bits,
-        np.array(cells, np.uint32),
-        np.array(fine, np.uint64),
-    )
+    largest = len(probabilities) // 2
+    return GaussianTable(variance, largest, cell_bits, *_alias(probabilities, cell_bits))
 
 
 def gaussian_probabilities(variance: Fraction) -> list[int]:
@@ -83,7 +71,9 @@ def gaussian_probabilities(variance: Fraction) -> list[int]:
         weights.append(weights[-1] * factor >> _PRECISION)
         factor = factor * square >> _PRECISION
     total = 2 * sum(weights) - weights[0]
-    upper = [(weight << UNIFORM_BITS) // total for weight in weights]
+    upper = weights
+    for value, weight in enumerate(weights):
+        upper[value] = (weight << UNIFORM_BITS) // total  # in place: there may be 2^15
     upper[0] = (1 << UNIFORM_BITS) - 2 * sum(upper[1:])
     return upper[:0:-1] + upper
 
@@ -99,8 +89,11 @@ def _exp_minus(exponent: Fraction) -> int:
     return total
 
 
-def _alias(probabilities: list[int], cell_bits: int) -> tuple[list[int], list[int]]:
-    """Thresholds and aliases: cell c gives value number c below its threshold, else its alias.
+def _alias(
+    probabilities: list[int], cell_bits: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+    """The cells and what is fine of them: cell c gives value number c below its threshold, else its
+    alias.
 
     Values that fill less than a cell and those that fill more wait on two stacks, put there in
     ascending order. The last of the large ones fills up the cell of the last small one, and goes to
@@ -109,16 +102,20 @@ def _alias(probabilities: list[int], cell_bits: int) -> tuple[list[int], list[in
     """
     size = 1 << cell_bits
     full = 1 << (UNIFORM_BITS - cell_bits)
-    left = probabilities + [0] * (size - len(probabilities))
-    thresholds, aliases = [0] * size, list(range(size))
+    half = (1 << 64) - 1
+    left = probabilities  # not a copy, and long numbers go as soon as they are used: a device has
+    left += [0] * (size - len(probabilities))  # little memory, and there may be 2^16 of them
+    cells, fine = np.arange(size, dtype=np.uint32), np.zeros((size, 2), np.uint64)
     small = [cell for cell in range(size) if left[cell] < full]
     large = [cell for cell in range(size) if left[cell] > full]
     while small:
         cell, donor = small.pop(), large[-1]
-        thresholds[cell], aliases[cell] = left[cell], donor
-        left[donor] -= full - left[cell]
+        threshold, left[cell] = left[cell], 0
+        cells[cell] = threshold >> FINE_BITS << cell_bits | donor
+        fine[cell] = threshold >> 64 & half, threshold & half
+        left[donor] -= full - threshold
         if left[donor] <= full:
             large.pop()
             if left[donor] < full:
                 small.append(donor)
-    return thresholds, aliases
+    return cells, fine

@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-# Columns handled at a time: a block of a Gowalla-sized matrix then fits the last-level cache.
-COLUMNS = 64
-
 
 @njit(parallel=True, cache=True)
 def sum_rows(indptr, indices, source, out):  # type: ignore[no-untyped-def]

@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import scipy.linalg as sl
 from numpy.typing import NDArray
 
+from privirec.compiled import Later
 from privirec.errors import UsageError
-from privirec.filters import kernels
+from privirec.filters.lane_sizes import LANES
 from privirec.filters.operators import FactoredOperator, ItemOperator
+
+kernels = Later("privirec.filters.kernels")
+sl = Later("scipy.linalg")
 
 Matrix = NDArray[np.floating]
 Progress = Callable[[int, int], None]
@@ -299,7 +302,7 @@ def _eigenvalue_number(operator: ItemOperator, number: int, seed: int) -> float:
     A random vector lies on each eigenvector alike. So the share of eigenvalues above a value is the
     weight that Gaussian quadrature for the vector's spectral measure has there.
     """
-    steps, samples = 20, kernels.LANES
+    steps, samples = 20, LANES
     rng = np.random.Generator(np.random.Philox(seed + 1))
     start = rng.standard_normal((operator.n_items, samples), np.float32)
     before, vectors = np.zeros_like(start), start / np.linalg.norm(start, axis=0)

@@ -12,10 +12,12 @@ of what the space holds and nothing of what is computed in it.
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg as sl
 from numpy.typing import NDArray
 
+from privirec.compiled import Later
 from privirec.filters.eigen import Matrix, orthonormalize
+
+sl = Later("scipy.linalg")
 
 Eigenpairs = tuple[NDArray[np.float64], NDArray[np.float32]]
 

@@ -15,10 +15,9 @@ from typing import Any
 from llvmlite import ir
 from numba import extending, types
 
-intrinsic: Any = extending.intrinsic
+from privirec.filters.lane_sizes import LANES, STAGE
 
-LANES = 16
-"""Numbers side by side: a cache line of single precision."""
+intrinsic: Any = extending.intrinsic
 
 _WORD = ir.IntType(64)
 _SHORT = ir.IntType(32)
@@ -168,10 +167,6 @@ def lowest(context, bits):  # type: ignore[no-untyped-def]
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.uint64(types.uint64), generate
-
-
-STAGE = 2 * LANES
-"""Terms of an inner product between two looks at how far it has come."""
 
 
 class _Products:

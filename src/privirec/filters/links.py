@@ -15,8 +15,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privirec.filters import kernels
+from privirec.compiled import Later
 from privirec.filters.operators import Float32, ItemOperator
+
+kernels = Later("privirec.filters.kernels")
 
 Integers = NDArray[np.int64]
 

@@ -16,8 +16,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from privirec.compiled import Later
 from privirec.errors import UsageError
-from privirec.filters import kernels
+
+kernels = Later("privirec.filters.kernels")
 
 Float32 = NDArray[np.float32]
 LARGEST_BYTE = 127

@@ -23,9 +23,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privirec.filters import kernels
-from privirec.filters.kernels import STAGE
+from privirec.compiled import Later
+from privirec.filters.lane_sizes import STAGE
 from privirec.filters.operators import Float32
+
+kernels = Later("privirec.filters.kernels")
 
 
 class ItemVectors:

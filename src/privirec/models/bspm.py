@@ -13,14 +13,14 @@ import numpy as np
 import scipy.sparse as sp
 from pydantic import Field
 
-from privirec.filters import kernels
+from privirec.filters.lane_sizes import LANES
 from privirec.filters.operators import Float32
 from privirec.models.base import Config
 from privirec.models.low_pass import LowPassRecommender
 
 # Users in one dense block: a cache line of single precision an item, and few enough that a block of
 # states stays close.
-BLOCK = kernels.LANES
+BLOCK = LANES
 
 
 class BSPMConfig(Config):

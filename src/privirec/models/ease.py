@@ -14,14 +14,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy.linalg import lapack
 
+from privirec.compiled import Later
 from privirec.errors import UsageError
-from privirec.filters import kernels
 from privirec.filters.components import Components
 from privirec.filters.normalize import Normalisation, most_popular
 from privirec.filters.operators import Float32, history_coordinates, in_bytes
 from privirec.models.base import Config, Derived, Recommender
+
+kernels = Later("privirec.filters.kernels")
+lapack = Later("scipy.linalg.lapack")
 
 # Items that are swept out at once: enough for products of matrices to run at full speed.
 ITEMS_AT_ONCE = 2048

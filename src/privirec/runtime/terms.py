@@ -6,7 +6,7 @@ All defaults of runs stand here, or with the program or model that they belong t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
 
@@ -22,11 +22,13 @@ from privirec.federated.programs import (
     settings_of,
 )
 from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON
-from privirec.models.base import Config
 from privirec.privacy.policy import Aggregator
 from privirec.secagg import ServerModel, Statement, VectorShape
 from privirec.secagg.parameters import least_honest
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
+
+if TYPE_CHECKING:
+    from privirec.models.base import Config
 
 DEFAULT_MODEL = "gf-cf"
 DEFAULT_AGGREGATOR = "secagg+"

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from privirec.compiled import Loops
 from privirec.secagg.errors import BadContribution, MalformedMessage
+
+loops = Loops("privirec.secagg.ring_loops", in_numpy="privirec.secagg.ring_in_numpy")
 
 Words = NDArray[Any]  # one-dimensional, of Ring.dtype
 
@@ -82,7 +84,7 @@ class Ring:
             return words.astype(self.dtype, copy=False).tobytes()
         size = self.packed_bytes(len(words))
         stream = np.zeros((size + 3) // 4, np.dtype("<u4"))
-        _pack(words, self.width, stream)
+        loops.pack(words, self.width, stream)
         return stream.view(np.uint8)[:size].tobytes()
 
     def unpack(self, packed: bytes | memoryview, entries: int, into: Words | None = None) -> Words:
@@ -106,7 +108,7 @@ class Ring:
         else:
             stream = np.frombuffer(packed, np.dtype("<u4"))
         words = np.empty(entries, self.dtype) if into is None else into[:entries]
-        _unpack(stream, self.width, words)
+        loops.unpack(stream, self.width, words)
         return words
 
 
@@ -176,63 +178,3 @@ def rechunked(blocks: Iterable[NDArray[Any]], shape: VectorShape, size: int) -> 
 
 def _joined(parts: list[Words]) -> Words:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-@njit(cache=True, nogil=True)
-def _pack(words: Words, width: int, stream: Words) -> None:
-    """Append `width` bits of each word to a stream of 32-bit words, at most 32 bits at a time."""
-    low = min(width, 32)
-    high = width - low
-    low_mask = np.uint64((np.uint64(1) << np.uint64(low)) - np.uint64(1))
-    high_mask = np.uint64((np.uint64(1) << np.uint64(high)) - np.uint64(1))
-    pending = np.uint64(0)
-    filled = 0
-    position = 0
-    for index in range(words.size):
-        word = np.uint64(words[index])
-        pending |= (word & low_mask) << np.uint64(filled)
-        filled += low
-        if filled >= 32:
-            stream[position] = np.uint32(pending & np.uint64(0xFFFFFFFF))
-            pending >>= np.uint64(32)
-            filled -= 32
-            position += 1
-        if high > 0:
-            pending |= ((word >> np.uint64(32)) & high_mask) << np.uint64(filled)
-            filled += high
-            if filled >= 32:
-                stream[position] = np.uint32(pending & np.uint64(0xFFFFFFFF))
-                pending >>= np.uint64(32)
-                filled -= 32
-                position += 1
-    if filled > 0:
-        stream[position] = np.uint32(pending & np.uint64(0xFFFFFFFF))
-
-
-@njit(cache=True, nogil=True)
-def _unpack(stream: Words, width: int, words: Words) -> None:
-    """Inverse of `_pack`."""
-    low = min(width, 32)
-    high = width - low
-    low_mask = np.uint64((np.uint64(1) << np.uint64(low)) - np.uint64(1))
-    high_mask = np.uint64((np.uint64(1) << np.uint64(high)) - np.uint64(1))
-    pending = np.uint64(0)
-    filled = 0
-    position = 0
-    for index in range(words.size):
-        if filled < low:
-            pending |= np.uint64(stream[position]) << np.uint64(filled)
-            filled += 32
-            position += 1
-        word = pending & low_mask
-        pending >>= np.uint64(low)
-        filled -= low
-        if high > 0:
-            if filled < high:
-                pending |= np.uint64(stream[position]) << np.uint64(filled)
-                filled += 32
-                position += 1
-            word |= (pending & high_mask) << np.uint64(32)
-            pending >>= np.uint64(high)
-            filled -= high
-        words[index] = word

@@ -27,7 +27,7 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
 from privirec.carriers.flower.allowance import AT_ONCE, Allowance, HeldBack, NotAllowed
 from privirec.carriers.flower.launch import LARGEST_REPLY, SAYS
-from privirec.carriers.flower.lines import Lines
+from privirec.carriers.lines import Lines
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.enrolment.roster import Member
 from privirec.runtime.network.messages import one_line

@@ -22,7 +22,7 @@ import uvicorn
 from privirec.carriers.flower import allowed_programs
 from privirec.carriers.flower.front_door import Application, FrontDoor, Inside
 from privirec.carriers.flower.launch import LARGEST_REPLY, OPEN
-from privirec.carriers.flower.lines import LARGEST_HEAD, Line, Lines, prepare_process
+from privirec.carriers.lines import LARGEST_HEAD, Line, Lines, prepare_process
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 
 

@@ -5,32 +5,22 @@ Every client has a folder and processes of its own; nothing is shared but the ne
 
 from __future__ import annotations
 
-import itertools
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from privirec.carriers import child_processes
 from privirec.carriers.child_processes import Processes, Running
 from privirec.carriers.flower import launch
 from privirec.carriers.flower.launch import FlowerClient
 from privirec.carriers.flower.runs import follow_run, start_run
-from privirec.data.catalogue import Catalogue, write_catalogue
+from privirec.carriers.made_federation import CLIENT_THREADS, make_federation
 from privirec.data.interactions import Interactions
-from privirec.data.text import fits_text, text_lines
-from privirec.durable import private_folder, write_whole
+from privirec.durable import private_folder
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
-from privirec.runtime.network.enrolment.certificates import make_certificates
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.runs import RunFile, Watch
-
-CLIENT_THREADS = dict.fromkeys(
-    ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
-)
 
 
 @dataclass
@@ -48,27 +38,7 @@ class LocalNetwork:
 
     def prepare(self, train: Interactions, n_clients: int, policy: Policy) -> None:
         """Keys, certificates, roster, and the users dealt to the clients in consecutive runs."""
-        if not 1 <= n_clients <= train.n_users:
-            raise UsageError(f"{n_clients} clients for {train.n_users} users")
-        home = self.server = OperatorFolder.create(self.folder / "server")
-        make_certificates(home.folder / "tls")
-        catalogue = Catalogue(train.item_ids)
-        write_catalogue(home.folder / "catalogue.txt", catalogue)
-        edges = np.linspace(0, train.n_users, n_clients + 1).astype(int).tolist()
-        members = home.members
-        for number, (start, stop) in enumerate(itertools.pairwise(edges)):
-            client = ClientFolder.create(self.folder / f"client-{number}")
-            _write_histories(client.folder / "history.txt", train.rows(start, stop))
-            write_whole(client.folder / "policy.toml", policy.as_toml().encode())
-            shutil.copyfile(home.folder / "catalogue.txt", client.folder / "catalogue.txt")
-            shutil.copyfile(home.folder / "tls/ca.crt", client.folder / "ca.crt")
-            members = members.approve(client.card(f"client-{number}"))
-            self.clients.append(client.folder)
-        home.save(members)
-        for path in self.clients:
-            client = ClientFolder(path)
-            client.join(client.offered(home.folder / "roster.json"))
-            client.write(client.settings.model_copy(update={"histories": "history.txt"}))
+        self.server, self.clients = make_federation(self.folder, train, n_clients, policy)
 
     def start(self, largest_reply: int = launch.LARGEST_REPLY) -> None:
         """The SuperLink and the SuperNodes."""
@@ -123,10 +93,3 @@ class LocalNetwork:
 
     def __exit__(self, *_: object) -> None:
         self.processes.stop()
-
-
-def _write_histories(path: Path, part: Interactions) -> None:
-    if fits_text(part.user_ids) and fits_text(part.item_ids):
-        write_whole(path, "".join(f"{line}\n" for line in text_lines(part)).encode())
-        return
-    raise UsageError("a local federation needs users and items that are whole numbers")

@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from privirec.data.few_rows import FewRows
 from privirec.data.interactions import select_entries
 from privirec.data.splits import held_out_entries
 from privirec.dp.loss import Protection
@@ -87,7 +88,8 @@ class Histories:
     @cached_property
     def by_item(self) -> sp.csr_array:
         """The transpose: for each item, who touched it, in ascending order."""
-        return sp.csr_array(self.matrix.T)
+        turned = self.matrix.T
+        return turned if isinstance(turned, FewRows) else sp.csr_array(turned)
 
 
 @dataclass(frozen=True)

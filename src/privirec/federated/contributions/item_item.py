@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privirec.errors import FederationError, OverflowRefused
-from privirec.federated import kernels
 from privirec.federated.contributions import base
 from privirec.federated.contributions.base import (
     ClientContext,
@@ -24,6 +23,7 @@ from privirec.federated.contributions.base import (
     SumShape,
 )
 from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.loops import kernels
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from privirec.compiled import Later
 from privirec.errors import FederationError
 from privirec.federated.contributions.base import (
     ClientContext,
@@ -29,9 +30,10 @@ from privirec.federated.contributions.base import (
 from privirec.federated.contributions.item_item import ItemItem, exact_powers
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
-from privirec.filters import kernels
 from privirec.filters.links import HALF, LinkScores
 from privirec.filters.operators import SparseOperator
+
+kernels = Later("privirec.filters.kernels")
 
 INFINITY = 0x7F800000
 """Bits of the least number that no score reaches."""

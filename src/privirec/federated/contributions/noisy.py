@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from privirec.data.few_rows import FewRows
 from privirec.dp.discrete import distance, gaussian_deviation
 from privirec.dp.loss import Loss, Protection
 from privirec.dp.sampler import GaussianNoise, NoiseGenerator
@@ -208,7 +209,9 @@ class HeadSum(NormedSum):
             raise FederationError("a head that is not in ascending order, or names an item twice")
 
     def on_head(self, histories: Histories) -> Histories:
-        return Histories(sp.csr_array(histories.matrix[:, self.items]), histories.first_user)
+        chosen = histories.matrix[:, self.items]
+        matrix = chosen if isinstance(chosen, FewRows) else sp.csr_array(chosen)
+        return Histories(matrix, histories.first_user)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.federated import kernels
 from privirec.federated.contributions.base import Histories, Integers, PlannedSum
 from privirec.federated.contributions.item_item import ItemItem
 from privirec.federated.contributions.noisy import NoiseShare, WeightedHeadSum
+from privirec.federated.loops import kernels
 
 
 @dataclass(frozen=True)

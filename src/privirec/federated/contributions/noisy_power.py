@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.errors import FederationError
-from privirec.federated import kernels
 from privirec.federated.contributions.base import Histories, Integers, PlannedSum
 from privirec.federated.contributions.noisy import NoiseShare, WeightedHeadSum
 from privirec.federated.contributions.outer import BROADCAST_ENTRY
+from privirec.federated.loops import kernels
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.errors import FederationError
-from privirec.federated import kernels
 from privirec.federated.contributions.base import (
     ClientContext,
     Contribution,
@@ -23,6 +22,7 @@ from privirec.federated.contributions.base import (
     Integers,
     SumShape,
 )
+from privirec.federated.loops import COLUMNS, kernels
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 
 # Entries of broadcast matrices stay below 2^BROADCAST_BITS, inside a 32-bit integer.
@@ -90,10 +90,10 @@ class OuterProducts(PerItem):
         """(rows, columns), a few columns at a time so that a block stays in the cache."""
         out = np.empty((self.rows, self.columns), np.int64)
         sent = self.rows_per_user(histories)
-        for first in range(0, self.columns, kernels.COLUMNS):
-            part = np.ascontiguousarray(sent[:, first : first + kernels.COLUMNS])
+        for first in range(0, self.columns, COLUMNS):
+            part = np.ascontiguousarray(sent[:, first : first + COLUMNS])
             summed = self._summed(histories, part, 0, self.rows, first)
-            out[:, first : first + kernels.COLUMNS] = summed
+            out[:, first : first + COLUMNS] = summed
         return out
 
     def _summed(

@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import scipy.linalg as sl
 from numpy.typing import NDArray
 
+from privirec.compiled import Later
 from privirec.errors import FederationError
-from privirec.federated import kernels
 from privirec.federated.contributions.base import (
     Aim,
     ClientContext,
@@ -30,7 +29,10 @@ from privirec.federated.contributions.outer import (
     quantize,
 )
 from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.loops import COLUMNS, kernels
 from privirec.filters.normalize import degree_power
+
+sl = Later("scipy.linalg")
 
 SEED_BYTES = 32
 ORTHONORMAL = 1e-6
@@ -172,12 +174,12 @@ class PowerStep(BroadcastBlock):
         """Means of the block over each history, in its units or scaled by a power of two, rounded:
         (users, columns)."""
         sent = np.empty((histories.n_users, self.columns), np.int64)
-        for first in range(0, self.columns, kernels.COLUMNS):
-            part = np.ascontiguousarray(self.block[:, first : first + kernels.COLUMNS])
+        for first in range(0, self.columns, COLUMNS):
+            part = np.ascontiguousarray(self.block[:, first : first + COLUMNS])
             sums = np.empty((histories.n_users, part.shape[1]), np.int64)
             matrix = histories.matrix
             kernels.mean_rows(matrix.indptr, matrix.indices, part, scale, sums)
-            sent[:, first : first + kernels.COLUMNS] = sums
+            sent[:, first : first + COLUMNS] = sums
         return sent
 
 

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.errors import FederationError
-from privirec.federated import kernels
 from privirec.federated.contributions.base import (
     Aim,
     ClientContext,
@@ -35,6 +34,7 @@ from privirec.federated.contributions.base import (
 from privirec.federated.contributions.outer import BROADCAST_BITS, OuterProducts, PerItem
 from privirec.federated.contributions.power_step import SEED_BYTES, PowerStep, SeededBlock
 from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.loops import kernels
 from privirec.federated.packing import bits_of, packed_bytes
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 from privirec.federated.row_scales import (

@@ -22,8 +22,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from privirec.compiled import Later
 from privirec.errors import FederationError
-from privirec.evaluation.ranking import measure_rankings
 from privirec.federated.contributions.base import (
     Aim,
     ClientContext,
@@ -41,6 +41,8 @@ from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStr
 from privirec.filters.operators import LARGEST_BYTE, Float32, history_coordinates
 from privirec.filters.parts import Parts
 from privirec.filters.spectral import KeptBasis, response
+
+ranking = Later("privirec.evaluation.ranking")
 
 TOP = 20
 """Items of a list."""
@@ -304,7 +306,7 @@ class ValidationMetrics(Contribution):
                 scales = self._item_scales(self.listed[number].item_exponent)
                 scores = (rows * scales).astype(np.float32)
                 lists = Parts(scores).best(TOP, kept)[0]
-                recall, ndcg = measure_rankings(lists, held_out)
+                recall, ndcg = ranking.measure_rankings(lists, held_out)
                 sums[number] = _in_units(ndcg).sum(), _in_units(recall).sum()
         return sums
 

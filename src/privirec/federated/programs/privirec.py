@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 
+from privirec.compiled import Later
 from privirec.errors import UsageError
 from privirec.federated.contributions import (
     Contribution,
@@ -27,11 +28,12 @@ from privirec.federated.programs.power import (
     PowerSettings,
     item_degrees_told,
 )
-from privirec.filters import kernels
 from privirec.filters.components import Components
 from privirec.filters.eigen import leading_eigenpairs
 from privirec.filters.normalize import SYMMETRIC, Normalisation, item_scales
 from privirec.filters.operators import FactoredOperator, SparseOperator
+
+kernels = Later("privirec.filters.kernels")
 
 
 class ItemItemSettings(ProgramSettings):

@@ -26,7 +26,7 @@ from privirec.models import MODELS
 from privirec.runtime.network.carrier import Carrier, carry
 from privirec.runtime.network.coordinator import Coordinator, Deadlines
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.network.logs import log_to
+from privirec.runtime.network.logs import logged_to
 from privirec.runtime.terms import DEFAULT_MODEL, RunTerms
 
 log = logging.getLogger("privirec.server")
@@ -97,8 +97,7 @@ class RunFolder:
 
         `default` makes the run's file where nobody has written one.
         """
-        with alone(self.folder, wait=False):
-            log_to(self.folder / "server.log")
+        with alone(self.folder, wait=False), logged_to(self.folder / "server.log"):
             try:
                 coordinator = self._serve(carrier_for, default)
             except OSError as error:

@@ -22,8 +22,8 @@ from math import comb, exp, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
+from privirec.dp.normal import log_ndtr
 from privirec.secagg.correlated.levels import NoiseLevels
 from privirec.secagg.parameters import Statement
 
@@ -120,7 +120,7 @@ def epsilon(mu: float, delta: float) -> float:
 
 def _delta(mu: float, eps: float) -> float:
     """Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)."""
-    first, second = log_ndtr([mu / 2 - eps / mu, -mu / 2 - eps / mu])
+    first, second = log_ndtr(mu / 2 - eps / mu), log_ndtr(-mu / 2 - eps / mu)
     return float(exp(first) - exp(min(0.0, eps + second)))
 
 

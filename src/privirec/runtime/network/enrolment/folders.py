@@ -47,6 +47,22 @@ from privirec.runtime.network.node.memory import Memory
 from privirec.secagg.keys import Identity
 
 
+def is_https(server: str) -> bool:
+    """Whether a server is reached by plain HTTPS; by Flower otherwise."""
+    return server.startswith("https://")
+
+
+def check_address(server: str) -> None:
+    """Refuse what is no address of a server."""
+    if server.startswith("http://"):
+        raise UsageError(f"{server!r}: only https, so that nobody on the way reads or changes it")
+    if is_https(server):
+        if not re.fullmatch(r"https://[^/?#@\s]+/?", server):
+            raise UsageError(f"{server!r} is not https://HOST or https://HOST:PORT")
+    elif not re.fullmatch(r"[^/\s]+:\d+", server):
+        raise UsageError(f"{server!r} is neither https://HOST:PORT nor HOST:PORT")
+
+
 class ClientSettings(BaseModel):
     """What a client's folder says about itself."""
 
@@ -55,7 +71,7 @@ class ClientSettings(BaseModel):
     client: int
     operator: str = Field(pattern="^[0-9a-f]{64}$")
     server: str = ""
-    """host:port of the server."""
+    """https://host[:port] of the server, or host:port of one that Flower carries."""
     histories: str = "history.db"
     """A store (.db) or a file of interactions, relative to the folder."""
 
@@ -228,8 +244,8 @@ class ClientFolder:
 
     def join(self, found: RosterFile, *, server: str = "") -> int:
         """Take a roster in that was `offered`; returns this client's number."""
-        if server and not re.fullmatch(r".+:\d+", server):
-            raise UsageError(f"{server!r} is not HOST:PORT")
+        if server:
+            check_address(server)
         number = self._number_in(found, self.folder)
         if found.member(number).key != self.identity.public.hex():
             self._use_next_keys()

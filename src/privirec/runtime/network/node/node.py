@@ -26,7 +26,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
-from privirec.device.installed import Installed
 from privirec.durable import alone, private_folder
 from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
 from privirec.federated.randomness import SEED_BYTES
@@ -319,6 +318,8 @@ class Node:
         """The model of a spoilt run is installed like any other, where nobody looks for it: the
         server hears the same after the same work, since a difference would tell what this client
         has."""
+        from privirec.device.installed import Installed  # noqa: PLC0415 - once a run, and large
+
         model = Installed(self._folder / ("spoilt-model" if state.spoilt else "model"))
         try:
             key = Ed25519PublicKey.from_public_bytes(self._server_key)

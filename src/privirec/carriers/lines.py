@@ -1,4 +1,4 @@
-"""Connections to the front door: those that say nothing, or say it too slowly, are cut.
+"""Connections to a door for clients: those that say nothing, or say it too slowly, are cut.
 
 uvicorn waits for the head of a request as long as somebody likes. Here it has to be there within
 seconds; of connections that have not shown who they are only so many are kept, the newest, and so
@@ -33,6 +33,8 @@ class Line(H11Protocol):
         self.app_state = {**self.app_state, "line": self}  # seen by whoever gets the request
         self.idle_since: float | None = None
         """Since when the head of a request is awaited; None while one is answered."""
+        self.proven_as: int | None = None
+        """Who is at the other end, once that is shown."""
         self._lines = lines
 
     def connection_made(self, transport: Any) -> None:
@@ -75,6 +77,8 @@ class Lines:
     def proven(self, line: Line, client: int) -> None:
         """This client is at the other end."""
         self._unproven.pop(line, None)
+        self._forget(line)
+        line.proven_as = client
         own = self._of.setdefault(client, OrderedDict())
         own[line] = None
         if len(own) > PROVEN:
@@ -83,8 +87,17 @@ class Lines:
     def lost(self, line: Line) -> None:
         self._all.discard(line)
         self._unproven.pop(line, None)
-        for own in self._of.values():
-            own.pop(line, None)
+        self._forget(line)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def _forget(self, line: Line) -> None:
+        if line.proven_as is None or (own := self._of.get(line.proven_as)) is None:
+            return
+        own.pop(line, None)
+        if not own:
+            del self._of[line.proven_as]
 
     async def watch(self) -> None:
         """Cut those that wait for nothing."""

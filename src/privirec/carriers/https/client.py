@@ -1,0 +1,76 @@
+"""A client's process: its folder, and `Device` for what goes over the network."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from privirec.carriers.https.device import Device, Unreachable, trusting
+from privirec.durable import alone, private_folder
+from privirec.errors import PrivirecError
+from privirec.runtime.network.enrolment.folders import ClientFolder
+from privirec.runtime.network.logs import log_to
+from privirec.runtime.network.node import Node
+
+log = logging.getLogger("privirec.client")
+
+_READ_ONCE = ("client.json", "roster.json", "policy.toml", "catalogue.txt", "identity.key")
+
+
+class Answering:
+    """The node of a folder, made anew when a file that it has read was changed."""
+
+    def __init__(self, home: ClientFolder) -> None:
+        self._home = home
+        self._node: Node | None = None
+        self._seen: tuple[int, ...] = ()
+
+    def answer(self, message: bytes) -> bytes:
+        try:
+            return self.node().answer(message)
+        except (PrivirecError, OSError) as error:
+            log.error("cannot answer: %s", error)
+            raise Unreachable("this client cannot answer; its log says why") from None
+
+    def node(self) -> Node:
+        seen = tuple((self._home.folder / name).stat().st_ctime_ns for name in _READ_ONCE)
+        if self._node is None or seen != self._seen:
+            self.close()
+            self._node, self._seen = self._home.node(), seen
+        return self._node
+
+    def close(self) -> None:
+        if self._node is not None:
+            self._node.close()
+            self._node = None
+
+
+def stay(folder: Path, server: str, tell: Callable[[str], None]) -> None:
+    """Stay connected and answer what the policy allows, until interrupted."""
+    home = ClientFolder(folder)
+    answering = Answering(home)
+    client = answering.node().client
+    log_to(folder / "client.log")
+
+    async def staying() -> None:
+        device = Device(
+            server,
+            client,
+            home.identity,
+            bytes.fromhex(home.members.server),
+            trusting(folder / "ca.crt"),
+            answering.answer,
+        )
+        try:
+            await device.stay(tell)
+        finally:
+            await device.close()
+
+    with alone(private_folder(folder / "https"), wait=False):
+        tell(f"Client {client} connects to {server}; what it does is in {folder / 'client.log'}")
+        try:
+            asyncio.run(staying())
+        finally:
+            answering.close()

@@ -1,0 +1,312 @@
+"""The client's side: ask, answer, send; wait as long as the server says, longer where it is gone.
+
+One thing at a time, and whatever was interrupted is taken up where it stopped: a message that has
+arrived in part, or an answer that has been sent in part. What is true after a crash is for the
+node to know: asked the same, it answers the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import re
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from privirec.carriers.https.limits import PIECE
+from privirec.carriers.https.signing import (
+    SERVER_TIME,
+    Request,
+    Stamps,
+    content_digest,
+    message_number,
+    signed_headers,
+)
+from privirec.errors import FederationError, UsageError
+from privirec.secagg.keys import Identity
+
+LARGEST_MESSAGE = (1 << 31) - (1 << 20)
+LONGEST_PAUSE = 600.0
+"""Seconds that a server can make a client wait."""
+FIRST_BACK_OFF, LONGEST_BACK_OFF = 1.0, 300.0
+TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,12})-([0-9]{1,12})/([0-9]{1,12})")
+_NUMBER = re.compile(r'"([0-9a-f]{32})"')
+
+AnswerMessage = Callable[[bytes], bytes]
+
+
+class Unreachable(Exception):
+    """The server cannot be reached, or does not answer as it should: later again."""
+
+    def __init__(self, why: str, after: float = 0.0) -> None:
+        super().__init__(why)
+        self.after = after
+
+
+class NotLetIn(Unreachable):
+    """The server does not know this client."""
+
+
+class Revoked(FederationError):
+    """The operator has revoked this client."""
+
+
+@dataclass
+class Incoming:
+    """A message as far as it has arrived."""
+
+    number: str
+    total: int
+    content: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """An answer that has to be sent."""
+
+    number: str
+    content: bytes
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Reply:
+    status: int
+    headers: httpx.Headers
+    content: bytes
+
+
+def trusting(certificate: Path) -> ssl.SSLContext:
+    """TLS with servers that this authority vouches for, and no others."""
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_verify_locations(certificate)
+    except (ssl.SSLError, OSError):
+        raise UsageError(f"{certificate}: not a certificate to know the server by") from None
+    return context
+
+
+class Device:
+    """One client and its server."""
+
+    def __init__(
+        self,
+        server: str,
+        client: int,
+        identity: Identity,
+        server_key: bytes,
+        tls: ssl.SSLContext,
+        answer: AnswerMessage,
+        *,
+        stamps: Stamps | None = None,
+        jitter: random.Random | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """`server`: https://HOST[:PORT]. `answer`: what the node says to a message."""
+        self._client = client
+        self._identity = identity
+        self._server_key = server_key
+        self._answer = answer
+        self._stamps = stamps or Stamps()
+        self._jitter = jitter or random.Random()  # noqa: S311 - spreads load, hides nothing
+        self._incoming: Incoming | None = None
+        self._outgoing: Outgoing | None = None
+        self._sent_before = False
+        self._failures = 0
+        self.bytes_up = self.bytes_down = self.requests = 0
+        """Of messages and answers, and how many requests that took."""
+        self._http = httpx.AsyncClient(
+            base_url=server,
+            verify=tls,
+            transport=transport,
+            timeout=TIMEOUT,
+            trust_env=False,
+            follow_redirects=False,
+            headers={"Accept-Encoding": "identity", "User-Agent": "privirec"},
+            limits=httpx.Limits(max_connections=1, keepalive_expiry=4.0),
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def stay(self, tell: Callable[[str], None] = lambda line: None) -> None:
+        """Ask and answer until cancelled. `tell` hears when the connection comes and goes."""
+        connected = None
+        while True:
+            try:
+                pause = await self.turn()
+                if not connected:
+                    connected = True
+                    tell("Connected")
+            except Unreachable as error:
+                pause = self.back_off(error)
+                if connected is not False:
+                    connected = False
+                    tell(f"Not connected: {error}; trying again")
+            await asyncio.sleep(pause)
+
+    def back_off(self, error: Unreachable) -> float:
+        """Seconds until the next try: longer each time, and not the same for everybody."""
+        longest = min(LONGEST_BACK_OFF, FIRST_BACK_OFF * 2.0 ** min(self._failures, 20))
+        self._failures += 1
+        return max(min(error.after, LONGEST_PAUSE), longest * self._jitter.uniform(0.5, 1.0))
+
+    async def turn(self) -> float:
+        """Ask once, and answer what there is; seconds to wait before the next time."""
+        if self._outgoing is None:
+            found = await self._fetch()
+            if isinstance(found, float):
+                self._failures = 0
+                return found
+            self._incoming = None
+            self._outgoing = Outgoing(found.number, self._answer(bytes(found.content)))
+            self._sent_before = False
+        pause = await self._deliver(self._outgoing)
+        self._outgoing = None
+        self._failures = 0
+        return pause
+
+    # --- a message --------------------------------------------------------------------------------
+
+    async def _fetch(self) -> Incoming | float:
+        """A whole message, or how long to wait for one."""
+        while True:
+            known = self._incoming
+            if known is None:
+                reply = await self._ask("GET", "/v1/next")
+                if reply.status == 204:
+                    return self._pause(reply)
+            else:
+                ranged = {"Range": f"bytes={len(known.content)}-"}
+                reply = await self._ask("GET", f"/v1/messages/{known.number}", headers=ranged)
+                if reply.status in (404, 416):
+                    self._incoming = None  # the server waits for something else by now
+                    continue
+            self._incoming = self._taken(known, reply)
+            if len(self._incoming.content) == self._incoming.total:
+                if message_number(self._incoming.content) != self._incoming.number:
+                    self._incoming = None
+                    raise Unreachable("a message was damaged on its way")
+                self.bytes_down += self._incoming.total
+                return self._incoming
+
+    @staticmethod
+    def _taken(known: Incoming | None, reply: _Reply) -> Incoming:
+        """What has arrived with this range."""
+        start, total = 0, len(reply.content)
+        number = _NUMBER.fullmatch(reply.headers.get("etag", ""))
+        if reply.status == 206:
+            found = _CONTENT_RANGE.fullmatch(reply.headers.get("content-range", ""))
+            if found is None or int(found[2]) - int(found[1]) + 1 != len(reply.content):
+                raise Unreachable("the server sends a range that is none")
+            start, total = int(found[1]), int(found[3])
+        elif reply.status != 200:
+            raise Unreachable(f"the server answers {reply.status}")
+        if number is None or total > LARGEST_MESSAGE or not reply.content:
+            raise Unreachable("the server sends a message that is none")
+        incoming = known or Incoming(number[1], total)
+        fits = (incoming.number, incoming.total, len(incoming.content)) == (number[1], total, start)
+        if not fits or start + len(reply.content) > total:
+            raise Unreachable("the server sends a range of another message")
+        incoming.content += reply.content
+        return incoming
+
+    # --- an answer --------------------------------------------------------------------------------
+
+    async def _deliver(self, outgoing: Outgoing) -> float:
+        """Send an answer, from where it was interrupted; seconds until there may be more."""
+        place, digest = f"/v1/answers/{outgoing.number}", outgoing.digest
+        offset, total = 0, len(outgoing.content)
+        if self._sent_before:
+            reply = await self._ask("HEAD", f"{place}?digest={digest}")
+            if reply.status == 404:
+                return 0.0  # nobody waits for it any more
+            offset = self._offset(reply, total)
+        self._sent_before = True
+        for _ in range(2 + 2 * (total // PIECE + 1)):
+            part = outgoing.content[offset : offset + PIECE]
+            target = f"{place}?digest={digest}&total={total}&offset={offset}"
+            reply = await self._ask("PATCH", target, part)
+            if reply.status in (404, 413, 422):
+                return self._pause(reply)  # nobody waits for it, or the server cannot take it
+            if reply.status not in (204, 409):
+                raise Unreachable(f"the server answers {reply.status}")
+            self.bytes_up += len(part) if reply.status == 204 else 0
+            offset = self._offset(reply, total)
+            if offset == total and reply.status == 204:
+                return self._pause(reply)
+        raise Unreachable("the server does not take an answer")
+
+    @staticmethod
+    def _offset(reply: _Reply, total: int) -> int:
+        told = reply.headers.get("upload-offset", "")
+        if not told.isdecimal() or int(told[:12]) > total:
+            raise Unreachable("the server does not say how much of an answer it has")
+        return int(told[:12])
+
+    # --- one request ------------------------------------------------------------------------------
+
+    async def _ask(
+        self, method: str, target: str, content: bytes = b"", headers: dict[str, str] | None = None
+    ) -> _Reply:
+        reply = await self._once(method, target, content, headers or {})
+        told = reply.headers.get(SERVER_TIME, "")
+        if reply.status == 401 and told.isdecimal():
+            self._stamps.use_time_of(int(told[:20]))
+            reply = await self._once(method, target, content, headers or {})
+        if reply.status == 401:
+            raise NotLetIn(
+                "the server does not know this client's key; ask the operator whether it is "
+                "approved, and see that it runs only once"
+            )
+        if reply.status == 403:
+            raise Revoked("this client is revoked: the operator has taken it out of the roster")
+        if reply.status in (429, 502, 503, 504):
+            raise Unreachable("the server is busy", self._pause(reply))
+        return reply
+
+    async def _once(
+        self, method: str, target: str, content: bytes, headers: dict[str, str]
+    ) -> _Reply:
+        stamp, digest = self._stamps.next(), content_digest(content)
+        request = Request(self._client, stamp, method, target, digest)
+        signed = signed_headers(request, self._identity, self._server_key)
+        self.requests += 1
+        body: dict[str, Any] = {"content": content} if content else {}
+        try:
+            async with self._http.stream(method, target, headers=headers | signed, **body) as reply:
+                found = bytearray()
+                async for part in reply.aiter_raw():
+                    found += part
+                    if len(found) > PIECE:
+                        raise Unreachable("the server sends more than one piece at a time")
+                return _Reply(reply.status_code, reply.headers, bytes(found))
+        except httpx.HTTPError as error:
+            raise Unreachable(_why(error)) from None
+
+    def _pause(self, reply: _Reply) -> float:
+        """As the server says, within reason, and not the same for everybody."""
+        told = reply.headers.get("retry-after", "")
+        seconds = float(told[:6]) if told.isdecimal() else FIRST_BACK_OFF
+        return min(seconds, LONGEST_PAUSE) * self._jitter.uniform(0.8, 1.2)
+
+
+def _why(error: httpx.HTTPError) -> str:
+    text = " ".join(str(error).split())
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        why = text.split("certificate verify failed:")[-1].split("(_ssl")[0].strip()
+        return f"the server's certificate is not one that ca.crt vouches for ({why})"
+    if isinstance(error, httpx.TimeoutException):
+        return "the server does not answer"
+    return f"the server cannot be reached ({text or type(error).__name__})"

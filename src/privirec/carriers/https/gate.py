@@ -1,0 +1,124 @@
+"""Who is let in: clients of the roster, each request once, and no more of them than is allowed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from privirec.carriers.https.limits import Allowance, Limits
+from privirec.carriers.https.signing import (
+    SERVER_TIME,
+    NotSigned,
+    Request,
+    StampsTaken,
+    check_signature,
+    read_request,
+)
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.enrolment.roster import Member
+from privirec.secagg.keys import Identity
+
+REVOKED, CLOCK = "revoked", "clock"
+"""What a client that has shown who it is hears beside a number."""
+
+
+class Refused(Exception):
+    """A request that is not served."""
+
+    def __init__(
+        self,
+        status: int,
+        why: str = "",
+        *,
+        code: str = "",
+        headers: Mapping[str, str] | None = None,
+        known: bool = False,
+    ) -> None:
+        """`why` is for the log; `code` is told to the client; `known`: it has shown who it is."""
+        super().__init__(why)
+        self.status, self.why, self.code, self.known = status, why, code, known
+        self.headers = dict(headers or {})
+
+
+class Gate:
+    """Checks requests by their heads alone, before anything else of them is read."""
+
+    def __init__(
+        self,
+        home: OperatorFolder,
+        limits: Limits,
+        clock: Callable[[], float] = time.monotonic,
+        stamps: StampsTaken | None = None,
+    ) -> None:
+        self._home = home
+        self._limits = limits
+        self._clock = clock
+        self._stamps = stamps or StampsTaken()
+        self._nobody = Identity.generate(os.urandom).public
+        """A key that nobody has, in the place of those who are not in the roster."""
+        self._members: dict[int, Member] = {}
+        self._server_key = b""
+        self._read_at = -1
+        self._allowances: dict[int, Allowance] = {}
+        self._together = 0
+        self.read_roster()
+
+    @property
+    def approved(self) -> int:
+        return sum(not member.revoked for member in self._members.values())
+
+    def read_roster(self) -> None:
+        """Read it again where it has changed."""
+        changed = (self._home.folder / "roster.json").stat().st_mtime_ns
+        if changed != self._read_at:
+            self._read_at = changed  # one that cannot be read is tried once
+            found = self._home.members
+            self._members = {member.client: member for member in found.members}
+            self._server_key = bytes.fromhex(found.server)
+
+    def admit(self, method: str, target: str, headers: Mapping[str, str]) -> Request:
+        """The request, which a client of the roster has signed; raises Refused."""
+        try:
+            request, signature = read_request(method, target, headers)
+            member = self._members.get(request.client)
+            # Whoever is not in the roster hears the same after the same work.
+            key = bytes.fromhex(member.key) if member else self._nobody
+            check_signature(request, signature, key, self._server_key)
+        except NotSigned as error:
+            raise Refused(401, str(error)) from None
+        if member is None:
+            raise Refused(401, "not signed by the key of the client that it names")
+        name = f"client {member.client} ({member.name})"
+        if member.revoked:
+            raise Refused(403, f"{name}: it is revoked", code=REVOKED)
+        if not self._stamps.take(request.client, request.stamp):
+            headers = {SERVER_TIME: str(self._stamps.now())}
+            why = f"{name}: a request that came before, or a clock that is wrong"
+            raise Refused(401, why, code=CLOCK, headers=headers, known=True)
+        return request
+
+    @contextmanager
+    def turn(self, request: Request) -> Iterator[None]:
+        """While a request is served; raises Refused where there are too many."""
+        client = request.client
+        own = self._allowances.setdefault(client, Allowance(self._limits, self._clock))
+        if own.at_once >= self._limits.at_once:
+            raise _later(429, 1.0, f"client {client}: too many requests at once")
+        if wait := own.seconds_to_wait():
+            raise _later(429, wait, f"client {client}: too many requests")
+        if self._together >= self._limits.together:
+            raise _later(503, 2.0, "")
+        own.at_once += 1
+        self._together += 1
+        try:
+            yield
+        finally:
+            own.at_once -= 1
+            self._together -= 1
+
+
+def _later(status: int, seconds: float, why: str) -> Refused:
+    after = str(max(1, round(seconds)))
+    return Refused(status, why, headers={"Retry-After": after}, known=True)

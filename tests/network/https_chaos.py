@@ -1,0 +1,212 @@
+"""The HTTPS carrier in one process, over a network that loses, repeats and damages what it carries.
+
+Everything is the real one but the socket: requests are signed, checked, cut into ranges and limited
+as they are on a network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import Callable, Collection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from privirec.carriers.https import device as device_module
+from privirec.carriers.https import door as door_module
+from privirec.carriers.https.device import Device, Unreachable
+from privirec.carriers.https.door import Door
+from privirec.carriers.https.gate import Gate
+from privirec.carriers.https.limits import Limits
+from privirec.carriers.https.mailbox import HttpsCarrier, Mailbox
+from privirec.carriers.https.metrics import Metrics
+from privirec.carriers.lines import Lines
+from privirec.runtime.network.coordinator.clients import Address
+from privirec.runtime.network.enrolment.roster import Member
+
+from .chaos import ChaosCarrier, Federation, Killed, Trouble, killing
+
+PIECE = 1000
+"""Bytes in a request: what these federations say is small, and is to be cut."""
+LIMITS = Limits(rate=1e6, burst=1e6, busy_pause=0.4, idle_pause=0.4)
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+URL = "https://server"
+
+
+def in_small_pieces(monkeypatch: pytest.MonkeyPatch, piece: int = PIECE) -> None:
+    for module in (device_module, door_module):
+        monkeypatch.setattr(module, "PIECE", piece)
+
+
+def operator_of(federation: Federation, revoked: Collection[int] = ()) -> Any:
+    """What the gate needs of the operator's folder."""
+    members = [
+        Member(client, f"name-{client}", key.hex(), "", key.hex(), client in revoked)
+        for client, key in federation.roster.items()
+    ]
+    (federation.folder / "roster.json").touch()
+    found = SimpleNamespace(members=members, server=federation.operator.public.hex())
+    return SimpleNamespace(folder=federation.folder, members=found)
+
+
+class HttpsServer:
+    """A process of the server's, without its run."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        limits: Limits = LIMITS,
+        clock: Callable[[], float] | None = None,
+        **changes: Any,
+    ) -> None:
+        given = {"clock": clock} if clock else {}
+        self.mailbox = Mailbox(federation.folder / "spool", limits, **given)
+        self.gate = Gate(operator_of(federation, **changes), limits, **given)
+        self.metrics = Metrics()
+        self.door = Door(self.gate, self.mailbox, limits, self.metrics, Lines())
+        self.transport = httpx.ASGITransport(self.door.application)
+
+    def device(
+        self,
+        federation: Federation,
+        client: int,
+        answer: Callable[[bytes], bytes],
+        transport: httpx.AsyncBaseTransport | None = None,
+        **changes: Any,
+    ) -> Device:
+        given = {
+            "identity": federation.identities[client],
+            "server_key": federation.operator.public,
+        }
+        return Device(
+            URL,
+            client,
+            tls=NO_TLS,
+            answer=answer,
+            transport=transport or self.transport,
+            jitter=random.Random(client),
+            **(given | changes),
+        )
+
+
+class BadNetwork(httpx.AsyncBaseTransport):
+    """Between one client and whichever server is up."""
+
+    def __init__(self, chaos: HttpsChaos) -> None:
+        self._chaos = chaos
+        self._late: list[httpx.Request] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        chaos = self._chaos
+        content = await request.aread()
+        if self._late and chaos.happens("delay"):
+            await self._carry(self._late.pop())  # one that was given up arrives after all
+        if chaos.happens("drop"):
+            raise httpx.ConnectError("lost on its way")
+        if chaos.happens("delay"):
+            self._late.append(request)
+            raise httpx.ReadTimeout("on its way")
+        damaged = request
+        if content and chaos.happens("corrupt"):
+            damaged = httpx.Request(
+                request.method, request.url, headers=request.headers, content=chaos.damage(content)
+            )
+        response = await self._carry(damaged)
+        if chaos.happens("duplicate"):
+            again = await self._carry(request)
+            assert again.status_code in (401, 400, 404), "a request counted twice"
+        if chaos.happens("fail"):
+            raise httpx.ReadError("the answer was lost")
+        body = await response.aread()
+        if body and chaos.happens("corrupt"):
+            body = chaos.damage(body)
+        stream = httpx.ByteStream(body)
+        return httpx.Response(response.status_code, headers=response.headers, stream=stream)
+
+    async def _carry(self, request: httpx.Request) -> httpx.Response:
+        content = await request.aread()
+        copy = httpx.Request(request.method, request.url, headers=request.headers, content=content)
+        return await self._chaos.server_up.transport.handle_async_request(copy)
+
+
+class HttpsChaos(ChaosCarrier):
+    """The same troubles as `ChaosCarrier`, on requests instead of messages."""
+
+    def __init__(self, federation: Federation, seed: int, trouble: Trouble | None = None) -> None:
+        super().__init__(federation, seed, trouble)
+        self._loop = asyncio.new_event_loop()
+        self._due = dict.fromkeys(federation.roster, 0.0)
+        self._devices: dict[int, Device] = {}
+        self._start()
+
+    def _start(self) -> None:
+        """A new process of the server's: what waited there is gone."""
+        self.server_up = HttpsServer(self.federation, clock=lambda: self.time)
+        self.server_up.mailbox.begin()
+        self._carrier = HttpsCarrier(self.server_up.mailbox, 8.0)
+
+    def connected(self) -> Collection[Address]:
+        return self._carrier.connected()
+
+    def send(self, address: Address, message: bytes) -> bool:
+        self.messages.append(message)
+        return self._carrier.send(address, message)
+
+    def arrivals(self) -> list[tuple[Address, bytes | None]]:
+        for client, due in self._due.items():
+            if client not in self.away and due <= self.time:
+                self._due[client] = self.time + self._turn(client)
+        arrived = list(self._carrier.arrivals())
+        self._pass_time()
+        return arrived
+
+    def _turn(self, client: int) -> float:
+        """A client's process asks once, and dies on the way if it must."""
+        device = self._devices.get(client) or self._devices.setdefault(
+            client,
+            self.server_up.device(self.federation, client, self._node(client), BadNetwork(self)),
+        )
+        try:
+            return min(self._loop.run_until_complete(device.turn()), 1.0)
+        except Unreachable:
+            return self.rng.random()
+        except Killed:
+            self._note("client killed")
+            self._devices.pop(client)
+            return 1.0
+
+    def _node(self, client: int) -> Callable[[bytes], bytes]:
+        def answer(message: bytes) -> bytes:
+            with killing(self.rng, self.trouble.kill):
+                node = self.federation.node(client)
+                reply = node.answer(message)
+            self.messages.append(reply)
+            return reply
+
+        return answer
+
+    def happens(self, what: str) -> bool:
+        return self._happens(what)
+
+    def damage(self, content: bytes) -> bytes:
+        place = self.rng.randrange(len(content))
+        changed = bytes([content[place] ^ 1 << self.rng.randrange(8)])
+        return content[:place] + changed + content[place + 1 :]
+
+    def _note(self, what: str) -> None:
+        super()._note(what)
+        if what in ("restart", "server killed"):
+            self._start()
+
+    def _deliver_rest(self) -> None:
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+
+def spooled(federation: Federation) -> list[Path]:
+    return sorted((federation.folder / "spool").iterdir())

@@ -1,0 +1,562 @@
+"""The HTTPS carrier: who is let in, how much, in which pieces, and what a client believes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
+
+import httpx
+
+from privirec.carriers.https import device as device_module
+from privirec.carriers.https import door as door_module
+from privirec.carriers.https import gate as gate_module
+from privirec.carriers.https.device import (
+    LONGEST_BACK_OFF,
+    LONGEST_PAUSE,
+    NotLetIn,
+    Revoked,
+    Unreachable,
+)
+from privirec.carriers.https.limits import Limits
+from privirec.carriers.https.mailbox import BadRange, HttpsCarrier, Mailbox
+from privirec.carriers.https.signing import (
+    CLOCKS_DIFFER,
+    NotSigned,
+    Request,
+    Stamps,
+    StampsTaken,
+    check_signature,
+    content_digest,
+    message_number,
+    read_request,
+    signed_headers,
+)
+from privirec.errors import UsageError
+from privirec.runtime.network.enrolment.folders import check_address, is_https
+from privirec.secagg.keys import Identity
+
+from .chaos import Federation
+from .https_chaos import LIMITS, URL, HttpsServer, in_small_pieces, spooled
+
+T = TypeVar("T")
+SERVER = bytes(32)
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return Federation(tmp_path, clients=3)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door_module, "REFUSED_AFTER", 0.0)
+
+
+def done(coroutine: Awaitable[T]) -> T:
+    async def run() -> T:
+        return await coroutine
+
+    return asyncio.run(run())
+
+
+def echo(message: bytes) -> bytes:
+    return b"answer to " + message
+
+
+async def ask(
+    server: HttpsServer,
+    federation: Federation,
+    target: str = "/v1/next",
+    method: str = "GET",
+    content: bytes = b"",
+    client: int = 0,
+    stamp: int | None = None,
+    **changes: Any,
+) -> httpx.Response:
+    """One request, signed as it should be unless something is changed."""
+    digest = changes.pop("digest", content_digest(content))
+    stamp = Stamps().next() if stamp is None else stamp
+    request = Request(client, stamp, method, target, digest)
+    identity = changes.pop("identity", None) or federation.identities[client]
+    headers = signed_headers(
+        request, identity, changes.pop("server_key", federation.operator.public)
+    )
+    sent_to = changes.pop("sent_to", (method, target))
+    async with httpx.AsyncClient(transport=server.transport, base_url=URL) as http:
+        return await http.request(
+            *sent_to, headers=headers | changes.pop("headers", {}), content=content
+        )
+
+
+# --- who is let in --------------------------------------------------------------------------------
+
+
+def test_a_signed_request_says_by_whom_for_whom_what_and_when() -> None:
+    identity = Identity(b"1" * 32)
+    request = Request(7, 12345, "PATCH", "/v1/answers/ab?offset=0", content_digest(b"x"))
+    headers = {k.lower(): v for k, v in signed_headers(request, identity, SERVER).items()}
+    read, signature = read_request("PATCH", "/v1/answers/ab?offset=0", headers)
+    assert read == request
+    check_signature(read, signature, identity.public, SERVER)
+    changed = [
+        Request(8, 12345, "PATCH", request.target, request.digest),
+        Request(7, 12346, "PATCH", request.target, request.digest),
+        Request(7, 12345, "GET", request.target, request.digest),
+        Request(7, 12345, "PATCH", request.target + "1", request.digest),
+        Request(7, 12345, "PATCH", request.target, content_digest(b"y")),
+    ]
+    for other in changed:
+        with pytest.raises(NotSigned):
+            check_signature(other, signature, identity.public, SERVER)
+    with pytest.raises(NotSigned):
+        check_signature(request, signature, identity.public, bytes([1]) * 32)
+    for name in headers:
+        with pytest.raises(NotSigned):
+            read_request("PATCH", request.target, headers | {name: "PriviRec client=1"})
+
+
+def test_a_request_counts_once(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that keeps a request cannot send it again; without the guard it could."""
+    server = HttpsServer(federation)
+    stamp = Stamps().next()
+    assert done(ask(server, federation, stamp=stamp)).status_code == 204
+    again = done(ask(server, federation, stamp=stamp))
+    assert (again.status_code, again.text) == (401, "clock")
+    assert done(ask(server, federation, stamp=stamp - 1)).status_code == 401
+    assert done(ask(server, federation, stamp=stamp + 1)).status_code == 204
+    monkeypatch.setattr(StampsTaken, "take", lambda *_: True)
+    assert done(ask(server, federation, stamp=stamp)).status_code == 204
+
+
+def test_stamps_of_before_the_server_was_started_do_not_count() -> None:
+    now = [10**18]
+    taken = StampsTaken(lambda: now[0])
+    assert not taken.take(1, 10**18 - 1)
+    now[0] += CLOCKS_DIFFER * 2
+    assert not taken.take(1, now[0] + CLOCKS_DIFFER + 1)
+    assert not taken.take(1, now[0] - CLOCKS_DIFFER - 1)
+    assert taken.take(1, now[0])
+    assert taken.take(2, now[0])
+    assert not taken.take(1, now[0])
+
+
+def test_a_wrong_clock_is_put_right_by_the_server(federation: Federation) -> None:
+    server = HttpsServer(federation)
+    slow = Stamps(lambda: 5)
+    device = server.device(federation, 0, echo, stamps=slow)
+    assert done(device.turn()) >= 0
+    assert slow.next() > 10**18
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"identity": Identity(b"x" * 32)},
+        {"server_key": b"x" * 32},
+        {"sent_to": ("GET", "/v1/messages/" + "0" * 32)},
+        {"client": 99, "identity": Identity(b"x" * 32)},
+        {"headers": {"Authorization": ""}},
+    ],
+    ids=["another key", "another server", "another path", "nobody", "unsigned"],
+)
+def test_strangers_hear_a_number_and_nothing_else(
+    federation: Federation, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = HttpsServer(federation)
+    server.mailbox.send(0, b"secret")
+    reply = done(ask(server, federation, **changes))
+    assert (reply.status_code, reply.content) == (401, b"")
+    if "identity" in changes and "client" not in changes:  # with the guard off it succeeds
+        monkeypatch.setattr(gate_module, "check_signature", lambda *_: None)
+        assert done(ask(server, federation, **changes)).content == b"secret"
+
+
+def test_nothing_of_a_strangers_content_is_read(federation: Federation) -> None:
+    server = HttpsServer(federation)
+    read: list[bytes] = []
+
+    async def push() -> int:
+        sent: list[Any] = []
+        request = Request(0, Stamps().next(), "PATCH", "/v1/answers/1", bytes(32))
+        headers = signed_headers(request, Identity(b"x" * 32), federation.operator.public)
+        scope = {
+            "type": "http",
+            "method": "PATCH",
+            "path": "/v1/answers/1",
+            "raw_path": b"/v1/answers/1",
+            "query_string": b"",
+            "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
+        }
+
+        async def receive() -> Any:
+            read.append(b"")
+            return {"type": "http.request", "body": b"x", "more_body": True}
+
+        async def send(event: Any) -> None:
+            sent.append(event)
+
+        await server.door.application(scope, receive, send)
+        return int(sent[0]["status"])
+
+    assert done(push()) == 401
+    assert not read
+
+
+def test_a_revoked_client_hears_that(federation: Federation) -> None:
+    server = HttpsServer(federation, revoked=[1])
+    with pytest.raises(Revoked, match="revoked"):
+        done(server.device(federation, 1, echo).turn())
+    assert done(server.device(federation, 0, echo).turn()) >= 0
+    stranger = server.device(federation, 0, echo, identity=Identity(b"x" * 32))
+    with pytest.raises(NotLetIn, match="approved"):
+        done(stranger.turn())
+
+
+def test_content_that_was_not_signed_is_refused(federation: Federation) -> None:
+    server = HttpsServer(federation)
+    server.mailbox.send(0, b"question")
+    number, digest = message_number(b"question"), hashlib.sha256(b"mine").hexdigest()
+    target = f"/v1/answers/{number}?digest={digest}&total=4&offset=0"
+    forged = done(ask(server, federation, target, "PATCH", b"evil", digest=content_digest(b"mine")))
+    assert forged.status_code == 400
+    assert not list(server.mailbox.answers())
+
+
+# --- in pieces ------------------------------------------------------------------------------------
+
+
+def test_messages_and_answers_travel_in_pieces(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_small_pieces(monkeypatch, 100)
+    server = HttpsServer(federation)
+    question = random.Random(1).randbytes(1234)
+    server.mailbox.send(0, question)
+    device = server.device(federation, 0, lambda message: message[::-1])
+    done(device.turn())
+    assert list(server.mailbox.answers()) == [(0, question[::-1])]
+    assert device.requests == 13 + 13
+    assert server.mailbox.is_idle()
+
+
+def test_what_was_interrupted_is_taken_up(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every request once: nothing that has arrived travels again, and the answer is computed
+    once."""
+    in_small_pieces(monkeypatch, 100)
+    server = HttpsServer(federation)
+    question = random.Random(2).randbytes(950)
+    server.mailbox.send(0, question)
+    carried, computed = [], []
+
+    class Breaking(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            carried.append(request)
+            if len(carried) % 3 == 0:
+                raise httpx.ReadError("broken")
+            return await server.transport.handle_async_request(request)
+
+    def answer(message: bytes) -> bytes:
+        computed.append(message)
+        return message * 2
+
+    device = server.device(federation, 0, answer, Breaking())
+    for _ in range(100):
+        try:
+            done(device.turn())
+            break
+        except Unreachable:
+            pass
+    assert list(server.mailbox.answers()) == [(0, question * 2)]
+    assert computed == [question]
+    assert device.bytes_up == 2 * len(question)
+
+
+def test_a_range_that_does_not_follow_is_told_where_to_go_on(tmp_path: Path) -> None:
+    mailbox = Mailbox(tmp_path, LIMITS)
+    mailbox.send(1, b"question")
+    number, digest = message_number(b"question"), hashlib.sha256(b"abcdef").hexdigest()
+    assert mailbox.received(1, number, digest) == 0
+    mailbox.put(1, number, digest, 6, 0, b"abc")
+    assert mailbox.received(1, number, digest) == 3
+    for offset, part in ((0, b"abc"), (4, b"ef"), (3, b"defg")):
+        with pytest.raises(BadRange) as refused:
+            mailbox.put(1, number, digest, 6, offset, part)
+        assert refused.value.received == 3
+    other = hashlib.sha256(b"other").hexdigest()
+    assert mailbox.received(1, number, other) == 0  # another answer begins anew
+    mailbox.put(1, number, other, 5, 0, b"other")
+    assert list(mailbox.answers()) == [(1, b"other")]
+    assert mailbox.put(1, number, digest, 6, 3, b"def") is None
+
+
+def test_answers_lie_on_the_disk_and_go_with_the_run(tmp_path: Path) -> None:
+    mailbox = Mailbox(tmp_path, Limits(in_memory=10))
+    for client in range(3):
+        mailbox.send(client, b"question")
+    number = message_number(b"question")
+    for client in range(3):
+        content = bytes([client]) * 9
+        mailbox.put(client, number, hashlib.sha256(content).hexdigest(), 9, 0, content)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert sorted(mailbox.answers()) == [(n, bytes([n]) * 9) for n in range(3)]
+    assert not list(tmp_path.iterdir())
+    mailbox.send(0, b"question")
+    mailbox.put(0, number, hashlib.sha256(b"x" * 20).hexdigest(), 20, 0, b"x")
+    assert list(tmp_path.iterdir())
+    mailbox.end()
+    assert not list(tmp_path.iterdir())
+    assert mailbox.first(0) is None
+
+
+def test_a_message_that_nobody_answers_is_given_up(tmp_path: Path) -> None:
+    now = [0.0]
+    mailbox = Mailbox(tmp_path, LIMITS, lambda: now[0])
+    carrier = HttpsCarrier(mailbox, 5.0)
+    mailbox.seen(4)
+    assert set(carrier.connected()) == {4}
+    assert carrier.send(4, b"question")
+    assert carrier.send(4, b"question")  # the same: it is on its way
+    assert not carrier.is_idle()
+    assert list(carrier.arrivals()) == []
+    now[0] = 6.0
+    carrier._looked = -10.0
+    assert list(carrier.arrivals()) == [(4, None)]
+    assert carrier.is_idle()
+    now[0] = 1e6
+    assert not carrier.connected()
+
+
+# --- how much -------------------------------------------------------------------------------------
+
+
+def limited(federation: Federation, **limits: Any) -> HttpsServer:
+    return HttpsServer(federation, Limits(**limits), clock=lambda: 0.0)
+
+
+def test_a_client_that_asks_too_often_is_told_to_wait(federation: Federation) -> None:
+    server = limited(federation, rate=0.5, burst=2)
+    found = [done(ask(server, federation)) for _ in range(3)]
+    assert [reply.status_code for reply in found] == [204, 204, 429]
+    assert found[2].headers["retry-after"] == "2"
+    assert done(ask(server, federation, client=1)).status_code == 204  # the others have theirs
+
+
+@pytest.mark.parametrize(("limits", "status"), [({"at_once": 1}, 429), ({"together": 1}, 503)])
+def test_requests_at_a_time_are_limited(
+    federation: Federation, limits: dict[str, int], status: int
+) -> None:
+    server = limited(federation, **limits)
+    request = Request(0, 1, "GET", "/", b"")
+    with server.gate.turn(request):
+        reply = done(ask(server, federation))
+        assert reply.status_code == status
+        assert int(reply.headers["retry-after"]) >= 1
+    assert done(ask(server, federation)).status_code == 204
+
+
+def test_what_is_too_large_is_refused(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_small_pieces(monkeypatch, 100)
+    server = limited(federation, largest_answer=150)
+    server.mailbox.send(0, b"question")
+    number, digest = message_number(b"question"), "0" * 64
+    place = f"/v1/answers/{number}?digest={digest}"
+    large = done(ask(server, federation, f"{place}&total=151&offset=0", "PATCH", b"x"))
+    assert large.status_code == 413
+    piece = done(ask(server, federation, f"{place}&total=150&offset=0", "PATCH", b"x" * 101))
+    assert piece.status_code == 413
+    for wrong in ("", "&total=x&offset=0", "&total=5&offset=-1", "&total=5"):
+        reply = done(ask(server, federation, place + wrong, "PATCH", b"x"))
+        assert reply.status_code == 400
+    assert not spooled(federation)
+    device = server.device(federation, 0, lambda _: b"x" * 151)
+    assert done(device.turn()) > 0  # it goes on with what comes next
+    assert server.mailbox.received(0, number, digest) == 0
+
+
+def test_a_request_that_stops_in_the_middle_is_given_up(federation: Federation) -> None:
+    server = limited(federation, silence=0.05)
+    server.mailbox.send(0, b"question")
+    number, digest = message_number(b"question"), "0" * 64
+
+    async def slow() -> int:
+        target = f"/v1/answers/{number}?digest={digest}&total=10&offset=0"
+        request = Request(0, Stamps().next(), "PATCH", target, bytes(32))
+        headers = signed_headers(request, federation.identities[0], federation.operator.public)
+        path, query = target.split("?")
+        scope = {
+            "type": "http",
+            "method": "PATCH",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
+        }
+        sent: list[Any] = []
+        events = [{"type": "http.request", "body": b"x", "more_body": True}]
+
+        async def receive() -> Any:
+            if events:
+                return events.pop()
+            return await asyncio.sleep(60)
+
+        async def send(event: Any) -> None:
+            sent.append(event)
+
+        await server.door.application(scope, receive, send)
+        return int(sent[0]["status"])
+
+    assert done(slow()) == 408
+
+
+def test_the_more_clients_the_longer_each_waits() -> None:
+    limits = Limits()
+    assert limits.pause(3, running=True) == limits.busy_pause
+    assert limits.pause(3, running=False) == limits.idle_pause
+    for running in (True, False):
+        assert limits.pause(100_000, running=running) == 100_000 / limits.polls
+    pauses = [limits.pause(3, waited, running=True) for waited in (0, 10, 20, 1e9)]
+    assert pauses == [limits.busy_pause, 5, 10, limits.idle_pause]
+
+
+# --- what a client believes -----------------------------------------------------------------------
+
+
+def lying(status: int, content: bytes = b"", **headers: str) -> httpx.AsyncBaseTransport:
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx.MockTransport(
+        lambda _: httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))
+    )
+
+
+ETAG = f'"{message_number(b"abc")}"'
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        lying(200, b"abc"),
+        lying(200, b"", etag=ETAG),
+        lying(200, b"abd", etag=ETAG),
+        lying(500),
+        lying(302, location="https://elsewhere"),
+        lying(206, b"abc", etag=ETAG, content_range="bytes 1-3/9"),
+        lying(206, b"abc", etag=ETAG, content_range="bytes 0-4/9"),
+        lying(206, b"abc", etag=ETAG, content_range="bytes 0-2/999999999999"),
+        lying(206, b"abc", etag=ETAG, content_range="bytes 0-2/2"),
+        lying(200, b"x" * (device_module.PIECE + 1), etag=ETAG),
+        lying(503, retry_after="7"),
+    ],
+)
+def test_a_server_that_does_not_keep_to_it_is_not_believed(
+    federation: Federation, server: httpx.AsyncBaseTransport
+) -> None:
+    asked: list[bytes] = []
+
+    def answer(message: bytes) -> bytes:
+        asked.append(message)
+        return message
+
+    device = HttpsServer(federation).device(federation, 0, answer, server)
+    with pytest.raises(Unreachable):
+        done(device.turn())
+    assert not asked
+
+
+def test_a_server_cannot_make_a_client_wait_for_ever(federation: Federation) -> None:
+    for told in ("999999999", "nan", "-5", "1e9"):
+        device = HttpsServer(federation).device(federation, 0, echo, lying(204, retry_after=told))
+        assert 0 <= done(device.turn()) <= 1.2 * LONGEST_PAUSE
+
+
+def test_the_longer_a_server_is_gone_the_seldomer_it_is_asked(federation: Federation) -> None:
+    def gone(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("nobody there")
+
+    device = HttpsServer(federation).device(federation, 0, echo, httpx.MockTransport(gone))
+    pauses = []
+    for _ in range(15):
+        with pytest.raises(Unreachable, match="cannot be reached") as away:
+            done(device.turn())
+        pauses.append(device.back_off(away.value))
+    assert pauses[0] <= 1
+    assert LONGEST_BACK_OFF / 2 <= pauses[-1] <= LONGEST_BACK_OFF
+    assert device.back_off(Unreachable("busy", after=400.0)) == 400.0
+
+
+def test_what_is_told_when_the_connection_comes_and_goes(federation: Federation) -> None:
+    server = HttpsServer(federation, Limits(idle_pause=0.0, busy_pause=0.0))
+    up = [False, False, True]
+
+    async def handle(request: httpx.Request) -> httpx.Response:
+        if up and not up.pop(0):
+            raise httpx.ConnectError("nobody there")
+        return await server.transport.handle_async_request(request)
+
+    told: list[str] = []
+    device = server.device(federation, 0, echo, httpx.MockTransport(handle))
+    device.back_off = lambda error: 0.0  # type: ignore[method-assign]
+
+    async def some_time() -> None:
+        staying = asyncio.create_task(device.stay(told.append))
+        while "Connected" not in told:
+            await asyncio.sleep(0.01)
+        staying.cancel()
+
+    done(some_time())
+    assert told[0].startswith("Not connected: the server cannot be reached")
+    assert told[1:] == ["Connected"]
+
+
+# --- for whoever watches --------------------------------------------------------------------------
+
+
+def test_health_and_metrics(federation: Federation) -> None:
+    server = HttpsServer(federation)
+    server.mailbox.send(0, b"question")
+    done(server.device(federation, 0, echo).turn())
+
+    async def look(application: Any, path: str) -> httpx.Response:
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url=URL) as http:
+            return await http.get(path)
+
+    assert done(look(server.door.application, "/health")).text == "ok\n"
+    assert done(look(server.door.application, "/metrics")).status_code == 404
+    found = done(look(server.door.watched, "/metrics")).text
+    assert 'privirec_requests_total{status="200",what="next"} 1.0' in found
+    assert f"privirec_received_bytes_total {len(echo(b'question')):.1f}" in found
+    assert "name-0" not in found
+
+
+@pytest.mark.parametrize(
+    ("address", "https"),
+    [
+        ("https://a.example", True),
+        ("https://a:9443", True),
+        ("https://[::1]:9/", True),
+        ("a:9", False),
+    ],
+)
+def test_the_address_says_which_carrier(address: str, https: bool) -> None:
+    check_address(address)
+    assert is_https(address) is https
+
+
+@pytest.mark.parametrize(
+    "address", ["http://a:1", "https://", "https://a/path", "https://u@a", "a", "ftp://a:1", ""]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(UsageError):
+        check_address(address)

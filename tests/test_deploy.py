@@ -1,0 +1,41 @@
+"""The files in deploy/ name commands and options that there are."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from privirec.cli.main import app
+
+DEPLOY = Path(__file__).parent.parent / "deploy"
+UNITS = sorted(DEPLOY.glob("*.service"))
+
+
+def options_of(*command: str) -> set[str]:
+    shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).output
+    return set(re.findall(r"--[a-z-]+", shown))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_units_start_what_there_is(unit: Path) -> None:
+    found = configparser.ConfigParser(strict=False, interpolation=None)
+    found.optionxform = str  # type: ignore[assignment, method-assign]
+    found.read(unit)
+    _, *words = found["Service"]["ExecStart"].split()
+    command = ("server", "up") if words[0] == "server" else ("client",)
+    assert tuple(words[: len(command)]) == command
+    assert set(re.findall(r"--[a-z-]+", " ".join(words))) <= options_of(*command)
+
+
+def test_the_container_and_the_proxy_start_what_there_is() -> None:
+    container = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^CMD (\[.*\])", container, flags=re.MULTILINE)
+    assert command.startswith('["server", "up"')
+    assert set(re.findall(r"--[a-z-]+", command)) <= options_of("server", "up")
+    assert "[https]" in container
+    proxy = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    assert set(re.findall(r"--[a-z-]+", proxy)) <= options_of("server", "up")

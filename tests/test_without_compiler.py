@@ -1,0 +1,255 @@
+"""What a device does without a compiler and without SciPy is, bit for bit, what others do."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import log_ndtr as scipy_log_ndtr
+from scipy.special import ndtr as scipy_ndtr
+
+from privirec import compiled
+from privirec.data.few_rows import FewRows
+from privirec.data.interactions import Interactions
+from privirec.dp import sampler_in_numpy, sampler_loops
+from privirec.dp.normal import least, log_ndtr, ndtr, root
+from privirec.dp.sampler import GaussianNoise
+from privirec.federated import kernels, kernels_in_numpy
+from privirec.federated.contributions import Histories
+from privirec.federated.contributions.noisy import NoiseShare, NoisyPopularity
+from privirec.federated.contributions.noisy_gram import NoisyHeadGram
+from privirec.federated.contributions.noisy_power import NoisyPowerStep
+from privirec.federated.randomness import ClientRandomness
+from privirec.secagg import ring_in_numpy, ring_loops
+from privirec.secagg.ring import Ring
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def histories(rng: np.random.Generator, users: int = 4, items: int = 23) -> sp.csr_array:
+    return sp.csr_array((rng.random((users, items)) < 0.3).astype(np.float32))
+
+
+@given(st.integers(1, 64), st.integers(0, 40), seeds)
+def test_words_are_packed_alike(width: int, entries: int, seed: int) -> None:
+    ring = Ring(width)
+    words = np.random.default_rng(seed).integers(0, 1 << 63, entries).astype(ring.dtype)
+    words = words * ring.dtype.type(3)
+    size = (ring.packed_bytes(entries) + 3) // 4
+    found, expected = np.zeros(size, "<u4"), np.zeros(size, "<u4")
+    ring_in_numpy.pack(words, width, found)
+    ring_loops.pack(words, width, expected)
+    np.testing.assert_array_equal(found, expected)
+    back, expected_back = np.empty(entries, ring.dtype), np.empty(entries, ring.dtype)
+    ring_in_numpy.unpack(found, width, back)
+    ring_loops.unpack(found, width, expected_back)
+    np.testing.assert_array_equal(back, expected_back)
+
+
+@given(st.sampled_from([8, 64, 700]), st.sampled_from([1, -1, 128]), seeds)
+@pytest.mark.parametrize("dtype", [np.int64, np.uint16])
+def test_noise_is_drawn_alike(dtype: Any, deviation: int, factor: int, seed: int) -> None:
+    table = GaussianNoise(deviation).table
+    rng = np.random.default_rng(seed)
+    words = rng.integers(0, 1 << 32, 500, dtype=np.uint32)
+    # Some that do not decide: the first bits are those of the threshold.
+    cell = rng.integers(0, len(table.cells), 50).astype(np.uint32)
+    bits = np.uint32(table.cell_bits)
+    words[:50] = cell << (np.uint32(32) - bits) | table.cells[cell] >> bits
+    drawn = rng.integers(0, 1 << 63, (500, 2)).astype(np.uint64)
+    drawn[:10] = table.fine[cell[:10]]
+    results = []
+    for module in (sampler_in_numpy, sampler_loops):
+        piece, undecided = np.arange(500).astype(dtype), np.empty(500, np.int64)
+        count = module.add_decided(
+            piece, words, table.cells, table.cell_bits, table.largest, factor, undecided
+        )
+        where = undecided[:count]
+        module.add_undecided(
+            piece, words, where, drawn[where], table.cells, table.fine, table.largest, factor
+        )
+        results.append((piece, where.copy()))
+    for found, expected in zip(*results, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert len(results[0][1]) >= 50
+
+
+@given(seeds)
+def test_loops_over_histories_are_alike(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = histories(rng)
+    by_item = sp.csr_array(matrix.T)
+    users, items = matrix.shape
+    block = rng.integers(-(2**31), 2**31, (items, 5)).astype(np.int32)
+    weights = rng.integers(1, 2**20, items)
+    user_weights = rng.integers(0, 2**40, users)
+    rows = (matrix.indptr, matrix.indices)
+    both = (by_item.indptr, by_item.indices, *rows)
+    first, last = sorted(rng.integers(0, items + 1, 2).tolist())
+    length = sum(items - item for item in range(first, last))
+    scales = kernels.unit_pair_scales(*rows, weights, 2.0**30)
+    np.testing.assert_array_equal(
+        kernels_in_numpy.unit_pair_scales(*rows, weights, 2.0**30), scales
+    )
+    calls: list[tuple[str, tuple[Any, ...], Any]] = [
+        ("sum_rows", (*rows, block), np.ones((users, 5), np.int64)),
+        ("mean_rows", (*rows, block, 2.0**7), np.ones((users, 5), np.int64)),
+        (
+            "sum_scaled_rows",
+            (
+                by_item.indptr,
+                by_item.indices,
+                np.arange(items + 4) % items,
+                np.repeat([0, 7], [items, 4]),
+                rng.integers(-(2**31), 2**31, (users, 5)),
+                rng.integers(0, 2**31, items),
+                38,
+                rng.integers(0, 2**64, dtype=np.uint64),
+                int(rng.integers(0, 2**40)),
+                int(rng.integers(0, 2**20)),
+            ),
+            np.ones((items + 4, 5), np.int64),
+        ),
+        ("add_squares", (block, rng.random(items)), rng.random(5)),
+        (
+            "add_triangle_rows",
+            (first, last, *both, user_weights, items),
+            np.ones(length, np.int64),
+        ),
+        ("add_pair_rows", (first, last, *both, weights, scales), np.ones(length, np.int64)),
+        ("add_unit_rows", (*rows, block, weights, 2.0**30), np.ones((items, 5), np.int64)),
+    ]
+    for name, given_arguments, out in calls:
+        found, expected = out.copy(), out.copy()
+        getattr(kernels_in_numpy, name)(*given_arguments, found)
+        getattr(kernels, name)(*given_arguments, expected)
+        np.testing.assert_array_equal(found, expected, name)
+
+
+@given(seeds)
+def test_few_rows_are_a_sparse_matrix(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    users, items = int(rng.integers(1, 5)), int(rng.integers(1, 12))
+    count = int(rng.integers(0, 30))
+    rows, columns = rng.integers(0, users, count), rng.integers(0, items, count)
+    shape = (users, items)
+    expected = Interactions.from_indices(rows, columns, np.arange(users), np.arange(items)).matrix
+    found = FewRows.from_entries(rows, columns, shape)
+    chosen = np.flatnonzero(rng.random(items) < 0.5)
+    active = rng.random(users) < 0.5
+    pairs = [
+        (found, expected),
+        (found.T, sp.csr_array(expected.T)),
+        (found[:, chosen], sp.csr_array(expected[:, chosen])),
+        (found[active], expected[active]),
+        (found[0:1], expected[0:1]),
+    ]
+    for one, other in pairs:
+        assert one.shape == other.shape
+        assert one.nnz == other.nnz
+        np.testing.assert_array_equal(one.indptr, other.indptr)
+        np.testing.assert_array_equal(one.indices, other.indices)
+        np.testing.assert_array_equal(one.data, other.data)
+    np.testing.assert_array_equal(found.tocoo().row, expected.tocoo().row)
+    np.testing.assert_array_equal(found.tocoo().col, expected.tocoo().col)
+    with pytest.raises(ValueError, match="outside"):
+        FewRows.from_entries(np.array([users]), np.array([0]), shape)
+
+
+@given(seeds)
+def test_one_person_sends_the_same(seed: int) -> None:
+    """The sums of the program for devices, noise included."""
+    rng = np.random.default_rng(seed)
+    items = np.flatnonzero(rng.random(40) < 0.4)
+    names = (np.array(["me"]), np.arange(40))
+    share = NoiseShare(20, 100, 80, 12)
+    fixed: dict[str, Any] = {"n_items": 40, "n_users": 100, **vars(share)}
+    head, weights = np.arange(0, 40, 2), rng.integers(1, 1000, 20)
+    block = rng.integers(-1000, 1000, (20, 3)).astype(np.int32)
+    asks = [
+        NoisyPopularity(**fixed),
+        NoisyHeadGram(**fixed, items=head, weights=weights),
+        NoisyPowerStep(**fixed, items=head, weights=weights, block=block),
+    ]
+    sent = []
+    for light in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(compiled._state, "compile", not light)
+            own = Interactions.from_indices(np.zeros(len(items), int), items, *names)
+            assert isinstance(own.matrix, FewRows) is light
+            sent.append(
+                [
+                    np.concatenate(
+                        list(
+                            ask.blocks(
+                                Histories(own.matrix, 0), ClientRandomness(bytes(32)).stream(1, "a")
+                            )
+                        )
+                    )
+                    for ask in asks
+                ]
+            )
+            prints = own.fingerprint()
+    for found, expected in zip(*sent, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert (
+        prints == Interactions.from_indices(np.zeros(len(items), int), items, *names).fingerprint()
+    )
+
+
+# --- the normal distribution ----------------------------------------------------------------------
+
+
+@given(st.floats(-1e5, 40))
+def test_the_normal_distribution_is_scipys(x: float) -> None:
+    assert ndtr(x) == pytest.approx(float(scipy_ndtr(x)), rel=1e-12, abs=1e-300)
+    assert log_ndtr(x) == pytest.approx(float(scipy_log_ndtr(x)), rel=1e-12, abs=1e-300)
+
+
+@given(st.floats(-5, 5))
+def test_searches_find_what_is_there(x: float) -> None:
+    assert root(lambda t: t - x, -10, 10) == pytest.approx(x, abs=1e-12)
+    assert root(lambda t: x - t, -10, 10) == pytest.approx(x, abs=1e-12)
+    assert least(lambda t: (t - x) ** 2 + 3, -10, 10, 1e-6) == pytest.approx(3, abs=1e-9)
+    assert math.isfinite(log_ndtr(-1e150))
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_client_starts_without_the_compiler_and_without_scipy() -> None:
+    """And what is imported later after all works as usual."""
+    program = """
+import sys
+sys.argv = ["privirec", "client", "--help"]
+from privirec.cli import start
+try:
+    start()
+except SystemExit as stop:
+    assert not stop.code
+from privirec.carriers.https import client
+loaded = {name.split(".")[0] for name in sys.modules}
+assert not loaded & {"numba", "llvmlite", "matplotlib", "flwr"}, loaded
+assert "scipy.sparse._base" not in sys.modules
+(peak,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print("PEAK", int(peak) // 1024)
+import scipy.sparse as sp
+import scipy.sparse.linalg
+from scipy.sparse import csgraph
+assert sp.csr_array([[1, 0]]).nnz == 1 and csgraph.connected_components
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Stay connected" in done.stdout
+    peak = int(done.stdout.split("PEAK")[1].split()[0])
+    assert peak < 80, f"{peak} MB before it has done anything"
