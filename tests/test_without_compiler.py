@@ -22,11 +22,15 @@ from privirec.dp import sampler_in_numpy, sampler_loops
 from privirec.dp.normal import least, log_ndtr, ndtr, root
 from privirec.dp.sampler import GaussianNoise
 from privirec.federated import kernels, kernels_in_numpy
-from privirec.federated.contributions import Histories
+from privirec.federated.contributions import Candidate, Histories
 from privirec.federated.contributions.noisy import NoiseShare, NoisyPopularity
 from privirec.federated.contributions.noisy_gram import NoisyHeadGram
 from privirec.federated.contributions.noisy_power import NoisyPowerStep
+from privirec.federated.programs import SpectralValidationSettings, program_of
 from privirec.federated.randomness import ClientRandomness
+from privirec.runtime.execute import execute
+from privirec.runtime.local.client import clients_of
+from privirec.runtime.local.in_process import InProcess
 from privirec.secagg import ring_in_numpy, ring_loops
 from privirec.secagg.ring import Ring
 
@@ -202,6 +206,31 @@ def test_one_person_sends_the_same(seed: int) -> None:
     assert (
         prints == Interactions.from_indices(np.zeros(len(items), int), items, *names).fingerprint()
     )
+
+
+def test_one_person_takes_the_steps_of_spectral_and_validates_alike() -> None:
+    """From the first sum to the metrics of what was kept back."""
+    rng = np.random.default_rng(5)
+    rows, columns = np.nonzero(rng.random((12, 30)) < 0.4)
+    names = (np.arange(12), np.arange(30))
+    settings = SpectralValidationSettings(
+        rank=4,
+        columns=(6, 6),
+        candidates=(Candidate(rank=4, history_exponent=0.5, item_exponent=0.5),),
+    )
+    found = []
+    for light in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(compiled._state, "compile", not light)
+            train = Interactions.from_indices(rows, columns, *names)
+            assert isinstance(train.matrix, FewRows) is light
+            program = program_of(settings, 12, 30)
+            clients = InProcess(clients_of(train, 12, 3, program.held_out))
+            components, ledger = execute(program.steps(), clients)
+            found.append((components.basis, (ledger.as_rows(), program.found())))
+    (basis, more), (light_basis, light_more) = found
+    assert more == light_more
+    np.testing.assert_array_equal(basis, light_basis)
 
 
 # --- the normal distribution ----------------------------------------------------------------------

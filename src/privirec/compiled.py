@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any
 
 _HEAVY = ("scipy", "scipy.sparse", "scipy.linalg")
-_NEVER = ("httpx._main",)
-"""Its command line, with all that this prints with; httpx itself does without where it is missing.
-"""
+_NEVER = ("httpx._main", "trio")
+"""httpx's command line, with all that this prints with, and an event loop other than asyncio's:
+httpx imports them where they are installed and does without where they are not."""
 _state = {"compile": True}
 
 

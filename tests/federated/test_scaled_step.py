@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privirec.data import Dataset
 from privirec.errors import FederationError, OverflowRefused
-from privirec.federated import kernels, packing, wire
+from privirec.federated import packing, wire
 from privirec.federated.contributions import (
     ClientContext,
     Histories,
@@ -25,6 +25,7 @@ from privirec.federated.contributions import (
     SeededScaledStep,
 )
 from privirec.federated.contributions.scaled_step import MOST_FINER, CoarseBlock, fine_rows_of
+from privirec.federated.loops import COLUMNS
 from privirec.federated.programs import SpectralSettings
 from privirec.federated.row_scales import (
     MOST_SCALE,
@@ -222,7 +223,7 @@ def test_coins_do_not_depend_on_who_sits_with_whom(seed: int, users: int, cut: i
     everybody = Histories(touched)
     cut = min(cut, users - 1)
     parts = (Histories(touched[:cut]), Histories(touched[cut:], cut))
-    step = SeededScaledStep(everybody.item_degrees, bytes(32), kernels.COLUMNS + 6, 12, fine_rows=2)
+    step = SeededScaledStep(everybody.item_degrees, bytes(32), COLUMNS + 6, 12, fine_rows=2)
     total = step.total(everybody)
     np.testing.assert_array_equal(total, sum(step.total(part) for part in parts))
     np.testing.assert_array_equal(total, sum(step.collect(step.blocks(part)) for part in parts))

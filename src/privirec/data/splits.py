@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from privirec.data.interactions import Dataset, Interactions
 from privirec.errors import DataError, DataWarning, UsageError
 
-Seed = int | np.random.Generator
+Seed: TypeAlias = "int | np.random.Generator"  # text, as few of those who import this need it
 By = Literal["random", "time", "leave-one-out"]
 WAYS: tuple[str, ...] = get_args(By)
 

@@ -120,7 +120,7 @@ class Device:
 
     def similar(self, item: object, n: int = 10) -> list[Recommendation]:
         """The n items that the filters raise for somebody who has touched only this one."""
-        column = self.catalogue.columns.get(str(item))
+        column = self.catalogue.column(str(item))
         if column is None:
             raise DataError(f"the model knows no item {item}")
         alone = sp.csr_array(([1.0], ([0], [column])), shape=(1, len(self.catalogue)))

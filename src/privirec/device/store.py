@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from privirec.data.catalogue import Catalogue
+from privirec.data.ids import MISSING_WORDS
 from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
 from privirec.device.store_file import StoreFile
@@ -341,24 +342,18 @@ class Store(StoreFile):
             f"SELECT user, item FROM interactions WHERE {where} ORDER BY user",  # noqa: S608
             values,
         ).fetchall()
-        columns = catalogue.columns
         names: list[str] = []
-        rows: list[int] = []
-        picked: list[int] = []
-        for user, item in found:
+        rows = np.empty(len(found), np.int64)
+        for place, (user, _) in enumerate(found):
             if not names or names[-1] != user:
                 names.append(user)
-            column = columns.get(item)
-            if column is not None:
-                rows.append(len(names) - 1)
-                picked.append(column)
+            rows[place] = len(names) - 1
+        columns = catalogue.columns(item for _, item in found)
+        known = columns >= 0
         histories = Interactions.from_indices(
-            np.array(rows, np.int64),
-            np.array(picked, np.int64),
-            np.array(names, str),
-            catalogue.item_ids,
+            rows[known], columns[known], np.array(names, str), catalogue.item_ids
         )
-        return histories, len(found) - len(picked)
+        return histories, int(np.count_nonzero(~known))
 
     def _last_run(self) -> Run | None:
         runs = self.runs()
@@ -368,7 +363,8 @@ class Store(StoreFile):
 def clean_id(value: object, kind: str) -> str:
     """An id as the store keeps it: printable text without surplus blanks."""
     text = " ".join(str(value).split())
-    if not text or not text.isprintable() or re.fullmatch(r"-[0-9]+", text):
+    stands_for_nothing = text in MISSING_WORDS or re.fullmatch(r"-[0-9]+", text)
+    if not text or not text.isprintable() or stands_for_nothing:
         raise DataError(f"{str(value)[:40]!r} cannot be the id of {_an(kind)}")
     return text
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.data.splits import mix
+
 Array = NDArray[Any]
 
 
@@ -30,14 +32,6 @@ def mean_rows(indptr: Array, indices: Array, source: Array, scale: float, out: A
             out[row] = np.rint(total / count * scale)
 
 
-def mixed(value: Array) -> Array:
-    """The finaliser of SplitMix64, of arrays."""
-    value = value + np.uint64(0x9E3779B97F4A7C15)
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
-
-
 def sum_scaled_rows(
     indptr: Array,
     indices: Array,
@@ -54,21 +48,21 @@ def sum_scaled_rows(
     """out[r] = sum over the users u of item i = items[r] of source[u] * scales[i] / 2^bits, each
     rounded by a public coin before it is added; or of what that rounding has left over."""
     columns = np.arange(first_column, first_column + source.shape[1], dtype=np.uint64)
-    column_keys = mixed(columns)
-    item_keys = mixed(np.uint64(seed) ^ items.astype(np.uint64))
+    column_keys = mix(columns)
+    item_keys = mix(np.uint64(seed) ^ items.astype(np.uint64))
     shift, odd = np.uint64(64 - bits), np.uint64(0xD1342543DE82EF95)
     people = np.diff(indptr)[items]
     out[:] = 0
     for row in np.flatnonzero(people).tolist():
         item, factor = items[row], finer[row]
         users = indices[indptr[item] : indptr[item + 1]].astype(np.int64)
-        keys = mixed(item_keys[row] ^ (first_user + users).astype(np.uint64))
+        keys = mix(item_keys[row] ^ (first_user + users).astype(np.uint64))
         coins = (keys[:, None] ^ column_keys) * odd
         scaled = source[users].astype(np.int64) * scales[item]
         rounded = (scaled + (coins >> shift).astype(np.int64)) >> bits
         if factor:
             left = scaled - (rounded << bits)
-            rounded = (left * factor + (mixed(coins) >> shift).astype(np.int64)) >> bits
+            rounded = (left * factor + (mix(coins) >> shift).astype(np.int64)) >> bits
         out[row] = rounded.sum(axis=0)
 
 

@@ -15,13 +15,15 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from privirec.compiled import Later
 from privirec.data.columns import TableOptions
 from privirec.data.frames import columns_of_frame, frame_like, is_frame
 from privirec.data.interactions import Interactions, sparse_rows
 from privirec.errors import DataWarning, UsageError
-from privirec.filters import kernels
 from privirec.filters.operators import Float32
 from privirec.filters.parts import Parts
+
+kernels = Later("privirec.filters.kernels")
 
 # Small enough that the scores of a batch stay in the cache, and their memory in the process.
 USERS_AT_ONCE = 64

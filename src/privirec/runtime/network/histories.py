@@ -104,8 +104,7 @@ class FromFile:
 
     def preview(self, catalogue: Catalogue) -> tuple[Interactions, int]:
         found = read_interactions(self._path)
-        columns = catalogue.columns
-        place = np.array([columns.get(str(item), -1) for item in found.item_ids.tolist()], int)
+        place = catalogue.columns(map(str, found.item_ids.tolist()))
         entries = found.matrix.tocoo()
         known = place[entries.col] >= 0
         inside = Interactions.from_indices(
