@@ -262,9 +262,11 @@ def test_help_teaches_and_stays_quiet_in_a_pipe() -> None:
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize("option", ["--corrupt-share", "--drop-share"])
-def test_a_share_that_is_no_number(option: str) -> None:
-    numbers = ["--users", "300", "--items", "400", "--budget", "50MB"]
-    result = privirec("plan", *numbers, option, "nan")
-    assert result.returncode == 2
-    assert "nan is not a share" in result.stderr
+def test_federate_replaces_a_model_only_if_told_to(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    save = tmp_path / "model"
+    fit = ["fit", "synthetic:small", "--model", "popularity", "--save", str(save)]
+    assert privirec(*fit).returncode == 0
+    before = (save / "manifest.json").read_bytes()
+    refused(privirec("federate", *SMALL, "--save", str(save)), "holds a saved model", "--overwrite")
+    assert (save / "manifest.json").read_bytes() == before
