@@ -20,6 +20,9 @@ from privirec.runtime.network.logs import log_to
 
 log = logging.getLogger("privirec.client")
 
+_SAY_AGAIN = 30.0
+"""Seconds between two lines about a server that does not answer."""
+
 
 def command(
     folder: Annotated[Path, typer.Argument(help="The client's folder.", metavar="CLIENT")],
@@ -78,14 +81,19 @@ def _stay(folder: Path, client: int, address: str) -> None:
     with alone(folder / "flower", wait=False), child_processes.Processes() as running:
         own = launch.FlowerClient(running, folder, address, env).start()
         tell(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
-        connected = False
+        connected, say_again_at = False, 0.0
         try:
             while True:
                 if said := own.keep_up():
                     connected = False
                     tell(said[0].upper() + said[1:])
+                elif own.unanswered:
+                    connected = False
+                    if time.monotonic() >= say_again_at:
+                        say_again_at = time.monotonic() + _SAY_AGAIN
+                        tell(f"No answer from {address}; trying again until there is one")
                 elif not connected and own.connected:
-                    connected = True
+                    connected, say_again_at = True, 0.0
                     tell("Connected")
                 time.sleep(1)
         except FederationError as error:
