@@ -141,6 +141,8 @@ def test_options_that_would_do_nothing_are_refused() -> None:
     refused(privirec("run", *SMALL, "--aggregator", "secagg+"), "aggregator", "centralized")
     refused(privirec("run", *SMALL, "--method", "privirec", "--drop-share", "0.1"), "in-process")
     low_rank = ["run", *SMALL, "--method", "privirec-k"]
+    refused(privirec(*low_rank, "--corrupt-share", "0.1"), "--corrupt-share", "--aggregator")
+    refused(privirec(*low_rank, "--server-model", "active"), "--server-model", "--aggregator")
     refused(privirec(*low_rank, "--low-pass-from", "server"), "low-pass-from")
     refused(privirec("run", *SMALL, "--model", "turbo-cf", "--rank", "3"), "turbo-cf")
 

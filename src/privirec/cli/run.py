@@ -265,6 +265,12 @@ def command(
         config=config,
         warm=warm,
     )
+    if aggregator == "none":
+        # Without masks nobody's shares are dealt, and only noise depends on who may be corrupt.
+        if corrupt_share != CORRUPT_SHARE and not plan.noisy:
+            raise UsageError("--corrupt-share goes with an --aggregator, or with noise (protected)")
+        if server_model != SERVER_ON_ONE_MACHINE:
+            raise UsageError("--server-model goes with an --aggregator: secagg+ or secagg")
     sharded = load_sharded(dataset)
     if sharded is None and not (sample is None and work is None):
         raise UsageError("--sample and --work go with data in shards: privirec data convert")
