@@ -141,6 +141,8 @@ def test_options_that_would_do_nothing_are_refused() -> None:
     refused(privirec("run", *SMALL, "--aggregator", "secagg+"), "aggregator", "centralized")
     refused(privirec("run", *SMALL, "--method", "privirec", "--drop-share", "0.1"), "in-process")
     low_rank = ["run", *SMALL, "--method", "privirec-k"]
+    refused(privirec(*low_rank, "--corrupt-share", "0.1"), "--corrupt-share", "--aggregator")
+    refused(privirec(*low_rank, "--server-model", "active"), "--server-model", "--aggregator")
     refused(privirec(*low_rank, "--low-pass-from", "server"), "low-pass-from")
     refused(privirec("run", *SMALL, "--model", "turbo-cf", "--rank", "3"), "turbo-cf")
 
@@ -262,9 +264,11 @@ def test_help_teaches_and_stays_quiet_in_a_pipe() -> None:
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize("option", ["--corrupt-share", "--drop-share"])
-def test_a_share_that_is_no_number(option: str) -> None:
-    numbers = ["--users", "300", "--items", "400", "--budget", "50MB"]
-    result = privirec("plan", *numbers, option, "nan")
-    assert result.returncode == 2
-    assert "nan is not a share" in result.stderr
+def test_federate_replaces_a_model_only_if_told_to(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    save = tmp_path / "model"
+    fit = ["fit", "synthetic:small", "--model", "popularity", "--save", str(save)]
+    assert privirec(*fit).returncode == 0
+    before = (save / "manifest.json").read_bytes()
+    refused(privirec("federate", *SMALL, "--save", str(save)), "holds a saved model", "--overwrite")
+    assert (save / "manifest.json").read_bytes() == before

@@ -154,3 +154,13 @@ def test_the_operators_key_is_elsewhere(home: OperatorFolder, tmp_path: Path) ->
     shutil.copy(desk / "run.key", home.folder)
     assert home.server.public.hex() == home.members.server
     assert not (home.folder / "operator.key").exists()
+
+
+def test_new_keys_never_stand_beside_old_ones(home: OperatorFolder) -> None:
+    (card, *_) = cards(home)
+    before = card.read_bytes()
+    with pytest.raises(UsageError, match=r"has keys already.*keys rotate"):
+        keys("new", card.parent, "--name", "another")
+    assert card.read_bytes() == before
+    with pytest.raises(UsageError, match="privirec keys rotate"):
+        keys("renew", card.parent)

@@ -26,7 +26,7 @@ from privirec.filters import (
     randomized,
 )
 from privirec.filters.normalize import degree_power
-from privirec.filters.operators import ItemOperator, NotKept, as_columns
+from privirec.filters.operators import ItemOperator, NotKept, as_columns, in_bytes
 
 ALPHAS = [0.0, 0.3, 0.5, 0.6, 1.0]
 
@@ -236,3 +236,13 @@ def test_randomized_components_converge_to_the_exact_ones(small: Dataset, qr_per
         errors.append(float(np.linalg.norm(basis @ basis.T - exact)))
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 1e-3
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_not_kept_as_zeros(bad: float) -> None:
+    matrix = np.ones((3, 4), np.float32)
+    small, units = in_bytes(matrix)
+    np.testing.assert_allclose(small * units[:, None], matrix, rtol=1e-6)
+    matrix[1, 2] = bad
+    with pytest.raises(UsageError, match="row 1 has numbers that are not finite"):
+        in_bytes(matrix)

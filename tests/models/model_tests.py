@@ -397,6 +397,13 @@ class ModelTests:
         one, alone = model.similar_users(7, board, N=5)
         assert one.shape == (5,)
         np.testing.assert_allclose(alone, cosines[1], rtol=1e-5)
+        without, _ = model.similar_users(7, board, N=5, filter_users=one[:2])
+        assert not set(one[:2]) & set(without)
+        few, values = model.similar_users(7, board, N=3, users=[7, *one[:2]])
+        assert set(few) == {*one[:2], -1}  # never itself, and -1 where there is nobody left
+        assert np.isneginf(values[2])
+        with pytest.raises(UsageError, match="not both"):
+            model.similar_users(7, board, users=[1], filter_users=[2])
 
     def test_explanations_add_up(self, small: Dataset) -> None:
         model, histories = self.fit(small.train, rank=8), small.train.matrix

@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -564,3 +565,45 @@ def _leftovers(folder: Path) -> list[str]:
     return [
         line for line in listed.stdout.splitlines() if str(folder) in line and "ps " not in line
     ]
+
+
+def test_what_a_node_said_last_is_where_it_stands(tmp_path: Path) -> None:
+    log = tmp_path / "supernode.log"
+    node = SimpleNamespace(log=log)
+    client = launch.FlowerClient(None, tmp_path, "", {}, node=node)  # type: ignore[arg-type]
+    begun, tries = (
+        "Starting Flower SuperNode",
+        "Connection attempt failed, retrying in 1.70 seconds",
+    )
+    let_in, again = "SuperNode ID: 7", "Connection successful after 3.10 seconds and 2 tries."
+    for lines, connected, unanswered in (
+        ([begun], False, False),
+        ([begun, tries], False, True),
+        ([begun, tries, again], False, False),
+        ([begun, tries, again, let_in], True, False),
+        ([begun, let_in, tries], False, True),
+        ([begun, let_in, tries, again], True, False),
+        ([begun, let_in, begun, tries], False, True),
+    ):
+        log.write_text("\n".join(lines))
+        assert (client.connected, client.unanswered) == (connected, unanswered), lines
+    log.write_text(f"{begun}\n{let_in}\nClient error '410 Gone' for url 'https://server'")
+    with pytest.raises(FederationError, match="the operator has revoked this client"):
+        client.keep_up()
+
+
+def test_a_run_that_cannot_be_started_burns_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privirec.carriers.flower.runs import start_run
+
+    home = OperatorFolder.create(tmp_path / "server")
+    files = [mock.Mock(**{"model_dump_json.return_value": text}) for text in ("{}", '{"k": 8}')]
+    down = mock.Mock(side_effect=FederationError("flwr run failed: nobody listens"))
+    monkeypatch.setattr(launch, "flwr", down)
+    for file in files:
+        with pytest.raises(FederationError, match=r"could not be started.*privirec server up"):
+            start_run(home, "monday", file, {})
+        assert not (home.folder / "runs/monday").exists()
+    monkeypatch.setattr(launch, "flwr", mock.Mock(return_value='{"run-id": "7"}'))
+    assert start_run(home, "monday", files[1], {}) == "7"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from privirec.errors import DataError, UsageError
+from privirec.errors import DataError, DataWarning, UsageError
 from privirec.pages import web
 from privirec.pages.guard import MOST_SESSIONS, Guard
 from privirec.pages.html import Html, Templates, as_html
@@ -26,6 +27,7 @@ class Counter(Site):
         super().__init__()
         self.count = 0
         self.pages |= {"": self._look, "bad": self._bad, "broken": self._broken}
+        self.pages |= {"rated": self._rated}
         self.changes |= {"more": self._more}
 
     def _look(self, request: Request) -> Response:
@@ -34,6 +36,11 @@ class Counter(Site):
 
     def _bad(self, request: Request) -> Response:
         raise DataError("the store is damaged")
+
+    def _rated(self, request: Request) -> Response:
+        for _ in range(2):
+            warnings.warn("ratings are not looked at", DataWarning, stacklevel=1)
+        return Response(request.session.take_notice().encode())
 
     def _broken(self, request: Request) -> Response:
         raise RuntimeError("secret detail")
@@ -315,6 +322,14 @@ def test_what_goes_wrong_is_one_sentence(
     assert answer.status == 500
     assert "secret" not in answer.text
     assert "secret detail" in caplog.text
+
+
+def test_what_is_warned_of_is_on_the_page(
+    visitor: Visitor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):  # each time, not only the first
+        assert visitor.look("rated").text == "Ratings are not looked at."
+    assert "ratings" not in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken(server: PageServer) -> None:

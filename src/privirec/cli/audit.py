@@ -14,7 +14,7 @@ from privirec.federated.programs import PROGRAMS, Privirec, preset_names
 from privirec.privacy.attacks import ATTACKS
 from privirec.report.audit_page import promise_of, write_page
 from privirec.report.progress import shown_progress
-from privirec.report.rows import check_writable, print_table, say, write_json_lines
+from privirec.report.rows import print_table, say, write_json_lines
 from privirec.workflows.audit import audit, unmet_needs
 
 COLUMNS = [
@@ -85,6 +85,7 @@ def command(
         Path | None,
         typer.Option(
             help="Also write a page with pictures into this folder (index.html).",
+            callback=options.writable_folder,
             show_default=False,
         ),
     ] = None,
@@ -116,7 +117,6 @@ def command(
 
       privirec audit --dataset gowalla --release privirec-k --preset paper --rank 512
     """
-    check_writable(json_file, folder=report)
     chosen = options.given(
         rank=rank, rounds=rounds, head=head, ring_bits=ring_bits, epsilon=epsilon, delta=delta
     )

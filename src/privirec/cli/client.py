@@ -17,7 +17,7 @@ from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Policy
 from privirec.report.lines import say, warn
 from privirec.runtime.network.enrolment.folders import ClientFolder, check_address, is_https
-from privirec.runtime.network.logs import log_to
+from privirec.runtime.network.logs import SAY_AGAIN, log_to
 
 log = logging.getLogger("privirec.client")
 
@@ -91,14 +91,19 @@ def _stay(folder: Path, client: int, address: str) -> None:
     with alone(folder / "flower", wait=False), child_processes.Processes() as running:
         own = launch.FlowerClient(running, folder, address, env).start()
         _tell(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
-        connected = False
+        connected, say_again_at = False, 0.0
         try:
             while True:
                 if said := own.keep_up():
                     connected = False
                     _tell(said[0].upper() + said[1:])
+                elif own.unanswered:
+                    connected = False
+                    if time.monotonic() >= say_again_at:
+                        say_again_at = time.monotonic() + SAY_AGAIN
+                        _tell(f"No answer from {address}; trying again until there is one")
                 elif not connected and own.connected:
-                    connected = True
+                    connected, say_again_at = True, 0.0
                     _tell("Connected")
                 time.sleep(1)
         except FederationError as error:

@@ -10,7 +10,7 @@ from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.errors import UsageError
 from privirec.filters import factored
-from privirec.report.rows import as_bytes, check_writable, print_table, say, warn, write_json_lines
+from privirec.report.rows import as_bytes, print_table, say, warn, write_json_lines
 from privirec.runtime.terms import DEFAULT_AGGREGATOR
 from privirec.secagg import protocol_names
 from privirec.workflows.cost import Sizes, byte_rows, formula_rows, ring_notes
@@ -59,7 +59,6 @@ def command(
     out. The server's share is all of that times n. Without a data set the released item-item
     matrix counts as its dense triangle; with one, as the sparse matrix that clients really fetch.
     """
-    check_writable(json_file)
     entries = largest_degree = None
     if dataset:
         if users or items:

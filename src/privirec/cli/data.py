@@ -38,7 +38,7 @@ from privirec.data.synthetic import (
 from privirec.data.text import fits_text, write_csv, write_lines, write_text
 from privirec.errors import DataError, UsageError
 from privirec.report.progress import shown_progress
-from privirec.report.rows import print_table, say, write_json_lines
+from privirec.report.rows import check_writable, print_table, say, write_json_lines
 
 app = typer.Typer(
     help="Find, fetch, look at and convert data sets.", no_args_is_help=True, add_completion=False
@@ -156,7 +156,14 @@ def make(
             metavar="NAME",
         ),
     ],
-    folder: Annotated[Path, typer.Argument(help="A new folder for the shards.", metavar="FOLDER")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="A new folder for the shards.",
+            metavar="FOLDER",
+            callback=options.writable_folder,
+        ),
+    ],
     users_per_shard: options.UsersPerShard = USERS_PER_SHARD,
     seed: Annotated[int, typer.Option(help="Decides everything.")] = DEFAULT_SEED,
 ) -> None:
@@ -200,7 +207,13 @@ def convert(
     header: options.Header = None,
     by: options.Split = "random",
     test: Annotated[
-        float, typer.Option(help="Share of the interactions to hold out for test (folders only).")
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            callback=options.finite,
+            help="Share of the interactions to hold out for test (folders only).",
+        ),
     ] = 0.2,
     seed: Annotated[int, typer.Option(help="Decides which items are held out.")] = DEFAULT_SEED,
     shards: Annotated[
@@ -231,6 +244,7 @@ def convert(
     if shards or source.is_dir():
         if by != "random":
             raise UsageError(f"shards are split at random, each by itself: not by {by}")
+        check_writable(folder=target)
         with shown_progress() as phases:
             made = convert_parts(
                 source,
@@ -243,15 +257,16 @@ def convert(
             )
         _say_made(made)
         return
-    interactions = read_file(source, table)
-    if interactions.n_interactions == 0:
-        raise DataError(f"{source}: users and no items")
     suffix = target.suffix.lower()
     one_file = suffix in (".txt", ".csv")
     if suffix == ".csv" and target.exists():
         raise UsageError(f"{target}: is there already, and nothing was written")
     if not one_file and target.is_file():
         raise UsageError(f"{target}: is a file; give a folder or a name that ends in .txt or .csv")
+    check_writable(target if one_file else None, folder=None if one_file else target)
+    interactions = read_file(source, table)
+    if interactions.n_interactions == 0:
+        raise DataError(f"{source}: users and no items")
     numbers = fits_text(interactions.user_ids) and fits_text(interactions.item_ids)
     if suffix == ".txt" and not numbers:
         interactions = _numbered(interactions, target.parent)

@@ -9,7 +9,7 @@ import typer
 
 from privirec.cli import options
 from privirec.report.progress import shown_progress
-from privirec.report.rows import check_writable, print_table, say, write_json_lines
+from privirec.report.rows import print_table, say, write_json_lines
 from privirec.workflows.demo import FEW, MANY, demo
 
 COLUMNS = [
@@ -22,9 +22,12 @@ COLUMNS = [
 
 
 def command(
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the model.")] = Path(
-        "privirec-out"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Folder for the picture and the model.", callback=options.writable_folder
+        ),
+    ] = Path("privirec-out"),
     threads: options.Threads = None,
     seed: options.Seed = 0,
     json_file: options.Json = None,
@@ -32,7 +35,6 @@ def command(
     """Show everything once on made-up data: the same recommender computed on one machine, by
     PriviRec and by PriviRec-k, and one that noise protects; what each costs in bytes, what an
     attack reads from each, and how noise does where there are people enough."""
-    check_writable(json_file, folder=out)
     with shown_progress() as phases:
         result = demo(out, seed, threads, phases)
     write_json_lines(json_file, [*result.few, *result.many])

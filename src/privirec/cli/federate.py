@@ -12,7 +12,7 @@ from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.report import live
-from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
+from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.terms import (
     CORRUPT_SHARE,
     DEFAULT_AGGREGATOR,
@@ -69,11 +69,14 @@ def command(
     data_dir: options.DataDir = None,
     keep: Annotated[
         Path | None,
-        typer.Option(help="Keep keys, logs and client folders here.", show_default=False),
+        typer.Option(
+            help="Keep keys, logs and client folders here.",
+            callback=options.writable_folder,
+            show_default=False,
+        ),
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Save the model in this folder.", show_default=False)
-    ] = None,
+    save: options.Save = None,
+    overwrite: options.Overwrite = False,
     json_file: options.Json = None,
 ) -> None:
     """Start a server and clients as real processes, over TLS, and compute a model with them.
@@ -90,8 +93,7 @@ def command(
       privirec federate --method privirec-k --dataset synthetic:small --rank 16
     """
     check_flower()
-    check_writable(json_file, folder=save)
-    check_writable(folder=keep)
+    options.check_save(save, overwrite)
     request = FederateRequest(
         Plan(
             model=model,

@@ -10,7 +10,7 @@ import typer
 from privirec.cli import options
 from privirec.data import TableOptions, load_everything
 from privirec.report.progress import shown_progress
-from privirec.report.rows import check_writable, say, warn, write_json_lines
+from privirec.report.rows import say, warn, write_json_lines
 from privirec.workflows.fit import fit_all
 from privirec.workflows.plan import CENTRAL_MODEL, Plan
 
@@ -23,7 +23,12 @@ def command(
             metavar="DATASET",
         ),
     ],
-    save: Annotated[Path, typer.Option("--save", help="Save the model in this folder.")],
+    save: Annotated[
+        Path,
+        typer.Option(
+            "--save", help="Save the model in this folder.", callback=options.writable_folder
+        ),
+    ],
     overwrite: options.Overwrite = False,
     model: options.Model = None,
     rank: Annotated[
@@ -58,7 +63,6 @@ def command(
 
       privirec recommend --store me.db --artifact model
     """
-    check_writable(json_file, folder=save)
     options.check_save(save, overwrite)
     plan = Plan(model=model, rank=rank, seed=seed, threads=threads)
     plan.check()

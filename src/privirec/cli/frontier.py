@@ -11,7 +11,7 @@ from privirec.cli import options
 from privirec.errors import UsageError
 from privirec.report.plots import frontier_plot
 from privirec.report.progress import shown_progress
-from privirec.report.rows import as_bytes, check_writable, in_file_name, print_table, say
+from privirec.report.rows import as_bytes, in_file_name, print_table, say
 from privirec.workflows.frontier import (
     FAMILIES,
     cheapest_that_reaches,
@@ -38,9 +38,12 @@ REFERENCE = "GF-CF"
 def command(
     datasets: options.Datasets = None,
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(FAMILIES),
-    out: Annotated[Path, typer.Option(help="Folder for the pictures and the figures.")] = Path(
-        "privirec-out"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Folder for the pictures and the figures.", callback=options.writable_folder
+        ),
+    ] = Path("privirec-out"),
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each point, from seed 0 on.")] = 1,
     draw_only: Annotated[
         bool, typer.Option("--draw-only", help="Measure nothing: draw the rows that there are.")
@@ -52,6 +55,7 @@ def command(
         typer.Option(
             "--json",
             help="Keep the rows here, one JSON object a line (default: frontier.jsonl in --out).",
+            callback=options.writable_file,
             show_default=False,
         ),
     ] = None,
@@ -78,8 +82,6 @@ def command(
     an hour of CPU on a large data set; --methods and --datasets take a part.
     """
     json_file = json_file or out / "frontier.jsonl"
-    check_writable(json_file)
-    check_writable(folder=out)
     wanted = methods.split(",")
     points_of([], wanted)  # says what is wrong before data are read
     measured = measured_rows(json_file)

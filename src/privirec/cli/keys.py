@@ -168,6 +168,11 @@ def new(
     name: Annotated[str, typer.Option(help="Who this client is, for the operator.")],
 ) -> None:
     """Make a client's folder with its keys, and `card.json` for the operator."""
+    if (folder / "identity.key").exists():
+        raise UsageError(
+            f"{folder} has keys already, and their card is {folder / 'card.json'}: choose another "
+            "folder; new keys for the same client are made by: privirec keys rotate"
+        )
     home = ClientFolder.create(folder)
     card = home.card(name)
     write_whole(folder / "card.json", card.as_file())
@@ -188,6 +193,12 @@ def rotate(folder: Own) -> None:
     say(f"New fingerprint {fingerprint(rotation.card.key)}")
     say(f"Send {folder / 'rotation.json'} to the operator: privirec keys accept.")
     say("The new keys are used as soon as you join with a roster that has them.")
+
+
+@app.command(hidden=True)
+def renew(folder: Own) -> None:
+    """The former name of `rotate`."""
+    raise UsageError(f"keys renew is called keys rotate now: privirec keys rotate {folder}")
 
 
 @app.command()

@@ -20,8 +20,29 @@ from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON
 from privirec.federated.programs.spectral import SpectralSettings
 from privirec.models import MODELS
 from privirec.models.artifact import check_replaceable
+from privirec.report.rows import check_writable
 from privirec.secagg import ServerModel, protocol_names
 from privirec.workflows.plan import presets
+
+
+def finite(given: float | None) -> float | None:
+    """A range lets through what is no number, and one without an end lets through infinity."""
+    if given is not None and not math.isfinite(given):
+        raise typer.BadParameter(f"{given} is not a finite number.")
+    return given
+
+
+def writable_file(path: Path | None) -> Path | None:
+    """A file for results: refused before the work if it could not be written after it."""
+    check_writable(path)
+    return path
+
+
+def writable_folder(path: Path | None) -> Path | None:
+    """A folder for results, likewise."""
+    check_writable(folder=path)
+    return path
+
 
 Dataset = Annotated[
     str,
@@ -49,7 +70,10 @@ DataDir = Annotated[
 Json = Annotated[
     Path | None,
     typer.Option(
-        "--json", help="Also write one JSON object a line to this file.", show_default=False
+        "--json",
+        help="Also write one JSON object a line to this file.",
+        callback=writable_file,
+        show_default=False,
     ),
 ]
 Threads = Annotated[
@@ -86,7 +110,8 @@ MinRating = Annotated[
     float | None,
     _of_a_table(
         help="Leave out rows that are rated lower. Without it each row counts, which is said if "
-        "ratings differ; 0 counts all and says nothing."
+        "ratings differ; 0 counts all and says nothing.",
+        callback=finite,
     ),
 ]
 Delimiter = Annotated[
@@ -122,7 +147,12 @@ TestFile = Annotated[
 ]
 Save = Annotated[
     Path | None,
-    typer.Option("--save", help="Save the model in this folder.", show_default=False),
+    typer.Option(
+        "--save",
+        help="Save the model in this folder.",
+        callback=writable_folder,
+        show_default=False,
+    ),
 ]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace a saved model that is there already.")
@@ -182,6 +212,7 @@ Epsilon = Annotated[
     typer.Option(
         min=0.01,
         max=50,
+        callback=finite,
         help=f"protected: the promise to every person (default {DEFAULT_EPSILON:g}).",
     ),
 ]
@@ -197,6 +228,7 @@ Delta = Annotated[
     typer.Option(
         min=1e-15,
         max=0.01,
+        callback=finite,
         help=f"protected: the chance that it fails (default {DEFAULT_DELTA:g}).",
     ),
 ]
@@ -229,17 +261,10 @@ Aggregator = Annotated[
 ]
 
 
-def _a_share(given: float) -> float:
-    """A range lets through what is no number."""
-    if math.isnan(given):
-        raise typer.BadParameter("nan is not a share.")
-    return given
-
-
 CorruptShare = Annotated[
     float,
     typer.Option(
-        min=0, max=0.5, callback=_a_share, help="Share of clients that may work for the server."
+        min=0, max=0.5, callback=finite, help="Share of clients that may work for the server."
     ),
 ]
 ServerModelName = Annotated[
@@ -256,7 +281,7 @@ DropShare = Annotated[
     typer.Option(
         min=0,
         max=0.5,
-        callback=_a_share,
+        callback=finite,
         help="Share of the roster that may stay away or drop out.",
     ),
 ]

@@ -70,6 +70,9 @@ def command(
     top_fifth: Annotated[
         float | None,
         typer.Option(
+            min=0,
+            max=1,
+            callback=options.finite,
             help="Share of all interactions that lies on the most popular fifth of the items, if "
             "known: it decides between a head of popular items and all of them. Gowalla has 0.53, "
             "Globo 0.91.",
@@ -92,6 +95,9 @@ def command(
     target: Annotated[
         float | None,
         typer.Option(
+            min=0,
+            max=1,
+            callback=options.finite,
             help="NDCG@20 to reach on a validation split of --dataset: a pilot tries budgets up to "
             f"--budget ({as_bytes(MOST_BYTES)} if there is none) and takes the least that does.",
             show_default=False,
@@ -102,6 +108,7 @@ def command(
         typer.Option(
             min=0.01,
             max=50,
+            callback=options.finite,
             help="Promise differential privacy to every person: the method is protected then.",
             show_default=False,
         ),
@@ -111,6 +118,7 @@ def command(
         typer.Option(
             min=1e-15,
             max=0.01,
+            callback=options.finite,
             help=f"The chance that the promise fails (default {DEFAULT_DELTA:g}).",
             show_default=False,
         ),
@@ -158,7 +166,7 @@ def command(
 
       privirec plan --dataset gowalla --target 0.12 --budget 80MB
     """
-    check_writable(json_file, folder=None if target is None else out)
+    check_writable(folder=None if target is None else out)
     links = Links(
         parse_rate(up, "--up"),
         parse_rate(down, "--down"),

@@ -10,7 +10,7 @@ import typer
 from privirec.cli import options
 from privirec.models.artifact import read_manifest
 from privirec.privacy.explain import explained
-from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
+from privirec.report.rows import print_table, say, warn, write_json_lines
 
 COLUMNS = [
     ("at", "when"),
@@ -37,7 +37,6 @@ def budget(
     """
     from privirec.workflows.budget import statement_of  # noqa: PLC0415 - not for --help
 
-    check_writable(json_file)
     found = statement_of(folder)
     write_json_lines(json_file, [*found.rows, {"total": True, **found.totals}])
     if found.rows:

@@ -11,7 +11,7 @@ from privirec.cli import options
 from privirec.errors import UsageError
 from privirec.report.plots import people_plot
 from privirec.report.progress import shown_progress
-from privirec.report.rows import check_writable, print_table, say
+from privirec.report.rows import print_table, say
 from privirec.workflows.privacy_table import (
     EPSILONS,
     METHODS,
@@ -49,10 +49,14 @@ def command(
         typer.Option(
             help="Also measure halves, quarters ... of the people of large data sets, and draw "
             "NDCG@20 against the number of people into this PNG.",
+            callback=options.writable_file,
             show_default=False,
         ),
     ] = None,
-    curve_epsilon: Annotated[float, typer.Option(help="The promise of the curve.")] = 8.0,
+    curve_epsilon: Annotated[
+        float,
+        typer.Option(min=0.01, max=50, callback=options.finite, help="The promise of the curve."),
+    ] = 8.0,
     threads: options.Threads = None,
     data_dir: options.DataDir = None,
     json_file: options.Json = None,
@@ -72,11 +76,7 @@ def command(
     With --json the rows are kept, one a line, as soon as each is measured: the same command goes on
     where it was stopped, and one with more epsilons, methods or seeds measures only what is new.
     """
-    check_writable(json_file)
-    check_writable(curve)
     epsilons = _epsilons(epsilon)
-    if curve is not None:
-        _epsilons(str(curve_epsilon))
     wanted = methods.split(",")
     points_of([], wanted)  # says what is wrong before data are read
     measured = measured_rows(json_file)

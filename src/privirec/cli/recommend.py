@@ -10,7 +10,7 @@ import typer
 from privirec.cli import options
 from privirec.device import Device, Recommendation, Store, load_model
 from privirec.device.titles import read_titles
-from privirec.report.rows import check_writable, print_table, write_json_lines
+from privirec.report.rows import print_table, write_json_lines
 
 NAMED = 3
 """Items of the history that the table names for each recommendation."""
@@ -56,7 +56,6 @@ def command(
 
       privirec recommend --store me.db --artifact model -n 5 --explain
     """
-    check_writable(json_file)
     with Store(store) as opened:
         named = read_titles(titles) if titles is not None else None
         device = Device(opened, load_model(artifact), named)

@@ -14,7 +14,7 @@ from privirec.errors import UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS, PrivirecKSettings, PrivirecSettings
 from privirec.federated.programs.power import PowerSettings
 from privirec.report.progress import shown_progress
-from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
+from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.terms import (
     CORRUPT_SHARE,
     DROPPED_SHARE,
@@ -153,6 +153,7 @@ def command(
         typer.Option(
             min=0,
             max=0.5,
+            callback=options.finite,
             help="Share of clients that drop out before the first sum. Noise is enough for "
             f"{DROPPED_SHARE:g} of them, or for this share if it is more.",
         ),
@@ -187,6 +188,7 @@ def command(
         typer.Option(
             help="Data in shards: keep finished sums in this folder; a run that was interrupted "
             "goes on from them.",
+            callback=options.writable_folder,
             show_default=False,
         ),
     ] = None,
@@ -218,7 +220,6 @@ def command(
 
       privirec run --dataset FOLDER --method protected --sample 5000 --work sums --save model
     """
-    check_writable(json_file, folder=save)
     options.check_save(save, overwrite)
     table = TableOptions(
         *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
@@ -264,6 +265,12 @@ def command(
         config=config,
         warm=warm,
     )
+    if aggregator == "none":
+        # Without masks nobody's shares are dealt, and only noise depends on who may be corrupt.
+        if corrupt_share != CORRUPT_SHARE and not plan.noisy:
+            raise UsageError("--corrupt-share goes with an --aggregator, or with noise (protected)")
+        if server_model != SERVER_ON_ONE_MACHINE:
+            raise UsageError("--server-model goes with an --aggregator: secagg+ or secagg")
     sharded = load_sharded(dataset)
     if sharded is None and not (sample is None and work is None):
         raise UsageError("--sample and --work go with data in shards: privirec data convert")

@@ -22,7 +22,7 @@ from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.report import live
-from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
+from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.network.coordinator import Deadlines
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.terms import (
@@ -170,9 +170,14 @@ def run(
     smallest_cohort: Annotated[
         int, typer.Option(min=2, help="Fewest clients in a sum.")
     ] = SMALLEST_COHORT,
-    hello: Annotated[float, typer.Option(min=1, help="Seconds to wait for clients.")] = 120,
+    hello: Annotated[
+        float, typer.Option(min=1, callback=options.finite, help="Seconds to wait for clients.")
+    ] = 120,
     deadline: Annotated[
-        float, typer.Option(min=1, help="Seconds that a stage of a sum may take.")
+        float,
+        typer.Option(
+            min=1, callback=options.finite, help="Seconds that a stage of a sum may take."
+        ),
     ] = 1800,
     threads: options.Threads = None,
     seed: options.Seed = 0,
@@ -271,7 +276,6 @@ def status(
     """
     from privirec.workflows.operating import overview, overviews, spent_by_all  # noqa: PLC0415
 
-    check_writable(json_file)
     home = OperatorFolder(folder)
     if name is not None:
         found = overview(home, name)

@@ -13,7 +13,7 @@ from privirec.data.formats import SUFFIXES, read_file
 from privirec.device import Device, Store, find_items, load_model
 from privirec.device.titles import read_titles
 from privirec.errors import DataError, UsageError
-from privirec.report.rows import check_writable, print_table, say, write_json_lines
+from privirec.report.rows import print_table, say, write_json_lines
 from privirec.workflows.history import ONLY_USER, counted, forgetting, only_user, used_by_runs
 
 app = typer.Typer(
@@ -121,7 +121,10 @@ def forget(
 
 @app.command()
 def export(
-    target: Annotated[Path, typer.Argument(help="A .csv or .txt file.", metavar="FILE")],
+    target: Annotated[
+        Path,
+        typer.Argument(help="A .csv or .txt file.", metavar="FILE", callback=options.writable_file),
+    ],
     store: StoreFile,
 ) -> None:
     """Write all histories to a file that only its owner can read."""
@@ -171,7 +174,6 @@ def search(
 @app.command()
 def show(store: StoreFile, user: User = None, json_file: options.Json = None) -> None:
     """Show what the store holds: users, or one user's items, and what runs have used."""
-    check_writable(json_file)
     with Store(store) as opened:
         summary = opened.summary()
         if user is not None or summary.users == 1:

@@ -12,7 +12,7 @@ from privirec.data import load_dataset
 from privirec.errors import UsageError
 from privirec.report.plots import sweep_plot
 from privirec.report.progress import shown_progress
-from privirec.report.rows import check_writable, print_table, say, warn, write_json_lines
+from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.workflows.plan import gives_away
 from privirec.workflows.published import COMPETITIVE_RANK
 from privirec.workflows.sweep import Sweep, reaches, usual_ranks
@@ -20,9 +20,10 @@ from privirec.workflows.sweep import Sweep, reaches, usual_ranks
 
 def command(
     dataset: options.Dataset,
-    out: Annotated[Path, typer.Option(help="Folder for the CSV and the picture.")] = Path(
-        "privirec-out"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(help="Folder for the CSV and the picture.", callback=options.writable_folder),
+    ] = Path("privirec-out"),
     ranks: Annotated[
         str | None,
         typer.Option(
@@ -42,7 +43,6 @@ def command(
     The paper's preset (Algorithm 1 to the letter) with L rounds. Stop it with Ctrl-C whenever you
     like: the same command goes on where it stopped, and finished points are kept.
     """
-    check_writable(json_file, folder=out)
     data = load_dataset(dataset, data_dir)
     wanted = usual_ranks(data.train.n_items) if ranks is None else _numbers(ranks)
     sweep = Sweep(data, out, wanted, _numbers(rounds), seed=seed, threads=threads)

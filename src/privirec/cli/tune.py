@@ -17,7 +17,6 @@ from privirec.federated.programs import SpectralValidation
 from privirec.report.progress import shown_progress
 from privirec.report.rows import (
     as_bytes,
-    check_writable,
     print_table,
     say,
     warn,
@@ -47,9 +46,12 @@ COLUMNS = [
 def command(
     dataset: options.Dataset,
     budget: Annotated[str, typer.Option(help="Bytes up a client in all, as 60MB.")],
-    out: Annotated[Path, typer.Option(help="Folder for the trace and the settings.")] = Path(
-        "privirec-out"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Folder for the trace and the settings.", callback=options.writable_folder
+        ),
+    ] = Path("privirec-out"),
     rounds: Annotated[
         str | None,
         typer.Option(help="Numbers of rounds to try (default 4,6,8; federated: 8)."),
@@ -111,7 +113,6 @@ def command(
 
       privirec run --dataset gowalla --settings privirec-out/spectral-gowalla.json
     """
-    check_writable(json_file, folder=out)
     limit = parse_bytes(budget)
     chosen = {
         "--runtime": runtime,

@@ -264,8 +264,16 @@ def history_coordinates(histories: sp.csr_array, vectors: Float32) -> Float32:
 
 
 def in_bytes(matrix: Float32) -> tuple[NDArray[np.int8], Float32]:
-    """Whole numbers from -127 to 127, and a unit for each row."""
+    """Whole numbers from -127 to 127, and a unit for each row.
+
+    Numbers that are not finite are refused: nothing in a byte could stand for them.
+    """
     tops = np.abs(np.maximum(matrix.max(axis=1, initial=0.0), -matrix.min(axis=1, initial=0.0)))
+    if not np.isfinite(tops).all():
+        raise UsageError(
+            f"row {int(np.argmin(np.isfinite(tops)))} has numbers that are not finite: nothing was "
+            "made of it"
+        )
     units = np.asarray(tops.astype(np.float64) / LARGEST_BYTE, np.float32)
     small = np.empty(matrix.shape, np.int8)
     for row, unit in enumerate(units.astype(np.float64)):  # not another matrix of doubles

@@ -53,7 +53,13 @@ class Popularity(Recommender):
             raise UsageError("scores of another catalogue than the model's")
 
     def similar_users(
-        self, userid: ArrayLike, user_items: UserItems, N: int = 10
+        self,
+        userid: ArrayLike,
+        user_items: UserItems,
+        N: int = 10,
+        *,
+        filter_users: ArrayLike | None = None,
+        users: ArrayLike | None = None,
     ) -> tuple[NDArray, Float32]:
         raise UsageError("popularity scores alike for everybody: it knows no similar users")
 

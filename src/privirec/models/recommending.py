@@ -213,15 +213,24 @@ class Recommending(ABC):
         return self.recommend(everybody, histories, N, filter_items=filter_items, items=items)
 
     def similar_users(
-        self, userid: ArrayLike, user_items: UserItems, N: int = 10
+        self,
+        userid: ArrayLike,
+        user_items: UserItems,
+        N: int = 10,
+        *,
+        filter_users: ArrayLike | None = None,
+        users: ArrayLike | None = None,
     ) -> tuple[NDArray, Float32]:
         """Users of `user_items` whose scores point the same way: the cosine of what the filter
         makes of their histories. It takes histories in one place; the model keeps none.
 
         `userid` is one user or an array: row numbers of a matrix, or ids. Returns users and
-        cosines, of shape (N,) or (users, N), the user itself left out.
+        cosines, of shape (N,) or (users, N), the user itself left out; `filter_users` are left out
+        too, and `users` are the only ones to choose from.
         """
         count = _whole(N, "N")
+        if users is not None and filter_users is not None:
+            raise UsageError("give users or filter_users, not both")
         interactions = as_interactions(user_items)
         everybody = self._known(interactions)
         asked = _rows_of(userid, interactions.user_ids)
@@ -231,11 +240,17 @@ class Recommending(ABC):
             batch = slice(start, start + USERS_AT_ONCE)
             cosines[:, batch] = directions @ self._directions(everybody[batch]).T
         cosines[np.arange(len(asked)), asked] = -np.inf
+        if filter_users is not None:
+            cosines[:, _rows_of(filter_users, interactions.user_ids)] = -np.inf
+        if users is not None:
+            others = np.ones(everybody.shape[0], bool)
+            others[_rows_of(users, interactions.user_ids)] = False
+            cosines[:, others] = -np.inf
         rows = np.empty((len(asked), count), np.int64)
         scores = np.empty((len(asked), count), np.float32)
         kernels.top_items(cosines, rows, scores)
-        users = _named(interactions.user_ids, rows)
-        return (users[0], scores[0]) if np.ndim(userid) == 0 else (users, scores)
+        found = _named(interactions.user_ids, np.where(np.isneginf(scores), -1, rows))
+        return (found[0], scores[0]) if np.ndim(userid) == 0 else (found, scores)
 
     def _directions(self, histories: sp.csr_array) -> Float32:
         """What histories add to the scores of everybody, with length one (or zero)."""

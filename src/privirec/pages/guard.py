@@ -41,11 +41,14 @@ class Session:
     number: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     """Stands in every form."""
+    warned: list[str] = field(default_factory=list)
+    """What was handled on the way and should be known, to be shown beside the notice."""
     notice: str = ""
     """What the next page says first."""
 
     def take_notice(self) -> str:
-        found, self.notice = self.notice, ""
+        found, self.notice = "\n".join(filter(None, [self.notice, *self.warned])), ""
+        self.warned.clear()
         return found
 
 

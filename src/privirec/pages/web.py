@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +18,7 @@ from socket import socket
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from privirec.errors import PrivirecError, UsageError
+from privirec.errors import DataWarning, PrivirecError, UsageError
 from privirec.pages.guard import Guard, Refused, Session
 from privirec.pages.html import static
 from privirec.report.rows import say
@@ -111,7 +113,7 @@ class Site:
         here, elsewhere = (self.changes, self.pages) if changes else (self.pages, self.changes)
         action = here.get(request.path)
         try:
-            with self._one_at_a_time:
+            with self._one_at_a_time, _warnings_shown_to(request.session):
                 if action is None and request.path in elsewhere:
                     return self.failed(request, 405, "This address cannot be used in this way.")
                 if action is None:
@@ -123,6 +125,24 @@ class Site:
         except Exception:
             log.exception("the page failed")
             return _plain(500, "This page failed; the terminal says how.")
+
+
+@contextmanager
+def _warnings_shown_to(session: Session) -> Iterator[None]:
+    """Whoever looks at a page does not look at the terminal. One request at a time comes here."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        sentence = _sentence(message)
+        if not issubclass(category, DataWarning):
+            usual(message, category, *where, **more)
+        elif sentence not in session.warned:
+            session.warned.append(sentence)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        warnings.showwarning = show
+        yield
 
 
 class PageServer(ThreadingHTTPServer):
@@ -277,6 +297,6 @@ def _plain(status: int, sentence: str) -> Response:
     return Response(page.encode(), status=status)
 
 
-def _sentence(error: PrivirecError) -> str:
+def _sentence(error: Exception | str) -> str:
     text = str(error)
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -37,7 +37,8 @@ def check_writable(file: Path | None = None, *, folder: Path | None = None) -> N
     for path in (file, folder):
         if path is None:
             continue
-        target = path if path.exists() else _nearest_existing(path)
+        # A file that is there is replaced by a neighbour, so that its folder is what counts.
+        target = path if path.exists() and not path.is_file() else _nearest_existing(path)
         if not path.exists() and not target.is_dir():
             raise UsageError(f"{path}: cannot be written ({target} is not a folder)")
         if not os.access(target, os.W_OK):

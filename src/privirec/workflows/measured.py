@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from privirec import threads as threading
 from privirec.errors import DataError
 from privirec.report.rows import write_json_lines
+from privirec.version import __version__
 
 
 class Measurable(Protocol):
@@ -29,7 +30,10 @@ Point = TypeVar("Point", bound=Measurable)
 
 
 class Measured(Generic[Point]):
-    """Rows in a file, one for each point; what is there is not measured again."""
+    """Rows in a file, one for each point; what is there is not measured again.
+
+    Each row names the version that measured it. Older rows have none, and are read all the same.
+    """
 
     def __init__(self, path: Path | None, identity: Sequence[str], command: str) -> None:
         """`identity`: names of what makes two rows the same measurement; `command`: whose rows."""
@@ -65,7 +69,7 @@ class Measured(Generic[Point]):
             for done, point in enumerate(missing):
                 if tell:
                     tell(done, len(missing))
-                self.add(point.measure())
+                self.add(point.measure() | {"version": __version__})
         if tell and missing:
             tell(len(missing), len(missing))
 

@@ -87,8 +87,8 @@ class FrontDoor:
 
     A client proves who it is before its request is read, so that strangers cost little, and has an
     allowance, so that one that is hostile leaves the others theirs. Whoever is refused hears a
-    number and nothing else: the same for a key that is unknown, revoked, or that somebody only
-    shows.
+    number and nothing else: the same for a key that is unknown and for one that somebody only
+    shows. A revoked client that proves its key hears another number, which means that.
     """
 
     def __init__(
@@ -224,7 +224,8 @@ class FrontDoor:
         if member is None:
             raise _Refused(401, "a client that is not approved")
         if member.revoked:
-            raise _Refused(401, f"client {member.client} ({member.name}): it is revoked")
+            # It has proven its key, and may know. Others hear the same number as strangers.
+            raise _Refused(410, f"client {member.client} ({member.name}): it is revoked")
         kind = headers.get(b"content-type", PROTOBUF).split(b";")[0].strip()
         if kind != PROTOBUF or b"content-encoding" in headers:
             raise _TooMuch(415, member, "a request of another kind")

@@ -46,6 +46,10 @@ NOT_LET_IN = "Failed to activate SuperNode"
 """What a SuperNode says when its predecessor is still thought to be there, or nobody knows it."""
 LET_IN = "SuperNode ID:"
 """What it says when it is connected."""
+UNANSWERED, ANSWERED = "Connection attempt failed", "Connection successful after"
+"""What it says while the server does not answer, and when it does again."""
+REVOKED = "410 Gone"
+"""What the front door answers a client that was revoked and proves its key."""
 AGAIN = 10.0
 """Seconds until it tries again."""
 MOST_TRIES = 12
@@ -245,6 +249,9 @@ class FlowerClient:
         if self.node is None:
             if now >= self.again_at:
                 self._start_node()
+        elif REVOKED in self._said():
+            # One that was connected stays up, and would never hear of it.
+            raise FederationError(f"{self.folder.name} cannot connect: {_reason(REVOKED)}")
         elif self.node.process.poll() is not None:
             said = _tail(self.node.log)
             reason = _reason(said)
@@ -259,7 +266,21 @@ class FlowerClient:
 
     @property
     def connected(self) -> bool:
-        return self.node is not None and LET_IN in _tail(self.node.log)
+        return LET_IN in self._said() and self._said_last(LET_IN, ANSWERED)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether it is trying to reach a server that does not answer."""
+        return self._said_last(UNANSWERED)
+
+    def _said_last(self, *words: str) -> bool:
+        """Whether one of these is the last that the node said about its connection."""
+        said = self._said()
+        last = max((LET_IN, UNANSWERED, ANSWERED), key=said.rfind)
+        return last in said and last in words
+
+    def _said(self) -> str:
+        return "" if self.node is None else _tail(self.node.log)
 
     def _start_node(self) -> None:
         command = supernode_command(self.folder, self.server, free_port())
@@ -275,6 +296,8 @@ def _tail(log: Path) -> str:
 
 def _reason(said: str) -> str:
     """Why a SuperNode ended, in one line."""
+    if REVOKED in said:
+        return "the operator has revoked this client"
     if NOT_LET_IN in said or ("terminated gracefully" in said and LET_IN not in said):
         return (
             "the server does not know its key, or thinks it is connected already; ask the operator "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ def start_run(home: OperatorFolder, name: str, file: RunFile, env: Mapping[str, 
     Returns Flower's number of it; one that is at work is left alone.
     """
     run = RunFolder(home, name)
+    is_new = not any(run.folder.iterdir())
     if not run.prepare(file):
         try:
             return (run.folder / NUMBER).read_text(encoding="ascii")
@@ -30,8 +32,13 @@ def start_run(home: OperatorFolder, name: str, file: RunFile, env: Mapping[str, 
     app = launch.write_app(home.folder / "app")
     where = ["run", str(app), launch.CONNECTION, "--format", "json"]
     configured = f"name={json.dumps(name)}"
-    told = _told(launch.flwr([*where, "--run-config", configured], env))
+    try:
+        told = _told(launch.flwr([*where, "--run-config", configured], env))
+    except FederationError as error:
+        told = {"error-message": str(error)}
     if not told.get("run-id"):
+        if is_new:  # nobody has heard of it: the name is as free as before
+            shutil.rmtree(run.folder)
         why = " ".join(str(told.get("error-message", "Flower does not say why")).split())
         raise FederationError(
             f"the run could not be started ({why}); is it up? privirec server up {home.folder}"

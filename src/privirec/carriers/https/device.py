@@ -12,6 +12,7 @@ import hashlib
 import random
 import re
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ from privirec.carriers.https.signing import (
     signed_headers,
 )
 from privirec.errors import FederationError, UsageError
+from privirec.runtime.network.logs import SAY_AGAIN
 from privirec.secagg.keys import Identity
 
 LARGEST_MESSAGE = (1 << 31) - (1 << 20)
@@ -142,17 +144,18 @@ class Device:
 
     async def stay(self, tell: Callable[[str], None] = lambda line: None) -> None:
         """Ask and answer until cancelled. `tell` hears when the connection comes and goes."""
-        connected = None
+        connected, say_again_at = False, 0.0
         while True:
             try:
                 pause = await self.turn()
                 if not connected:
-                    connected = True
+                    connected, say_again_at = True, 0.0
                     tell("Connected")
             except Unreachable as error:
                 pause = self.back_off(error)
-                if connected is not False:
-                    connected = False
+                connected = False
+                if time.monotonic() >= say_again_at:
+                    say_again_at = time.monotonic() + SAY_AGAIN
                     tell(f"Not connected: {error}; trying again")
             await asyncio.sleep(pause)
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from privirec.runtime.network.messages import one_line
 
+SAY_AGAIN = 30.0
+"""Seconds between two lines of a client about a server that does not answer."""
+
 
 class _OwnersFile(WatchedFileHandler):
     """For its owner only. Whoever rotates logs may move it away: the next line begins a new one."""
