@@ -1,4 +1,4 @@
-"""Pages as scripts: every block of a page that is marked `sh` or `python`, in order, in a fresh folder."""
+"""Pages as scripts: every block of a page that is marked `sh` or `python`, in order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _segments(page: Path) -> Iterator[str]:
 
 
 def run_script(script: str, folder: Path, seconds: int) -> str:
-    """Run a script with this environment's programs; returns what it said, and leaves nothing running."""
+    """Run a script with this environment's programs; what it said. Nothing is left running."""
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     running = subprocess.Popen(
         ["bash", "-c", script],

@@ -18,7 +18,7 @@ from privirec.cli.main import app
 
 ROOT = Path(__file__).parent.parent
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
-"""What a browser fetches by itself. A link of the kind `canonical`, `next` or `prev` it does not."""
+"""What a browser fetches by itself, but for links that only say where something is."""
 
 
 @pytest.fixture(scope="module")

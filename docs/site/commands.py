@@ -28,7 +28,9 @@ def _filled(nav: Any, pages: list[str]) -> Any:
         return pages
     if isinstance(nav, list):
         return [_filled(each, pages) for each in nav]
-    return {key: _filled(each, pages) for key, each in nav.items()} if isinstance(nav, dict) else nav
+    return (
+        {key: _filled(each, pages) for key, each in nav.items()} if isinstance(nav, dict) else nav
+    )
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -70,7 +72,9 @@ def _section(path: str, command: click.Command) -> list[str]:
     options = [each for each in command.get_params(context) if isinstance(each, click.Option)]
     if arguments:
         lines += ["", "| argument | |", "|---|---|"]
-        lines += [f"| `{each.make_metavar(context)}` | {_cell(_help(each))} |" for each in arguments]
+        lines += [
+            f"| `{each.make_metavar(context)}` | {_cell(_help(each))} |" for each in arguments
+        ]
     options = [each for each in options if not each.hidden and each.name != "help"]
     if options:
         lines += ["", "| option | | default |", "|---|---|---|"]
@@ -107,7 +111,7 @@ def _body(command: click.Command) -> list[str]:
 
 
 def _paragraphs(command: click.Command) -> list[str]:
-    text = inspect.cleandoc(command.help or "")
+    text = re.sub(r"\[/?bold\]", "**", inspect.cleandoc(command.help or ""))
     return [" ".join(each.split()) for each in re.split(r"\n\s*\n", text) if each.strip()]
 
 

@@ -1,7 +1,7 @@
 """Pages of the site that stand elsewhere in the repository, and the tutorial, which is a notebook.
 
-Links stay as they are on the code host: relative to the file that has them. Here those that lead out
-of `docs/` are turned towards the pages made from their targets.
+Links stay as they are on the code host: relative to the file that has them. Here those that lead
+out of `docs/` are turned towards the pages made from their targets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     here = page.file.src_uri
-    # The home page is written for the site, and stands in docs/ itself.
     source = f"docs/{here}" if (ROOT / "docs" / here).is_file() else PAGES.get(here)
     if source is None:  # made from the code
         return markdown
@@ -67,5 +66,5 @@ def from_notebook(notebook: dict[str, Any]) -> str:
         parts.append(f"```python\n{source}\n```")
         shown = "".join("".join(output["text"]) for output in cell["outputs"]).rstrip()
         if shown:
-            parts.append(f"```text title=\"Shows\"\n{shown}\n```")
+            parts.append(f'```text title="Shows"\n{shown}\n```')
     return "\n\n".join(parts) + "\n"

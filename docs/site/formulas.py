@@ -1,4 +1,4 @@
-"""Formulas between dollar signs become MathML when the site is built: no script, no foreign host."""
+"""Formulas between dollar signs become MathML when the site is built: no script is loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def on_page_content(html: str, **_: Any) -> str:
 def _mathml(found: re.Match[str]) -> str:
     display = "block" if found["open"] == "[" else "inline"
     math = convert(unescape(found["latex"]).strip(), display=display)
-    # A tilde as an accent, close to its letter; the converter takes the one that stands on the line.
+    # A tilde as an accent, close to its letter; the converter takes that of the line.
     math = math.replace('stretchy="false">&#x0007E;', 'stretchy="false">&#x002DC;')
     math = math.replace("<mover>", '<mover accent="true">')
     return f'<div class="formula">{math}</div>' if display == "block" else math

@@ -1,4 +1,4 @@
-"""What the library's reference says of a model's settings: as `help` has it, from the config that checks them."""
+"""Settings of models in the library's reference: as `help` has them, from their configs."""
 
 from __future__ import annotations
 
