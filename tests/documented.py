@@ -21,11 +21,6 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return _BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
-def python_of(page: Path) -> str:
-    """Its Python, as one program."""
-    return "".join(text for language, text in blocks(page) if language == "python")
-
-
 def script_of(page: Path) -> str:
     """One shell script; blocks of Python that follow each other are one program in it."""
     return "set -eu\n" + "".join(_segments(page))

@@ -17,6 +17,8 @@ import privirec
 from privirec.cli.main import app
 
 ROOT = Path(__file__).parent.parent
+NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
+"""Nobody listens there."""
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 """What a browser fetches by itself, but for links that only say where something is."""
 
@@ -28,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [*command, str(folder)],
         cwd=ROOT,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "http_proxy": "http://127.0.0.1:9"},
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"} | NO_NETWORK,
         capture_output=True,
         text=True,
         check=False,

@@ -32,7 +32,7 @@ _LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page, source in PAGES.items():
-        if page in files.src_uris:
+        if page in files.src_uris:  # the home page: the site has its own
             continue
         text = (ROOT / source).read_text(encoding="utf-8")
         content = from_notebook(json.loads(text)) if source.endswith(".ipynb") else text
