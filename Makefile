@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint unit heavy long mutants chaos bench fuzz clean
+.PHONY: setup demo test lint unit heavy long mutants chaos bench fuzz docs clean
 
 setup: $(READY)
 
@@ -52,6 +52,10 @@ bench: $(READY)
 fuzz: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
 	$(BIN)/python tests/secagg/fuzz_atheris.py -max_total_time=600
+
+# The documentation site, to build/site; a broken link fails. A test builds it too.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import documented
+
 ROOT = Path(__file__).parent.parent
 
 
 def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    blocks = [text for _, text in documented.blocks(ROOT / "README.md")]
     assert len(blocks) >= 2
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

@@ -151,7 +151,7 @@ class TestParquet:
         self, write: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(DataError, match=r"needs pyarrow: pip install 'privirec\[parquet\]'"):
+        with pytest.raises(DataError, match=r"needs pyarrow: pip install 'pyarrow"):
             read_interactions(write("x.parquet", "PAR1"))
 
 

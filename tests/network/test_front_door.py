@@ -19,7 +19,7 @@ from .test_flower import _card, _signed
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("flwr") is None,
-    reason="needs Flower: pip install 'privirec[flower]'",
+    reason="needs Flower, the extra 'flower'",
 )
 
 NODE, OTHER = 77, 78

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.heavy,
     pytest.mark.skipif(
         importlib.util.find_spec("flwr") is None,
-        reason="needs Flower: pip install 'privirec[flower]'",
+        reason="needs Flower, the extra 'flower'",
     ),
 ]
 

@@ -116,12 +116,24 @@ def load_dataset(
 ) -> Dataset:
     """A data set from a name, a folder or a file.
 
-    Names are `synthetic:...`, gowalla, yelp2018, amazon-book, or any folder with train.txt and
-    test.txt (or such tables) in one of the data folders. A single file of any known format is train
-    if `test` names another one, and otherwise split `by` chance, time or leaving one out; `seed`
-    decides that split and the synthetic data, and nothing else. `table` says what cannot be found
-    out of a table. A folder of shards is read into memory if it is not too large for that;
-    `load_sharded` leaves it where it is.
+    A folder of shards is read into memory if it is not too large for that; `load_sharded` leaves it
+    where it is.
+
+    Parameters
+    ----------
+    name_or_path
+        `synthetic:small` or another made-up set, gowalla, yelp2018, amazon-book, any folder with
+        train.txt and test.txt (or such tables), or a single file of any known format.
+    data_dir
+        Where names are looked for; otherwise in $PRIVIREC_DATA, then in the user's cache folder.
+    seed
+        Of the split of a single file and of made-up data, and of nothing else.
+    test
+        A second file to test on; the first one is train then.
+    by
+        How a single file is split: "random", "time" or "leave-one-out", see `split`.
+    table
+        What cannot be found out of a table.
     """
     name = str(name_or_path)
     path = Path(name_or_path)

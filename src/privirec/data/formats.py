@@ -48,12 +48,24 @@ def read_interactions(
 ) -> Interactions:
     """Read any known format, told by the suffix; each row is one interaction.
 
-    Tables (.csv, .tsv, RecBole .inter, MovieLens .dat and .data, .parquet; any other with a
-    `delimiter`) need a user and an item column. Delimiter, header and the usual names are found
-    without being told; columns of a table without a header go by their number from 1. Ids are whole
-    numbers or names. Rows rated lower than `min_rating` are left out; without it ratings are not
-    looked at, and a DataWarning says so. Times are kept if there is a column of them.
-    `only_user`: whose rows they are in a table without a user column.
+    Tables are .csv, .tsv, RecBole .inter, MovieLens .dat and .data, .parquet, and any other with a
+    `delimiter`; .txt is `user item item ...`. Ids are whole numbers or names.
+
+    Parameters
+    ----------
+    path
+        The file.
+    user_column, item_column, rating_column, time_column
+        Columns with unusual names; usual ones are found. Without a header, numbers from 1.
+    min_rating
+        Leave out rows that are rated lower. Without it ratings are not looked at, and a DataWarning
+        says so if they differ.
+    delimiter
+        What stands between columns, if it cannot be told from the first lines.
+    header
+        Whether the first line names the columns; by default unless it is all numbers.
+    only_user
+        Whose rows they are in a table without a user column.
     """
     options = TableOptions(
         *(user_column, item_column, rating_column, time_column, min_rating),

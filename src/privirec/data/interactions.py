@@ -21,17 +21,20 @@ from privirec.errors import DataError, DataWarning, UsageError
 
 @dataclass(frozen=True, repr=False)
 class Interactions:
-    """Rows are users, columns items; every stored entry is one, sorted, without duplicates.
+    """Who touched what: a sparse matrix of ones, a row for each user and a column for each item.
 
-    `user_ids` and `item_ids` are the external names of rows and columns, integers or strings.
-    `times` are the moments of the entries, in their order, if these are known.
+    Made by `from_frame`, `from_matrix`, `from_pairs` or `read_interactions` rather than directly.
     """
 
     matrix: sp.csr_array
-    """In a process that goes without SciPy, `FewRows`."""
+    """Users x items; every stored entry is one, sorted, without duplicates. In a process that goes
+    without SciPy, `FewRows`."""
     user_ids: NDArray
+    """The external names of the rows, integers or strings."""
     item_ids: NDArray
+    """The external names of the columns."""
     times: NDArray | None = None
+    """The moments of the entries, in their order, if these are known."""
 
     def __repr__(self) -> str:
         timed = ", with times" if self.times is not None else ""
@@ -144,14 +147,17 @@ class Interactions:
 
     @property
     def n_users(self) -> int:
+        """Rows, users without any item among them."""
         return int(self.matrix.shape[0])
 
     @property
     def n_items(self) -> int:
+        """Columns: the size of the catalogue."""
         return int(self.matrix.shape[1])
 
     @property
     def n_interactions(self) -> int:
+        """Ones in the matrix."""
         return int(self.matrix.nnz)
 
     @cached_property
@@ -210,11 +216,14 @@ class Interactions:
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """A train and a test set over the same users and items (and a name for reports)."""
+    """A train and a test set over the same users and items."""
 
     name: str
+    """For reports."""
     train: Interactions
+    """What models are fitted on, and recommend from."""
     test: Interactions
+    """What was held out, to measure by."""
 
     def __post_init__(self) -> None:
         if self.train.matrix.shape != self.test.matrix.shape:

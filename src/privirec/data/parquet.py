@@ -30,7 +30,7 @@ def parquet_pieces(path: Path, options: TableOptions, rows: int | None = None) -
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
         raise DataError(
-            f"{path}: reading Parquet needs pyarrow: pip install 'privirec[parquet]'"
+            f"{path}: reading Parquet needs pyarrow: pip install 'pyarrow>=14'"
         ) from None
     try:
         header = list(parquet.read_schema(path).names)

@@ -28,9 +28,20 @@ def split(
 ) -> Dataset:
     """Train and test; whoever is in test keeps at least one item in train.
 
-    by="random": the share `test` of every user's items is held out. "time": of all interactions
-    the latest share; who begins later than that is in neither. "leave-one-out": one item of every
-    user with two or more, the latest if there are times and one at random otherwise.
+    Parameters
+    ----------
+    interactions
+        What is to be split.
+    test
+        The share to hold out.
+    seed
+        Decides what is held out at random, together with the ids alone.
+    name
+        Of the data set, for reports.
+    by
+        "random": the share `test` of every user's items. "time": of all interactions the latest
+        share; who begins later than that is in neither part. "leave-one-out": one item of every
+        user with two or more, the latest if there are times and one at random otherwise.
     """
     if by == "random":
         train, held_out = _hold_out(interactions, test, seed, b"test")

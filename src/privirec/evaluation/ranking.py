@@ -49,7 +49,9 @@ class Metrics:
     ndcg: float
     """The same, found items counting more the higher they stand."""
     users: int
+    """How many have test items."""
     k: int = 20
+    """How many items of each ranking count."""
     mrr: float = math.nan
     """Mean of 1 / place of the first test item; 0 for whom none is found."""
     hit_rate: float = math.nan
@@ -161,12 +163,22 @@ def evaluate(
     k: int = 20,
     progress: Progress | None = None,
 ) -> Metrics:
-    """Rank for everybody and average.
+    """Rank all items for everybody with a test item, train items left out, and average.
 
-    Batches of users are dealt to threads that each work alone: that scales where threads inside
-    one batch mostly wait for each other.
+    Parameters
+    ----------
+    scorer
+        A fitted model, or anything else with a method `score`.
+    dataset
+        Histories to rank from (train) and what should be found (test).
+    k
+        How many items of each ranking count.
+    progress
+        Called with the users done and those in all.
     """
     dataset.check_apart()
+    # Batches of users are dealt to threads that each work alone: that scales where threads inside
+    # one batch mostly wait for each other.
     total = int(np.count_nonzero(dataset.test.user_degrees))
     rank = ranker(scorer, dataset, k)
 

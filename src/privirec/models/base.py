@@ -114,6 +114,9 @@ class Recommender(Recommending):
     ) -> Self:
         """Learn from all histories on this machine.
 
+        A rank that nobody has chosen is cut to the size of the catalogue; one that was chosen and
+        does not fit is refused.
+
         Parameters
         ----------
         user_items
@@ -123,9 +126,6 @@ class Recommender(Recommending):
             Of the start block from which singular vectors are found.
         progress
             Called with the steps done and those in all.
-
-        A rank that nobody has chosen is cut to the size of the catalogue; one that was chosen and
-        does not fit is refused.
         """
         train = as_interactions(user_items)
         self.config = self._fitting(train.n_items)

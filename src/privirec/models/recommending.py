@@ -161,11 +161,23 @@ class Recommending(ABC):
         titles: Mapping[Any, str] | None = None,
         **more: Any,
     ) -> Any:
-        """Recommendations as a DataFrame: user, item, score, rank, and title if `titles` has them.
+        """Recommendations as a DataFrame: user, item, score, rank, and title if there are titles.
 
-        For all users of `user_items`, or for those that are named. The frame is of the library of
-        `user_items` (pandas for Interactions), with its names for users and items. `more` goes to
-        `recommend`.
+        The frame is of the library of `user_items` (pandas for Interactions), with its names for
+        the columns of users and items.
+
+        Parameters
+        ----------
+        user_items
+            The histories.
+        users
+            For whom; by default everybody in `user_items`.
+        N
+            How many items for each.
+        titles
+            Item id: title, for example from `read_titles`.
+        **more
+            As for `recommend`.
         """
         names, interactions, frame = _framed(user_items)
         chosen = interactions.user_ids if users is None else np.atleast_1d(np.asarray(users))

@@ -62,7 +62,11 @@ class SpectralConfig(Config):
 
 
 class Spectral(Recommender):
-    """A spectral filter, x V^-a S h(lambda) S^T V^b, kept in a byte an entry."""
+    """Spectral: eigenpairs of the item-item matrix alone, x V^-a S h(lambda) S^T V^b.
+
+    The model is kept in a byte an entry. Exponents and response are chosen on a validation split
+    (`privirec tune`); they matter as much as the number of eigenpairs.
+    """
 
     name = "spectral"
     title = "Spectral"

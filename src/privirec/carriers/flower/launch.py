@@ -33,6 +33,8 @@ from privirec.version import __version__
 
 FLOWER = "1.41.0"
 """We reach inside it, so this one and no other."""
+INSTALL = f"'flwr=={FLOWER}' 'click<8.4'"
+"""What pip is to be told: the extra `flower` by its parts, since we are on no index."""
 CONNECTION = "privirec"
 """Name of the server in Flower's configuration."""
 
@@ -78,11 +80,11 @@ clientapp = "privirec.carriers.flower.client_app:app"
 def check_flower() -> None:
     """Refuse, in one line, where Flower is not installed, or is one that nobody tried."""
     if importlib.util.find_spec("flwr") is None:
-        raise UsageError("a network needs Flower: pip install 'privirec[flower]'")
+        raise UsageError(f"a network needs Flower: pip install {INSTALL}")
     if (found := importlib.metadata.version("flwr")) != FLOWER:
         raise UsageError(
-            f"Flower {found} is installed, and {FLOWER} is the one that was tried: pip install "
-            "'privirec[flower]'"
+            f"Flower {found} is installed, and {FLOWER} is the one that was tried: "
+            f"pip install {INSTALL}"
         )
 
 

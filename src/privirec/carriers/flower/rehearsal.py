@@ -65,7 +65,7 @@ def check(rehearse: Callable[[], None]) -> None:
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
         raise FederationError(
             "this Flower does not call what keeps foreign code out, so nothing is started; install "
-            "the one that was tried: pip install 'privirec[flower]'"
+            "the one that was tried, which the extra 'flower' names"
         )
 
 

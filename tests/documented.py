@@ -1,0 +1,54 @@
+"""Pages as scripts: every block of a page that is marked `sh` or `python`, in order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+_BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each block that is to be run."""
+    return _BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def script_of(page: Path) -> str:
+    """One shell script; blocks of Python that follow each other are one program in it."""
+    return "set -eu\n" + "".join(_segments(page))
+
+
+def _segments(page: Path) -> Iterator[str]:
+    for language, group in groupby(blocks(page), key=lambda block: block[0]):
+        text = "".join(block for _, block in group)
+        yield text if language == "sh" else f"python - <<'END_OF_PYTHON'\n{text}END_OF_PYTHON\n"
+
+
+def run_script(script: str, folder: Path, seconds: int) -> str:
+    """Run a script with this environment's programs; what it said. Nothing is left running."""
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    running = subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=os.environ | {"PATH": programs, "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,  # so that whatever it left behind can be ended too
+    )
+    try:
+        said, _ = running.communicate(timeout=seconds)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGTERM)
+    assert running.returncode == 0, said
+    return said

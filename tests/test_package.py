@@ -1,0 +1,72 @@
+"""What is installed: a wheel, without a network, with all that the program needs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "privirec"
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+
+
+def _run(*command: str | Path) -> str:
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.heavy
+def test_a_wheel_is_installed_and_works_without_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    offline = ["--no-deps", "--no-index"]
+    _run(*PIP, "wheel", *offline, "--no-build-isolation", "--wheel-dir", tmp_path, ROOT)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        inside = {name for name in packed.namelist() if name.startswith("privirec/")}
+    files = {
+        f"privirec/{path.relative_to(PACKAGE).as_posix()}"
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert inside == files
+
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # what runs below comes from the wheel
+    home = tmp_path / "fresh"
+    venv.create(home, with_pip=False, symlinks=True)
+    fresh = home / "bin" / "python"
+    _run(*PIP, "--python", fresh, "install", *offline, wheel)
+    (packages,) = home.glob("lib/python*/site-packages")
+    # Dependencies are this environment's; its own privirec, if any, comes after the installed one.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    where = _run(fresh, "-c", "import privirec; print(privirec.__file__)").strip()
+    assert Path(where).is_relative_to(home)
+    command = home / "bin" / "privirec"
+    assert "Commands" in _run(command, "--help")
+    assert re.search(r"items +300\b", _run(command, "data", "info", "synthetic:small"))
+    _run(command, "store", "add", "3", "17", "--store", "me.db")
+    assert "2 interactions" in _run(command, "store", "show", "--store", "me.db")
+    pages = "from privirec.pages import frame, web; import privirec.pages.person"
+    _run(fresh, "-c", pages)
+
+
+def test_nothing_tells_people_to_fetch_us_from_an_index() -> None:
+    """`pip install privirec` would install whatever somebody else puts there under that name."""
+    asked = re.compile(r"pip install[^`\n]*")
+    texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/**/*.ipynb")]
+    texts += [*ROOT.glob("benchmarks/*"), *PACKAGE.rglob("*.py")]
+    assert len(texts) > 100
+    for path in texts:
+        if path.is_file():
+            for command in asked.findall(path.read_text(encoding="utf-8")):
+                by_name = re.search(r"\bprivirec\b", command)
+                assert not by_name or "--no-index" in command, f"{path}: {command}"

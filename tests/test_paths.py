@@ -1,0 +1,58 @@
+"""The three ways to begin, each from an empty folder: the lines of its page, and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import documented
+from privirec.carriers.child_processes import free_port
+
+PAGES = documented.ROOT / "docs" / "start"
+SECONDS = 600
+"""The pages promise ten minutes."""
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    return empty
+
+
+def test_who_knows_implicit_and_pandas(folder: Path) -> None:
+    pytest.importorskip("pandas")
+    said = documented.run_script(documented.script_of(PAGES / "library.md"), folder, SECONDS)
+    measured = {line.split()[0]: float(line.split()[1]) for line in said.splitlines() if _two(line)}
+    assert measured["GFCF"] > measured["Popularity"] > 0
+    assert "True" in said  # what was loaded recommends the same
+    assert (folder / "my-model" / "model.safetensors").is_file()
+    assert "read 200 of 200 whole histories" in said
+
+
+def test_an_operator(folder: Path) -> None:
+    script = documented.script_of(PAGES / "operator.md")
+    assert "9443" in script
+    script = script.replace("9443", str(free_port()))  # the only word that is not the page's
+    said = documented.run_script(script, folder, SECONDS)
+    assert "Model signed and handed out" in said
+    assert said.count("installed") == 3
+    assert "epsilon 8 of 8" in said
+
+
+def test_a_person(folder: Path) -> None:
+    said = documented.run_script(documented.script_of(PAGES / "person.md"), folder, SECONDS)
+    assert "because of" in said
+    assert "http://127.0.0.1:" in said
+    assert "This device takes part in nothing" in said
+    exported = (folder / "mine.csv").read_text(encoding="utf-8")
+    assert "118" in exported
+    assert "0 interactions" in said
+    assert b"Lighthouse" not in (folder / "me.db").read_bytes()
+
+
+def _two(line: str) -> bool:
+    return line.startswith(("GFCF ", "Popularity "))
