@@ -79,7 +79,6 @@ def rows(folder: Path, sizes: list[int], sample: int) -> list[dict[str, Any]]:
 
 def plot(found: list[dict[str, Any]], secagg: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
-
     from privirec.report.plots import COLOURS, write_figure
 
     panels = [("CPU minutes", "cpu_seconds", 1 / 60), ("peak memory, GB", "peak_gb", 1.0)]

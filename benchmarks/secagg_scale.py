@@ -172,7 +172,6 @@ def item_item(dataset: str, silos: int) -> dict[str, Any]:
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
-
     from privirec.report.plots import COLOURS, write_figure
 
     figure = Figure(figsize=(8.4, 3.6), layout="constrained")

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
+from privirec.report.pictures import check_picture
 from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, write_json_lines
-from privirec.workflows.demo import FEW, MANY, demo
+from privirec.workflows.demo import FEW, MANY, PICTURE, demo
 
 COLUMNS = [
     ("label", ""),
@@ -22,9 +23,9 @@ COLUMNS = [
 
 
 def command(
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the model.")] = Path(
-        "privirec-out"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the picture (PNG and SVG) and the model.")
+    ] = Path("privirec-out"),
     threads: options.Threads = None,
     seed: options.Seed = 0,
     json_file: options.Json = None,
@@ -33,6 +34,7 @@ def command(
     PriviRec and by PriviRec-k, and one that noise protects; what each costs in bytes, what an
     attack reads from each, and how noise does where there are people enough."""
     check_writable(json_file, folder=out)
+    check_picture(out / PICTURE)
     with shown_progress() as phases:
         result = demo(out, seed, threads, phases)
     write_json_lines(json_file, [*result.few, *result.many])
@@ -45,5 +47,6 @@ def command(
         "Exact sums can be computed in private, and still give histories away. Noise does not; it "
         "needs people."
     )
-    say(f"Saved the picture in {result.picture} and the last model in {result.model}")
+    drawn = " and ".join(map(str, result.pictures))
+    say(f"Saved the picture in {drawn}, and the last model in {result.model}")
     say("Next: privirec federate (real processes), privirec explain-privacy, privirec audit --help")

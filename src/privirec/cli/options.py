@@ -20,6 +20,7 @@ from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON
 from privirec.federated.programs.spectral import SpectralSettings
 from privirec.models import MODELS
 from privirec.models.artifact import check_replaceable
+from privirec.report.rows import say
 from privirec.secagg import ServerModel, protocol_names
 from privirec.workflows.plan import presets
 
@@ -173,6 +174,14 @@ Rounds = Annotated[
     int | None,
     typer.Option(min=1, help=f"L: secure sums of the power method (default {DEFAULT_ROUNDS})."),
 ]
+Picture = Annotated[
+    Path | None,
+    typer.Option(
+        "--picture",
+        help="Draw it too: PNG and SVG, whichever is named here.",
+        show_default=False,
+    ),
+]
 Head = Annotated[
     int | None,
     typer.Option(min=1, help="ease, denoised: only so many of the most popular items."),
@@ -263,3 +272,8 @@ DropShare = Annotated[
 UsersPerShard = Annotated[
     int, typer.Option(min=1, help="Users in a shard: as many are in memory at a time.")
 ]
+
+
+def say_drawn(files: Iterable[Path]) -> None:
+    """Where a picture is."""
+    say(f"Drawn in {' and '.join(map(str, files))}")

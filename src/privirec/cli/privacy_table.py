@@ -9,7 +9,8 @@ import typer
 
 from privirec.cli import options
 from privirec.errors import UsageError
-from privirec.report.plots import people_plot
+from privirec.report.pictures import check_picture
+from privirec.report.pictures.people import people_plot
 from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say
 from privirec.workflows.privacy_table import (
@@ -48,7 +49,7 @@ def command(
         Path | None,
         typer.Option(
             help="Also measure halves, quarters ... of the people of large data sets, and draw "
-            "NDCG@20 against the number of people into this PNG.",
+            "NDCG@20 against the number of people: PNG and SVG, whichever is named here.",
             show_default=False,
         ),
     ] = None,
@@ -73,7 +74,7 @@ def command(
     where it was stopped, and one with more epsilons, methods or seeds measures only what is new.
     """
     check_writable(json_file)
-    check_writable(curve)
+    check_picture(curve)
     epsilons = _epsilons(epsilon)
     if curve is not None:
         _epsilons(str(curve_epsilon))
@@ -104,8 +105,8 @@ def command(
         if not behind:
             say("protected is ahead of every peer in every line.")
     if curve is not None:
-        people_plot(summary_of(measured.of(for_curve)), curve_epsilon, curve)
-        say(f"Saved {curve}")
+        pictures = people_plot(summary_of(measured.of(for_curve)), curve_epsilon, curve)
+        say(f"Saved {' and '.join(map(str, pictures))}")
 
 
 def _epsilons(text: str) -> list[float]:
