@@ -18,11 +18,12 @@ from privirec.cli.main import app
 from privirec.data import Dataset
 from privirec.errors import DataError, UsageError
 from privirec.evaluation import evaluate
+from privirec.federated.contributions import REGISTRY
 from privirec.federated.programs import PROGRAMS
 from privirec.models import GFCF
 from privirec.report.pictures import check_picture, picture_files
 from privirec.report.pictures import palette as colours
-from privirec.report.pictures.cost import STAGE_NAMES, parts_of
+from privirec.report.pictures.cost import STAGE_NAMES, parts_of, stage_of
 from privirec.report.pictures.demo import demo_plot
 from privirec.report.pictures.federation import federation_plot
 from privirec.workflows.cost import Sizes, byte_rows
@@ -198,6 +199,11 @@ def test_parts_of_the_bytes_are_all_of_them() -> None:
         for way in ("up", "down"):
             both = row[f"bytes_{way}_per_client"] + row[f"aggregation_bytes_{way}_per_client"]
             assert sum(parts_of(row, way).values()) == both
+
+
+def test_every_sum_has_its_stage() -> None:
+    rest = {name for name in REGISTRY if stage_of(name) == "bounds and checks"}
+    assert rest == {"row-reach", "score-histogram", "validation-metrics"}
 
 
 # --- audit ----------------------------------------------------------------------------------------

@@ -37,8 +37,6 @@ class Measure:
     chance: Callable[[Row], float | None]
     shares: bool = True
     """Whether it is said in per cent."""
-    most: float = 1.0
-    """What the axis has room for at least."""
 
 
 def _whole(row: Row) -> float | None:
@@ -121,7 +119,7 @@ def _bars(
     axes: Axes, measure: Measure, attacks: Sequence[str], audits: Sequence[Sequence[Row]]
 ) -> None:
     height = 0.8 / len(audits)
-    most = measure.most
+    most = 1.0
     for number, (rows, colour) in enumerate(zip(audits, _series(audits).values(), strict=True)):
         by_attack = {row["attack"]: row for row in rows}
         for place, attack in enumerate(attacks):
@@ -141,8 +139,11 @@ def _bars(
                 if level is not None:
                     axes.plot([level] * 2, [at - height / 2, at + height / 2], color=shade, lw=2.2)
     axes.set_xlim(0, 1.25 * most)
-    if measure.shares:
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+    if most <= 1:
+        quarters = [0, 0.25, 0.5, 0.75, 1]
+        axes.set_xticks(
+            quarters, [f"{one:.0%}" if measure.shares else f"{one}" for one in quarters]
+        )
 
 
 def _said(measure: Measure, row: Row, value: float) -> str:

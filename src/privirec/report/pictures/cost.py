@@ -95,7 +95,7 @@ def parts_of(row: Row, way: str) -> dict[str, float]:
 
 def stage_of(name: str) -> str:
     """What a sum or a message, by its name, is for."""
-    if "item-item" in name:
+    if name.endswith(("item-item", "-gram")):
         return "item-item matrix"
     if name.endswith(("step", "start")):
         return "power steps"

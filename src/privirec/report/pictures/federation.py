@@ -45,8 +45,10 @@ def federation_plot(
         patch(colour, "a sum; up; clients in it"),
         patch(pale(colour), "down"),
         patch(QUIET, "no sum"),
-        patch("white", "dropped out", edge=INK),
     ]
+    if any(stage["clients"] < clients for stage in stages):
+        handles.append(patch("white", "dropped out", edge=INK))
+        handles[-1].set_hatch("///")
     legend_below(figure, ncols=4, handles=handles)
     return write_picture(figure, path)
 
@@ -71,7 +73,8 @@ def _sent(axes: Axes, stages: Sequence[Row], colour: str) -> None:
         up, down = stage["bytes_up"], stage["bytes_down"]
         axes.barh(place - 0.15, up, 0.28, color=colour)
         axes.barh(place + 0.15, down, 0.28, color=pale(colour))
-        note(axes, max(up, down), place, f"{as_bytes(up)}, {as_bytes(down)}")
+        known = f"{as_bytes(up)}, {as_bytes(down)}" if up or down else "counted with sum 1"
+        note(axes, max(up, down), place, known)
     most = max([1.0, *(max(stage["bytes_up"], stage["bytes_down"]) for stage in stages)])
     axes.set_xlim(0, 1.95 * most)
     axes.set_xticks([0, most], ["0", as_bytes(most)])

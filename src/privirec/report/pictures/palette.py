@@ -84,7 +84,7 @@ def shades(colour: str, count: int) -> list[str]:
         return [colour]
     steps = [place / (count - 1) for place in range(count)]
     return [
-        pale(colour, 0.6 - 1.2 * step) if step < 0.5 else _mixed(colour, 0, 1.1 * (step - 0.5))
+        pale(colour, 0.6 - 1.2 * step) if step < 0.5 else _mixed(colour, 0, 0.8 * (step - 0.5))
         for step in steps
     ]
 
