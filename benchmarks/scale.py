@@ -78,34 +78,44 @@ def rows(folder: Path, sizes: list[int], sample: int) -> list[dict[str, Any]]:
 
 
 def plot(found: list[dict[str, Any]], secagg: list[dict[str, Any]], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    from privirec.report.plots import COLOURS, write_figure
+    from privirec.report.pictures.canvas import (
+        axes_in,
+        heading,
+        legend_below,
+        new_figure,
+        write_picture,
+    )
+    from privirec.report.pictures.palette import INK, QUIET, colour_of, marker_of
 
     panels = [("CPU minutes", "cpu_seconds", 1 / 60), ("peak memory, GB", "peak_gb", 1.0)]
     width = len(panels) + bool(secagg)
-    figure = Figure(figsize=(4.2 * width, 3.6), layout="constrained")
+    figure = new_figure(3.2 * width, 3.6)
     for place, (title, key, unit) in enumerate(panels, 1):
-        axes = figure.add_subplot(1, width, place)
-        for colour, step in zip(COLOURS, ("make", *METHODS), strict=False):
+        axes = axes_in(figure, 100 + 10 * width + place)
+        for step in ("make", *METHODS):
             points = sorted((row["users"], row[key] * unit) for row in found if row["step"] == step)
-            label = "making the data" if step == "make" else step
-            axes.semilogx(*zip(*points, strict=True), "o-", color=colour, label=label)
+            making = step == "make"
+            axes.semilogx(
+                *zip(*points, strict=True),
+                marker="s" if making else marker_of(step),
+                color=QUIET if making else colour_of(step),
+                label=("making the data" if making else step) if place == 1 else None,
+            )
         if key == "cpu_seconds":
             axes.set_yscale("log")
         else:
             axes.set_ylim(0, 1.15 * max(row[key] * unit for row in found))
-        axes.set_title(title, loc="left", fontsize=10)
-        axes.set_xlabel("users")
-        axes.legend(frameon=False, fontsize=8)
+        heading(axes, title)
+        axes.set_xlabel("users", color=INK)
     if secagg:
-        axes = figure.add_subplot(1, width, width)
+        axes = axes_in(figure, 100 + 11 * width)
         points = sorted((row["clients"], row["cpu_ms_per_client"]) for row in secagg)
-        axes.semilogx(*zip(*points, strict=True), "o-", color=COLOURS[0])
+        axes.semilogx(*zip(*points, strict=True), "o-", color=INK)
         axes.set_ylim(0, 1.15 * max(value for _, value in points))
-        axes.set_title("secure aggregation, CPU ms per client", loc="left", fontsize=10)
-        axes.set_xlabel("clients")
-    write_figure(figure, path)
+        heading(axes, "secure aggregation, ms a client")
+        axes.set_xlabel("clients", color=INK)
+    legend_below(figure, ncols=3)
+    write_picture(figure, path)
 
 
 def main() -> None:

@@ -171,11 +171,16 @@ def item_item(dataset: str, silos: int) -> dict[str, Any]:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    from matplotlib.figure import Figure
+    from privirec.report.pictures.canvas import (
+        axes_in,
+        heading,
+        legend_below,
+        new_figure,
+        write_picture,
+    )
+    from privirec.report.pictures.palette import CHANCE, INK
 
-    from privirec.report.plots import COLOURS, write_figure
-
-    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    figure = new_figure(9.0, 3.8)
     n = np.array([row["clients"] for row in rows], float)
     panels = (
         ("CPU ms per client", [row["cpu_ms_per_client"] for row in rows]),
@@ -189,15 +194,17 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         ),
     )
     for place, (title, values) in enumerate(panels, 1):
-        axes = figure.add_subplot(1, 2, place)
-        axes.semilogx(n, values, "o-", color=COLOURS[0], label="measured")
+        axes = axes_in(figure, 120 + place)
+        label = "measured" if place == 1 else None
+        axes.semilogx(n, values, "o-", color=INK, label=label)
         log_n = np.log(n) * values[-1] / np.log(n[-1])
-        axes.semilogx(n, log_n, "--", color="#9aa5ad", label="log n, scaled to the last point")
+        label = "log n, scaled to the last point" if place == 1 else None
+        axes.semilogx(n, log_n, "--", color=CHANCE, label=label)
         axes.set_ylim(bottom=0)
-        axes.set_title(title, loc="left", fontsize=10)
-        axes.set_xlabel("clients")
-        axes.legend(frameon=False, fontsize=8)
-    write_figure(figure, path)
+        heading(axes, title)
+        axes.set_xlabel("clients", color=INK)
+    legend_below(figure, ncols=2)
+    write_picture(figure, path)
 
 
 def main() -> None:
@@ -208,7 +215,12 @@ def main() -> None:
     parser.add_argument("--silos", type=int, default=10)
     parser.add_argument("--drop-share", type=float, default=0.02)
     parser.add_argument("--out", type=Path, default=Path("privirec-out"))
+    parser.add_argument("--draw", type=Path, help="only draw the rows in this file")
     args = parser.parse_args()
+    if args.draw:
+        kept = [json.loads(line) for line in args.draw.read_text().splitlines()]
+        plot(kept, args.out / USUAL[args.what][1])
+        return
     rows = []
     with threads.limit(1):
         if args.what != "item-item":

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from privirec.cli.main import app
 from privirec.errors import UsageError
 
-OUTPUTS = {"--json", "--save", "--out", "--report", "--keep", "--work", "--curve"}
+OUTPUTS = {"--json", "--save", "--out", "--report", "--keep", "--work", "--curve", "--picture"}
 ARGUMENTS_WRITTEN = {("data", "make", "folder"), ("store", "export", "target")}
 IN_THE_COMMAND = {("plan", "--out")}
 """Written only with another option; tested by itself below, with `data convert`."""
@@ -79,7 +79,7 @@ def test_an_output_that_cannot_be_written(
     path: tuple[str, ...], parameter: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    line = _line(path, parameter, str(tmp_path / "file" / "below"), tmp_path)
+    line = _line(path, parameter, str(tmp_path / "file" / "below.png"), tmp_path)
     _, error = _refused_before_work(path, line, monkeypatch)
     assert isinstance(error, UsageError)
     assert "cannot be written" in str(error)
@@ -91,7 +91,7 @@ def test_every_path_is_known_to_be_read_or_written() -> None:
     """Whoever adds an option for a file says here what it is."""
     read = {"--data-dir", "--settings", "--warm", "--test-file", "--artifact", "--titles"}
     read |= {"--store", "--operator-key", "--roster", "folder", "source", "artifact", "client"}
-    read |= {"cards", "rotation"}
+    read |= {"cards", "rotation", "--beside"}
     for path, command in COMMANDS.items():
         for each in command.params:
             if "Path" not in type(each.type).__name__ or _is_output(path, each):

@@ -10,12 +10,14 @@ import typer
 
 from privirec.cli import options
 from privirec.data import load_dataset
+from privirec.errors import UsageError
 from privirec.federated.programs import PROGRAMS, Privirec, preset_names
 from privirec.privacy.attacks import ATTACKS
 from privirec.report.audit_page import promise_of, write_page
+from privirec.report.pictures.audit import audit_plot
 from privirec.report.progress import shown_progress
 from privirec.report.rows import print_table, say, write_json_lines
-from privirec.workflows.audit import audit, unmet_needs
+from privirec.workflows.audit import audit, read_rows, unmet_needs
 
 COLUMNS = [
     ("attack", "attack"),
@@ -89,6 +91,15 @@ def command(
             show_default=False,
         ),
     ] = None,
+    picture: options.Picture = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --picture: rows (--json) of an earlier audit of the same data set, such as "
+            "one without protection, to be drawn beside.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Attack a release as somebody curious would, and count what comes out.
 
@@ -116,11 +127,18 @@ def command(
       privirec audit --dataset gowalla --release protected --epsilon 1 --report audit
 
       privirec audit --dataset gowalla --release privirec-k --preset paper --rank 512
+
+      privirec audit --dataset DATA --json exact.jsonl
+
+      privirec audit --dataset DATA --release protected --beside exact.jsonl --picture a.png
     """
+    if beside is not None and picture is None:
+        raise UsageError("--beside is drawn: name a --picture")
     chosen = options.given(
         rank=rank, rounds=rounds, head=head, ring_bits=ring_bits, epsilon=epsilon, delta=delta
     )
     data = load_dataset(dataset, data_dir)
+    earlier = [] if beside is None else read_rows(beside, data.name)
     with shown_progress() as phases:
         audited = audit(
             data,
@@ -143,6 +161,8 @@ def command(
     say(promise_of(rows[0]))
     for row in rows:
         say(in_words(row))
+    if picture is not None:
+        options.say_drawn(audit_plot(data.name, [earlier, rows], picture))
     if report is not None:
         path = write_page(report, title, [(one.row, one.found) for one in audited])
         say(f"Pictures in {path}")

@@ -10,6 +10,7 @@ from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.errors import UsageError
 from privirec.filters import factored
+from privirec.report.pictures.cost import cost_plot
 from privirec.report.rows import as_bytes, print_table, say, warn, write_json_lines
 from privirec.runtime.terms import DEFAULT_AGGREGATOR
 from privirec.secagg import protocol_names
@@ -51,6 +52,7 @@ def command(
     ] = DEFAULT_AGGREGATOR,
     data_dir: options.DataDir = None,
     json_file: options.Json = None,
+    picture: options.Picture = None,
 ) -> None:
     """The paper's communication costs in floats, beside the bytes that really travel.
 
@@ -58,6 +60,8 @@ def command(
     Beside it stands what secure aggregation adds: messages as they are encoded, if nobody drops
     out. The server's share is all of that times n. Without a data set the released item-item
     matrix counts as its dense triangle; with one, as the sparse matrix that clients really fetch.
+
+    --picture draws bytes up and down beside the paper's formulas, and what the bytes are for.
     """
     entries = largest_degree = None
     if dataset:
@@ -103,6 +107,8 @@ def command(
         ("bytes_server_sends", "server sends"),
     ]
     print_table("Bytes on the wire, packed as sent", headings, rows)
+    if picture is not None:
+        options.say_drawn(cost_plot(where, rows, formulas, picture))
     for row in rows:
         if row["refused"]:
             warn(f"{row['method']}: {aggregator} refuses these numbers: {row['refused']}")

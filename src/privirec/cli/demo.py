@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
+from privirec.report.pictures import check_picture
 from privirec.report.progress import shown_progress
 from privirec.report.rows import print_table, say, write_json_lines
-from privirec.workflows.demo import FEW, MANY, demo
+from privirec.workflows.demo import FEW, MANY, PICTURE, demo
 
 COLUMNS = [
     ("label", ""),
@@ -25,7 +26,8 @@ def command(
     out: Annotated[
         Path,
         typer.Option(
-            help="Folder for the picture and the model.", callback=options.writable_folder
+            help="Folder for the picture (PNG and SVG) and the model.",
+            callback=options.writable_folder,
         ),
     ] = Path("privirec-out"),
     threads: options.Threads = None,
@@ -35,6 +37,7 @@ def command(
     """Show everything once on made-up data: the same recommender computed on one machine, by
     PriviRec and by PriviRec-k, and one that noise protects; what each costs in bytes, what an
     attack reads from each, and how noise does where there are people enough."""
+    check_picture(out / PICTURE)
     with shown_progress() as phases:
         result = demo(out, seed, threads, phases)
     write_json_lines(json_file, [*result.few, *result.many])
@@ -47,5 +50,6 @@ def command(
         "Exact sums can be computed in private, and still give histories away. Noise does not; it "
         "needs people."
     )
-    say(f"Saved the picture in {result.picture} and the last model in {result.model}")
+    drawn = " and ".join(map(str, result.pictures))
+    say(f"Saved the picture in {drawn}, and the last model in {result.model}")
     say("Next: privirec federate (real processes), privirec explain-privacy, privirec audit --help")

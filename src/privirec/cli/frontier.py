@@ -9,7 +9,8 @@ import typer
 
 from privirec.cli import options
 from privirec.errors import UsageError
-from privirec.report.plots import frontier_plot
+from privirec.report.pictures import check_picture
+from privirec.report.pictures.frontier import frontier_plot
 from privirec.report.progress import shown_progress
 from privirec.report.rows import as_bytes, in_file_name, print_table, say
 from privirec.workflows.frontier import (
@@ -82,6 +83,8 @@ def command(
     an hour of CPU on a large data set; --methods and --datasets take a part.
     """
     json_file = json_file or out / "frontier.jsonl"
+    for name in datasets.split(",") if datasets else []:
+        check_picture(_stem(out, name).with_suffix(".png"))
     wanted = methods.split(",")
     points_of([], wanted)  # says what is wrong before data are read
     measured = measured_rows(json_file)
@@ -104,14 +107,17 @@ def command(
                     f"{FAMILIES[row['family']].title}, {row['label']}, with "
                     f"{as_bytes(row['bytes_per_client'])} per client"
                 )
-        stem = out / f"frontier-{in_file_name(data.name)}"
-        pictures = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
-        frontier_plot(
+        stem = _stem(out, data.name)
+        pictures = frontier_plot(
             f"{data.name}: accuracy against bytes per client",
             [row for row in summary if row not in levels],
             {name: one.title for name, one in FAMILIES.items() if not one.level},
             levels,
-            pictures,
+            stem.with_suffix(".png"),
         )
         saved = [*pictures, write_csv(stem.with_suffix(".csv"), summary)]
         say(f"Saved {', '.join(map(str, saved))}")
+
+
+def _stem(out: Path, dataset: str) -> Path:
+    return out / f"frontier-{in_file_name(dataset)}"

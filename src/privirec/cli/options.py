@@ -20,7 +20,8 @@ from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON
 from privirec.federated.programs.spectral import SpectralSettings
 from privirec.models import MODELS
 from privirec.models.artifact import check_replaceable
-from privirec.report.rows import check_writable
+from privirec.report.pictures import check_picture
+from privirec.report.rows import check_writable, say
 from privirec.secagg import ServerModel, protocol_names
 from privirec.workflows.plan import presets
 
@@ -41,6 +42,12 @@ def writable_file(path: Path | None) -> Path | None:
 def writable_folder(path: Path | None) -> Path | None:
     """A folder for results, likewise."""
     check_writable(folder=path)
+    return path
+
+
+def picture_file(path: Path | None) -> Path | None:
+    """A picture, likewise: both of its files."""
+    check_picture(path)
     return path
 
 
@@ -203,6 +210,15 @@ Rounds = Annotated[
     int | None,
     typer.Option(min=1, help=f"L: secure sums of the power method (default {DEFAULT_ROUNDS})."),
 ]
+Picture = Annotated[
+    Path | None,
+    typer.Option(
+        "--picture",
+        help="Draw it too: PNG and SVG, whichever is named here.",
+        callback=picture_file,
+        show_default=False,
+    ),
+]
 Head = Annotated[
     int | None,
     typer.Option(min=1, help="ease, denoised: only so many of the most popular items."),
@@ -288,3 +304,8 @@ DropShare = Annotated[
 UsersPerShard = Annotated[
     int, typer.Option(min=1, help="Users in a shard: as many are in memory at a time.")
 ]
+
+
+def say_drawn(files: Iterable[Path]) -> None:
+    """Where a picture is."""
+    say(f"Drawn in {' and '.join(map(str, files))}")

@@ -9,7 +9,7 @@ import typer
 
 from privirec.cli import options
 from privirec.errors import UsageError
-from privirec.report.plots import people_plot
+from privirec.report.pictures.people import people_plot
 from privirec.report.progress import shown_progress
 from privirec.report.rows import print_table, say
 from privirec.workflows.privacy_table import (
@@ -48,8 +48,8 @@ def command(
         Path | None,
         typer.Option(
             help="Also measure halves, quarters ... of the people of large data sets, and draw "
-            "NDCG@20 against the number of people into this PNG.",
-            callback=options.writable_file,
+            "NDCG@20 against the number of people: PNG and SVG, whichever is named here.",
+            callback=options.picture_file,
             show_default=False,
         ),
     ] = None,
@@ -104,8 +104,8 @@ def command(
         if not behind:
             say("protected is ahead of every peer in every line.")
     if curve is not None:
-        people_plot(summary_of(measured.of(for_curve)), curve_epsilon, curve)
-        say(f"Saved {curve}")
+        pictures = people_plot(summary_of(measured.of(for_curve)), curve_epsilon, curve)
+        say(f"Saved {' and '.join(map(str, pictures))}")
 
 
 def _epsilons(text: str) -> list[float]:

@@ -10,19 +10,22 @@ import typer
 from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.errors import UsageError
-from privirec.report.plots import sweep_plot
+from privirec.report.pictures import check_picture
+from privirec.report.pictures.sweep import sweep_plot
 from privirec.report.progress import shown_progress
 from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.workflows.plan import gives_away
 from privirec.workflows.published import COMPETITIVE_RANK
-from privirec.workflows.sweep import Sweep, reaches, usual_ranks
+from privirec.workflows.sweep import Sweep, averaged, reaches, usual_ranks
 
 
 def command(
     dataset: options.Dataset,
     out: Annotated[
         Path,
-        typer.Option(help="Folder for the CSV and the picture.", callback=options.writable_folder),
+        typer.Option(
+            help="Folder for the figures (CSV) and the picture.", callback=options.writable_folder
+        ),
     ] = Path("privirec-out"),
     ranks: Annotated[
         str | None,
@@ -35,22 +38,34 @@ def command(
     rounds: Annotated[str, typer.Option(help="Values of L, separated by commas.")] = "2,3,4",
     threads: options.Threads = None,
     seed: options.Seed = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs of each point, with seeds from --seed on.")
+    ] = 1,
     data_dir: options.DataDir = None,
     json_file: options.Json = None,
 ) -> None:
-    """NDCG@20 of GF-CF on PriviRec-k against k: the paper's figure, as CSV and PNG.
+    """NDCG@20 of GF-CF on PriviRec-k against k: the paper's figure, as CSV, PNG and SVG.
 
-    The paper's preset (Algorithm 1 to the letter) with L rounds. Stop it with Ctrl-C whenever you
-    like: the same command goes on where it stopped, and finished points are kept.
+    The paper's preset (Algorithm 1 to the letter) with L rounds, beside PriviRec and GF-CF on one
+    machine. With several --seeds the picture has their mean and spread; each seed has a CSV file.
+    Stop it with Ctrl-C whenever you like: the same command goes on where it stopped, and finished
+    points are kept.
     """
     data = load_dataset(dataset, data_dir)
     wanted = usual_ranks(data.train.n_items) if ranks is None else _numbers(ranks)
-    sweep = Sweep(data, out, wanted, _numbers(rounds), seed=seed, threads=threads)
+    sweeps = [
+        Sweep(data, out, wanted, _numbers(rounds), seed=one, threads=threads)
+        for one in range(seed, seed + seeds)
+    ]
+    sweep = sweeps[0]
+    check_picture(sweep.picture_path)
     with shown_progress() as phases:
-        points = sweep.run(phases)
+        centralised = sweep.centralised(phases)
+        measured = [row for one in sweeps for row in one.run(phases)]
+    write_json_lines(json_file, [centralised, *measured])
+    points = averaged(measured)
     paper_rank = COMPETITIVE_RANK.get(data.name)
-    sweep_plot(data.name, points, paper_rank, sweep.png_path)
-    write_json_lines(json_file, points)
+    pictures = sweep_plot(data.name, points, centralised["ndcg@20"], paper_rank, sweep.picture_path)
     summary = []
     for count in sweep.rounds:
         target, least = reaches(points, count)
@@ -60,6 +75,7 @@ def command(
                 "rounds": count,
                 "privirec": target,
                 "best": best,
+                "centralised": centralised["ndcg@20"],
                 "least": f"{least:,}" if least else f"not up to {max(sweep.ranks):,}",
                 "paper": paper_rank,
             }
@@ -68,11 +84,14 @@ def command(
         ("rounds", "L"),
         ("privirec", "PriviRec NDCG@20"),
         ("best", "best PriviRec-k"),
+        ("centralised", "centralised"),
         ("least", "reached from k ="),
         ("paper", "paper says"),
     ]
-    print_table(f"{data.name}: GF-CF, paper's preset, seed {seed}", headings, summary)
-    say(f"Saved {sweep.csv_path} and {sweep.png_path}")
+    which = f"seed {seed}" if seeds == 1 else f"mean of seeds {seed} to {seed + seeds - 1}"
+    print_table(f"{data.name}: GF-CF, paper's preset, {which}", headings, summary)
+    saved = [*(one.csv_path for one in sweeps), *pictures]
+    say(f"Saved {', '.join(map(str, saved))}")
     warn(str(gives_away("privirec-k", data.name)))
 
 

@@ -114,6 +114,13 @@ class Ledger:
     def bytes_down(self) -> int:
         return sum(entry.bytes_down_per_client for entry in self.entries)
 
+    def by_name(self, what: str) -> dict[str, int]:
+        """Bytes up or down (the name of the field), added up over the sums of the same name."""
+        found: dict[str, int] = {}
+        for entry in self.entries:
+            found[entry.what] = found.get(entry.what, 0) + getattr(entry, what)
+        return found
+
     def epsilon(self, entries: int | None = None) -> float:
         """Of the first so many entries, or of all; infinite if one of these sums is exact."""
         sums = [entry.loss for entry in self.entries[:entries] if entry.entries]

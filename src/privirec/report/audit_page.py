@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,8 @@ import numpy as np
 from privirec.durable import write_whole
 from privirec.privacy.attacks import Found
 from privirec.privacy.attacks.grading import PARTS, roc
-from privirec.report.plots import COLOURS, INK, axes_in, new_figure
+from privirec.report.pictures.canvas import axes_in, new_figure, rendered
+from privirec.report.pictures.palette import ATTACK, CHANCE, INK, PROTECTED, pale, shades
 from privirec.report.rows import as_text
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = Mapping[str, Any]
+BARS = (ATTACK, CHANCE, pale(ATTACK))
+"""Of what an attack gets, of popularity, and of the same attack on people who took no part."""
 LEAST_RATE = 1e-4
 """Where the logarithmic axes of a ROC curve begin."""
 
@@ -137,9 +139,7 @@ def _table(rows: Sequence[Row]) -> str:
 
 
 def _encoded(figure: Figure) -> str:
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=110, facecolor="white")
-    return base64.b64encode(image.getvalue()).decode()
+    return base64.b64encode(rendered(figure, ".png", dpi=110)).decode()
 
 
 def _bars(rows: Sequence[tuple[str, Sequence[float | None]]], labels: Sequence[str]) -> Figure:
@@ -147,10 +147,10 @@ def _bars(rows: Sequence[tuple[str, Sequence[float | None]]], labels: Sequence[s
     figure = new_figure(8.4, 0.7 + 0.26 * len(labels) * len(rows) + 0.15 * len(rows))
     axes = axes_in(figure)
     height = 0.8 / len(labels)
-    for number, label in enumerate(labels):
+    for number, (label, colour) in enumerate(zip(labels, BARS, strict=False)):
         places = [place + number * height for place in range(len(rows))]
         values = [float(one[1][number] or 0.0) for one in rows]
-        bars = axes.barh(places, values, height * 0.9, color=COLOURS[number], label=label)
+        bars = axes.barh(places, values, height * 0.9, color=colour, label=label)
         told = ["–" if one[1][number] is None else f"{one[1][number]:.1%}" for one in rows]
         axes.bar_label(bars, told, fontsize=8, color=INK, padding=3)
     axes.set_yticks(
@@ -194,14 +194,14 @@ def _roc_figure(audited: Sequence[tuple[Row, Found]], first: Row) -> Figure | No
         return None
     figure = new_figure(6.4, 5.0)
     axes = axes_in(figure)
-    for colour, (row, found) in zip(COLOURS, tested, strict=False):
+    for colour, (row, found) in zip(shades(ATTACK, len(tested)), tested, strict=True):
         false, true = roc(found.tests[row["statistic"]])
         label = f"{row['attack']}, AUC {row['auc']:.3f}"
         axes.step(
             np.maximum(false, LEAST_RATE), np.maximum(true, LEAST_RATE), color=colour, label=label
         )
     rates = np.geomspace(LEAST_RATE, 1, 200)
-    axes.plot(rates, rates, ":", color="#9aa5ad", lw=1.2)
+    axes.plot(rates, rates, ":", color=CHANCE, lw=1.4)
     if first.get("epsilon") is not None:
         _promised_curve(axes, rates, float(first["epsilon"]), float(first["delta"]))
     axes.set_xscale("log")
@@ -217,7 +217,7 @@ def _roc_figure(audited: Sequence[tuple[Row, Found]], first: Row) -> Figure | No
 def _promised_curve(axes: Axes, rates: Any, epsilon: float, delta: float) -> None:
     """TPR <= e^epsilon FPR + delta, and the same of the opposite claim."""
     upper = np.minimum(np.exp(epsilon) * rates + delta, 1 - (1 - delta - rates) / np.exp(epsilon))
-    axes.plot(rates, np.minimum(upper, 1), "--", color="#6b7780", lw=1.2, label="most promised")
+    axes.plot(rates, np.minimum(upper, 1), "--", color=PROTECTED, lw=1.4, label="most promised")
 
 
 def _parts(rows: Sequence[Row]) -> Figure | None:
@@ -227,7 +227,7 @@ def _parts(rows: Sequence[Row]) -> Figure | None:
     figure = new_figure(8.4, 3.2)
     for place, kind in ((121, "length"), (122, "popularity")):
         axes = axes_in(figure, place)
-        for colour, row in zip(COLOURS, chosen, strict=False):
+        for colour, row in zip(shades(ATTACK, len(chosen)), chosen, strict=True):
             values = [row.get(f"recall_by_{kind}_{part + 1}") or 0.0 for part in range(PARTS)]
             axes.plot(range(1, PARTS + 1), values, "o-", ms=4, color=colour, label=row["attack"])
         axes.set_ylim(0, 1.05)
@@ -252,7 +252,8 @@ def _epsilons(rows: Sequence[Row]) -> Figure | None:
     shown = {name: value for name, value in values.items() if value is not None}
     figure = new_figure(6.4, 0.6 + 0.45 * len(shown))
     axes = axes_in(figure)
-    bars = axes.barh(list(shown), list(shown.values()), 0.6, color=COLOURS[: len(shown)])
+    colours = [PROTECTED if name == "promised" else ATTACK for name in shown]
+    bars = axes.barh(list(shown), list(shown.values()), 0.6, color=colours)
     axes.bar_label(bars, fmt="%.2f", fontsize=8, color=INK, padding=3)
     axes.invert_yaxis()
     axes.margins(x=0.12)

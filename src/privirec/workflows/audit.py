@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,8 @@ from typing import Any
 
 from privirec import threads as threading
 from privirec.data.interactions import Dataset, Interactions
-from privirec.errors import UsageError
+from privirec.data.text import read_bytes
+from privirec.errors import DataError, UsageError
 from privirec.federated.contributions import Contribution, Histories, PlannedSum
 from privirec.federated.programs import (
     DEFAULT_RANK,
@@ -256,6 +258,23 @@ def _attacked(
         "version": __version__,
     }
     return Audited(row, found)
+
+
+def read_rows(path: Path, dataset: str) -> list[dict[str, Any]]:
+    """What `privirec audit --json` wrote about a data set."""
+    found = []
+    for number, line in enumerate(read_bytes(path).splitlines(), 1):
+        try:
+            row = json.loads(line)
+            if row["attack"] not in ATTACKS:
+                raise ValueError
+            theirs = (row["dataset"], row["release"])
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"{path}:{number}: not a row of audit") from None
+        if theirs[0] != dataset:
+            raise UsageError(f"{path}: an audit of {theirs[0]}, not of {dataset}")
+        found.append(row)
+    return found
 
 
 def unmet_needs() -> str:

@@ -88,6 +88,7 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "method": program.title + (f", {label}" if label else ""),
+                    "program": program.name,
                     "users": sizes.users,
                     "items": sizes.items,
                     "rank": getattr(settings, "rank", None),
@@ -97,6 +98,8 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                     "sums": sum(entry.entries > 0 for entry in ledger.entries),
                     "bytes_up_per_client": ledger.bytes_up,
                     "bytes_down_per_client": ledger.bytes_down,
+                    "bytes_up_by_sum": ledger.by_name("bytes_up_per_client"),
+                    "bytes_down_by_sum": ledger.by_name("bytes_down_per_client"),
                     "aggregator": sizes.aggregator,
                     "aggregation_bytes_up_per_client": None if refused else added[0],
                     "aggregation_bytes_down_per_client": None if refused else added[1],

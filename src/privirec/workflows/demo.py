@@ -12,7 +12,7 @@ from privirec.evaluation import evaluate
 from privirec.federated.programs import Privirec, PrivirecK, Protected
 from privirec.models import Popularity
 from privirec.privacy.attacks import Aimed, Cliques, LikelihoodPeeling, MatchingPursuit, Peeling
-from privirec.report.plots import methods_plot
+from privirec.report.pictures.demo import demo_plot
 from privirec.report.progress import QUIET, Phases
 from privirec.workflows.audit import audit
 from privirec.workflows.plan import Plan
@@ -20,6 +20,7 @@ from privirec.workflows.run import run
 
 FEW, MANY = "synthetic:demo", "synthetic:town"
 """Data sets with few and with many people for each item."""
+PICTURE = "demo.png"
 RANK = 64
 ATTACKS = [attack.name for attack in (Peeling, MatchingPursuit, LikelihoodPeeling, Cliques, Aimed)]
 """Those that read whole histories from what one run releases."""
@@ -30,12 +31,12 @@ class Demo:
     few: list[dict[str, Any]]
     """On the small data set, with how many histories an attack has read."""
     many: list[dict[str, Any]]
-    picture: Path
+    pictures: list[Path]
     model: Path
 
 
 def demo(folder: Path, seed: int = 0, threads: int | None = None, phases: Phases = QUIET) -> Demo:
-    """Run everything and save a picture and the protected model."""
+    """Run everything and save a picture (PNG and SVG) and the protected model."""
     shared: dict[str, Any] = {"seed": seed, "threads": threads}
     exact: dict[str, Any] = {"model": "gf-cf", "rank": RANK, **shared}
     dataset = load_dataset(FEW)
@@ -48,12 +49,14 @@ def demo(folder: Path, seed: int = 0, threads: int | None = None, phases: Phases
     }.items():
         row = {"label": label, **run(dataset, plan, phases).row}
         if plan.program is not None:
-            row["read"] = _read(dataset, plan, phases)
+            row["histories_read"] = _read(dataset, plan, phases)
+            row["read"] = f"{row['histories_read']:,} of {dataset.train.n_users:,}"
         few.append(row)
 
     town = load_dataset(MANY)
     popular = evaluate(Popularity().fit(town.train), town).as_row()
-    many = [{"label": "popularity", **popular}]
+    about = {"label": "popularity", "method": Popularity.name, "users": town.train.n_users}
+    many = [{**about, **popular}]
     for label, plan in {
         "PriviRec-k": Plan(method=PrivirecK.name, **exact),
         "protected, epsilon 1": _protected(1, shared),
@@ -61,23 +64,23 @@ def demo(folder: Path, seed: int = 0, threads: int | None = None, phases: Phases
     }.items():
         result = run(town, plan, phases)
         many.append({"label": label, **result.row})
-    picture = methods_plot(_title(dataset), few, folder / "demo.png")
+    pictures = demo_plot({_title(dataset): few, _title(town): many}, folder / PICTURE)
     model = result.recommender.save(folder / "demo-model", result.manifest())
-    return Demo(few, many, picture, model)
+    return Demo(few, many, pictures, model)
 
 
 def _protected(epsilon: float, shared: dict[str, Any]) -> Plan:
     return Plan(method=Protected.name, federated={"epsilon": epsilon}, **shared)
 
 
-def _read(dataset: Dataset, plan: Plan, phases: Phases) -> str:
+def _read(dataset: Dataset, plan: Plan, phases: Phases) -> int:
     """How many whole histories the best attack reads from what the run released."""
     given = dict(plan.federated) | ({"rank": plan.rank} if plan.method == PrivirecK.name else {})
     chosen: dict[str, Any] = {"attacks": ATTACKS, "threads": plan.threads}
     attacked = audit(dataset, plan.method, given, seed=plan.seed, phases=phases, **chosen)
     read = max(one.row["users_recovered"] for one in attacked)
-    return f"{read:,} of {dataset.train.n_users:,}"
+    return int(read)
 
 
 def _title(dataset: Dataset) -> str:
-    return f"{dataset.name}: {dataset.train.n_users:,} users, {dataset.train.n_items:,} items"
+    return f"{dataset.name}: {dataset.train.n_users:,} people, {dataset.train.n_items:,} items"

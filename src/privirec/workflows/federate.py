@@ -39,6 +39,7 @@ from privirec.secagg import ServerModel, protocol
 from privirec.version import __version__
 from privirec.workflows.plan import Plan, gives_away
 from privirec.workflows.run import run
+from privirec.workflows.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,8 @@ def _federate(
         network.prepare(train, request.clients, policy)
         network.start()
         started = time.perf_counter()
-        result = network.run("federation", file, watch)
+        timeline = Timeline(watch)
+        result = network.run("federation", file, timeline)
         done = time.perf_counter()
         peaks = dict(network.peaks)
     if result["reason"]:
@@ -171,6 +173,7 @@ def _federate(
         "bytes_down_per_client": result["bytes_down_per_client"],
         "planned_bytes_up_per_client": expected.bytes_up,
         "planned_bytes_down_per_client": expected.bytes_down,
+        "timeline": timeline.rows(read_manifest(artifact)[1]["ledger"]),
         "model_sha256": file_sha256(artifact / ARRAYS),
         "threads": threads,
         "seed": plan.seed,

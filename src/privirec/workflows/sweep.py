@@ -11,9 +11,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -23,13 +25,14 @@ from privirec import threads as threading
 from privirec.data.interactions import Dataset
 from privirec.data.text import write_lines
 from privirec.errors import DataError, UsageError
+from privirec.evaluation import evaluate
 from privirec.evaluation.ranking import measure_rankings, rank_unseen, tested_batches
 from privirec.federated.contributions import ItemItem
 from privirec.federated.programs import PrivirecK
 from privirec.federated.programs.privirec import item_item_sum
 from privirec.filters.components import LowPass
 from privirec.filters.operators import SparseOperator, history_coordinates
-from privirec.models.gf_cf import GFCFConfig
+from privirec.models.gf_cf import GFCF, GFCFConfig
 from privirec.report.progress import QUIET, Phases
 from privirec.report.rows import in_file_name
 from privirec.runtime.execute import execute_steps
@@ -38,6 +41,8 @@ from privirec.version import __version__
 
 PRIVIREC = 0
 """The rank under which PriviRec itself (the whole item-item matrix) is filed."""
+CENTRALISED = 0
+"""The number of rounds under which GF-CF on one machine is filed."""
 RANK_STEP, RANK_STEPS = 256, 14
 """Of the paper's figure: 256, 512, ..., 3584."""
 USERS_AT_ONCE = 256
@@ -97,7 +102,7 @@ class Sweep:
         return self.folder / f"{self._stem}.csv"
 
     @property
-    def png_path(self) -> Path:
+    def picture_path(self) -> Path:
         return self.folder / f"{self._stem}.png"
 
     @property
@@ -115,6 +120,26 @@ class Sweep:
             if wanted:
                 self._measure(wanted, phases)
         return [self.points[key] for key in sorted(self.points) if self._asked(key)]
+
+    def centralised(self, phases: Phases = QUIET) -> dict[str, Any]:
+        """GF-CF on one machine, with singular vectors that have converged: the same whatever the
+        seed."""
+        key = (CENTRALISED, PRIVIREC)
+        if key not in self.points:
+            rank = min(GFCFConfig().rank, self.dataset.train.n_items)
+            report = phases(f"{self.dataset.name}: GF-CF on one machine")
+            with threading.limit(self.threads):
+                found = evaluate(
+                    GFCF(rank=rank).fit(self.dataset.train), self.dataset, progress=report
+                )
+            tested = int(np.count_nonzero(self.dataset.test.user_degrees))
+            self._add_point(key, found.ndcg, found.recall, tested)
+            self._write_points()
+        return self.points[key]
+
+    def _add_point(self, key: tuple[int, int], ndcg: float, recall: float, users: int) -> None:
+        about = (ndcg, recall, users, self.seed, *self._identity())
+        self.points[key] = dict(zip(FIELDS, (self.dataset.name, *key, *about), strict=True))
 
     def _asked(self, key: tuple[int, int]) -> bool:
         return key[0] in self.rounds and (key[1] == PRIVIREC or key[1] in self.ranks)
@@ -195,9 +220,7 @@ class Sweep:
             report(sums.users, total)
         for k in ranks:
             recall, ndcg = sums.sums[k]
-            mine = (self.seed, *self._identity())
-            values = (self.dataset.name, rounds, k, ndcg / total, recall / total, total, *mine)
-            self.points[rounds, k] = dict(zip(FIELDS, values, strict=True))
+            self._add_point((rounds, k), ndcg / total, recall / total, total)
         self._write_points()
         self._partial_path.unlink(missing_ok=True)
 
@@ -269,6 +292,30 @@ class _Sums:
             "users": self.users,
             "sums": {str(k): value for k, value in self.sums.items()},
         }
+
+
+def averaged(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each number of rounds and k: means over seeds, and the standard deviation of
+    NDCG@20 between them (None of a single one)."""
+
+    def cell(row: Mapping[str, Any]) -> tuple[int, int]:
+        return row["rounds"], row["rank"]
+
+    found = []
+    for (rounds, rank), group in groupby(sorted(points, key=cell), cell):
+        same = list(group)
+        ndcg = [row["ndcg@20"] for row in same]
+        found.append(
+            {
+                "rounds": rounds,
+                "rank": rank,
+                "ndcg@20": mean(ndcg),
+                "spread": stdev(ndcg) if len(ndcg) > 1 else None,
+                "recall@20": mean(row["recall@20"] for row in same),
+                "seeds": len(same),
+            }
+        )
+    return found
 
 
 def reaches(points: Sequence[dict[str, Any]], rounds: int) -> tuple[float, int | None]:

@@ -1,0 +1,78 @@
+"""When each part of a run with clients began and ended, as whoever follows it sees."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from privirec.runtime.network.coordinator.clients import ClientState
+from privirec.runtime.network.coordinator.run_state import Stage
+from privirec.runtime.network.runs import Watch
+
+Clock = Callable[[], float]
+BEFORE, AFTER = 0, -1
+"""What comes before the first sum, and after the last."""
+GATHERING, HANDING_OUT = "gathering, keys", "handing out"
+
+
+@dataclass
+class Timeline:
+    """Watches a run by its statuses, and passes them on."""
+
+    watch: Watch
+    clock: Clock = time.perf_counter
+    _began: float | None = None
+    _seen: dict[int, tuple[float, float, int]] = field(default_factory=dict)
+    """Sum (or BEFORE, AFTER) -> first and last moment, and how many clients were in it."""
+
+    def __call__(self, status: dict[str, Any]) -> None:
+        self.watch(status)
+        now = self.clock()
+        if self._began is None:
+            self._began = now
+        if not status:
+            return
+        over = status["stage"] != Stage.GATHERING.value and not status["step"]
+        number = AFTER if over else int(status["sum_number"])
+        states = [ClientState(line["state"]) for line in status["clients"].values()]
+        inside = sum(not state.is_missing for state in states)
+        first = self._seen.get(number, (now, now, 0))[0]
+        self._seen[number] = (first, now, inside)
+
+    def rows(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """One for each stage: gathering, each sum, handing out. `entries` are the rows of the run's
+        ledger: broadcasts count with the sum that follows them, the last one with the handing out.
+        A stage ends when the next begins; one that passed between two looks has no length."""
+        found, down, number = [self._row(BEFORE, GATHERING, 0, 0)], 0, 0
+        for entry in entries:
+            down += entry["bytes_down_per_client"]
+            if entry["entries"]:
+                number += 1
+                found.append(self._row(number, entry["what"], entry["bytes_up_per_client"], down))
+                down = 0
+        found.append(self._row(AFTER, HANDING_OUT, 0, down))
+        for row, after in zip(reversed(found[:-1]), reversed(found[1:]), strict=True):
+            row["began"] = after["began"] if row["began"] is None else row["began"]
+            row["ended"] = after["began"]
+        return found
+
+    def _row(self, number: int, name: str, up: int, down: int) -> dict[str, Any]:
+        first, last, clients = self._seen.get(number, (None, None, None))
+        start = self._began or 0.0
+        if number == AFTER and first is None:  # over before anybody looked
+            first = last = max((seen[1] for seen in self._seen.values()), default=start)
+        if number == BEFORE:
+            first = start
+        if clients is None:
+            clients = max((seen[2] for seen in self._seen.values()), default=0)
+        return {
+            "name": name,
+            "sum_number": max(number, 0),
+            "began": None if first is None else first - start,
+            "ended": None if last is None else last - start,
+            "bytes_up": up,
+            "bytes_down": down,
+            "clients": clients,
+        }
