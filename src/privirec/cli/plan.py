@@ -241,8 +241,11 @@ def _show(choice: Choice, rows: list[dict[str, Any]], budget: int | None) -> Non
     print_table(f"{where}{limit}", columns, cells)
     first = rows[0]
     say(f"Proposed: {first['method']}, {_size(first)}: {choice.why}.")
-    if first["may_end_early"]:
-        say("Rounds, sums, bytes and time are the most there can be: it ends once it has settled.")
+    if any(row["may_end_early"] for row in rows):
+        say(
+            "Bytes, CPU and time of spectral are the most there can be: it ends earlier if it has "
+            "settled."
+        )
     exact = first["epsilon"] is None
     if exact and people.largest_degree is None:
         say(
