@@ -37,6 +37,7 @@ from privirec.federated.programs import (
     Privirec,
     PrivirecKSettings,
     PrivirecSettings,
+    SpectralSettings,
     keep_to,
     program_of,
     register,
@@ -70,6 +71,31 @@ def test_what_was_planned_passes() -> None:
     drive([DEGREES, TOLD, MATRIX], [DEGREES.ask(), TOLD, MATRIX.ask(largest_degree=3)])
     drive([TOLD], [TOLD.measured(7)])
     drive([], [])
+
+
+OPTIONAL = replace(MATRIX, optional=True)
+ASKED = MATRIX.ask(largest_degree=3)
+
+
+def test_optional_sums_may_be_left_out_from_some_point_on() -> None:
+    for asked in ([], [ASKED], [ASKED, ASKED]):
+        drive([DEGREES, OPTIONAL, OPTIONAL, TOLD], [DEGREES.ask(), *asked, TOLD])
+        drive([DEGREES, OPTIONAL, OPTIONAL], [DEGREES.ask(), *asked])
+
+
+def test_no_other_sum_takes_the_place_of_an_optional_one() -> None:
+    with pytest.raises(FederationError, match="is not the item-item of the plan"):
+        drive([OPTIONAL, DEGREES], [DEGREES.ask()])
+    with pytest.raises(FederationError, match="after the end of the plan"):
+        drive([OPTIONAL, TOLD], [TOLD, ASKED])
+
+
+def test_optional_sums_come_last() -> None:
+    """Keys are dealt for sums in their order: none can be skipped."""
+    settings = SpectralSettings(rank=4, columns=(2,) * 5, settle=0.1)
+    optional = [one.optional for one in program_of(settings, 9, 30).sums()]
+    assert optional == sorted(optional)
+    assert optional.count(True) == 2 * 3
 
 
 @pytest.mark.parametrize(

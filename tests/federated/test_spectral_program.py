@@ -10,7 +10,12 @@ import pytest
 from privirec.data import Dataset, Interactions, load_dataset
 from privirec.errors import OverflowRefused, UsageError
 from privirec.evaluation import evaluate
-from privirec.federated.programs import Spectral, SpectralSettings, program_of
+from privirec.federated.programs import (
+    Spectral,
+    SpectralSettings,
+    SpectralValidationSettings,
+    program_of,
+)
 from privirec.filters import Components, centralized
 from privirec.filters.eigen import leading_eigenpairs
 from privirec.models import Spectral as SpectralModel
@@ -123,6 +128,48 @@ def test_settings_that_cannot_run(small: Dataset) -> None:
         computed(small.train, columns=(4, 4))
     with pytest.raises(UsageError, match="needs that basis"):
         computed(small.train, start="basis")
+
+
+# --- the end of a run -----------------------------------------------------------------------------
+
+
+def test_a_run_ends_when_its_ritz_values_have_settled(small: Dataset) -> None:
+    """The rounds that it computes are those of a run that was planned without the others."""
+    train, columns = small.train, (12,) * 8
+    settled, ledger = computed(train, columns=columns, settle=0.02)
+    rounds = ledger.sums // 2
+    assert 2 <= rounds < 8
+    shorter, short_ledger = computed(train, columns=columns[:rounds])
+    np.testing.assert_array_equal(settled.eigenpairs(RANK)[1], shorter.eigenpairs(RANK)[1])
+    assert ledger.as_rows() == short_ledger.as_rows()
+    one_less = computed(train, columns=columns[: rounds - 1])[0].eigenpairs(RANK)[0].sum()
+    found = settled.eigenpairs(RANK)[0].sum()
+    assert 0 < found - one_less <= 0.02 * found
+
+
+def test_what_a_run_that_may_end_early_can_cost_at_most(small: Dataset) -> None:
+    """Clients agree to all rounds, and a run that never settles needs them."""
+    train = small.train
+    settings = {"rank": RANK, "columns": (12,) * 4}
+    whole, ledger = computed(train, **settings, settle=1e-12)
+    plain, plain_ledger = computed(train, **settings)
+    np.testing.assert_array_equal(whole.eigenpairs(RANK)[1], plain.eigenpairs(RANK)[1])
+    program = program_of(
+        SpectralSettings(**settings, settle=1e-12, pairs="rayleigh-ritz"),
+        train.n_users,
+        train.n_items,
+    )
+    assert Ledger.planned(program.plan()).bytes_up == ledger.bytes_up == plain_ledger.bytes_up
+
+
+def test_no_run_ends_with_fewer_columns_than_it_keeps(small: Dataset) -> None:
+    _, ledger = computed(small.train, rank=30, columns=(12,) * 5, settle=0.9)
+    assert ledger.sums // 2 == 3
+
+
+def test_a_run_that_validates_does_not_end_early() -> None:
+    with pytest.raises(UsageError, match="a run that validates computes all rounds"):
+        program_of(SpectralValidationSettings(rank=4, settle=0.1), 30, 40)
 
 
 # --- refits ---------------------------------------------------------------------------------------

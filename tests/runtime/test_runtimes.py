@@ -58,6 +58,7 @@ PROGRAMS = {
     "privirec-k, rayleigh-ritz": PrivirecKSettings(rank=RANK, rounds=3),
     "spectral": SpectralSettings(rank=RANK),
     "spectral, 8 bits": SpectralSettings(rank=RANK, ring_bits=8, columns=(4, 2, 3, 1)),
+    "spectral, settled": SpectralSettings(rank=RANK, columns=(4,) * 9, settle=0.1),
     "spectral, rayleigh-ritz": SpectralSettings(rank=RANK, pairs="rayleigh-ritz", block_bits=8),
     "privirec-k, from users": PrivirecKSettings(rank=RANK, rounds=3, start="users"),
 }

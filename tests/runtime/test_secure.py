@@ -41,6 +41,7 @@ PROGRAMS = {
     "privirec-k, paper": PrivirecK.preset("paper", rank=3),
     "privirec-k": PrivirecKSettings(rank=3, rounds=2, ring_bits=24),
     "spectral": SpectralSettings(rank=3, columns=(2, 2)),
+    "spectral, settled": SpectralSettings(rank=2, columns=(2,) * 4, settle=0.5),
 }
 
 

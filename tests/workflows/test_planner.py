@@ -418,6 +418,8 @@ def test_units() -> None:
         ("--users 100 --items 50 --budget 5MB --delta 1e-7", "--epsilon"),
         ("--users 100 --items 50 --budget 5MB --epsilon 1 --drop-share 0.4", "--drop-share"),
         ("--users 100 --items 50 --target 0.1", "--dataset"),
+        ("--users 100 --items 50 --budget 5MB --epsilon 1 --settle 0.1", "--settle goes with"),
+        ("--dataset synthetic:small --target 0.1 --settle 0.1", "--settle goes with"),
         ("--dataset synthetic:small --users 3 --budget 1MB", "--users comes from the data set"),
         ("--dataset synthetic:small --target 1.5", "between 0 and 1"),
         ("--users 3 --items 50 --budget 5MB --corrupt-share 0.5", "refuses these numbers"),
@@ -441,6 +443,19 @@ def test_what_people_see() -> None:
         assert word in done.output
     for words in ("estimated", "20% dropping out", "To run it: privirec run --dataset DATA"):
         assert words in done.output
+
+
+@pytest.mark.usefixtures("no_kernels")
+def test_a_run_that_may_end_early_costs_at_most_what_is_planned(tmp_path: Path) -> None:
+    asked = f"{BY_DATA} --settle 0.2"
+    done = CliRunner().invoke(app, shlex.split(asked)[1:])
+    assert "at most 8x" in done.output
+    assert "the most there can be" in done.output
+    rows = {row["method"]: row for row in command(asked, tmp_path / "plan.jsonl")}
+    assert [name for name, row in rows.items() if row["may_end_early"]] == ["spectral"]
+    (counted,) = command(rows["spectral"]["command"], tmp_path / "run.jsonl")
+    for what in ("bytes_up_per_client", "bytes_down_per_client", "sums", "rounds"):
+        assert counted[what] < rows["spectral"][what], what
 
 
 @pytest.mark.usefixtures("no_kernels")

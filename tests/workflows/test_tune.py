@@ -12,9 +12,12 @@ import pytest
 from privirec.data import Dataset
 from privirec.errors import DataError, UsageError
 from privirec.federated.programs import Spectral
+from privirec.models import Recommender
+from privirec.models.spectral import Spectral as SpectralModel
 from privirec.models.spectral import SpectralConfig
-from privirec.workflows import tune
+from privirec.workflows import polynomial, tune
 from privirec.workflows.plan import Plan, read_settings
+from privirec.workflows.polynomial import as_polynomial, near_polynomials
 from privirec.workflows.run import run
 from privirec.workflows.tune import Shape, Tuning, as_settings, largest_rank, largest_shape
 
@@ -54,6 +57,47 @@ def test_the_best_point_can_be_run(small: Dataset, tmp_path: Path) -> None:
     assert row["bytes_up_per_client"] == best["bytes_up_per_client"]
     assert row["bytes_down_per_client"] == best["bytes_down_per_client"]
     assert row["rank"] == best["config"]["rank"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_polynomial_is_fitted_at_the_best_point(small: Dataset, tmp_path: Path) -> None:
+    """From the nearest one, up, with all else as it was; it is in the trace and in the model."""
+    tuning, best = tuned(small, tmp_path / "trace.jsonl")
+    fitted = [one for one in tuning.points if one["config"]["response"] == "polynomial"]
+    others = [one for one in tuning.points if one not in fitted]
+    before = max(others, key=lambda point: point["ndcg@20"])
+    own = ("response", "coefficients")
+    for point in fitted:
+        assert {key: point[key] for key in ("columns", "ring_bits", "pairs")} == {
+            key: before[key] for key in ("columns", "ring_bits", "pairs")
+        }
+        assert point["config"] == before["config"] | {key: point["config"][key] for key in own}
+    first = as_polynomial(SpectralConfig(**before["config"]))
+    assert fitted[0]["config"]["coefficients"] == list(first.coefficients)
+    assert best["ndcg@20"] >= max(point["ndcg@20"] for point in fitted)
+    model = SpectralModel(**as_settings(fitted[-1])["config"]).fit(small.train)
+    loaded = Recommender.load(model.save(tmp_path / "model"))
+    assert loaded.config == model.config
+    np.testing.assert_array_equal(loaded.score(small.train.matrix), model.score(small.train.matrix))
+
+
+def test_polynomials_by_their_heights() -> None:
+    """The nearest to a power that is a polynomial is that power; a step moves one height."""
+    heights = np.array(polynomial.NODES)
+    square = as_polynomial(SpectralConfig(response="power", power=2.0))
+    np.testing.assert_allclose(square.responses(heights)[1:], (3 * heights[1:]) ** 2, atol=1e-3)
+    ideal = as_polynomial(SpectralConfig())
+    assert ideal.coefficients == pytest.approx((1, 0, 0, 0), abs=1e-4)
+    near = list(near_polynomials(square, 0.1))
+    assert len(set(near)) == 6
+    for one in near:
+        (moved,) = np.flatnonzero(np.abs(heights_of(one) - heights_of(square)) > 1e-3)
+        assert moved != polynomial.FIXED
+        assert abs(heights_of(one) - heights_of(square))[moved] == pytest.approx(0.1, abs=1e-3)
+
+
+def heights_of(config: SpectralConfig) -> np.ndarray:
+    return np.polynomial.polynomial.polyval(np.array(polynomial.NODES), config.coefficients)
 
 
 @pytest.mark.usefixtures("quick")

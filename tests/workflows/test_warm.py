@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from privirec.data import Dataset
 from privirec.errors import UsageError
+from privirec.federated.programs import program_of
 from privirec.workflows.plan import Plan
 from privirec.workflows.run import run
 
@@ -31,3 +33,18 @@ def test_only_spectral_begins_with_a_model_and_only_with_its_own(
         run(small, Plan(method="privirec-k", rank=8, warm=tmp_path / "other"))
     with pytest.raises(UsageError, match="only a model of spectral has a basis"):
         run(small, Plan(method="spectral", rank=8, warm=tmp_path / "other", threads=1))
+
+
+def test_a_warm_round_of_a_preset_is_one_round_in_a_ring_that_is_wide_enough() -> None:
+    """The preset has eight rounds of ten bits, which one round would lose by."""
+    plan = Plan(method="spectral", preset="gowalla-60mb", warm=Path("monday"))
+    items = 40_981
+    settings = plan.settings(plan.recommender("gowalla", items), items, 29_858)
+    program = program_of(settings, 29_858, items)
+    assert program.describe()["rounds"] == 1
+    assert program.describe()["columns"] == 571
+    assert settings.ring_bits == 12
+    chosen = replace(plan, federated={"columns": "2x300", "ring_bits": 14})
+    settings = chosen.settings(chosen.recommender("gowalla", items), items, 29_858)
+    assert settings.ring_bits == 14
+    assert program_of(settings, 29_858, items).describe()["rounds"] == 2

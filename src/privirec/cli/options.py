@@ -272,6 +272,16 @@ Pairs = Annotated[
         "or from blocks and products.",
     ),
 ]
+Settle = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        help="spectral: end before the last round once a round has changed the sum of the Ritz "
+        "values by this share or less, as 0.01. Clients agree to all rounds; the rest is not sent.",
+        show_default=False,
+    ),
+]
 Aggregator = Annotated[
     str, one_of(protocol_names(), help="How to sum; none: the server sees each contribution.")
 ]

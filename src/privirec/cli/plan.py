@@ -123,6 +123,7 @@ def command(
             show_default=False,
         ),
     ] = None,
+    settle: options.Settle = None,
     up: Annotated[str, typer.Option(help="Speed of a client's link, up.")] = "10Mbit/s",
     down: Annotated[str, typer.Option(help="Speed of a client's link, down.")] = "50Mbit/s",
     server_link: Annotated[
@@ -176,6 +177,8 @@ def command(
         raise UsageError("give a --budget, as 50MB, or a --target to reach on a --dataset")
     if epsilon is None and delta is not None:
         raise UsageError("--delta goes with --epsilon")
+    if settle is not None and (epsilon is not None or target is not None):
+        raise UsageError("--settle goes with neither --epsilon nor --target")
     if epsilon is not None and drop_share > DROPPED_SHARE:
         raise UsageError(
             f"with --epsilon noise is planned for {DROPPED_SHARE:g} of the clients dropping out, "
@@ -203,7 +206,9 @@ def command(
         raise UsageError(f"secure aggregation needs at least {SMALLEST_COHORT} users")
     try:
         with shown_progress() as phases:
-            choice = pilot.run(phases) if pilot else choose(population, most, **promised)
+            choice = (
+                pilot.run(phases) if pilot else choose(population, most, settle=settle, **promised)
+            )
             rows = planned_rows(
                 *(choice, links),
                 aggregator=aggregator,
@@ -244,6 +249,11 @@ def _show(choice: Choice, rows: list[dict[str, Any]], budget: int | None) -> Non
     print_table(f"{where}{limit}", columns, cells)
     first = rows[0]
     say(f"Proposed: {first['method']}, {_size(first)}: {choice.why}.")
+    if any(row["may_end_early"] for row in rows):
+        say(
+            "Bytes, CPU and time of spectral are the most there can be: it ends earlier if it has "
+            "settled."
+        )
     exact = first["epsilon"] is None
     if exact and people.largest_degree is None:
         say(
@@ -284,7 +294,7 @@ def _cells(row: dict[str, Any]) -> dict[str, Any]:
 def _size(row: dict[str, Any]) -> str:
     parts = []
     if row["columns"]:
-        parts.append(f"{row['columns']} columns")
+        parts.append(f"{'at most ' * row['may_end_early']}{row['columns']} columns")
     if row["head"]:
         parts.append(f"{row['head']:,} items")
     if row["rank"]:

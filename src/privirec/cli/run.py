@@ -89,6 +89,7 @@ def command(
     columns: options.Columns = None,
     block_bits: options.BlockBits = None,
     pairs: options.Pairs = None,
+    settle: options.Settle = None,
     settings: Annotated[
         Path | None,
         typer.Option(
@@ -235,6 +236,7 @@ def command(
         columns=columns,
         block_bits=block_bits,
         pairs=pairs,
+        settle=settle,
     )
     config: dict[str, Any] = {}
     if settings is not None:

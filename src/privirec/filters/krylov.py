@@ -104,6 +104,13 @@ class KrylovSpace:
         values, rotation = np.linalg.eigh(whitening.T @ projected @ whitening)
         return values[::-1], whitening @ rotation[:, ::-1]
 
+    def ritz_sum(self, rank: int) -> float:
+        """Of the leading Ritz values, so many. More columns never make it less, rounding aside."""
+        whitening = self._whitening()
+        projected = self._projected[: self.columns, : self.columns]
+        values = np.linalg.eigvalsh(whitening.T @ projected @ whitening)
+        return float(values[::-1][:rank].sum())
+
     def rayleigh_ritz(self, rank: int) -> Eigenpairs:
         """The leading eigenpairs of P~ within the span of X; zeros if it has fewer dimensions."""
         values, mixture = self._ritz()

@@ -107,6 +107,11 @@ class Ledger:
         return found.loss if found and self.secret_noise else None
 
     @property
+    def sums(self) -> int:
+        """How many there were."""
+        return sum(entry.entries > 0 for entry in self.entries)
+
+    @property
     def bytes_up(self) -> int:
         return sum(entry.bytes_up_per_client for entry in self.entries)
 

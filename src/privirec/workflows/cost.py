@@ -95,7 +95,7 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                     "rounds": getattr(settings, "rounds", None),
                     # Noise decides how wide its rings are.
                     "ring_bits": None if program.protects else settings.ring_bits,
-                    "sums": sum(entry.entries > 0 for entry in ledger.entries),
+                    "sums": ledger.sums,
                     "bytes_up_per_client": ledger.bytes_up,
                     "bytes_down_per_client": ledger.bytes_down,
                     "bytes_up_by_sum": ledger.by_name("bytes_up_per_client"),

@@ -179,8 +179,7 @@ def _federate(
         "seed": plan.seed,
         "version": __version__,
     }
-    if "validated" in result:
-        row["validated"] = result["validated"]
+    row |= {name: result[name] for name in ("validated", "rounds_run") if name in result}
     if request.compare:
         row |= _without_noise(dataset, plan, phases)
     if request.check:

@@ -17,6 +17,7 @@ from privirec.federated.programs import (
     program_class,
 )
 from privirec.federated.programs import Spectral as SpectralProgram
+from privirec.federated.programs.spectral import USUAL_RING_BITS
 from privirec.models import MODELS, Recommender
 from privirec.runtime.terms import (
     DEFAULT_MODEL,
@@ -238,12 +239,19 @@ class Plan:
             offered |= {"clients": n_clients, "contributors": assumed.contributors(n_clients)}
         given = dict(self.federated)
         if self.warm is not None:
-            given["start"] = "basis"
+            given = self._of_one_round() | given | {"start": "basis"}
         if self.rounds is not None:
             given["rounds"] = self.rounds
         preset = None if self.preset == PUBLISHED else self.preset
         settings: ProgramSettings = program.settings_from(given, offered, preset)
         return settings
+
+    def _of_one_round(self) -> dict[str, Any]:
+        """What a warm round has instead of a preset's settings, which are of several rounds: the
+        old basis is the whole block, and a ring that is wide enough for a single look at it. Many
+        rounds make up for the rounding of each other; one cannot."""
+        chosen = self.program.presets.get(self.preset, {}) if self.program else {}
+        return {"columns": None, "ring_bits": max(chosen.get("ring_bits", 0), USUAL_RING_BITS)}
 
 
 def read_settings(path: Path) -> dict[str, Any]:

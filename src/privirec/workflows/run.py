@@ -213,7 +213,6 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         n_clients = plan.clients or train.n_users
         settings = plan.settings(recommender, train.n_items, n_clients)
         program = program_of(settings, train.n_users, train.n_items)
-        computed = program.describe() | {"sums": len(program.sums())}
         if plan.warm is not None:
             begin_with(plan.warm, program, train.item_ids)
         simulation = Simulation(
@@ -223,6 +222,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         components, ledger = execute(
             program.steps(), runtime, lambda name: phases(f"{plan.method}: sum of {name}")(0, 1)
         )
+        computed = program.describe() | {"sums": ledger.sums}
         if isinstance(runtime, SecureInProcess):
             cohort = len(runtime.survivors)
         elif plan.clients:

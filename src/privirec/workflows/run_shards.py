@@ -81,7 +81,7 @@ def _run(
         "shards": len(data),
         "evaluated_users": metrics.users,
     }
-    computed = program.describe() | {"sums": len(program.sums())}
+    computed = program.describe() | {"sums": ledger.sums}
     measured = metrics.as_row() | watch.row()
     row = row_of(plan, about, computed, ledger, n_clients, measured, threads)
     return Result(row, recommender, metrics, ledger)

@@ -2,7 +2,8 @@
 
 A share of everybody's train items is held out; the test split is not looked at. For each number of
 rounds and width of the ring the columns follow from the budget; on the space that comes out, rank,
-exponents and response are climbed from a usual start, one change at a time. Every point that was
+exponents and response are climbed from a usual start, one change at a time. At the best of all
+these the response is made a polynomial, whose shape is climbed likewise. Every point that was
 measured is a line of a trace: the same command goes on where it stopped, and who doubts a choice
 sees what it was chosen from.
 """
@@ -35,6 +36,8 @@ from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import execute_steps
 from privirec.runtime.local.simulation import Simulation
 from privirec.version import __version__
+from privirec.workflows.polynomial import STEPS as POLYNOMIAL_STEPS
+from privirec.workflows.polynomial import as_polynomial, near_polynomials
 from privirec.workflows.trace import Trace
 
 HELD_OUT = 0.2
@@ -138,12 +141,22 @@ class Tuning:
     def run(self, phases: Phases = QUIET) -> dict[str, Any]:
         """The best point."""
         with threading.limit(self.threads):
-            best = [
+            found = [
                 self._climb(_Space(self, shape), pairs, phases)
                 for shape in self.shapes or self._filling()
                 for pairs in PAIRS
             ]
-        return max(best, key=lambda point: point["ndcg@20"])
+            best = max(found, key=_ndcg)
+            return max(best, self._climb_polynomials(best, phases), key=_ndcg)
+
+    def _climb_polynomials(self, best: dict[str, Any], phases: Phases) -> dict[str, Any]:
+        """From the polynomial nearest to the response of a point, all else staying as it is."""
+        space = _Space(self, Shape(tuple(best["columns"]), best["ring_bits"]))
+        start = as_polynomial(SpectralConfig(**best["config"]))
+        return self._climbed(
+            *(space, best["pairs"], start, phases),
+            *(POLYNOMIAL_STEPS, lambda here, step: list(near_polynomials(here, step))),
+        )
 
     def _filling(self) -> list[Shape]:
         sizes = self._train.n_users, self._train.n_items
@@ -180,16 +193,27 @@ class Tuning:
         """From the usual start to where no single change is better."""
         most = largest_rank(space.shape, self._train.n_users, self._train.n_items)
         config = START.model_copy(update={"rank": max(1, most // 2)})
-        best = self._measured(space, pairs, config, phases)
-        for step in STEPS:
+        return self._climbed(
+            *(space, pairs, config, phases),
+            *(STEPS, lambda here, step: neighbours(here, step, most)),
+        )
+
+    def _climbed(
+        self,
+        space: _Space,
+        pairs: str,
+        start: SpectralConfig,
+        phases: Phases,
+        steps: Sequence[float],
+        near: Callable[[SpectralConfig, float], list[SpectralConfig]],
+    ) -> dict[str, Any]:
+        best = self._measured(space, pairs, start, phases)
+        for step in steps:
             while True:
                 here = SpectralConfig(**best["config"])
-                found = [
-                    self._measured(space, pairs, near, phases)
-                    for near in neighbours(here, step, most)
-                ]
-                better = max(found, key=lambda point: point["ndcg@20"])
-                if better["ndcg@20"] <= best["ndcg@20"]:
+                found = [self._measured(space, pairs, one, phases) for one in near(here, step)]
+                better = max(found, key=_ndcg)
+                if _ndcg(better) <= _ndcg(best):
                     break
                 best = better
         return best
@@ -240,6 +264,10 @@ class _Space:
             made = Components(degrees, LowRankOperator(basis, values), basis)
             self._solved = pairs, made
         return self._solved[1]
+
+
+def _ndcg(point: dict[str, Any]) -> float:
+    return float(point["ndcg@20"])
 
 
 def neighbours(config: SpectralConfig, step: float, most: int) -> list[SpectralConfig]:

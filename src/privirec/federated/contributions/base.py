@@ -297,6 +297,8 @@ class PlannedSum:
     shape: SumShape
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of `kind.of` that are known before the run."""
+    optional: bool = False
+    """Whether a run may end without this sum and all that come after it."""
 
     @property
     def name(self) -> str:

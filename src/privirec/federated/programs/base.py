@@ -12,7 +12,7 @@ drives the steps sees a program that departs from its plan refused.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -181,7 +181,7 @@ class Program(ABC, Generic[Settings]):
     # --- what follows -----------------------------------------------------------------------------
 
     def sums(self) -> list[PlannedSum]:
-        """The secure sums of a run, in order."""
+        """The secure sums of a run, in order; optional ones come last."""
         return [planned for planned in self.plan() if isinstance(planned, PlannedSum)]
 
     def steps(self) -> Steps:
@@ -198,18 +198,24 @@ class Program(ABC, Generic[Settings]):
 def keep_to(
     plan: Iterable[Planned], steps: Generator[Contribution | Broadcast, Any, Result]
 ) -> Generator[Contribution | Broadcast, Any, Result]:
-    """The same steps, refused at the first that departs from the plan."""
+    """The same steps, refused at the first that departs from the plan. Optional sums may be left
+    out, but only all that are left: keys and masks are dealt for sums in their order."""
     planned = iter(plan)
     answer: Any = None
     while True:
         try:
             step = steps.send(answer)
         except StopIteration as stop:
-            if next(planned, None) is not None:
+            if _next_after_sums_left_out(planned) is not None:
                 raise FederationError("the program ended before its plan did") from None
             return stop.value
-        expected = next(planned, None)
+        no_sum = isinstance(step, Broadcast)
+        expected = _next_after_sums_left_out(planned) if no_sum else next(planned, None)
         if expected is None:
             raise FederationError(f"{step.name} comes after the end of the plan")
         expected.check(step)
         answer = yield step
+
+
+def _next_after_sums_left_out(planned: Iterator[Planned]) -> Planned | None:
+    return next((one for one in planned if not getattr(one, "optional", False)), None)

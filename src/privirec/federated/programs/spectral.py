@@ -10,13 +10,15 @@ Each round but a seeded first one is two sums: how far each row of the product c
 an item, and the product itself, each row scaled to its reach (`contributions/scaled_step.py`). The
 rings are narrow for that, and sums stay in them, but with probability 2^-64.
 
-All rounds of the plan are computed: clients agree to a number of sums and masks are dealt for them,
-so a run that ends earlier would not be the one agreed to.
+Clients agree to a number of sums, and masks are dealt for them. With `settle` that is the most
+there can be: the last rounds are optional, and are left out once the Ritz values have settled.
+Every sum that is asked is still the one of the plan with its number, so clients check it as ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -90,6 +92,9 @@ class SpectralSettings(ProgramSettings):
     pairs: Pairs = "nystrom"
     """What eigenpairs are made of: products alone, which is half a multiplication further and was
     better on every validation split, or blocks and products."""
+    settle: float = Field(0.0, ge=0, lt=1)
+    """End when a round has changed the sum of the leading Ritz values by this share or less, and
+    there are as many columns as eigenpairs are kept; 0: compute all rounds."""
     alpha: float = Field(0.5, ge=0.5, le=0.5)
     """Normalisation of the item-item matrix: eigenpairs are those of the symmetric one."""
 
@@ -139,6 +144,7 @@ class Spectral(Program[SpectralSettings]):
     def __init__(self, settings: SpectralSettings, n_users: int, n_items: int) -> None:
         super().__init__(settings, n_users, n_items)
         self._start: NDArray | None = None
+        self._rounds_run = 0
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -167,15 +173,23 @@ class Spectral(Program[SpectralSettings]):
         self._start = basis
 
     def describe(self) -> dict[str, Any]:
-        rounds = len(self.columns)
+        rounds = self._rounds_run or len(self.columns)
         return {
             "rank": self.settings.rank,
             "rounds": rounds,
             "multiplications": rounds,
             "solver": f"block Krylov, {self.settings.pairs}",
-            "columns": sum(self.columns),
+            "columns": sum(self.columns[:rounds]),
             "ring_bits": self.settings.ring_bits,
         }
+
+    def found(self) -> dict[str, Any]:
+        return {"rounds_run": self._rounds_run} if self.settings.settle else {}
+
+    def _may_end_before(self, number: int) -> bool:
+        """Whether a run may end with so many rounds: a change needs two of them."""
+        enough = number >= 2 and sum(self.columns[:number]) >= self.settings.rank
+        return self.settings.settle > 0 and enough
 
     def plan(self, item_item_entries: int | None = None) -> list[Planned]:
         settings, n_items = self.settings, self.n_items
@@ -186,8 +200,12 @@ class Spectral(Program[SpectralSettings]):
                 sums.append(SeededScaledStep.planned(n_items, columns, settings.ring_bits, seed))
                 continue
             bits = settings.block_bits
-            sums.append(RowReach.planned(n_items, columns, bits))
-            sums.append(ScaledStep.planned(n_items, columns, settings.ring_bits, bits))
+            pair = (
+                RowReach.planned(n_items, columns, bits),
+                ScaledStep.planned(n_items, columns, settings.ring_bits, bits),
+            )
+            optional = self._may_end_before(number)
+            sums += [replace(planned, optional=optional) for planned in pair]
         return [
             ItemDegrees.planned(n_items, self.n_users),
             item_degrees_told(n_items),
@@ -216,7 +234,13 @@ class Spectral(Program[SpectralSettings]):
         space = KrylovSpace(self.n_items, sum(self.columns))
         rng = public_generator(self.settings)
         left = iter(sums)
+        ritz = 0.0
         for number, columns in enumerate(self.columns):
+            if number and self.settings.settle:
+                before, ritz = ritz, space.ritz_sum(self.settings.rank)
+                settled = abs(ritz - before) <= self.settings.settle * ritz
+                if settled and self._may_end_before(number):
+                    break
             planned: PlannedSum = next(left)
             ask: Any
             if planned.kind is SeededScaledStep:
@@ -230,6 +254,7 @@ class Spectral(Program[SpectralSettings]):
             total = yield ask
             space.add(ask.step.x(), ask.decode(total))
             del total
+            self._rounds_run = number + 1
         return degrees, space
 
     def _first_block(self, degrees: NDArray[np.int64]) -> NDArray[np.float64]:

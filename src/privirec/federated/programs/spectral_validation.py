@@ -91,6 +91,8 @@ class SpectralValidation(Spectral):
 
     def check(self) -> None:
         super().check()
+        if self.settings.settle:
+            raise UsageError("a run that validates computes all rounds: its last sum needs them")
         largest = max(candidate.rank for candidate in self.candidates)
         if largest != self.settings.rank:
             raise UsageError(

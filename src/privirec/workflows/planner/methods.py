@@ -114,10 +114,10 @@ class Choice:
     too_large: list[Candidate] = field(default_factory=list)
 
 
-def candidates(population: Population, budget: int) -> list[Candidate]:
+def candidates(population: Population, budget: int, settle: float | None = None) -> list[Candidate]:
     """Each exact method as large as the budget allows, or as small as it can be."""
     made = [
-        *(_spectral(population, budget), _head(population, budget)),
+        *(_spectral(population, budget, settle), _head(population, budget)),
         *(_power(population, budget), _whole(population)),
     ]
     return [one for one in made if one is not None]
@@ -130,11 +130,12 @@ def choose(
     epsilon: float | None = None,
     delta: float | None = None,
     corrupt_share: float | None = None,
+    settle: float | None = None,
 ) -> Choice:
-    """What to run with at most so many bytes up a client."""
+    """What to run with at most so many bytes up a client; `settle` lets spectral end earlier."""
     if epsilon is not None:
         return _protected(population, budget, epsilon, delta, corrupt_share)
-    made = candidates(population, budget)
+    made = candidates(population, budget, settle)
     fitting = {one.plan.method: one for one in made if one.bytes_up <= budget}
     proposed, why = _preferred(population, fitting)
     if proposed is None:
@@ -194,7 +195,7 @@ def _protected(
 # --- each method, as large as it fits -------------------------------------------------------------
 
 
-def _spectral(population: Population, budget: int) -> Candidate | None:
+def _spectral(population: Population, budget: int, settle: float | None) -> Candidate | None:
     """None for a few dozen items or people."""
     users, items = population.users, population.items
     bits = USUAL_RING_BITS
@@ -217,7 +218,12 @@ def _spectral(population: Population, budget: int) -> Candidate | None:
             return None
         shape = Shape((each,) * 4, bits)
     rank = min(largest_rank(shape, users, items), round(KEPT * sum(shape.columns)))
-    given = {"columns": f"{len(shape.columns)}x{shape.columns[0]}", "ring_bits": bits}
+    given: dict[str, Any] = {
+        "columns": f"{len(shape.columns)}x{shape.columns[0]}",
+        "ring_bits": bits,
+    }
+    if settle:
+        given["settle"] = settle
     return Candidate(Plan(method=Spectral.name, rank=rank, federated=given), population)
 
 

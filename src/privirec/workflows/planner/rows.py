@@ -83,6 +83,7 @@ def row_of(
         "sums": len(sums),
         "bytes_up_per_client": ledger.bytes_up,
         "bytes_down_per_client": ledger.bytes_down,
+        "may_end_early": any(planned.optional for planned in sums),
         "down_is_exact": candidate.down_is_exact,
         "aggregator": aggregator,
         "server_model": terms.server.value,

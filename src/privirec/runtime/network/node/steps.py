@@ -134,8 +134,10 @@ class StepAnswerer:
         )
         reply = session.receive(announcement)
         log.info(
-            "run %s: takes part, %d clients, %d sums, %s",
-            *(state.run[:8], len(plan.users), len(plan.sums()), plan.terms.aggregator),
+            "run %s: takes part, %d clients, %s%d sums, %s",
+            *(state.run[:8], len(plan.users)),
+            "at most " if any(planned.optional for planned in plan.sums()) else "",
+            *(len(plan.sums()), plan.terms.aggregator),
         )
         self._note_participants(state, plan, session)
         state.session = session.dump()
