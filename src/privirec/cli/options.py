@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -209,6 +210,19 @@ Rank = Annotated[int | None, typer.Option(min=1, help="k: columns of the power m
 Rounds = Annotated[
     int | None,
     typer.Option(min=1, help=f"L: secure sums of the power method (default {DEFAULT_ROUNDS})."),
+]
+
+
+class CarrierName(StrEnum):
+    """Who moves messages between the server and its clients."""
+
+    FLOWER = "flower"
+    HTTPS = "https"
+
+
+Carrier = Annotated[
+    CarrierName,
+    typer.Option("--carrier", help="flower for a few silos, https for devices, however many."),
 ]
 Picture = Annotated[
     Path | None,
