@@ -1,10 +1,12 @@
-"""Pages as scripts: every block of a page that is marked `sh` or `python`, in order."""
+"""Pages as scripts: every block of a page that is marked `sh` or `python`, in order. And the
+commands that a page names anywhere."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,11 +16,35 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+_FENCED = re.compile(r"^```.*?^```$", flags=re.DOTALL | re.MULTILINE)
+_SPAN = re.compile(r"`(privirec [^`]+|(?:keys|server|store|device|data) [a-z-]+(?: [^`]+)?)`")
+_SHOWN = re.compile(r"^(?:\$ |To run it: | {4})?(privirec .*)$", flags=re.MULTILINE)
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
     """Language and text of each block that is to be run."""
     return _BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def lines_of(block: str) -> list[str]:
+    """The lines of a block of shell, those that go on joined."""
+    return [line for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """The words of every `privirec` command of a page, in blocks and in running text."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    running = _FENCED.sub("", text).replace("\n", " ")
+    named = [*_SHOWN.findall(text), *_SPAN.findall(running)]
+    return [words for line in named if (words := _words(line))]
+
+
+def _words(line: str) -> list[str]:
+    """Up to a redirection, a pipe, or where a page leaves something out."""
+    words = [word.strip("[]") for word in shlex.split(line, comments=True)]
+    ends = [n for n, word in enumerate(words) if word in {">", "&", "|", ";", "..."}]
+    words = words[: min(ends, default=len(words))]
+    return words[1:] if words[0] == "privirec" else words
 
 
 def script_of(page: Path) -> str:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import privirec.device
 from privirec.data import Interactions
 from privirec.device import Device, Installed, Store, load_model
+from privirec.device.recommend import Cause, Recommendation
 from privirec.errors import DataError, DataWarning, UsageError
 from privirec.filters.components import Components, centralized
 from privirec.filters.operators import LowRankOperator
@@ -98,6 +99,7 @@ def test_contributions_add_up_to_the_score_for_every_model(
                 assert {cause.item for cause in each.because} == set(store.items(user))
                 scale = max(map(abs, parts))
                 assert sum(parts) == pytest.approx(each.score, abs=1e-4 * scale, rel=1e-4)
+                assert sum(share for _, share in each.strongest(3)) <= 1 + 1e-9
 
 
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=99, unique=True), st.data())
@@ -112,6 +114,15 @@ def test_contributions_of_any_history(
     whole[0, items] = 1
     expected = model.score(Interactions.from_matrix(whole).matrix)[0, columns]
     np.testing.assert_allclose(parts.sum(axis=0), expected, rtol=1e-3, atol=1e-4)
+
+
+@given(st.lists(st.floats(-10, 10), max_size=12), st.integers(1, 12))
+def test_no_share_of_what_speaks_for_an_item_is_over_all_of_it(parts: list[float], n: int) -> None:
+    causes = [Cause(str(item), None, part) for item, part in enumerate(sorted(parts)[::-1])]
+    shares = [share for _, share in Recommendation("x", None, sum(parts), (*causes,)).strongest(n)]
+    assert all(0 <= share <= 1 for share in shares)
+    assert sum(shares) <= 1 + 1e-9
+    assert len(shares) == min(n, sum(part > 0 for part in parts))
 
 
 def test_titles_and_ids(device: Device, store: Store) -> None:

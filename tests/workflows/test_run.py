@@ -11,6 +11,7 @@ from privirec.data import Dataset, load_dataset
 from privirec.errors import DataError, UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.programs import (
+    PROGRAMS,
     HeadGramSettings,
     LinkPropMultiSettings,
     Privirec,
@@ -18,6 +19,7 @@ from privirec.federated.programs import (
     PrivirecKSettings,
     PrivirecSettings,
     ProgramSettings,
+    Spectral,
     program_of,
 )
 from privirec.filters import SparseOperator
@@ -100,7 +102,24 @@ def test_costs_are_the_papers() -> None:
     assert rows["PriviRec"]["bytes_up_per_client"] > triangle
     with_clients = rows["PriviRec"]["bytes_up_per_client"]
     alone = rows["PriviRec, S_k by the server"]["bytes_up_per_client"]
-    assert with_clients - alone == 3 * 4 * 40_981 * 256
+    assert with_clients - alone == 5 * 4 * 40_981 * 256
+    paper = rows["PriviRec-k, paper"]
+    assert (paper["rank"], paper["rounds"]) == (2000, 3)
+
+
+@pytest.mark.parametrize("method", [Privirec.name, PrivirecK.name, Spectral.name])
+def test_costs_by_default_are_of_what_runs_by_default(small: Dataset, method: str) -> None:
+    train = small.train
+    kind = PROGRAMS[method]
+    plan = Plan(kind.usual_model or GFCF.name, method)
+    settings = plan.settings(
+        plan.recommender(small.name, train.n_items), train.n_items, train.n_users
+    )
+    sent = Ledger.planned(kind(settings, train.n_users, train.n_items).plan())
+    rows = {row["method"]: row for row in byte_rows(Sizes(train.n_users, train.n_items))}
+    assert rows[kind.title]["rank"] == settings.rank
+    assert rows[kind.title]["bytes_up_per_client"] == sent.bytes_up
+    assert rows[kind.title]["bytes_down_per_client"] == sent.bytes_down
 
 
 def test_costs_have_what_secure_aggregation_adds() -> None:

@@ -9,6 +9,7 @@ import typer
 from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.errors import UsageError
+from privirec.federated.programs import DEFAULT_RANK, DEFAULT_ROUNDS
 from privirec.filters import factored
 from privirec.report.pictures.cost import cost_plot
 from privirec.report.rows import as_bytes, print_table, say, warn, write_json_lines
@@ -32,12 +33,24 @@ def command(
         typer.Option(help="Take both from this data set, and the real size of its P~ too."),
     ] = None,
     rank: Annotated[
-        int | None, typer.Option(min=1, help=f"k2 of PriviRec-k (default {COST_RANK}, if it fits).")
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"k2 of PriviRec-k (default {DEFAULT_RANK} as in run, for spectral 512, in the "
+            f"paper's formulas and rows {COST_RANK}; fewer if the catalogue is smaller).",
+        ),
     ] = None,
     low_pass_rank: Annotated[
         int | None, typer.Option(min=1, help="k1 of PriviRec (default 256, if it fits).")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=2, help="L.")] = COST_ROUNDS,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help=f"L (default {DEFAULT_ROUNDS} as in run, in the paper's formulas and rows "
+            f"{COST_ROUNDS}).",
+        ),
+    ] = None,
     ring_bits: Annotated[
         int | None,
         typer.Option(min=1, max=64, help="Width of the ring (default: what each method takes)."),
@@ -61,6 +74,9 @@ def command(
     out. The server's share is all of that times n. Without a data set the released item-item
     matrix counts as its dense triangle; with one, as the sparse matrix that clients really fetch.
 
+    Rows without a name behind the comma are what privirec run sends by default; those of the
+    paper have the settings of its table of costs.
+
     --picture draws bytes up and down beside the paper's formulas, and what the bytes are for.
     """
     entries = largest_degree = None
@@ -72,10 +88,9 @@ def command(
         entries = factored(train).written_out().matrix.nnz
         largest_degree = int(train.item_degrees.max(initial=0))
     n_users, n_items = users or GOWALLA[0], items or GOWALLA[1]
-    rank = min(COST_RANK, n_items) if rank is None else rank
     low_pass_rank = min(256, n_items) if low_pass_rank is None else low_pass_rank
-    if max(rank, low_pass_rank) > n_items:
-        raise UsageError(f"rank {max(rank, low_pass_rank)} does not fit {n_items} items")
+    if (largest := max(rank or 0, low_pass_rank)) > n_items:
+        raise UsageError(f"rank {largest} does not fit {n_items} items")
     sizes = Sizes(
         n_users,
         n_items,
@@ -91,12 +106,14 @@ def command(
     write_json_lines(json_file, [*formulas, *rows])
     for row in formulas:
         row["millions"] = f"{row['floats_per_client'] / 1e6:,.0f}M"
-    where = f"n = {n_users:,}, |I| = {n_items:,}, L = {rounds}, k1 = {low_pass_rank}, k2 = {rank}"
+    where = f"n = {n_users:,}, |I| = {n_items:,}"
+    of_the_paper = f"L = {sizes.paper_rounds}, k2 = {sizes.paper_rank}"
     headings = [("method", "method"), ("formula", "dominant term"), ("millions", "floats/client")]
-    print_table(f"The paper's formulas: {where}", headings, formulas)
+    print_table(f"The paper's formulas: {where}, {of_the_paper}", headings, formulas)
     headings = [
         ("method", "method"),
         ("rank", "k"),
+        ("rounds", "L"),
         ("sums", "sums"),
         ("ring_bits", "bits"),
         ("bytes_up_per_client", "up/client"),
@@ -108,7 +125,9 @@ def command(
     ]
     print_table("Bytes on the wire, packed as sent", headings, rows)
     if picture is not None:
-        options.say_drawn(cost_plot(where, rows, formulas, picture))
+        options.say_drawn(
+            cost_plot(f"{where}; the paper's {of_the_paper}", rows, formulas, picture)
+        )
     for row in rows:
         if row["refused"]:
             warn(f"{row['method']}: {aggregator} refuses these numbers: {row['refused']}")

@@ -28,14 +28,23 @@ class Phases:
         bar = self._bar
         if bar is None:
             return _ignore
-        for task in bar.tasks:
-            bar.update(task.id, visible=False)
+        self.finish()
         current = bar.add_task(name, total=None)
 
         def report(done: int, total: int) -> None:
             bar.update(current, completed=min(done, total), total=total)
 
         return report
+
+    def finish(self) -> None:
+        """What was shown is done: whatever it reported last, it is seen at 100 % and then goes."""
+        if self._bar is None:
+            return
+        for task in self._bar.tasks:
+            if task.visible:
+                total = task.total or 1
+                self._bar.update(task.id, completed=total, total=total, refresh=True)
+                self._bar.update(task.id, visible=False)
 
 
 def _ignore(done: int, total: int) -> None:
@@ -61,4 +70,6 @@ def shown_progress() -> Iterator[Phases]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        yield Phases(bar)
+        phases = Phases(bar)
+        yield phases
+        phases.finish()

@@ -9,9 +9,16 @@ from typing import Any
 from privirec.errors import OverflowRefused
 from privirec.federated.contributions import PlannedSum
 from privirec.federated.fixed_point import FixedPoint
-from privirec.federated.programs import PROGRAMS, Program, ProgramSettings, Spectral
+from privirec.federated.programs import (
+    DEFAULT_RANK,
+    PROGRAMS,
+    Program,
+    ProgramSettings,
+    Spectral,
+)
 from privirec.federated.programs.power import PowerSettings
 from privirec.federated.row_scales import LEAST_WIDTH, narrowest_ring
+from privirec.models import GFCF, MODELS
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.terms import Assumptions, vector_shape
 from privirec.secagg import ProtocolError, protocol
@@ -32,10 +39,11 @@ class Sizes:
     items: int
     low_pass_rank: int = 256
     """k_1: the low-pass filter of PriviRec."""
-    rank: int = COST_RANK
-    """k_2: the low-rank matrix of PriviRec-k."""
-    rounds: int = COST_ROUNDS
-    """L."""
+    rank: int | None = None
+    """k_2: the low-rank matrix of PriviRec-k. None: in the paper's formulas and in its preset what
+    the paper's table of costs has, elsewhere what a run has by default."""
+    rounds: int | None = None
+    """L, likewise."""
     ring_bits: int | None = None
     """None: what each program takes."""
     item_item_entries: int | None = None
@@ -45,10 +53,18 @@ class Sizes:
     largest_degree: int | None = None
     """People of the most popular item, where the data is at hand."""
 
+    @property
+    def paper_rank(self) -> int:
+        return self.rank or min(COST_RANK, self.items)
+
+    @property
+    def paper_rounds(self) -> int:
+        return self.rounds or COST_ROUNDS
+
 
 def formula_rows(sizes: Sizes) -> list[dict[str, Any]]:
     """The dominant terms of the paper's table, in floats."""
-    items, users, rounds, rank = sizes.items, sizes.users, sizes.rounds, sizes.rank
+    items, users, rounds, rank = sizes.items, sizes.users, sizes.paper_rounds, sizes.paper_rank
     terms = {
         "PriviRec": ("|I|^2", items**2),
         "PriviRec-k": ("L k2 |I|", rounds * rank * items),
@@ -89,6 +105,7 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                 {
                     "method": program.title + (f", {label}" if label else ""),
                     "program": program.name,
+                    "preset": label if label in program.presets else None,
                     "users": sizes.users,
                     "items": sizes.items,
                     "rank": getattr(settings, "rank", None),
@@ -188,17 +205,26 @@ def _fits(program: type[Program[Any]], ring_bits: int, people: int) -> bool:
 
 def _variants(program: type[Program[Any]], sizes: Sizes) -> dict[str, ProgramSettings]:
     """Each published preset, the defaults (under no label), and what else the program compares."""
-    chosen: dict[str, int] = {"rounds": sizes.rounds}
-    if sizes.ring_bits is not None:
-        chosen["ring_bits"] = sizes.ring_bits
     fields = program.settings_type.model_fields
-    given = {name: value for name, value in chosen.items() if name in fields}
-    offered = {"rank": sizes.rank if program.low_rank else sizes.low_pass_rank}
+
+    def settings(
+        preset: str | None, rank: int, rounds: int | None, **changes: Any
+    ) -> ProgramSettings:
+        chosen = {"rounds": rounds, "ring_bits": sizes.ring_bits}
+        given = {name: n for name, n in chosen.items() if n is not None and name in fields}
+        offered = {"rank": rank if program.low_rank else sizes.low_pass_rank}
+        found: ProgramSettings = program.settings_from(given | changes, offered, preset)
+        return found
+
+    model = MODELS[program.usual_model] if program.usual_model else GFCF
+    usual_rank = model().config.low_pass_rank or DEFAULT_RANK
+    usual = (sizes.rank or min(usual_rank, sizes.items), sizes.rounds)
+    of_the_paper = (sizes.paper_rank, sizes.paper_rounds)
     return {
-        **{name: program.settings_from(given, offered, name) for name in program.presets},
-        "": program.settings_from(given, offered),
         **{
-            label: program.settings_from({**given, **changes}, offered)
-            for label, changes in program.variants.items()
+            name: settings(name, *(of_the_paper if name == "paper" else usual))
+            for name in program.presets
         },
+        "": settings(None, *usual),
+        **{label: settings(None, *usual, **changes) for label, changes in program.variants.items()},
     }

@@ -51,7 +51,7 @@ def cost_plot(where: str, rows: Sequence[Row], formulas: Sequence[Row], path: Pa
     drawn: list[float] = []
     for place, row in enumerate(rows):
         colour = colour_of(row["program"])
-        paper = named.get(row["method"].split(",")[0])
+        paper = named.get(row["method"].split(",")[0]) if row["preset"] == "paper" else None
         ends = [sum(parts_of(row, way).values()) for way in ("up", "down")]
         drawn += [*ends, *([paper] if paper else [])]
         axes.plot(ends, [place - 0.17, place + 0.17], color=pale(colour), lw=1.5, zorder=2)
