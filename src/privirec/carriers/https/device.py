@@ -22,9 +22,11 @@ import httpx
 
 from privirec.carriers.https.limits import PIECE
 from privirec.carriers.https.signing import (
-    SERVER_TIME,
+    CLOCK,
+    REVOKED,
     Request,
     Stamps,
+    Word,
     content_digest,
     message_number,
     signed_headers,
@@ -86,6 +88,8 @@ class _Reply:
     status: int
     headers: httpx.Headers
     content: bytes
+    word: Word | None
+    """What the server itself says about the request."""
 
 
 def trusting(certificate: Path) -> ssl.SSLContext:
@@ -264,16 +268,15 @@ class Device:
         self, method: str, target: str, content: bytes = b"", headers: dict[str, str] | None = None
     ) -> _Reply:
         reply = await self._once(method, target, content, headers or {})
-        told = reply.headers.get(SERVER_TIME, "")
-        if reply.status == 401 and told.isdecimal():
-            self._stamps.use_time_of(int(told[:20]))
+        if reply.status == 401 and reply.word is not None and reply.word.code == CLOCK:
+            self._stamps.use_time_of(reply.word)
             reply = await self._once(method, target, content, headers or {})
         if reply.status == 401:
             raise NotLetIn(
                 "the server does not know this client's key; ask the operator whether it is "
                 "approved, and see that it runs only once"
             )
-        if reply.status == 403:
+        if reply.status == 403 and reply.word is not None and reply.word.code == REVOKED:
             raise Revoked("this client is revoked: the operator has taken it out of the roster")
         if reply.status in (429, 502, 503, 504):
             raise Unreachable("the server is busy", self._pause(reply))
@@ -294,7 +297,8 @@ class Device:
                     found += part
                     if len(found) > PIECE:
                         raise Unreachable("the server sends more than one piece at a time")
-                return _Reply(reply.status_code, reply.headers, bytes(found))
+                word = Word.read(reply.headers, request, self._server_key)
+                return _Reply(reply.status_code, reply.headers, bytes(found), word)
         except httpx.HTTPError as error:
             raise Unreachable(_why(error)) from None
 
