@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -24,17 +25,33 @@ from privirec.carriers.https import door as door_module
 from privirec.carriers.https import mailbox as mailbox_module
 from privirec.carriers.https import server as server_module
 from privirec.carriers.https.client import Answering
-from privirec.carriers.https.device import LARGEST_MESSAGE, Device, Unreachable, trusting
-from privirec.carriers.https.limits import Limits
+from privirec.carriers.https.device import (
+    LARGEST_MESSAGE,
+    Device,
+    Revoked,
+    Unreachable,
+    trusting,
+)
+from privirec.carriers.https.limits import Allowance, Limits
 from privirec.carriers.https.mailbox import Answer, BadAnswer, BadRange, Mailbox, NoRoom
-from privirec.carriers.https.signing import message_number
+from privirec.carriers.https.signing import (
+    CLOCK,
+    REVOKED,
+    NotSigned,
+    Request,
+    Stamps,
+    Word,
+    message_number,
+    read_request,
+    signed_headers,
+)
 from privirec.carriers.lines import HEAD_WITHIN, Lines
 from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.folders import ClientFolder
-from privirec.secagg.keys import Identity
+from privirec.secagg.keys import MAX_CLIENT_ID, Identity
 
 from .chaos import Federation
-from .https_chaos import LIMITS, HttpsServer, spooled
+from .https_chaos import LIMITS, HttpsServer, operator_of, spooled
 from .test_https import ETAG, ask, done, echo, lying
 
 NUMBER = message_number(b"question")
@@ -183,7 +200,7 @@ def test_answers_leave_room_on_the_disk(
     server = HttpsServer(federation, Limits(in_memory=0, room=1000))
     server.mailbox.send(0, b"question")
     free = [1002]
-    Usage = namedtuple("Usage", "free")  # noqa: PYI024
+    Usage = namedtuple("Usage", "free")
     monkeypatch.setattr(mailbox_module.shutil, "disk_usage", lambda _: Usage(free[0]))
     target = f"/v1/answers/{NUMBER}?digest={digest(b'mine')}&total=4&offset="
     assert done(ask(server, federation, f"{target}0", "PATCH", b"mi")).status_code == 204
@@ -369,3 +386,113 @@ def test_nobody_is_led_to_another_host(federation: Federation) -> None:
         reply = done(look(path))
         assert reply.status_code == 404, path
         assert "location" not in reply.headers
+
+
+# --- guards of which nothing else would notice that they are gone ---------------------------------
+
+
+def test_stamps_grow_where_the_clock_does_not() -> None:
+    stamps = Stamps(lambda: 5)
+    assert [stamps.next() for _ in range(3)] == [5, 6, 7]
+
+
+def test_a_client_has_a_number_that_can_be() -> None:
+    request = Request(MAX_CLIENT_ID + 1, 1, "GET", "/", bytes(32))
+    headers = signed_headers(request, Identity(b"1" * 32), bytes(32))
+    with pytest.raises(NotSigned):
+        read_request("GET", "/", {name.lower(): value for name, value in headers.items()})
+
+
+def test_a_client_that_is_revoked_while_the_server_is_up_is_turned_away(
+    federation: Federation,
+) -> None:
+    server = HttpsServer(federation)
+    device = server.device(federation, 1, echo)
+    assert done(device.turn()) > 0
+    server.gate._home = operator_of(federation, revoked=[1])
+    os.utime(federation.folder / "roster.json", ns=(1, 1))
+    server.gate.read_roster()
+    with pytest.raises(Revoked):
+        done(device.turn())
+
+
+def test_turns_are_not_saved_up() -> None:
+    now = [0.0]
+    allowance = Allowance(Limits(rate=1.0, burst=2.0), lambda: now[0])
+    now[0] = 1e6
+    assert [allowance.seconds_to_wait() for _ in range(3)] == [0.0, 0.0, 1.0]
+
+
+def test_strangers_wait(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    server = HttpsServer(federation)
+    monkeypatch.setattr(door_module.asyncio, "sleep", sleep)
+    assert done(ask(server, federation, identity=Identity(b"x" * 32))).status_code == 401
+    assert slept == [door_module.REFUSED_AFTER]
+    assert done(ask(server, federation)).status_code == 204
+    assert done(ask(server, federation, stamp=1)).status_code == 401  # known, but late
+    assert len(slept) == 1
+
+
+def test_ranges_that_are_none_are_refused(federation: Federation) -> None:
+    server = HttpsServer(federation)
+    server.mailbox.send(0, b"question")
+    for asked in ("bytes=8-", "bytes=999999999999-", "bytes=-1", "bytes=0-3", "x", "bytes=1-,2-"):
+        reply = done(ask(server, federation, f"/v1/messages/{NUMBER}", headers={"Range": asked}))
+        assert (reply.status_code, reply.content) == (416, b""), asked
+    last = done(ask(server, federation, f"/v1/messages/{NUMBER}", headers={"Range": "bytes=7-"}))
+    assert (last.status_code, last.content) == (206, b"n")
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, REVOKED), (403, CLOCK)])
+def test_a_word_means_what_it_says(federation: Federation, status: int, code: str) -> None:
+    asked: list[int] = []
+
+    def handle(http: httpx.Request) -> httpx.Response:
+        request, _ = read_request(http.method, http.url.raw_path.decode(), http.headers)
+        asked.append(request.stamp)
+        word = Word(code, 5, 6).signed(request, federation.operator)
+        return httpx.Response(status, headers=word, stream=httpx.ByteStream(b""))
+
+    device = HttpsServer(federation).device(federation, 0, echo, httpx.MockTransport(handle))
+    with pytest.raises(Unreachable):
+        done(device.turn())
+    assert len(asked) == 1
+
+
+def test_a_redirect_is_not_followed(federation: Federation) -> None:
+    asked: list[str] = []
+
+    def handle(http: httpx.Request) -> httpx.Response:
+        asked.append(http.url.host)
+        headers = {"location": "https://elsewhere/v1/next"}
+        return httpx.Response(307, headers=headers, stream=httpx.ByteStream(b""))
+
+    device = HttpsServer(federation).device(federation, 0, echo, httpx.MockTransport(handle))
+    with pytest.raises(Unreachable, match="307"):
+        done(device.turn())
+    assert asked == ["server"]
+
+
+@pytest.mark.parametrize("told", ["", "-1", "x", "11", "9" * 30])
+def test_an_offset_that_cannot_be_is_not_believed(federation: Federation, told: str) -> None:
+    """A server that has more of an answer than there is of it."""
+    sent: list[str] = []
+
+    def handle(http: httpx.Request) -> httpx.Response:
+        if http.method == "GET":
+            stream = httpx.ByteStream(b"abc")
+            return httpx.Response(200, headers={"etag": ETAG}, stream=stream)
+        sent.append(http.method)
+        headers = {"upload-offset": told}
+        return httpx.Response(204, headers=headers, stream=httpx.ByteStream(b""))
+
+    transport = httpx.MockTransport(handle)
+    device = HttpsServer(federation).device(federation, 0, lambda _: b"x" * 10, transport)
+    with pytest.raises(Unreachable, match="how much"):
+        done(device.turn())
+    assert sent == ["PATCH"]
