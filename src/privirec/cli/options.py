@@ -291,6 +291,7 @@ Settle = Annotated[
     typer.Option(
         min=0,
         max=1,
+        callback=finite,
         help="spectral: end before the last round once a round has changed the sum of the Ritz "
         "values by this share or less, as 0.01. Clients agree to all rounds; the rest is not sent.",
         show_default=False,
