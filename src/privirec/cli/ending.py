@@ -10,6 +10,7 @@ from typing import TextIO
 
 import typer
 
+from privirec.cli import narrow_help
 from privirec.errors import DataWarning, PrivirecError
 
 
@@ -22,7 +23,7 @@ def end_well(app: typer.Typer) -> None:
         signal.signal(number, _interrupted)
     warnings.showwarning = _show_warning
     try:
-        code = app(standalone_mode=True)
+        code = app(standalone_mode=True, **narrow_help.settings(app))
     except PrivirecError as error:
         code = _say(str(error), error.exit_code)
     except _Interrupted as stop:

@@ -68,15 +68,15 @@ def command(
     packed vectors as they leave a client, broadcasts, and the final filters that every client
     fetches. What secure aggregation adds to a vector is in: privirec protocols.
 
-    [bold]spectral[/bold]: by how many columns are summed in all.
-    [bold]privirec-k[/bold], [bold]privirec[/bold]: GF-CF in the paper's preset.
-    [bold]head-ease[/bold]: EASE between the m most popular items.
-    [bold]protected[/bold]: under noise with a promise to every person, by epsilon.
-    [bold]mf[/bold], [bold]lightgcn[/bold]: federated training, as in the paper's table of costs,
+    spectral: by how many columns are summed in all.
+    privirec-k, privirec: GF-CF in the paper's preset.
+    head-ease: EASE between the m most popular items.
+    protected: under noise with a promise to every person, by epsilon.
+    mf, lightgcn: federated training, as in the paper's table of costs,
     after more and more epochs: everybody's vectors stay at home, gradients of all items (which of
     them are zero would tell who has what) are summed in every epoch, and for LightGCN every layer
     of the graph, forwards and backwards. Settings were tuned on a validation split.
-    [bold]central[/bold]: baselines on one machine, as level lines.
+    central: baselines on one machine, as level lines.
 
     Every row is kept as soon as it is measured: the same command goes on where it was stopped, and
     one with more methods, data sets or seeds measures only what is new. All of it takes about
