@@ -128,7 +128,7 @@ def test_bad_conversions_leave_nothing(tmp_path: Path, write: Write) -> None:
     good, bad = write("good.csv", "user,item\na,2\n"), write("bad.csv", "user,item\na,\n")
     before = sorted(tmp_path.iterdir())
     run("convert", bad, tmp_path / "out", error=DataError)
-    run("convert", good, tmp_path / "out", "--test", 1.5, error=UsageError)
+    run("convert", good, tmp_path / "out", "--test", 1.5, error=SystemExit)
     run("convert", good, bad, error=UsageError)
     run("convert", good, good / "x.txt", error=DataError)
     run("convert", write("none.txt", "0\n1\n"), tmp_path / "out", error=DataError)
@@ -163,7 +163,7 @@ def test_bad_conversions_to_shards_leave_nothing(tmp_path: Path, write: Write) -
     bad = write("bad/a.csv", "user,item\nx,1\ny,\n").parent
     before = sorted(tmp_path.iterdir())
     run("convert", bad, tmp_path / "out", error=DataError)
-    run("convert", source, tmp_path / "out", "--test", 1.5, error=UsageError)
+    run("convert", source, tmp_path / "out", "--test", 1.5, error=SystemExit)
     run("convert", source, tmp_path / "out", "--user-column", "who", error=DataError)
     run("convert", write("t.txt", "0 1\n"), tmp_path / "out", "--shards", error=DataError)
     (tmp_path / "t.txt").unlink()

@@ -32,7 +32,7 @@ from privirec.carriers.https.device import (
     Unreachable,
     trusting,
 )
-from privirec.carriers.https.limits import Allowance, Limits
+from privirec.carriers.https.limits import PIECE, Allowance, Limits
 from privirec.carriers.https.mailbox import Answer, BadAnswer, BadRange, Mailbox, NoRoom
 from privirec.carriers.https.signing import (
     CLOCK,
@@ -192,6 +192,28 @@ def test_memory_is_set_aside_for_what_was_announced(tmp_path: Path) -> None:
         mailbox.put(0, message_number(b"2"), digest(b"z" * 5), 5, 1, b"....")
     mailbox.end()
     assert mailbox._in_memory == 0
+
+
+def test_a_total_that_changes_begins_anew(tmp_path: Path) -> None:
+    """Otherwise one byte would be announced, and memory filled under its name."""
+    mailbox = Mailbox(tmp_path, Limits(in_memory=10))
+    mailbox.send(1, b"question")
+    mailbox.put(1, NUMBER, digest(b"x" * 50), 2, 0, b"x")
+    with pytest.raises(BadRange) as refused:
+        mailbox.put(1, NUMBER, digest(b"x" * 50), 50, 1, b"x" * 49)
+    assert refused.value.received == 0
+    mailbox.put(1, NUMBER, digest(b"x" * 50), 50, 0, b"x" * 49)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_strangers_do_not_fill_what_the_server_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn has a line for each request that is none, and for each connection too many."""
+    told = logging.getLogger("uvicorn.error")
+    monkeypatch.setattr(told, "level", logging.WARNING)
+    server_module._config(None, {})
+    assert not told.isEnabledFor(logging.WARNING)
+    assert told.isEnabledFor(logging.ERROR)
+    told.setLevel(logging.NOTSET)
 
 
 def test_answers_leave_room_on_the_disk(
@@ -462,6 +484,26 @@ def test_a_word_means_what_it_says(federation: Federation, status: int, code: st
     with pytest.raises(Unreachable):
         done(device.turn())
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (lying(206, b"abc", etag=ETAG, content_range="bytes 1-3/9"), "range of another message"),
+        (lying(206, b"abc", etag=ETAG, content_range="bytes 0-2/2"), "range of another message"),
+        (lying(206, b"abc", etag=ETAG, content_range="bytes 0-4/9"), "a range that is none"),
+        (lying(206, b"abc", etag=ETAG, content_range="bytes 2-0/9"), "a range that is none"),
+        (lying(200, b"x" * (PIECE + 1), etag=ETAG), "more than one piece"),
+    ],
+)
+def test_a_lie_is_noticed_at_once(
+    federation: Federation, server: httpx.AsyncBaseTransport, words: str
+) -> None:
+    """Not only by the digest of the whole, when everything has been taken in."""
+    device = HttpsServer(federation).device(federation, 0, echo, server)
+    with pytest.raises(Unreachable, match=words):
+        done(device.turn())
+    assert device.requests == 1
 
 
 def test_a_redirect_is_not_followed(federation: Federation) -> None:

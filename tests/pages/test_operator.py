@@ -167,6 +167,7 @@ def test_only_our_script_may_run(visitor: Visitor) -> None:
     policy = visitor.look().headers["Content-Security-Policy"]
     assert "script-src 'self'" in policy
     assert "connect-src 'self'" in policy
+    assert "unsafe" not in policy
     assert visitor.look("live.js").headers["Content-Type"].startswith("text/javascript")
     assert visitor.look("operator.html").status == 404
 

@@ -93,7 +93,7 @@ def test_an_item_that_cannot_be_one_is_refused(visitor: Visitor, client: Path) -
 
 
 def test_a_change_leads_to_no_page_but_ours(visitor: Visitor) -> None:
-    for back in ("//evil.example/", "https://evil.example", "/", "nowhere"):
+    for back in ("//evil.example/", "https://evil.example", "/", "nowhere", "//["):
         answer = visitor.change("add", item="77", back=back)
         assert "<h1>My history</h1>" in answer.text
     split = "search?text=\u00e9\u20ac\r\nSet-Cookie: x=y\r\n\r\nb"

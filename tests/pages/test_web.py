@@ -257,7 +257,15 @@ def test_browsers_are_told_to_allow_nothing_else(visitor: Visitor) -> None:
 def test_unknown_paths_and_methods(server: PageServer, visitor: Visitor) -> None:
     for path in ("nothing", "../", "%2e%2e/", "page.css/", "static/page.css", "more"):
         assert visitor.look(path).status in (404, 405), path
-    for path in ("/favicon.ico", "//evil.example/", "/0123456789abcdef/", "x", "*"):
+    for path in (
+        "/favicon.ico",
+        "//evil.example/",
+        "/0123456789abcdef/",
+        "x",
+        "*",
+        "rated",
+        "http://x",
+    ):
         assert visitor.ask("GET", path).status == 404, path
     assert visitor.change("nothing").status == 404
     assert visitor.change("").status == 405

@@ -88,6 +88,7 @@ def _config(application: Any, settings: dict[str, Any]) -> uvicorn.Config:
         "server_header": False,
         "ws": "none",
         "access_log": False,
+        "log_level": "error",  # strangers make it warn as often as they like
     }
     return uvicorn.Config(application, log_config=None, loop="asyncio", **(usual | settings))
 
