@@ -468,6 +468,8 @@ class ModelTests:
             model.fit(None)
         with pytest.raises(UsageError, match=r"no matrix but str.*read_interactions"):
             model.fit("ratings.csv")
+        with pytest.raises(UsageError, match="rows are users"):
+            model.fit([1, 0, 1])
         with pytest.raises(UsageError, match="no matrix but NoneType"):
             model.recommend(0, None)
         for wrong in (2.5, "10", None, True):

@@ -137,6 +137,8 @@ class Interactions:
         index_type = np.int32 if max(csr.nnz, *csr.shape) < 2**31 else np.int64
         csr.indices = csr.indices.astype(index_type, copy=False)
         csr.indptr = csr.indptr.astype(index_type, copy=False)
+        if csr.ndim != 2:
+            raise UsageError("user_items has one row of numbers and no others; rows are users")
         n_users, n_items = csr.shape
         return cls(
             csr,
