@@ -49,7 +49,7 @@ def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggrega
     with (
         mock.patch(started, began),
         mock.patch("privirec.carriers.flower.launch.check_flower"),
-        mock.patch("privirec.cli.federate.check_flower"),
+        mock.patch("privirec.cli.federate.check_carrier"),
     ):
         result = CliRunner().invoke(app, [*args, "--aggregator", aggregator])
     assert str(result.exception) == "as far as this test goes"
@@ -91,7 +91,7 @@ def test_the_clients_of_federate_agree_to_the_server_model_that_was_asked_for(se
     given += [] if server == "active" else ["--server-model", server]  # as on the network
     with (
         mock.patch("privirec.cli.federate.federate", began),
-        mock.patch("privirec.cli.federate.check_flower"),
+        mock.patch("privirec.cli.federate.check_carrier"),
     ):
         CliRunner().invoke(app, given)
     request = began.call_args.args[1]

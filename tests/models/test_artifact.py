@@ -114,6 +114,7 @@ DAMAGES: dict[str, Damage] = {
     "matrix missing": without("item_item.data"),
     "degrees of other length": tensor("item_degrees", lambda degrees: degrees[:-1]),
     "degrees no numbers of users": tensor("item_degrees", lambda degrees: degrees * 0.5),
+    "weighted with degrees that are counts": manifest(weighted=True),
     "degrees a matrix": tensor("item_degrees", lambda degrees: degrees[:, None]),
     "basis of other length": tensor("basis", lambda basis: basis[:-1]),
     "basis a vector": tensor("basis", lambda basis: basis[:, 0]),

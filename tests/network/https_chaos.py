@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from privirec.carriers.https.gate import Gate
 from privirec.carriers.https.limits import Limits
 from privirec.carriers.https.mailbox import HttpsCarrier, Mailbox
 from privirec.carriers.https.metrics import Metrics
+from privirec.carriers.https.signing import StampsTaken
 from privirec.carriers.lines import Lines
 from privirec.runtime.network.coordinator.clients import Address
 from privirec.runtime.network.enrolment.roster import Member
@@ -51,7 +53,7 @@ def operator_of(federation: Federation, revoked: Collection[int] = ()) -> Any:
     ]
     (federation.folder / "roster.json").touch()
     found = SimpleNamespace(members=members, server=federation.operator.public.hex())
-    return SimpleNamespace(folder=federation.folder, members=found)
+    return SimpleNamespace(folder=federation.folder, members=found, server=federation.operator)
 
 
 class HttpsServer:
@@ -66,7 +68,8 @@ class HttpsServer:
     ) -> None:
         given = {"clock": clock} if clock else {}
         self.mailbox = Mailbox(federation.folder / "spool", limits, **given)
-        self.gate = Gate(operator_of(federation, **changes), limits, **given)
+        stamps = StampsTaken(began=time.time_ns())  # the seconds after a start are over
+        self.gate = Gate(operator_of(federation, **changes), limits, stamps=stamps, **given)
         self.metrics = Metrics()
         self.door = Door(self.gate, self.mailbox, limits, self.metrics, Lines())
         self.transport = httpx.ASGITransport(self.door.application)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import time
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +20,7 @@ import httpx
 from privirec.carriers.https import device as device_module
 from privirec.carriers.https import door as door_module
 from privirec.carriers.https import gate as gate_module
+from privirec.carriers.https import signing as signing_module
 from privirec.carriers.https.device import (
     LONGEST_BACK_OFF,
     LONGEST_PAUSE,
@@ -28,11 +31,16 @@ from privirec.carriers.https.device import (
 from privirec.carriers.https.limits import Limits
 from privirec.carriers.https.mailbox import BadRange, HttpsCarrier, Mailbox
 from privirec.carriers.https.signing import (
-    CLOCKS_DIFFER,
+    AHEAD,
+    BEHIND,
+    CLOCK,
+    REVOKED,
+    SERVER_WORD,
     NotSigned,
     Request,
     Stamps,
     StampsTaken,
+    Word,
     check_signature,
     content_digest,
     message_number,
@@ -138,22 +146,79 @@ def test_a_request_counts_once(federation: Federation, monkeypatch: pytest.Monke
 
 def test_stamps_of_before_the_server_was_started_do_not_count() -> None:
     now = [10**18]
+    before = StampsTaken(lambda: now[0], began=0)
+    assert before.take(1, now[0] + AHEAD)  # a client whose clock is ahead
     taken = StampsTaken(lambda: now[0])
     assert not taken.take(1, 10**18 - 1)
-    now[0] += CLOCKS_DIFFER * 2
-    assert not taken.take(1, now[0] + CLOCKS_DIFFER + 1)
-    assert not taken.take(1, now[0] - CLOCKS_DIFFER - 1)
+    assert not taken.take(1, 10**18 + AHEAD)  # it does not count in the server's next process
+    now[0] += BEHIND * 2
+    assert not taken.take(1, now[0] + AHEAD + 1)
+    assert not taken.take(1, now[0] - BEHIND - 1)
+    assert taken.take(1, now[0] - BEHIND + 1)
     assert taken.take(1, now[0])
-    assert taken.take(2, now[0])
+    assert taken.take(2, now[0] + AHEAD)
     assert not taken.take(1, now[0])
 
 
-def test_a_wrong_clock_is_put_right_by_the_server(federation: Federation) -> None:
+@pytest.mark.parametrize("wrong", [-(10**18), -10 * BEHIND, 0, AHEAD + 10**9, 10**18])
+def test_a_wrong_clock_is_put_right_by_the_server(federation: Federation, wrong: int) -> None:
+    """In the first seconds of the server's process, in which nobody's own stamp counts, as well."""
     server = HttpsServer(federation)
-    slow = Stamps(lambda: 5)
-    device = server.device(federation, 0, echo, stamps=slow)
-    assert done(device.turn()) >= 0
-    assert slow.next() > 10**18
+    server.gate._stamps = StampsTaken()
+    stamps = Stamps(lambda: time.time_ns() + wrong)
+    device = server.device(federation, 0, echo, stamps=stamps)
+    for _ in range(3):
+        assert done(device.turn()) >= 0
+    assert device.requests == 4
+    again = server.device(federation, 0, echo, stamps=Stamps(lambda: time.time_ns() - AHEAD // 2))
+    assert done(again.turn()) >= 0  # a new process of the client, with a clock that was set back
+
+
+def test_nobody_but_the_server_moves_a_clients_clock(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy that does TLS tells a time in a year and keeps what is signed then."""
+    in_a_year = time.time_ns() + 365 * 86400 * 10**9
+    kept: list[int] = []
+
+    def proxy(http: httpx.Request) -> httpx.Response:
+        request, _ = read_request(http.method, http.url.raw_path.decode(), http.headers)
+        kept.append(request.stamp)
+        word = Word(CLOCK, in_a_year, 0).signed(request, Identity(b"p" * 32))
+        return httpx.Response(401, headers=word, stream=httpx.ByteStream(b""))
+
+    device = HttpsServer(federation).device(federation, 0, echo, httpx.MockTransport(proxy))
+    with pytest.raises(NotLetIn):
+        done(device.turn())
+    assert len(kept) == 1
+    assert kept[0] < time.time_ns()
+    monkeypatch.setattr(signing_module, "verify", lambda *_: None)  # with the guard off
+    with pytest.raises(NotLetIn):
+        done(device.turn())
+    assert kept[-1] >= in_a_year
+
+
+def test_the_servers_word_is_about_one_request() -> None:
+    server = Identity(b"s" * 32)
+    request = Request(7, 12345, "GET", "/v1/next", bytes(32))
+    word = Word(CLOCK, 5, 6)
+    headers = word.signed(request, server)
+    assert Word.read(headers, request, server.public) == word
+    for other in (replace(request, client=8), replace(request, stamp=12346)):
+        assert Word.read(headers, other, server.public) is None
+    assert Word.read(headers, request, Identity(b"x" * 32).public) is None
+    text = headers[SERVER_WORD]
+    for a, b in ((CLOCK, REVOKED), ("now=5", "now=9"), ("last=6", "last=9"), ("now=5", "now=x")):
+        assert Word.read({SERVER_WORD: text.replace(a, b)}, request, server.public) is None
+    assert Word.read({}, request, server.public) is None
+
+
+def test_time_does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server whose clock is set back an hour goes on."""
+    now = signing_module.steady_time()
+    before = now()
+    monkeypatch.setattr(signing_module.time, "time_ns", lambda: 0)
+    assert before <= now() <= before + 10 * 10**9
 
 
 @pytest.mark.parametrize(
@@ -218,6 +283,13 @@ def test_a_revoked_client_hears_that(federation: Federation) -> None:
     stranger = server.device(federation, 0, echo, identity=Identity(b"x" * 32))
     with pytest.raises(NotLetIn, match="approved"):
         done(stranger.turn())
+
+
+def test_a_proxy_revokes_nobody(federation: Federation) -> None:
+    """A client that is revoked ends for good; one that somebody on the way turns away does not."""
+    device = HttpsServer(federation).device(federation, 0, echo, lying(403, b"revoked"))
+    with pytest.raises(Unreachable, match="403"):
+        done(device.turn())
 
 
 def test_content_that_was_not_signed_is_refused(federation: Federation) -> None:

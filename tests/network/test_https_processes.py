@@ -30,7 +30,7 @@ from privirec.carriers.https.listening import Listening
 from privirec.carriers.https.one_machine import HttpsNetwork
 from privirec.carriers.https.runs import follow_run, is_up, start_run
 from privirec.carriers.made_federation import make_federation
-from privirec.data import Interactions
+from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import PrivirecKSettings, program_of
 from privirec.models import Recommender
@@ -40,6 +40,8 @@ from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.network.runs import RunFile
 from privirec.runtime.terms import RunTerms
+from privirec.workflows.federate import FederateRequest, federate
+from privirec.workflows.plan import Plan
 
 from .chaos import check_same, small_policy
 
@@ -258,3 +260,13 @@ def test_killed_processes_come_back(seed: int, tmp_path: Path) -> None:
         check_model(network.server, train)
     journal = (network.server.run("one") / "journal").read_bytes()
     assert journal.count(b'"event":"opened"') == 3
+
+
+@pytest.mark.heavy
+def test_a_federation_on_one_machine_gives_what_the_simulation_gives(small: Dataset) -> None:
+    plan = Plan(method="privirec-k", rank=8, rounds=2)
+    request = FederateRequest(plan, clients=3, check=True, carrier="https")
+    row = federate(small, request)
+    assert row["same_as_simulation"]
+    assert row["runtime"] == "https"
+    assert row["peak_client_rss_mb"] < 120

@@ -129,15 +129,24 @@ def test_starting_is_the_command(
             return 0
 
     monkeypatch.setattr(operating.subprocess, "Popen", Done)
-    form = {"name": "-x", "method": "protected", "aggregator": "secagg+", "epsilon": "4"}
+    form = {"name": "-x", "method": "protected", "aggregator": "secagg+", "epsilon": "4.0000001"}
     visitor.look("start")
     assert "-x: ended as it should." in visitor.change("start", **form, rank="8").words
     (command,) = started
-    assert command[:5] == [sys.executable, "-m", "privirec", "server", "run"]
+    assert command[:6] == [sys.executable, "-P", "-m", "privirec", "server", "run"]
     assert command[-3:] == ["--", str(home.folder), "-x"]
-    options = command[5:-3]
+    options = command[6:-3]
     assert options == [
-        *("--method", "protected", "--aggregator", "secagg+", "--epsilon", "4", "--rank", "8")
+        *(
+            "--method",
+            "protected",
+            "--aggregator",
+            "secagg+",
+            "--epsilon",
+            "4.0000001",
+            "--rank",
+            "8",
+        )
     ]
     for wrong in (
         {"name": ""},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+import logging
 import socket
 import warnings
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import pytest
 
 from privirec.errors import DataError, DataWarning, UsageError
 from privirec.pages import web
-from privirec.pages.guard import MOST_SESSIONS, Guard
+from privirec.pages.guard import MOST_SESSIONS, Guard, Refused, Session
 from privirec.pages.html import Html, Templates, as_html
 from privirec.pages.web import PageServer, Request, Response, Site, see
 
@@ -27,7 +29,7 @@ class Counter(Site):
         super().__init__()
         self.count = 0
         self.pages |= {"": self._look, "bad": self._bad, "broken": self._broken}
-        self.pages |= {"rated": self._rated}
+        self.pages |= {"rated": self._rated, "tags": self._tags}
         self.changes |= {"more": self._more}
 
     def _look(self, request: Request) -> Response:
@@ -36,6 +38,9 @@ class Counter(Site):
 
     def _bad(self, request: Request) -> Response:
         raise DataError("the store is damaged")
+
+    def _tags(self, request: Request) -> Response:
+        raise DataError("<b>bold</b>")
 
     def _rated(self, request: Request) -> Response:
         for _ in range(2):
@@ -239,6 +244,9 @@ def test_browsers_are_told_to_allow_nothing_else(visitor: Visitor) -> None:
         assert "http" not in policy
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["Referrer-Policy"] == "same-origin"
+        assert "form-action 'self'" in policy
+        assert "base-uri 'none'" in policy
         assert "Python" not in str(answer.headers)
         assert not any(name.startswith("Access-Control") for name in answer.headers)
 
@@ -322,6 +330,59 @@ def test_what_goes_wrong_is_one_sentence(
     assert answer.status == 500
     assert "secret" not in answer.text
     assert "secret detail" in caplog.text
+
+
+def test_what_goes_wrong_is_text(visitor: Visitor) -> None:
+    assert "<b>" not in visitor.look("tags").text
+    assert "&lt;b&gt;" in visitor.look("tags").text
+
+
+def test_addresses_that_cannot_be_read_are_refused(server: PageServer, visitor: Visitor) -> None:
+    """Brackets that begin an address of the network, and do not end."""
+    head = f"Host: {visitor.host}\r\nCookie: {visitor.cookie}\r\n\r\n"
+    for method in ("GET", "POST"):
+        answer = _raw(server, f"{method} http://[ HTTP/1.1\r\n{head}".encode())
+        assert b" 400 " in answer[:20]
+
+
+def test_nothing_of_an_address_is_logged(
+    server: PageServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the token nor the room, in whichever way a request ends."""
+    caplog.set_level(logging.DEBUG)
+    visitor = Visitor(server).enter()
+    for path in (visitor.room, visitor.room + "nothing", visitor.room + "broken", "/?token=x"):
+        visitor.ask("GET", path)
+    visitor.ask("WHATEVER", visitor.room)
+    said = "".join([caplog.text, *capfd.readouterr()])
+    assert server.guard.room not in said
+    assert "token" not in said
+
+
+def test_it_listens_to_this_machine_only(server: PageServer) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[bytes] = []
+    compare = hmac.compare_digest
+
+    def noting(one: bytes, other: bytes) -> bool:
+        compared.append(other)
+        return compare(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", noting)
+    guard = Guard(1)
+    for use in (
+        lambda: guard.enter("guess"),
+        lambda: guard.check_form(Session(), "guess"),
+    ):
+        with pytest.raises(Refused):
+            use()
+    guard.enter(guard.address.partition("=")[2])
+    with pytest.raises(Refused):
+        guard.session({"Cookie": "privirec-1=guess"})
+    assert compared.count(b"guess") == 3
 
 
 def test_what_is_warned_of_is_on_the_page(

@@ -23,6 +23,7 @@ from privirec.federated.programs import PROGRAMS
 from privirec.models import GFCF
 from privirec.report.pictures import check_picture, picture_files
 from privirec.report.pictures import palette as colours
+from privirec.report.pictures.canvas import NOTE_PLACES, keep_notes_apart, new_figure
 from privirec.report.pictures.cost import STAGE_NAMES, parts_of, stage_of
 from privirec.report.pictures.demo import demo_plot
 from privirec.report.pictures.federation import federation_plot
@@ -96,6 +97,20 @@ def test_every_method_has_a_colour_and_no_method_that_of_an_attack() -> None:
         assert colours.colour_of(name) != colours.ATTACK
     assert len(set(colours.shades(colours.EXACT, 5))) == 5
     assert colours.shades(colours.EXACT, 1) == [colours.EXACT]
+
+
+def test_notes_cover_neither_points_nor_each_other() -> None:
+    figure = new_figure(4, 3)
+    axes = figure.add_subplot()
+    points = [(1.0, 1.0), (1.02, 1.0), (1.0, 1.03)]
+    for point in points:
+        axes.annotate("a note", point, xytext=NOTE_PLACES[0], textcoords="offset points")
+    axes.set(xlim=(0, 2), ylim=(0, 2))
+    keep_notes_apart(figure, axes, points)
+    boxes = [note.get_window_extent() for note in axes.texts]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    for x, y in axes.transData.transform(points):
+        assert not any(box.contains(x, y) for box in boxes)
 
 
 def test_a_picture_is_both_files_and_nothing_else(tmp_path: Path) -> None:

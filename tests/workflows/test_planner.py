@@ -421,7 +421,6 @@ def test_units() -> None:
         ("--users 100 --items 50 --budget 5MB --epsilon 1 --settle 0.1", "--settle goes with"),
         ("--dataset synthetic:small --target 0.1 --settle 0.1", "--settle goes with"),
         ("--dataset synthetic:small --users 3 --budget 1MB", "--users comes from the data set"),
-        ("--dataset synthetic:small --target 1.5", "between 0 and 1"),
         ("--users 3 --items 50 --budget 5MB --corrupt-share 0.5", "refuses these numbers"),
         ("--dataset nowhere --budget 5MB", "nowhere"),
     ],

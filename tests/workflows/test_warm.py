@@ -42,7 +42,7 @@ def test_a_warm_round_of_a_preset_is_one_round_in_a_ring_that_is_wide_enough() -
     settings = plan.settings(plan.recommender("gowalla", items), items, 29_858)
     program = program_of(settings, 29_858, items)
     assert program.describe()["rounds"] == 1
-    assert program.describe()["columns"] == 571
+    assert program.describe()["columns"] == 571 + 82
     assert settings.ring_bits == 12
     chosen = replace(plan, federated={"columns": "2x300", "ring_bits": 14})
     settings = chosen.settings(chosen.recommender("gowalla", items), items, 29_858)

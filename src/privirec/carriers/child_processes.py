@@ -18,6 +18,9 @@ import psutil
 
 from privirec.errors import FederationError, UsageError
 
+SERVER = "server"
+"""What the server's process is called among those of a federation on one machine."""
+
 
 @dataclass
 class Running:

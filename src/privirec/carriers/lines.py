@@ -1,7 +1,8 @@
 """Connections to a door for clients: those that say nothing, or say it too slowly, are cut.
 
-uvicorn waits for the head of a request as long as somebody likes. Here it has to be there within
-seconds; of connections that have not shown who they are only so many are kept, the newest, and so
+uvicorn waits for the head of a request as long as somebody likes, and for somebody who does not
+take its answer. Here the head has to be there within seconds, and the whole has its time; of
+connections that have not shown who they are only so many are kept, the newest, and so
 many of each client.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import math
 import resource
 from collections import OrderedDict
 from typing import Any
@@ -33,6 +35,8 @@ class Line(H11Protocol):
         self.app_state = {**self.app_state, "line": self}  # seen by whoever gets the request
         self.idle_since: float | None = None
         """Since when the head of a request is awaited; None while one is answered."""
+        self.busy_since = 0.0
+        """Since when the last one is answered."""
         self.proven_as: int | None = None
         """Who is at the other end, once that is shown."""
         self._lines = lines
@@ -50,7 +54,7 @@ class Line(H11Protocol):
         before = self.cycle
         super().handle_events()
         if self.cycle is not before:
-            self.idle_since = None
+            self.idle_since, self.busy_since = None, self.loop.time()
 
     def on_response_complete(self) -> None:
         self.idle_since = self.loop.time()
@@ -63,7 +67,9 @@ class Line(H11Protocol):
 class Lines:
     """All connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, within: float = math.inf) -> None:
+        """`within`: seconds for a request and its answer."""
+        self._within = within
         self._all: set[Line] = set()
         self._unproven: OrderedDict[Line, None] = OrderedDict()
         self._of: dict[int, OrderedDict[Line, None]] = {}
@@ -103,10 +109,16 @@ class Lines:
         """Cut those that wait for nothing."""
         while True:
             await asyncio.sleep(HEAD_WITHIN / 4)
-            now = asyncio.get_running_loop().time()
-            for line in list(self._all):
-                if line.idle_since is not None and now - line.idle_since > HEAD_WITHIN:
-                    line.cut()
+            self.cut_late(asyncio.get_running_loop().time())
+
+    def cut_late(self, now: float) -> None:
+        for line in list(self._all):
+            idle = line.idle_since is not None
+            since, within = (
+                (line.idle_since, HEAD_WITHIN) if idle else (line.busy_since, self._within)
+            )
+            if since is not None and now - since > within:
+                line.cut()
 
 
 def prepare_process() -> None:

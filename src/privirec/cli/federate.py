@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from privirec.carriers.flower.launch import check_flower
 from privirec.cli import options
 from privirec.data import load_dataset
 from privirec.federated.programs import DEFAULT_PROGRAM
@@ -21,7 +20,13 @@ from privirec.runtime.terms import (
     Assumptions,
 )
 from privirec.secagg import ServerModel
-from privirec.workflows.federate import FederateRequest, federate, outlook, promise_kept
+from privirec.workflows.federate import (
+    FederateRequest,
+    check_carrier,
+    federate,
+    outlook,
+    promise_kept,
+)
 from privirec.workflows.plan import PUBLISHED, Plan, gives_away, is_noisy, server_sees
 
 DATASET = "synthetic:town"
@@ -59,6 +64,7 @@ def command(
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     drop_share: options.DropShare = DROPPED_SHARE,
     server_model: options.ServerModelName = ServerModel.ACTIVE,
+    carrier: options.Carrier = options.CarrierName.FLOWER,
     check: Annotated[
         bool, typer.Option("--check", help="Run the simulation too; exit 1 if a bit differs.")
     ] = False,
@@ -94,9 +100,11 @@ def command(
 
       privirec federate --dataset gowalla --epsilon 4
 
+      privirec federate --carrier https --clients 20
+
       privirec federate --method privirec-k --dataset synthetic:small --rank 16
     """
-    check_flower()
+    check_carrier(carrier)
     options.check_save(save, overwrite)
     request = FederateRequest(
         Plan(
@@ -127,6 +135,7 @@ def command(
         check,
         server_model,
         compare and is_noisy(method),
+        carrier,
     )
     data = load_dataset(dataset, data_dir)
     tell = say if is_noisy(method) else warn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -210,6 +211,19 @@ Rounds = Annotated[
     int | None,
     typer.Option(min=1, help=f"L: secure sums of the power method (default {DEFAULT_ROUNDS})."),
 ]
+
+
+class CarrierName(StrEnum):
+    """Who moves messages between the server and its clients."""
+
+    FLOWER = "flower"
+    HTTPS = "https"
+
+
+Carrier = Annotated[
+    CarrierName,
+    typer.Option("--carrier", help="flower for a few silos, https for devices, however many."),
+]
 Picture = Annotated[
     Path | None,
     typer.Option(
@@ -277,6 +291,7 @@ Settle = Annotated[
     typer.Option(
         min=0,
         max=1,
+        callback=finite,
         help="spectral: end before the last round once a round has changed the sum of the Ritz "
         "values by this share or less, as 0.01. Clients agree to all rounds; the rest is not sent.",
         show_default=False,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,13 +53,6 @@ _RUN_COLUMNS = [
 Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
 
 
-class CarrierName(StrEnum):
-    """Who moves messages between the server and its clients."""
-
-    FLOWER = "flower"
-    HTTPS = "https"
-
-
 @app.command()
 def up(
     folder: Folder,
@@ -69,10 +61,7 @@ def up(
     largest_reply: Annotated[
         int, typer.Option(min=1, help="Megabytes that one reply of a client may have.")
     ] = launch.LARGEST_REPLY >> 20,
-    carrier: Annotated[
-        CarrierName,
-        typer.Option(help="flower for a few silos, https for devices, however many."),
-    ] = CarrierName.FLOWER,
+    carrier: options.Carrier = options.CarrierName.FLOWER,
     watched_port: Annotated[
         int,
         typer.Option(
@@ -103,7 +92,7 @@ def up(
       privirec server up SERVER --carrier https
     """
     home = OperatorFolder(folder)
-    if carrier is CarrierName.HTTPS:
+    if carrier is options.CarrierName.HTTPS:
         host = "127.0.0.1" if behind_proxy else host
         listening = Listening(host, port, watched_port, watched_host, behind_proxy)
         _up_https(home, listening, largest_reply << 20)

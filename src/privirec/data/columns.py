@@ -58,6 +58,8 @@ class TableOptions:
     header: bool | None = None
     only_user: str | None = None
     """Whose rows they are if there is no column of users: a person's own export."""
+    weight_column: str | None = None
+    """How much each row counts; None: all alike. Never found out, only named."""
 
     def __post_init__(self) -> None:
         if self.min_rating is not None and not math.isfinite(self.min_rating):
@@ -80,6 +82,7 @@ class Columns:
     item: int
     rating: int | None = None
     time: int | None = None
+    weight: int | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,9 @@ def choose_columns(
     rating = find(options.rating_column, USUAL_RATING_COLUMNS, "rating")
     if rating is None and options.min_rating is not None:
         raise _not_found(path, "rating", names)
-    return Columns(user, item, rating, find(options.time_column, USUAL_TIME_COLUMNS, "time"))
+    time = find(options.time_column, USUAL_TIME_COLUMNS, "time")
+    weight = find(options.weight_column, (), "weight")
+    return Columns(user, item, rating, time, weight)
 
 
 def _not_found(path: Path | str, kind: str, names: Sequence[str]) -> DataError:

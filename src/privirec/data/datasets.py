@@ -356,6 +356,7 @@ def _alike(train: Interactions, test: Interactions) -> tuple[Interactions, Inter
             rows.astype(str) if users else rows,
             columns.astype(str) if items else columns,
             times=part.times,
+            weights=part.weights,
         )
 
     users, items = (

@@ -45,6 +45,7 @@ def read_interactions(
     delimiter: str | None = None,
     header: bool | None = None,
     only_user: str | None = None,
+    weight_column: str | None = None,
 ) -> Interactions:
     """Read any known format, told by the suffix; each row is one interaction.
 
@@ -66,10 +67,12 @@ def read_interactions(
         Whether the first line names the columns; by default unless it is all numbers.
     only_user
         Whose rows they are in a table without a user column.
+    weight_column
+        How much each row of a table counts, for `fit(..., weighted=True)`.
     """
     options = TableOptions(
         *(user_column, item_column, rating_column, time_column, min_rating),
-        *(delimiter, header, only_user),
+        *(delimiter, header, only_user, weight_column),
     )
     return read_file(Path(path), options)
 
@@ -80,6 +83,8 @@ def read_file(path: Path, options: TableOptions) -> Interactions:
     if suffix == ".parquet":
         rows = read_parquet(path, options)
     elif suffix == ".txt" and not _is_table(path, options):
+        if options.weight_column is not None:
+            raise DataError(f"{path}: histories in plain text have no column of weights")
         return read_text(path)
     elif suffix in SUFFIXES or options.delimiter is not None:
         content = read_bytes(path)
@@ -93,7 +98,7 @@ def read_file(path: Path, options: TableOptions) -> Interactions:
         )
     if not len(rows):
         raise DataError(f"{path}: no row has a rating of {options.min_rating:g} or more")
-    return Interactions.from_pairs(rows.users, rows.items, times=rows.times)
+    return Interactions.from_pairs(rows.users, rows.items, times=rows.times, weights=rows.weights)
 
 
 def read_pieces(

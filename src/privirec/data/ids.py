@@ -1,4 +1,5 @@
-"""Columns of arrays as ids and times: what is missing, negative or of two kinds is refused."""
+"""Columns of arrays as ids, times and weights: what is missing, negative or of two kinds is
+refused."""
 
 from __future__ import annotations
 
@@ -122,3 +123,16 @@ def clean_ratings(values: ArrayLike, where: str) -> NDArray[np.float64]:
         raise DataError(f"{where}: holds no numbers to compare with a least rating") from None
     _refuse_where(np.isnan(ratings), where, "has no rating")
     return ratings
+
+
+def clean_weights(values: ArrayLike, where: str) -> NDArray[np.float64]:
+    """Weights as numbers above zero: what should not count is left out, not given a weight of 0."""
+    try:
+        weights = np.asarray(values).astype(np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{where}: holds no numbers that could be weights") from None
+    wrong = ~(np.isfinite(weights) & (weights > 0))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise DataError(f"{where}, row {at + 1}: a weight is a number above 0, not {weights[at]:g}")
+    return weights

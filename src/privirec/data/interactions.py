@@ -1,10 +1,11 @@
-"""Who touched what: a sparse 0/1 matrix with the ids that people outside use."""
+"""Who touched what: a sparse 0/1 matrix with the ids that people outside use, and perhaps with
+times and weights."""
 
 from __future__ import annotations
 
 import hashlib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from privirec.compiled import goes_without
 from privirec.data.columns import TableOptions
 from privirec.data.few_rows import FewRows
-from privirec.data.ids import clean_ids
+from privirec.data.ids import clean_ids, clean_weights
 from privirec.errors import DataError, DataWarning, UsageError
 
 
@@ -35,17 +36,23 @@ class Interactions:
     """The external names of the columns."""
     times: NDArray | None = None
     """The moments of the entries, in their order, if these are known."""
+    weights: NDArray[np.float64] | None = None
+    """How much each entry counts, in their order, all above zero; None: as one. Looked at by
+    `fit(..., weighted=True)` and `recommend(..., weighted=True)`, by nothing else."""
 
     def __repr__(self) -> str:
-        timed = ", with times" if self.times is not None else ""
+        more = [name for name in ("times", "weights") if getattr(self, name) is not None]
+        also = f", with {' and '.join(more)}" if more else ""
         return (
             f"Interactions({self.n_users:,} users, {self.n_items:,} items, "
-            f"{self.n_interactions:,} interactions{timed})"
+            f"{self.n_interactions:,} interactions{also})"
         )
 
     def __post_init__(self) -> None:
-        if self.times is not None and len(self.times) != self.matrix.nnz:
-            raise DataError(f"{len(self.times)} times for {self.matrix.nnz} interactions")
+        for name in ("times", "weights"):
+            held = getattr(self, name)
+            if held is not None and len(held) != self.matrix.nnz:
+                raise DataError(f"{len(held)} {name} for {self.matrix.nnz} interactions")
         if self.matrix.shape != (len(self.user_ids), len(self.item_ids)):
             raise DataError(
                 f"matrix of shape {self.matrix.shape} with {len(self.user_ids)} user ids "
@@ -61,17 +68,19 @@ class Interactions:
         user_ids: NDArray | None = None,
         item_ids: NDArray | None = None,
         times: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
     ) -> Interactions:
         """From two columns of external ids. Given id arrays fix rows and columns (sorted, unique);
         otherwise they are the ids that occur, in ascending order. Of a repeated pair the latest
-        time counts."""
+        time counts, and the sum of its weights."""
         users, items = clean_ids(users, "users"), clean_ids(items, "items")
         if len(users) != len(items):
             raise DataError(f"{len(users)} users and {len(items)} items do not make pairs")
         user_rows, user_ids = _factorize(users, user_ids, "user")
         item_columns, item_ids = _factorize(items, item_ids, "item")
         moments = None if times is None else np.asarray(times)
-        return cls.from_indices(user_rows, item_columns, user_ids, item_ids, moments)
+        heavy = None if weights is None else clean_weights(weights, "weights")
+        return cls.from_indices(user_rows, item_columns, user_ids, item_ids, moments, heavy)
 
     @classmethod
     def from_indices(
@@ -81,20 +90,27 @@ class Interactions:
         user_ids: NDArray,
         item_ids: NDArray,
         times: NDArray | None = None,
+        weights: NDArray | None = None,
     ) -> Interactions:
-        """From row and column numbers; repeated pairs count once, at their latest time."""
+        """From row and column numbers; repeated pairs count once, at their latest time, with the
+        sum of their weights."""
         shape = (len(user_ids), len(item_ids))
         if goes_without():
             return cls(FewRows.from_entries(rows, columns, shape), user_ids, item_ids)
-        matrix = sp.csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
+        weighted = weights is not None
+        if weights is not None and len(weights) != len(rows):
+            raise DataError(f"{len(weights)} weights for {len(rows)} interactions")
+        values = np.ones(len(rows), np.float32) if weights is None else weights
+        matrix = sp.csr_array((values, (rows, columns)), shape=shape)
         if times is None:
-            return cls.from_matrix(matrix, user_ids, item_ids)
+            return cls.from_matrix(matrix, user_ids, item_ids, weighted=weighted)
         if len(times) != len(rows):
             raise DataError(f"{len(times)} times for {len(rows)} interactions")
         pairs = np.asarray(rows, np.int64) * max(len(item_ids), 1) + columns
         order = np.lexsort((times, pairs))
         latest = np.diff(pairs[order], append=-1) != 0
-        return cls.from_matrix(matrix, user_ids, item_ids, times[order][latest])
+        moments = times[order][latest]
+        return cls.from_matrix(matrix, user_ids, item_ids, moments, weighted=weighted)
 
     @classmethod
     def from_matrix(
@@ -103,15 +119,20 @@ class Interactions:
         user_ids: NDArray | None = None,
         item_ids: NDArray | None = None,
         times: NDArray | None = None,
+        *,
+        weighted: bool = False,
     ) -> Interactions:
-        """From any scipy sparse matrix or dense 0/1 array; every non-zero becomes one.
+        """From any scipy sparse matrix or dense array; every non-zero becomes one interaction,
+        whose value is its weight if they are to be weighted.
 
         Values that are negative or no numbers are refused: they mean something else.
         """
-        csr = sp.csr_array(sparse_rows(matrix), dtype=np.float32, copy=True)
+        kind = np.float64 if weighted else np.float32
+        csr = sp.csr_array(sparse_rows(matrix), dtype=kind, copy=True)
         csr.sum_duplicates()
         csr.eliminate_zeros()
-        csr.data[:] = 1.0
+        weights = csr.data if weighted else None
+        csr.data = np.ones(csr.nnz, np.float32)
         # One type for both: scipy refuses some operations (tocoo) on a mixture.
         index_type = np.int32 if max(csr.nnz, *csr.shape) < 2**31 else np.int64
         csr.indices = csr.indices.astype(index_type, copy=False)
@@ -124,6 +145,7 @@ class Interactions:
             np.arange(n_users) if user_ids is None else np.asarray(user_ids),
             np.arange(n_items) if item_ids is None else np.asarray(item_ids),
             times,
+            weights,
         )
 
     @classmethod
@@ -136,16 +158,19 @@ class Interactions:
         rating: str | None = None,
         time: str | None = None,
         min_rating: float | None = None,
+        weight: str | None = None,
     ) -> Interactions:
         """From a pandas or polars DataFrame with a row for each interaction.
 
         Columns with usual names (user_id, item_id, customer, product ...) are found without being
-        named. Rows rated lower than `min_rating` are left out.
+        named. Rows rated lower than `min_rating` are left out. The column `weight`, which has to be
+        named, says how much each row counts; weights of a repeated pair are added up.
         """
         from privirec.data.frames import rows_of_frame  # noqa: PLC0415 - few need it
 
-        rows = rows_of_frame(frame, TableOptions(user, item, rating, time, min_rating))
-        return cls.from_pairs(rows.users, rows.items, times=rows.times)
+        options = TableOptions(user, item, rating, time, min_rating, weight_column=weight)
+        rows = rows_of_frame(frame, options)
+        return cls.from_pairs(rows.users, rows.items, times=rows.times, weights=rows.weights)
 
     @property
     def n_users(self) -> int:
@@ -175,11 +200,16 @@ class Interactions:
     def rows(self, start: int, stop: int) -> Interactions:
         """The users from `start` up to, not including, `stop`, on the same catalogue."""
         matrix = self.matrix[start:stop]
-        times = self.times
-        if times is not None:
-            first = int(self.matrix.indptr[min(max(start, 0), self.n_users)])
-            times = times[first : first + matrix.nnz]
-        return Interactions(matrix, self.user_ids[start:stop], self.item_ids, times)
+        first = int(self.matrix.indptr[min(max(start, 0), self.n_users)])
+        more = self._of_entries(slice(first, first + matrix.nnz))
+        return Interactions(matrix, self.user_ids[start:stop], self.item_ids, *more)
+
+    def _of_entries(self, chosen: Any) -> tuple[NDArray | None, NDArray | None]:
+        """Times and weights of some entries, in storage order."""
+        times, weights = (
+            None if held is None else held[chosen] for held in (self.times, self.weights)
+        )
+        return times, weights
 
     def without_idle_users(self) -> Interactions:
         """The same without users who have touched nothing."""
@@ -187,16 +217,13 @@ class Interactions:
 
     def of_users(self, chosen: NDArray[np.bool_]) -> Interactions:
         """Only the users that are marked, on the same catalogue."""
-        times = self.times
-        if times is not None:
-            times = times[np.repeat(chosen, self.user_degrees)]
-        return Interactions(self.matrix[chosen], self.user_ids[chosen], self.item_ids, times)
+        more = self._of_entries(np.repeat(chosen, self.user_degrees))
+        return Interactions(self.matrix[chosen], self.user_ids[chosen], self.item_ids, *more)
 
     def select(self, keep: NDArray[np.bool_]) -> Interactions:
         """The interactions marked in `keep` (one flag an entry, in storage order), same ids."""
         matrix = select_entries(self.matrix, keep)
-        times = None if self.times is None else self.times[keep]
-        return Interactions.from_matrix(matrix, self.user_ids, self.item_ids, times)
+        return Interactions(matrix, self.user_ids, self.item_ids, *self._of_entries(keep))
 
     def over(self, user_ids: NDArray, item_ids: NDArray) -> Interactions:
         """The same interactions over larger sets of users and items (ids sorted, unique)."""
@@ -204,7 +231,8 @@ class Interactions:
         columns, _ = _factorize(self.item_ids, item_ids, "item")
         entries = np.repeat(rows, self.user_degrees)
         items = columns[self.matrix.indices]
-        return Interactions.from_indices(entries, items, user_ids, item_ids, self.times)
+        more = self.times, self.weights
+        return Interactions.from_indices(entries, items, user_ids, item_ids, *more)
 
     def fingerprint(self) -> str:
         """SHA-256 of ids and entries: tells two data sets apart in manifests and logs."""
@@ -213,7 +241,20 @@ class Interactions:
             digest.update("\n".join(map(str, ids.tolist())).encode() + b"\0")
         digest.update(self.matrix.indptr.astype("<i8").tobytes())
         digest.update(self.matrix.indices.astype("<i4").tobytes())
+        if self.weights is not None:
+            digest.update(self.weights.astype("<f8").tobytes())
         return digest.hexdigest()
+
+    def unweighted(self) -> Interactions:
+        """The same, with every interaction counted as one."""
+        return self if self.weights is None else replace(self, weights=None)
+
+    def weighted_matrix(self) -> sp.csr_array:
+        """The weights in the place of the ones, where there are any."""
+        if self.weights is None:
+            return self.matrix
+        matrix = self.matrix
+        return sp.csr_array((self.weights, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 @dataclass(frozen=True, repr=False)
@@ -253,15 +294,15 @@ class Dataset:
 
     def together(self) -> Interactions:
         """All interactions, of train and of test."""
-        parts = [(part.matrix.tocoo(), part.times) for part in (self.train, self.test)]
+        both = (self.train, self.test)
+        entries = [part.matrix.tocoo() for part in both]
         rows, columns = (
-            np.concatenate([getattr(matrix, axis) for matrix, _ in parts])
-            for axis in ("row", "col")
+            np.concatenate([getattr(matrix, axis) for matrix in entries]) for axis in ("row", "col")
         )
-        known = [times for _, times in parts if times is not None]
-        times = np.concatenate(known) if len(known) == len(parts) else None
         ids = self.train.user_ids, self.train.item_ids
-        return Interactions.from_indices(rows, columns, *ids, times)
+        times = _joined([part.times for part in both])
+        weights = _joined([part.weights for part in both])
+        return Interactions.from_indices(rows, columns, *ids, times, weights)
 
     def __repr__(self) -> str:
         train, test = self.train, self.test
@@ -269,6 +310,12 @@ class Dataset:
             f"Dataset({self.name!r}, {train.n_users:,} users, {train.n_items:,} items, "
             f"{train.n_interactions:,} train and {test.n_interactions:,} test interactions)"
         )
+
+
+def _joined(parts: list[NDArray | None]) -> NDArray | None:
+    """One array of all, if all are there."""
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None
 
 
 def sparse_rows(user_items: object) -> sp.csr_array:

@@ -35,8 +35,8 @@ def parquet_pieces(path: Path, options: TableOptions, rows: int | None = None) -
     try:
         header = list(parquet.read_schema(path).names)
         columns = choose_columns(path, header, options)
-        wanted = (columns.user, columns.item, columns.rating, columns.time)
-        names = [header[column] for column in wanted if column is not None]
+        wanted = (columns.user, columns.item, columns.rating, columns.time, columns.weight)
+        names = [header[column] for column in dict.fromkeys(wanted) if column is not None]
         if rows is None:
             tables: Iterator[Any] = iter([parquet.read_table(path, columns=names)])
         else:

@@ -1,4 +1,4 @@
-"""Rows of any table: users, items and perhaps times; low ratings leave rows out."""
+"""Rows of any table: users, items and perhaps times and weights; low ratings leave rows out."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from privirec.data.columns import Columns, TableOptions
-from privirec.data.ids import clean_ratings, clean_times
+from privirec.data.ids import clean_ratings, clean_times, clean_weights
 from privirec.errors import DataError, DataWarning
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Ids of users and items, and the moments of the interactions if they are known."""
+    """Ids of users and items, and the moments and weights of the interactions, if there are any."""
 
     users: NDArray
     items: NDArray
     times: NDArray | None = None
+    weights: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.items)
@@ -35,7 +37,7 @@ def with_more(
     values_of: Callable[[int], NDArray],
     options: TableOptions,
 ) -> Rows:
-    """Rows with their times, and without those that are rated too low.
+    """Rows with their times and weights, and without those that are rated too low.
 
     `values_of` gives a column by its number; `source` and `names` are what messages call things.
     """
@@ -48,17 +50,22 @@ def with_more(
             if options.time_column is not None:
                 raise
             warnings.warn(f"{error}; read without times", DataWarning, stacklevel=4)
+    weights = None
+    if columns.weight is not None:
+        where = f"{source}: column {names[columns.weight]}"
+        weights = clean_weights(values_of(columns.weight), where)
     keep: Any = slice(None)
     if columns.rating is not None:
         where = f"{source}: column {names[columns.rating]}"
         values = values_of(columns.rating)
         if options.min_rating is not None:
             keep = clean_ratings(values, where) >= options.min_rating
-        elif (values != values[0]).any():
+        elif columns.rating != columns.weight and (values != values[0]).any():
             warnings.warn(
                 f"{where} is not looked at: each row is an interaction, whatever its rating "
                 "(min_rating=4, or --min-rating 4, keeps rows of 4 and more; 0 keeps all)",
                 DataWarning,
                 stacklevel=4,
             )
-    return Rows(rows.users[keep], rows.items[keep], None if times is None else times[keep])
+    times, weights = (None if more is None else more[keep] for more in (times, weights))
+    return Rows(rows.users[keep], rows.items[keep], times, weights)

@@ -7,6 +7,7 @@ what models do with them. A model never sees the histories of others.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +23,7 @@ from privirec.filters.operators import (
     ItemOperator,
     LowRankOperator,
     NotKept,
+    WeightedOperator,
     history_coordinates,
 )
 
@@ -37,7 +39,7 @@ class LowPass:
     right: Float32
 
     @classmethod
-    def from_basis(cls, basis: NDArray, item_degrees: NDArray[np.int64]) -> LowPass:
+    def from_basis(cls, basis: NDArray, item_degrees: NDArray[Any]) -> LowPass:
         inverse_root = degree_power(item_degrees, -0.5)[:, None]
         root = degree_power(item_degrees, 0.5)[:, None]
         return cls(
@@ -58,7 +60,9 @@ class LowPass:
 class Components:
     """The released filters. `basis` (S_k) has orthonormal columns, the most important first."""
 
-    item_degrees: NDArray[np.int64]
+    item_degrees: NDArray[Any]
+    """How many people have each item (int64); of weighted interactions, sums of weights (float64).
+    """
     item_item: ItemOperator
     basis: Float32 | None = None
     normalisation: Normalisation = SYMMETRIC
@@ -72,6 +76,11 @@ class Components:
     @property
     def n_items(self) -> int:
         return len(self.item_degrees)
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether they were computed from weighted interactions."""
+        return self.item_degrees.dtype.kind == "f"
 
     def low_pass(self, rank: int) -> LowPass:
         """The ideal low-pass filter of the leading `rank` vectors."""
@@ -111,11 +120,25 @@ def factored(
     user_degrees: NDArray[np.int64] | None = None,
     item_degrees: NDArray[np.int64] | None = None,
 ) -> FactoredOperator:
-    """The item-item matrix of all histories, in factors; by other degrees than theirs if given."""
-    users = train.user_degrees if user_degrees is None else user_degrees
-    items = train.item_degrees if item_degrees is None else item_degrees
-    weights = degree_power(users, -normalisation.user)
-    return FactoredOperator(train.matrix, weights, *item_scales(items, normalisation))
+    """The item-item matrix of all histories, in factors; by other degrees than theirs if given.
+
+    Weights of the interactions count where there are any, in the matrix and in the degrees.
+    """
+    own_users, own_items = degrees_of(train)
+    users = own_users if user_degrees is None else user_degrees
+    items = own_items if item_degrees is None else item_degrees
+    scales = degree_power(users, -normalisation.user), *item_scales(items, normalisation)
+    if train.weights is None:
+        return FactoredOperator(train.matrix, *scales)
+    return WeightedOperator(train.weighted_matrix().astype(np.float32), *scales)
+
+
+def degrees_of(train: Interactions) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Of users and items: how many interactions they have, or what these weigh."""
+    if train.weights is None:
+        return train.user_degrees, train.item_degrees
+    matrix = train.weighted_matrix()
+    return np.asarray(matrix.sum(axis=1)), np.asarray(matrix.sum(axis=0))
 
 
 def centralized(
@@ -141,7 +164,8 @@ def centralized(
         # Beyond the rank of P~ any vector of its null space would do, and none means anything.
         null = values < NULL * max(float(values[0]), 1.0)
         basis[:, null] = values[null] = 0
-    return Components(train.item_degrees, operator, basis, normalisation, eigenvalues=values)
+    _, items = degrees_of(train)
+    return Components(items, operator, basis, normalisation, eigenvalues=values)
 
 
 def randomized(

@@ -32,7 +32,7 @@ class KeptBasis:
 
     def history_side(
         self,
-        item_degrees: NDArray[np.int64],
+        item_degrees: NDArray[Any],
         exponent: float,
         weights: Float32,
         items: NDArray[np.int64] | slice = slice(None),
@@ -42,11 +42,11 @@ class KeptBasis:
         vectors = self.vectors[items, : len(weights)]
         return np.asarray(vectors * (rows.astype(np.float32)[:, None] * weights), np.float32)
 
-    def item_scales(self, item_degrees: NDArray[np.int64], exponent: float) -> Float32:
+    def item_scales(self, item_degrees: NDArray[Any], exponent: float) -> Float32:
         """V^b in units of the vectors' rows."""
         return np.asarray(degree_power(item_degrees, exponent) * self.units, np.float32)
 
-    def item_side(self, item_degrees: NDArray[np.int64], exponent: float) -> Float32:
+    def item_side(self, item_degrees: NDArray[Any], exponent: float) -> Float32:
         """V^b S."""
         scales = self.item_scales(item_degrees, exponent)
         return np.asarray(self.vectors * scales[:, None], np.float32)

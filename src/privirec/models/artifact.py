@@ -9,7 +9,8 @@ Beside the components stand the arrays that a model derived from them, if it kee
 is for the model to say (`Recommender.derives`); nothing else may be in the file.
 
 Format 3 has derived arrays and item-item matrices that need not be symmetric. Format 2 had neither,
-format 1 no canonical manifest either; both stay readable.
+format 1 no canonical manifest either; both stay readable. Item degrees are whole numbers, or
+doubles where the manifest says `weighted`; a version that knows no weights refuses these.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ def write(
             sync(fresh / ARRAYS)
             record = {
                 **manifest,
+                **({"weighted": True} if components.is_weighted else {}),
                 "format": FORMAT,
                 "privirec": __version__,
                 "normalisation": asdict(components.normalisation),
@@ -186,7 +188,8 @@ def read(
     tensors = _parse(where, buffer)
     try:
         derived = _take_derived(tensors) if manifest["format"] == FORMAT else {}
-        components = _components(tensors, _normalisation(manifest), bool(derived), verify)
+        degrees = _degrees(tensors, manifest.get("weighted", False))
+        components = _components(tensors, degrees, _normalisation(manifest), bool(derived), verify)
         if verify:
             _check_finite(tensors | derived)
         item_ids = _ids(tensors)
@@ -400,10 +403,20 @@ def _normalisation(manifest: dict[str, Any]) -> Normalisation:
     return found
 
 
+def _degrees(tensors: dict[str, NDArray], weighted: object) -> NDArray:
+    degrees = _typed(tensors, "item_degrees", "<f8" if weighted is True else "<i8", 1)
+    if len(degrees) and not degrees.min() >= 0:  # nor is it NaN
+        raise ValueError("impossible degrees")
+    return degrees
+
+
 def _components(
-    tensors: dict[str, NDArray], normalisation: Normalisation, derived: bool, verify: bool
+    tensors: dict[str, NDArray],
+    degrees: NDArray,
+    normalisation: Normalisation,
+    derived: bool,
+    verify: bool,
 ) -> Components:
-    degrees = _typed(tensors, "item_degrees", "<i8", 1)
     basis = _typed(tensors, "basis", "<f4", 2) if "basis" in tensors else None
     operator: ItemOperator
     if "item_item.basis" in tensors:
@@ -420,8 +433,6 @@ def _components(
         operator = SparseOperator(_sparse(tensors, len(degrees), verify))
     if operator.n_items != len(degrees) or (basis is not None and len(basis) != len(degrees)):
         raise ValueError("parts of different sizes")
-    if len(degrees) and degrees.min() < 0:
-        raise ValueError("impossible degrees")
     return Components(degrees, operator, basis, normalisation)
 
 

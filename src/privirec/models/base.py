@@ -28,6 +28,7 @@ from privirec.models.recommending import (
     Recommending,
     UserItems,
     as_interactions,
+    relative,
     rows_over,
 )
 
@@ -78,6 +79,8 @@ class Recommender(Recommending):
     """Arrays that it derives once and saves: name, type and dimensions of each. Never histories."""
     keeps_item_item: ClassVar[bool] = True
     """Whether it scores from the item-item matrix itself; if not, the matrix is not saved."""
+    takes_no_weights: ClassVar[str] = ""
+    """Why it cannot be fitted on weighted interactions; empty if it can."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -111,6 +114,7 @@ class Recommender(Recommending):
         *,
         seed: int = 0,
         progress: Progress | None = None,
+        weighted: bool | str = False,
     ) -> Self:
         """Learn from all histories on this machine.
 
@@ -120,14 +124,21 @@ class Recommender(Recommending):
         Parameters
         ----------
         user_items
-            A sparse or dense matrix (rows users, columns items; every non-zero counts as one),
-            Interactions, or a pandas or polars DataFrame with a row for each interaction.
+            A sparse or dense matrix (rows users, columns items), Interactions, or a pandas or
+            polars DataFrame with a row for each interaction.
         seed
             Of the start block from which singular vectors are found.
         progress
             Called with the steps done and those in all.
+        weighted
+            Each interaction counts by its weight: the value in the matrix, the weight in
+            Interactions; in a DataFrame what stands in the column of which this is the name.
+            Weights are above zero, and only their ratios matter: they are divided by their mean.
+            Otherwise each counts as one, and a DataWarning says so if values differ.
         """
-        train = as_interactions(user_items)
+        if weighted and self.takes_no_weights:
+            raise UsageError(f"{self.name} takes no weights: {self.takes_no_weights}")
+        train = relative(as_interactions(user_items, weighted))
         self.config = self._fitting(train.n_items)
         return self.use(self._components_of(train, seed, progress), train.item_ids)
 

@@ -84,6 +84,7 @@ class Denoised(Recommender):
         "right": ("<f4", 2),
     }
     keeps_item_item = False
+    takes_no_weights = "it is made for sums over clients, who count each interaction as one"
     config: DenoisedConfig
 
     def _take(

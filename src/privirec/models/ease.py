@@ -3,7 +3,8 @@
 B = I - P diag(1/P_jj) with P = (R^T R + lambda I)^-1, so its diagonal is zero; scores are x B. B is
 derived once, in the memory of one dense matrix of single precision: the Gram matrix is written into
 it, inverted in place and turned into B. The artifact holds B instead of the Gram matrix: of a head
-a byte a weight and a unit for each item, which changes no figure that we measured.
+a byte a weight and a unit for each item, which changes no figure that we measured. Of weighted
+interactions R holds the weights, and it is these that B maps onto themselves.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Two items i and j with d_i and d_j people, c_ij of them the same, are alike by
 c_ij / (sqrt(d_i d_j) + shrinkage). Of every item the most similar ones are kept, and a history
-scores the sum over its items. The oldest baseline there is, and a good one.
+scores the sum over its items. The oldest baseline there is, and a good one. Where interactions are
+weighted it is the cosine of the weights: c_ij sums their products, and d_i is c_ii.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ class ItemKNN(Recommender):
     config: ItemKNNConfig
 
     def _derive(self, components: Components) -> Derived:
-        degrees = components.item_degrees.astype(np.float64)
+        matrix = _common(components)
+        squares = matrix.diagonal().astype(np.float64)  # without weights, the degrees
         kept: list[tuple[NDArray, NDArray]] = []
         counts = [np.zeros(1, np.int64)]
-        for first, common in _blocks(components):
+        for first in range(0, max(components.n_items, 1), ITEMS_AT_ONCE):
+            common = matrix[first : first + ITEMS_AT_ONCE]
             rows = np.repeat(np.arange(common.shape[0]), np.diff(common.indptr))
-            divisors = np.sqrt(degrees[first + rows] * degrees[common.indices])
+            divisors = np.sqrt(squares[first + rows] * squares[common.indices])
             alike = common.data / (divisors + self.config.shrinkage)
             alike[common.indices == first + rows] = 0  # nothing is similar to itself here
             order = np.lexsort((common.indices, -alike, rows))
@@ -87,14 +90,11 @@ class ItemKNN(Recommender):
         return self._cosines.rows(histories)
 
 
-def _blocks(components: Components) -> list[tuple[int, sp.csr_array]]:
-    """How many people have both of two items, some rows of the matrix at a time."""
+def _common(components: Components) -> sp.csr_array:
+    """How many people have both of two items."""
     operator = components.item_item
     if isinstance(operator, FactoredOperator):
         operator = operator.written_out()
     if isinstance(operator, SparseOperator):
-        matrix = operator.matrix
-    else:
-        matrix = sp.csr_array(operator.among(np.arange(components.n_items)))
-    starts = range(0, max(components.n_items, 1), ITEMS_AT_ONCE)
-    return [(start, matrix[start : start + ITEMS_AT_ONCE]) for start in starts]
+        return operator.matrix
+    return sp.csr_array(operator.among(np.arange(components.n_items)))

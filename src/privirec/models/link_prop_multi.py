@@ -52,6 +52,7 @@ class LinkPropMulti(LinkProp):
             alpha=0.34, beta=0.67, gamma=0.5, delta=0.5, share=0.05, iterations=2
         ),
     }
+    takes_no_weights = "it counts likely links, which nobody has weighed, as interactions"
     config: LinkPropMultiConfig
 
     def _components_of(

@@ -1,4 +1,7 @@
-"""What everybody likes, for everybody: the least that any recommender has to beat."""
+"""What everybody likes, for everybody: the least that any recommender has to beat.
+
+Of weighted interactions, the items with the largest sums of weights.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
-from privirec.filters.components import Components
+from privirec.filters.components import Components, degrees_of
 from privirec.filters.eigen import Progress
 from privirec.filters.operators import Float32, NotKept
 from privirec.models.base import Config, Derived, Recommender
@@ -39,7 +42,7 @@ class Popularity(Recommender):
     def _components_of(
         self, train: Interactions, seed: int, progress: Progress | None
     ) -> Components:
-        return Components(train.item_degrees, NotKept(train.n_items))
+        return Components(degrees_of(train)[1], NotKept(train.n_items))
 
     def _check_normalisation(self, components: Components) -> None:
         """Any will do: it looks at degrees alone."""

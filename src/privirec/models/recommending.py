@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +73,7 @@ class Recommending(ABC):
         recalculate_user: bool = False,
         items: ArrayLike | None = None,
         *,
-        weighted: bool = False,
+        weighted: bool | str = False,
     ) -> tuple[NDArray, Float32]:
         """The N best items for one user or several, best first, equal scores by lower item number.
 
@@ -96,8 +97,9 @@ class Recommending(ABC):
         items
             Rank these items only.
         weighted
-            Each item of a history counts as much as its value in the matrix says. Otherwise all
-            count alike, and a DataWarning says so if values differ.
+            Each item of a history counts by its weight: the value in the matrix, the weight in
+            Interactions; in a DataFrame what stands in the column of which this is the name.
+            Otherwise all count alike, and a DataWarning says so if values differ.
 
         Returns
         -------
@@ -117,7 +119,7 @@ class Recommending(ABC):
             include_seen=not filter_already_liked_items,
             only=only,
             without=without,
-            weighted=weighted,
+            weighted=bool(weighted),
         )
         ids = self._ids_of(columns)
         return (ids[0], scores[0]) if np.ndim(userid) == 0 else (ids, scores)
@@ -179,7 +181,9 @@ class Recommending(ABC):
         **more
             As for `recommend`.
         """
-        names, interactions, frame = _framed(user_items)
+        names, interactions, frame = _framed(user_items, more.get("weighted", False))
+        if more.get("weighted"):
+            more["weighted"] = True  # the column, if one was named, has been read
         chosen = interactions.user_ids if users is None else np.atleast_1d(np.asarray(users))
         ids, scores = self.recommend(chosen, interactions, N, **more)
         rows, places = np.nonzero(np.isfinite(scores))
@@ -327,24 +331,24 @@ class Recommending(ABC):
         return columns if self.item_ids is None else _named(self.item_ids, columns)
 
     def _histories(
-        self, userid: ArrayLike, user_items: UserItems, weighted: bool = False
+        self, userid: ArrayLike, user_items: UserItems, weighted: bool | str = False
     ) -> sp.csr_array:
         """A row for each user over the model's columns, values as they were given."""
         users = np.asarray(userid)
         if isinstance(user_items, Interactions) or is_frame(user_items):
-            if weighted:
-                raise UsageError("weights are the values of a matrix; Interactions have none")
-            interactions = as_interactions(user_items)
+            interactions = as_interactions(user_items, weighted)
             asked = _rows_of(users, interactions.user_ids)
-            chosen = interactions.matrix[asked]
+            chosen = interactions.weighted_matrix()[asked]
+            ids = interactions.user_ids[asked], interactions.item_ids
             return self._known(
-                Interactions(chosen, interactions.user_ids[asked], interactions.item_ids)
+                Interactions(chosen, *ids, weights=chosen.data if weighted else None)
             )
         if users.dtype.kind not in "iu" and users.size:
             raise UsageError(
                 f"user {users.reshape(-1)[0]} is no row of a matrix; give Interactions or a "
                 "DataFrame to ask by id"
             )
+        check_no_column(weighted)
         histories = rows_over(user_items, self.n_items)
         if histories.shape[0] != users.size:
             raise UsageError(f"{users.size} users but {histories.shape[0]} histories")
@@ -356,7 +360,7 @@ class Recommending(ABC):
         """The same histories over the model's columns; what it does not know is counted aloud."""
         ids = np.arange(self.n_items) if self.item_ids is None else self.item_ids
         if np.array_equal(ids, interactions.item_ids):
-            return interactions.matrix
+            return interactions.weighted_matrix()
         place = _places(interactions.item_ids, ids)
         entries = interactions.matrix.tocoo()
         known = place[entries.col] >= 0
@@ -369,7 +373,11 @@ class Recommending(ABC):
                 stacklevel=4,
             )
         rows, columns = entries.row[known], place[entries.col[known]]
-        return Interactions.from_indices(rows, columns, interactions.user_ids, ids).matrix
+        weights = None if interactions.weights is None else interactions.weights[known]
+        users = interactions.user_ids
+        return Interactions.from_indices(
+            rows, columns, users, ids, weights=weights
+        ).weighted_matrix()
 
 
 def warn_of_weights(histories: sp.csr_array) -> None:
@@ -378,7 +386,8 @@ def warn_of_weights(histories: sp.csr_array) -> None:
     if len(values) and (values != values[0]).any():
         warnings.warn(
             f"values from {values.min():g} to {values.max():g} in user_items: each counts as one "
-            "interaction, whatever its value; leave out what is none (recommend has weighted=True)",
+            "interaction, whatever its value; weighted=True looks at values, and what is no "
+            "interaction is left out",
             DataWarning,
             stacklevel=4,
         )
@@ -398,31 +407,66 @@ def rows_over(user_items: UserItems, n_items: int) -> sp.csr_array:
     return histories
 
 
-def as_interactions(user_items: UserItems) -> Interactions:
-    """Whatever holds histories."""
-    if isinstance(user_items, Interactions):
-        return user_items
+def as_interactions(user_items: UserItems, weighted: bool | str = False) -> Interactions:
+    """Whatever holds histories; with weights if these are asked for, and only then."""
     if is_frame(user_items):
-        return Interactions.from_frame(user_items)
+        if weighted is True:
+            raise UsageError('weights of a DataFrame stand in a column: name it, weighted="..."')
+        return Interactions.from_frame(user_items, weight=weighted or None)
+    check_no_column(weighted)
+    if isinstance(user_items, Interactions):
+        if weighted and user_items.weights is None:
+            raise UsageError(
+                'these Interactions have no weights: Interactions.from_frame(..., weight="...") '
+                "and from_matrix(..., weighted=True) give them some"
+            )
+        if not weighted:
+            warn_of_weights(user_items.weighted_matrix())
+        return user_items if weighted else user_items.unweighted()
     rows = sparse_rows(user_items)
-    warn_of_weights(rows)
-    return Interactions.from_matrix(rows)
+    if not weighted:
+        warn_of_weights(rows)
+    return Interactions.from_matrix(rows, weighted=bool(weighted))
 
 
-def _framed(user_items: UserItems) -> tuple[list[str], Interactions, Any]:
+def check_no_column(weighted: bool | str) -> None:
+    """Only a DataFrame has columns with names."""
+    if isinstance(weighted, str):
+        raise UsageError(f"weighted={weighted!r} names a column of a DataFrame, and this is none")
+
+
+# Weights of less than this, the mean being one, are lost in single precision beside any other.
+_LEAST_WEIGHT = 1e-12
+
+
+def relative(train: Interactions) -> Interactions:
+    """With weights of mean one. So their unit does not matter, and settings that count people, such
+    as a regularisation, mean what they mean without weights. Equal weights are none."""
+    if train.weights is None or not len(train.weights):
+        return train.unweighted()
+    # By the largest first: nothing can overflow, and equal weights become exactly one.
+    weights = train.weights / train.weights.max()
+    weights /= weights.mean()
+    if weights.min() < _LEAST_WEIGHT:
+        low, high = train.weights.min(), train.weights.max()
+        raise UsageError(f"weights from {low:g} to {high:g} differ too much for single precision")
+    return train.unweighted() if (weights == 1).all() else replace(train, weights=weights)
+
+
+def _framed(user_items: UserItems, weighted: bool | str) -> tuple[list[str], Interactions, Any]:
     """The names of users and items, the interactions, and a frame of the library to answer in."""
     if is_frame(user_items):
         names, columns = columns_of_frame(user_items, TableOptions())
         assert columns.user is not None  # noqa: S101 - without one it would have been refused
         chosen = [names[columns.user], names[columns.item]]
-        return chosen, Interactions.from_frame(user_items), user_items
+        return chosen, as_interactions(user_items, weighted), user_items
     try:
         import pandas  # noqa: PLC0415 - optional
     except ImportError:
         raise UsageError(
             "a DataFrame needs pandas or polars: pip install pandas, or give a frame of either"
         ) from None
-    return ["user", "item"], as_interactions(user_items), pandas.DataFrame()
+    return ["user", "item"], as_interactions(user_items, weighted), pandas.DataFrame()
 
 
 def _alone(columns: NDArray, n_items: int) -> sp.csr_array:

@@ -229,7 +229,7 @@ class OperatorSite(FramedSite):
             *("--aggregator", _one_of(request.given("aggregator"), protocol_names())),
         ]
         if request.given("epsilon"):
-            options += ["--epsilon", f"{_positive(request.given('epsilon'), 'epsilon'):g}"]
+            options += ["--epsilon", repr(_positive(request.given("epsilon"), "epsilon"))]
         for setting in ("rank", "rounds"):
             if text := request.given(setting):
                 options += [f"--{setting}", f"{int(_positive(text, setting))}"]

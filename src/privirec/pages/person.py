@@ -434,7 +434,10 @@ class PersonSite(FramedSite):
 
     def _back(self, request: Request) -> Response:
         """Where somebody came from, if that is a page of ours."""
-        where = urlsplit(request.given("back", "history"))
+        try:
+            where = urlsplit(request.given("back", "history"))
+        except ValueError:  # brackets that do not end
+            return see("history")
         if where.scheme or where.netloc or where.path not in self.pages:
             return see("history")
         query = urlencode(parse_qsl(where.query))

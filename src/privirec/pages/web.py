@@ -16,7 +16,7 @@ from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import socket
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from privirec.errors import DataWarning, PrivirecError, UsageError
 from privirec.pages.guard import Guard, Refused, Session
@@ -216,7 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(response)
 
     def _look(self) -> Response:
-        guard, where = self.server.guard, urlsplit(self.path)
+        guard, where = self.server.guard, self._where
         query = _fields(where.query)
         if where.path == "/":
             cookie = guard.enter(query.get("token", [""])[0])
@@ -226,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.site.answer(request, changes=False)
 
     def _change(self) -> Response:
-        guard, where = self.server.guard, urlsplit(self.path)
+        guard, where = self.server.guard, self._where
         guard.check_site(self._headers)
         guard.check_origin(self._headers)
         path, session = self._below(where.path), guard.session(self._headers)
@@ -234,6 +234,13 @@ class _Handler(BaseHTTPRequestHandler):
         guard.check_form(session, form.get("csrf", [""])[0])
         request = Request(path, _fields(where.query), form, session)
         return self.server.site.answer(request, changes=True)
+
+    @property
+    def _where(self) -> SplitResult:
+        try:
+            return urlsplit(self.path)
+        except ValueError:  # brackets that do not end
+            raise Refused(400, "This is no address.") from None
 
     def _below(self, path: str) -> str:
         room = self.server.guard.room

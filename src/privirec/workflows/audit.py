@@ -168,6 +168,11 @@ def release_of(
 
 def _saved(folder: Path, dataset: Dataset) -> Release:
     saved = artifact.read(folder)
+    if saved.components.is_weighted:
+        raise UsageError(
+            f"{folder}: fitted on weights, and the attacks here read counts: if they found "
+            "nothing, that would say nothing"
+        )
     manifest, train = saved.manifest, dataset.train
     theirs = [str(one) for one in saved.item_ids.tolist()]
     if theirs != [str(one) for one in train.item_ids.tolist()]:

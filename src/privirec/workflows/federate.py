@@ -7,12 +7,14 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privirec import threads as threading
+from privirec.carriers.child_processes import SERVER
 from privirec.carriers.flower import launch
+from privirec.carriers.https.listening import CLIENT_NEEDS, SERVER_NEEDS, check_installed
 from privirec.data.interactions import Dataset, Interactions
 from privirec.dp.gaussian import LARGEST_EPSILON
 from privirec.dp.loss import Loss
@@ -41,6 +43,13 @@ from privirec.workflows.plan import Plan, gives_away
 from privirec.workflows.run import run
 from privirec.workflows.timeline import Timeline
 
+if TYPE_CHECKING:
+    from privirec.carriers.flower.one_machine import LocalNetwork
+    from privirec.carriers.https.one_machine import HttpsNetwork
+
+CARRIERS = ("flower", "https")
+"""Flower for a few silos, plain HTTPS for devices."""
+
 
 @dataclass(frozen=True)
 class FederateRequest:
@@ -59,6 +68,8 @@ class FederateRequest:
     """What the clients take the server for."""
     compare: bool = False
     """Also measure an exact run and popularity alone, on this machine."""
+    carrier: str = "flower"
+    """Who moves the messages; see `CARRIERS`."""
 
 
 def federate(
@@ -69,7 +80,7 @@ def federate(
     phases: Phases = QUIET,
 ) -> dict[str, Any]:
     """Run it, measure the model, clean up. Returns the result row."""
-    launch.check_flower()
+    check_carrier(request.carrier)
     if request.plan.program is None:
         raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
     if save is not None:
@@ -106,7 +117,6 @@ def _federate(
     watch: Any,
     phases: Phases,
 ) -> dict[str, Any]:
-    from privirec.carriers.flower.one_machine import LocalNetwork  # noqa: PLC0415 - needs Flower
     from privirec.runtime.network.runs import RunFile  # noqa: PLC0415
 
     plan, train = request.plan, dataset.train
@@ -130,7 +140,7 @@ def _federate(
         manifest={"gives_away": gives_away(plan.method, dataset.name), "dataset": dataset.name},
     )
     began = time.perf_counter()
-    with LocalNetwork(folder) as network:
+    with _network(request.carrier, folder) as network:
         network.prepare(train, request.clients, policy)
         network.start()
         started = time.perf_counter()
@@ -151,7 +161,7 @@ def _federate(
         "model": plan.model_name,
         "method": plan.method,
         "preset": plan.preset,
-        "runtime": "flower",
+        "runtime": request.carrier,
         "aggregator": request.aggregator,
         "server_model": request.server.value,
         **program.describe(),
@@ -165,9 +175,9 @@ def _federate(
         "stop_seconds": ended - done,
         "eval_seconds": time.perf_counter() - ended,
         "server_cpu_seconds": result["cpu_seconds"],
-        "peak_rss_mb": peaks.get("superlink", 0.0),
+        "peak_rss_mb": peaks.get(SERVER, 0.0),
         "peak_client_rss_mb": max(
-            (peak for name, peak in peaks.items() if name != "superlink"), default=0.0
+            (peak for name, peak in peaks.items() if name != SERVER), default=0.0
         ),
         "bytes_up_per_client": result["bytes_up_per_client"],
         "bytes_down_per_client": result["bytes_down_per_client"],
@@ -187,6 +197,25 @@ def _federate(
     if save is not None:
         _copy(artifact, save)
     return row
+
+
+def check_carrier(carrier: str) -> None:
+    """Refuse, in one line, a carrier whose libraries are not installed."""
+    if carrier == "https":
+        check_installed((*SERVER_NEEDS, *CLIENT_NEEDS))
+    else:
+        launch.check_flower()
+
+
+def _network(carrier: str, folder: Path) -> HttpsNetwork | LocalNetwork:
+    """Server and clients as processes of this machine. What a carrier needs may be missing."""
+    if carrier == "https":
+        from privirec.carriers.https.one_machine import HttpsNetwork  # noqa: PLC0415
+
+        return HttpsNetwork(folder)
+    from privirec.carriers.flower.one_machine import LocalNetwork  # noqa: PLC0415
+
+    return LocalNetwork(folder)
 
 
 def outlook(dataset: Dataset, request: FederateRequest) -> str | None:

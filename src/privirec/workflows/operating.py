@@ -154,7 +154,8 @@ class Start:
         """`options` of that command, its arguments aside."""
         home.run(name)  # refuses what cannot be a name
         said = private_folder(home.folder / "page") / f"{name}.log"
-        command = [sys.executable, "-m", "privirec", "server", "run", *options, "--"]
+        # -P: what lies in the folder from which the page was started is not imported.
+        command = [sys.executable, "-P", "-m", "privirec", "server", "run", *options, "--"]
         with open(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as words:
             process = subprocess.Popen(
                 [*command, str(home.folder), name],

@@ -247,11 +247,13 @@ class Plan:
         return settings
 
     def _of_one_round(self) -> dict[str, Any]:
-        """What a warm round has instead of a preset's settings, which are of several rounds: the
-        old basis is the whole block, and a ring that is wide enough for a single look at it. Many
-        rounds make up for the rounding of each other; one cannot."""
+        """What a warm round has instead of a preset's settings, which are of several rounds: its
+        block is the old basis and some more, which four bits an entry would not keep apart, in a
+        ring that is wide enough for a single look. Many rounds make up for the rounding of each
+        other; one cannot."""
         chosen = self.program.presets.get(self.preset, {}) if self.program else {}
-        return {"columns": None, "ring_bits": max(chosen.get("ring_bits", 0), USUAL_RING_BITS)}
+        bits = max(chosen.get("ring_bits", 0), USUAL_RING_BITS)
+        return {"columns": None, "ring_bits": bits, "block_bits": 8}
 
 
 def read_settings(path: Path) -> dict[str, Any]:

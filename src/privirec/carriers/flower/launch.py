@@ -15,6 +15,7 @@ from pathlib import Path
 
 import privirec
 from privirec.carriers.child_processes import (
+    SERVER,
     Processes,
     Running,
     check_free,
@@ -153,7 +154,7 @@ def start_superlink(
         "--enable-supernode-auth",
         "--disable-runtime-dependency-installation",
     ]
-    link = running.start("superlink", command, link_env, home.folder / "superlink.log")
+    link = running.start(SERVER, command, link_env, home.folder / "superlink.log")
     wait_for_port("127.0.0.1", inside, link)
     for member in home.members.members:
         if not member.revoked:

@@ -10,6 +10,7 @@ from pathlib import Path
 from privirec.carriers.https.device import Device, Unreachable, trusting
 from privirec.durable import alone, private_folder
 from privirec.errors import PrivirecError
+from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.runtime.network.logs import log_to
 from privirec.runtime.network.node import Node
@@ -32,6 +33,14 @@ class Answering:
             return self.node().answer(message)
         except (PrivirecError, OSError) as error:
             log.error("cannot answer: %s", error)
+            raise Unreachable("this client cannot answer; its log says why") from None
+
+    def largest(self) -> int:
+        """Bytes of a message, before it is there: no more than a run may send in all."""
+        try:
+            return Policy.load(self._home.folder / "policy.toml").most_bytes_down
+        except (PrivirecError, OSError) as error:
+            log.error("cannot take a message: %s", error)
             raise Unreachable("this client cannot answer; its log says why") from None
 
     def node(self) -> Node:
@@ -62,6 +71,7 @@ def stay(folder: Path, server: str, tell: Callable[[str], None]) -> None:
             bytes.fromhex(home.members.server),
             trusting(folder / "ca.crt"),
             answering.answer,
+            largest=answering.largest,
         )
         try:
             await device.stay(tell)

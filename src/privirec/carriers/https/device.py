@@ -22,9 +22,11 @@ import httpx
 
 from privirec.carriers.https.limits import PIECE
 from privirec.carriers.https.signing import (
-    SERVER_TIME,
+    CLOCK,
+    REVOKED,
     Request,
     Stamps,
+    Word,
     content_digest,
     message_number,
     signed_headers,
@@ -34,7 +36,7 @@ from privirec.runtime.network.logs import SAY_AGAIN
 from privirec.secagg.keys import Identity
 
 LARGEST_MESSAGE = (1 << 31) - (1 << 20)
-LONGEST_PAUSE = 600.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 600.0
 """Seconds that a server can make a client wait."""
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 1.0, 300.0
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
@@ -86,6 +88,8 @@ class _Reply:
     status: int
     headers: httpx.Headers
     content: bytes
+    word: Word | None
+    """What the server itself says about the request."""
 
 
 def trusting(certificate: Path) -> ssl.SSLContext:
@@ -111,15 +115,18 @@ class Device:
         tls: ssl.SSLContext,
         answer: AnswerMessage,
         *,
+        largest: Callable[[], int] = lambda: LARGEST_MESSAGE,
         stamps: Stamps | None = None,
         jitter: random.Random | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """`server`: https://HOST[:PORT]. `answer`: what the node says to a message."""
+        """`server`: https://HOST[:PORT]. `answer`: what the node says to a message. `largest`: how
+        many bytes of one it takes."""
         self._client = client
         self._identity = identity
         self._server_key = server_key
         self._answer = answer
+        self._largest = largest
         self._stamps = stamps or Stamps()
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads load, hides nothing
         self._incoming: Incoming | None = None
@@ -195,7 +202,8 @@ class Device:
                 reply = await self._ask("GET", f"/v1/messages/{known.number}", headers=ranged)
                 if reply.status in (404, 416):
                     self._incoming = None  # the server waits for something else by now
-                    continue
+                    return self._pause(reply)
+            self._incoming = None  # what does not fit is asked for from its beginning
             self._incoming = self._taken(known, reply)
             if len(self._incoming.content) == self._incoming.total:
                 if message_number(self._incoming.content) != self._incoming.number:
@@ -204,8 +212,7 @@ class Device:
                 self.bytes_down += self._incoming.total
                 return self._incoming
 
-    @staticmethod
-    def _taken(known: Incoming | None, reply: _Reply) -> Incoming:
+    def _taken(self, known: Incoming | None, reply: _Reply) -> Incoming:
         """What has arrived with this range."""
         start, total = 0, len(reply.content)
         number = _NUMBER.fullmatch(reply.headers.get("etag", ""))
@@ -216,8 +223,10 @@ class Device:
             start, total = int(found[1]), int(found[3])
         elif reply.status != 200:
             raise Unreachable(f"the server answers {reply.status}")
-        if number is None or total > LARGEST_MESSAGE or not reply.content:
+        if number is None or not reply.content:
             raise Unreachable("the server sends a message that is none")
+        if total > min(LARGEST_MESSAGE, self._largest()):
+            raise Unreachable(f"the server sends a message of {total} bytes, which is too many")
         incoming = known or Incoming(number[1], total)
         fits = (incoming.number, incoming.total, len(incoming.content)) == (number[1], total, start)
         if not fits or start + len(reply.content) > total:
@@ -234,7 +243,7 @@ class Device:
         if self._sent_before:
             reply = await self._ask("HEAD", f"{place}?digest={digest}")
             if reply.status == 404:
-                return 0.0  # nobody waits for it any more
+                return self._pause(reply)  # nobody waits for it any more
             offset = self._offset(reply, total)
         self._sent_before = True
         for _ in range(2 + 2 * (total // PIECE + 1)):
@@ -264,16 +273,15 @@ class Device:
         self, method: str, target: str, content: bytes = b"", headers: dict[str, str] | None = None
     ) -> _Reply:
         reply = await self._once(method, target, content, headers or {})
-        told = reply.headers.get(SERVER_TIME, "")
-        if reply.status == 401 and told.isdecimal():
-            self._stamps.use_time_of(int(told[:20]))
+        if reply.status == 401 and reply.word is not None and reply.word.code == CLOCK:
+            self._stamps.use_time_of(reply.word)
             reply = await self._once(method, target, content, headers or {})
         if reply.status == 401:
             raise NotLetIn(
                 "the server does not know this client's key; ask the operator whether it is "
                 "approved, and see that it runs only once"
             )
-        if reply.status == 403:
+        if reply.status == 403 and reply.word is not None and reply.word.code == REVOKED:
             raise Revoked("this client is revoked: the operator has taken it out of the roster")
         if reply.status in (429, 502, 503, 504):
             raise Unreachable("the server is busy", self._pause(reply))
@@ -294,18 +302,19 @@ class Device:
                     found += part
                     if len(found) > PIECE:
                         raise Unreachable("the server sends more than one piece at a time")
-                return _Reply(reply.status_code, reply.headers, bytes(found))
-        except httpx.HTTPError as error:
+                word = Word.read(reply.headers, request, self._server_key)
+                return _Reply(reply.status_code, reply.headers, bytes(found), word)
+        except (httpx.HTTPError, OSError) as error:  # what TLS says of forged records is the latter
             raise Unreachable(_why(error)) from None
 
     def _pause(self, reply: _Reply) -> float:
         """As the server says, within reason, and not the same for everybody."""
         told = reply.headers.get("retry-after", "")
         seconds = float(told[:6]) if told.isdecimal() else FIRST_BACK_OFF
-        return min(seconds, LONGEST_PAUSE) * self._jitter.uniform(0.8, 1.2)
+        return max(SHORTEST_PAUSE, min(seconds, LONGEST_PAUSE)) * self._jitter.uniform(0.8, 1.2)
 
 
-def _why(error: httpx.HTTPError) -> str:
+def _why(error: Exception) -> str:
     text = " ".join(str(error).split())
     if "CERTIFICATE_VERIFY_FAILED" in text:
         why = text.split("certificate verify failed:")[-1].split("(_ssl")[0].strip()

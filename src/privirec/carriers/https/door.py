@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from privirec.carriers.https.gate import Gate, Refused
 from privirec.carriers.https.limits import PIECE, Limits
-from privirec.carriers.https.mailbox import BadAnswer, BadRange, Mailbox, Waiting
+from privirec.carriers.https.mailbox import BadAnswer, BadRange, Mailbox, NoRoom, Waiting
 from privirec.carriers.https.metrics import CONTENT_TYPE_LATEST, Metrics
 from privirec.carriers.https.signing import Request
 from privirec.carriers.lines import Lines
@@ -34,6 +34,10 @@ CHUNK = 1 << 15
 """Bytes of a message that are handed to a connection at a time."""
 SAID_AGAIN = 60.0
 """Seconds until the same line about somebody who was turned away."""
+MOST_SAID = 200
+"""Such lines in that time: whoever is turned away does not fill the disk with saying so."""
+NO_ROOM_AFTER = 60
+"""Seconds after which a client asks whether the disk has room for its answer."""
 _RANGE = re.compile(r"bytes=([0-9]{1,12})-")
 _WHOLE = re.compile(r"[0-9]{1,12}")
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -65,6 +69,7 @@ class Door:
                 Route("/health", self._health, methods=["GET"]),
             ]
         )
+        self.application.router.redirect_slashes = False  # to whichever host a request names
         self.watched = Starlette(
             routes=[
                 Route("/metrics", self._count, methods=["GET"]),
@@ -113,13 +118,17 @@ class Door:
             return Response(status_code=404) if there is None else _there(204, there)
         offset, total = (_whole(http.query_params.get(name, "")) for name in ("offset", "total"))
         if total > self._limits.largest_answer:
-            why = f"client {request.client}: an answer of {total} bytes"
+            why = f"client {request.client}: an answer that is too large (--largest-reply)"
             raise Refused(413, why, known=True)
         part = await self._content(http, request)
         try:
             answer = self._mailbox.put(request.client, number, digest, total, offset, part)
         except BadRange as error:
             return _there(409, error.received)
+        except NoRoom as error:
+            log.error("no room for answers (%s): see where %s lies", error, "https/spool")
+            later = {"Retry-After": str(NO_ROOM_AFTER)}
+            raise Refused(503, "", headers=later, known=True) from None
         except BadAnswer:
             raise Refused(422, f"client {request.client}: another answer", known=True) from None
         if answer is None:
@@ -210,9 +219,11 @@ class Door:
         line = one_line(f"{what}, from {host}")
         now = time.monotonic()
         if now - self._said.get(line, -SAID_AGAIN) >= SAID_AGAIN:
-            self._said = {old: at for old, at in self._said.items() if now - at < SAID_AGAIN}
-            self._said[line] = now
-            log.warning("%s", line)
+            if len(self._said) >= MOST_SAID:
+                self._said = {old: at for old, at in self._said.items() if now - at < SAID_AGAIN}
+            if len(self._said) < MOST_SAID:
+                self._said[line] = now
+                log.warning("%s", line)
 
 
 async def _chunks(content: bytes, start: int, stop: int) -> AsyncIterator[bytes]:

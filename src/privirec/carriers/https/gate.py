@@ -9,19 +9,18 @@ from contextlib import contextmanager
 
 from privirec.carriers.https.limits import Allowance, Limits
 from privirec.carriers.https.signing import (
-    SERVER_TIME,
+    CLOCK,
+    REVOKED,
     NotSigned,
     Request,
     StampsTaken,
+    Word,
     check_signature,
     read_request,
 )
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.enrolment.roster import Member
 from privirec.secagg.keys import Identity
-
-REVOKED, CLOCK = "revoked", "clock"
-"""What a client that has shown who it is hears beside a number."""
 
 
 class Refused(Exception):
@@ -77,6 +76,7 @@ class Gate:
             found = self._home.members
             self._members = {member.client: member for member in found.members}
             self._server_key = bytes.fromhex(found.server)
+            self._server = self._home.server
 
     def admit(self, method: str, target: str, headers: Mapping[str, str]) -> Request:
         """The request, which a client of the roster has signed; raises Refused."""
@@ -92,12 +92,17 @@ class Gate:
             raise Refused(401, "not signed by the key of the client that it names")
         name = f"client {member.client} ({member.name})"
         if member.revoked:
-            raise Refused(403, f"{name}: it is revoked", code=REVOKED)
+            word = self._word(REVOKED, request)
+            raise Refused(403, f"{name}: it is revoked", code=REVOKED, headers=word)
         if not self._stamps.take(request.client, request.stamp):
-            headers = {SERVER_TIME: str(self._stamps.now())}
+            word = self._word(CLOCK, request)
             why = f"{name}: a request that came before, or a clock that is wrong"
-            raise Refused(401, why, code=CLOCK, headers=headers, known=True)
+            raise Refused(401, why, code=CLOCK, headers=word, known=True)
         return request
+
+    def _word(self, code: str, request: Request) -> dict[str, str]:
+        last = self._stamps.last(request.client)
+        return Word(code, self._stamps.now(), last).signed(request, self._server)
 
     @contextmanager
     def turn(self, request: Request) -> Iterator[None]:

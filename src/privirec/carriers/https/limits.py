@@ -37,6 +37,10 @@ class Limits:
     """Bytes of answers that are kept in memory; the rest is on the disk."""
     silence: float = 30.0
     """Seconds without a byte of a request that has begun."""
+    within: float = 300.0
+    """Seconds for all of a request and its answer: a megabyte, at four kilobytes a second."""
+    room: int = 1 << 30
+    """Bytes of the disk that answers leave free: a run has to write as well."""
 
     def pause(self, clients: int, waited: float = 0.0, *, running: bool) -> float:
         """Seconds after which one of so many clients asks again, if its last answer was so many

@@ -15,7 +15,7 @@ def check_installed(needed: tuple[str, ...] = SERVER_NEEDS) -> None:
     """Refuse, in one line, where the libraries of this carrier are not installed."""
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"this needs {', '.join(missing)}: pip install 'privirec[https]'")
+        raise UsageError(f"this needs {', '.join(missing)}: pip install {' '.join(missing)}")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import shutil
 import threading
 import time
 from collections import deque
@@ -39,6 +40,10 @@ class BadRange(Exception):
         self.received = received
 
 
+class NoRoom(Exception):
+    """The disk has no room for an answer."""
+
+
 class BadAnswer(Exception):
     """An answer that is not what its client announced."""
 
@@ -55,13 +60,19 @@ class Answer:
     received: int = 0
     content: bytearray = field(default_factory=bytearray)
 
+    @property
+    def in_memory(self) -> int:
+        """Bytes of memory that are set aside for it."""
+        return self.total if self.file is None else 0
+
     def add(self, part: bytes) -> None:
-        self.received += len(part)
         if self.file is None:
             self.content += part
-            return
-        with open(os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as file:
-            file.write(part)
+        else:
+            how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            with open(os.open(self.file, how, 0o600), "wb") as file:
+                file.write(part)
+        self.received += len(part)
 
     def take(self) -> bytes:
         """All of it; it is kept no longer."""
@@ -160,7 +171,7 @@ class Mailbox:
                 if not self._arrived:
                     return
                 client, answer = self._arrived.popleft()
-                self._in_memory -= len(answer.content)
+                self._in_memory -= answer.in_memory
             yield client, answer.take()
 
     def expired(self, seconds: float) -> list[int]:
@@ -208,19 +219,25 @@ class Mailbox:
     ) -> Answer | None:
         """Take a range of the answer to a message. None if nobody waits for it; raises BadRange
         where it does not follow what is there, BadAnswer where the whole is not what was
-        announced."""
+        announced, NoRoom where the disk is full."""
         with self._lock:
             waiting = self._find(client, number)
             if waiting is None:
                 return None
             answer = waiting.answer
             if answer is None or (answer.digest, answer.total) != (digest, total):
-                self._drop(waiting)  # another answer than before: from its beginning
+                for one in self._boxes[client].waiting:
+                    self._drop(one)  # a client sends one answer at a time, from its beginning
                 answer = waiting.answer = Answer(digest, total, self._place(total))
+                self._in_memory += answer.in_memory
             if offset != answer.received or offset + len(part) > total:
                 raise BadRange(answer.received)
-            answer.add(part)
-            self._in_memory += len(part) if answer.file is None else 0
+            try:
+                self._check_room(answer, part)
+                answer.add(part)
+            except (OSError, NoRoom) as error:
+                self._drop(waiting)
+                raise NoRoom(str(error)) from None
             if answer.received == total:
                 if not answer.is_whole():
                     self._drop(waiting)
@@ -256,9 +273,15 @@ class Mailbox:
         self._files += 1
         return self._folder / str(self._files)
 
+    def _check_room(self, answer: Answer, part: bytes) -> None:
+        if answer.file is not None:
+            free = shutil.disk_usage(self._folder).free
+            if free < len(part) + self.limits.room:
+                raise NoRoom(f"{free} bytes are free")
+
     def _drop(self, waiting: Waiting) -> None:
         if waiting.answer is not None:
-            self._in_memory -= len(waiting.answer.content)
+            self._in_memory -= waiting.answer.in_memory
             waiting.answer.drop()
             waiting.answer = None
 
@@ -268,7 +291,7 @@ class Mailbox:
                 self._drop(waiting)
             box.waiting.clear()
         for _, answer in self._arrived:
-            self._in_memory -= len(answer.content)
+            self._in_memory -= answer.in_memory
             answer.drop()
         self._arrived.clear()
 

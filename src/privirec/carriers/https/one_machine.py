@@ -48,7 +48,9 @@ class HttpsNetwork:
         where = ["--host", "127.0.0.1", "--port", str(self.port), "--watched-port", "0"]
         command = ["server", "up", str(self._home.folder), "--carrier", "https", *where]
         log = self.folder / "server.out"
-        self.link = self.processes.start("server", _privirec(*command), _environment(), log)
+        self.link = self.processes.start(
+            child_processes.SERVER, _privirec(*command), _environment(), log
+        )
         child_processes.wait_for_port("127.0.0.1", self.port, self.link)
         return self.link
 

@@ -49,7 +49,7 @@ def serve(
         prepare_process()
         log_to(own_folder(home) / "server.log")
         mailbox = Mailbox(own_folder(home) / "spool", limits)
-        lines = Lines()
+        lines = Lines(limits.within)
         door = Door(Gate(home, limits), mailbox, limits, Metrics(), lines)
         outer = {
             "host": listening.host,
@@ -113,7 +113,10 @@ async def _both(
 def _serve_runs(home: OperatorFolder, mailbox: Mailbox, stop: threading.Event) -> None:
     """Every run that somebody started, the oldest first."""
     while not stop.is_set():
-        waiting = sorted(starts(home).glob("[!.]*"), key=lambda path: path.stat().st_mtime)
+        try:
+            waiting = sorted(starts(home).glob("[!.]*"), key=lambda path: path.stat().st_mtime)
+        except OSError:  # somebody has just taken one away
+            waiting = []
         if not waiting:
             time.sleep(LOOK_FOR_RUNS)
             continue

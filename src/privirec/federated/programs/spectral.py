@@ -50,6 +50,8 @@ USUAL_RING_BITS = 12
 """Enough for an item with any number of people; on validation splits wider rings gained nothing."""
 SPARE = 1.5
 """Columns that are summed for each one that is kept, unless somebody says how many."""
+KNOWN_FOR_A_FRESH_ONE = 7
+"""Columns of an earlier basis for each random one beside them, unless somebody says how many."""
 LEAST_RITZ = 0.02
 """Directions below it are left out of a Nystrom approximation."""
 
@@ -153,7 +155,7 @@ class Spectral(Program[SpectralSettings]):
         if settings.columns is not None:
             return settings.columns
         if settings.start == "basis":
-            return (settings.rank,)
+            return (min(settings.rank + -(-settings.rank // KNOWN_FOR_A_FRESH_ONE), self.n_items),)
         wanted = min(SPARE * settings.rank, self.n_items)
         each = max(1, -(-int(wanted) // DEFAULT_ROUNDS))
         return (each,) * max(DEFAULT_ROUNDS, -(-settings.rank // each))
@@ -258,14 +260,18 @@ class Spectral(Program[SpectralSettings]):
         return degrees, space
 
     def _first_block(self, degrees: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Orthonormal columns from the earlier basis, on items that are in use."""
+        """Orthonormal columns: those of the earlier basis, on items that are in use, and random
+        ones outside of it. One round finds little that is near neither the old basis nor its
+        product, and new items have no row in it."""
         if self._start is None:
             raise UsageError("a start from an earlier basis needs that basis")
-        known = np.asarray(self._start, np.float64) * (degrees > 0)[:, None]
-        block = np.zeros((self.n_items, self.columns[0]))
-        some = min(self.columns[0], known.shape[1])
-        block[:, :some] = known[:, :some]
-        return orthonormalize(block)[0]
+        columns, in_use = self.columns[0], (degrees > 0)[:, None]
+        earlier = np.asarray(self._start[:, :columns], np.float64)
+        known = orthonormalize(earlier * in_use)[0]
+        rng = public_generator(self.settings)
+        fresh = rng.standard_normal((self.n_items, columns - known.shape[1])) * in_use
+        fresh -= known @ (known.T @ fresh)
+        return orthonormalize(np.hstack((known, fresh)))[0]
 
 
 def eigenpairs(space: KrylovSpace, pairs: str, rank: int) -> Eigenpairs:

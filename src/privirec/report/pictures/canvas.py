@@ -21,6 +21,9 @@ KINDS = (".png", ".svg")
 SMALL = 9.0
 """Points of the smallest letters: pictures of nine inches are shown about 800 pixels wide."""
 
+NOTE_PLACES = ((6.0, -10.0), (6.0, 4.0), (-6.0, 4.0), (-6.0, -10.0), (6.0, -20.0), (-6.0, 14.0))
+"""Where a note may stand beside its point, in points, the best place first."""
+
 
 def picture_files(path: Path) -> list[Path]:
     """The files of a picture: PNG and SVG, whichever of them was named."""
@@ -43,6 +46,27 @@ def write_picture(figure: Figure, path: Path) -> list[Path]:
     for file in files:
         write_whole(file, rendered(figure, file.suffix), durable=False, mode=0o644)
     return files
+
+
+def keep_notes_apart(figure: Figure, axes: Axes, points: Sequence[tuple[float, float]]) -> None:
+    """Move each note beside its point to the first place where it covers neither a point nor a
+    note before it; where there is none, it stays below."""
+    from matplotlib.text import Annotation  # noqa: PLC0415
+    from matplotlib.transforms import Bbox  # noqa: PLC0415
+
+    figure.draw_without_rendering()  # sizes are known from here on
+    taken = [
+        Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in axes.transData.transform(points)
+    ]
+    for note in (each for each in axes.texts if isinstance(each, Annotation)):
+        for place in (*NOTE_PLACES, NOTE_PLACES[0]):
+            note.set_position(place)
+            note.set_horizontalalignment("left" if place[0] > 0 else "right")
+            box = note.get_window_extent()
+            inside = axes.bbox.x0 < box.x0 and box.x1 < axes.bbox.x1
+            if inside and not box.count_overlaps(taken):
+                break
+        taken.append(box)
 
 
 def rendered(figure: Figure, kind: str, dpi: int = 150) -> bytes:

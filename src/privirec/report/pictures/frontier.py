@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privirec.report.pictures.canvas import (
+    NOTE_PLACES,
     axes_in,
     byte_axis,
     heading,
+    keep_notes_apart,
     legend_below,
     new_figure,
     title,
@@ -60,6 +62,9 @@ def frontier_plot(
             axes.set_ylabel("NDCG@20", color=INK)
     title(figure, heading_text)
     legend_below(figure, ncols=3)
+    keep_notes_apart(
+        figure, figure.axes[0], [(row[PANELS[0][0]], row["ndcg@20"]) for row in summary]
+    )
     return write_picture(figure, path)
 
 
@@ -90,7 +95,7 @@ def _line(axes: Axes, rows: Sequence[Row], key: str, family: str, name: str | No
             axes.annotate(
                 row["label"],
                 (row[key], row["ndcg@20"]),
-                xytext=(6, -10),
+                xytext=NOTE_PLACES[0],
                 textcoords="offset points",
                 color=for_text(colour),
                 fontsize=8,

@@ -46,12 +46,23 @@ def clients_of(
     Their noise, and which share `held_out` of their items they keep back, come from `seed`, so that
     a run can be repeated: it hides nothing.
     """
+    check_counted(train)
     clients = []
     for client, (start, stop) in enumerate(dealt(train.n_users, n_clients)):
         own = Histories(train.matrix[start:stop], start)
         randomness = ClientRandomness.insecure(seed, client)
         clients.append(LocalClient(own.split_by(randomness, held_out), randomness))
     return clients
+
+
+def check_counted(train: Interactions) -> None:
+    """Refuse weights: sums have proven bounds, and people promises, because everybody counts alike;
+    a weight that a client chooses has no bound."""
+    if train.weights is not None:
+        raise UsageError(
+            "a federation counts each interaction as one, since nobody can bound a client's "
+            "weights: leave them out (Interactions.unweighted), or fit on one machine"
+        )
 
 
 def split_as_dealt(

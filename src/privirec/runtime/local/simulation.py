@@ -12,7 +12,12 @@ from privirec.federated.contributions import Contribution, Histories
 from privirec.federated.programs import Program
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.local.client import split_as_dealt, streams_of, summed_stream
+from privirec.runtime.local.client import (
+    check_counted,
+    split_as_dealt,
+    streams_of,
+    summed_stream,
+)
 
 
 class Simulation:
@@ -33,6 +38,7 @@ class Simulation:
         `noise_at_once`: draw the sum of all clients' noise, instead of each client's. It has the
         same distribution, and not the same bits.
         """
+        check_counted(train)
         self._histories = split_as_dealt(Histories(train.matrix), held_out, n_clients, seed)
         self._n_clients = n_clients
         self._seed = seed
