@@ -196,10 +196,11 @@ def test_the_door_for_clients(
         assert status(path, good) == 404
     assert status(pull, good | {"content-type": "application/json"}) == 415
     assert status(pull, good | {"content-encoding": "gzip"}) == 415
-    # Whoever was never approved, was revoked, or only shows a member's key, hears the same.
+    # Whoever was never approved, or only shows a member's key, hears the same; whoever proves to be
+    # a client that was revoked hears that.
     for bad in (
         _signed(keys[2]),
-        _signed(keys[1]),
+        _shown(keys[1], keys[2]),
         _shown(keys[0], keys[2]),
         _shown(keys[2], keys[0]),
     ):
@@ -216,10 +217,10 @@ def test_the_door_for_clients(
         {**good, "content-length": "many"},
         {**good, "flwr-signature": _signed(keys[2])["flwr-signature"]},
         _signed(keys[0], late=1000),
-        _signed(keys[1]),
         _signed(keys[2]),
     ):
         assert status(connect, bad) == 401
+    assert status(connect, _signed(keys[1])) == 410
     assert asked == [pull, "/v1/fleet/get-run"]
     assert status(connect, good) == 200
     assert status(connect, good) == 409
