@@ -27,8 +27,9 @@ lint: $(READY)
 unit: $(READY)
 	$(BIN)/python -m pytest --numprocesses=auto -m "not heavy and not fullscale and not long"
 
+# One process more than there are cores in CI: most of these wait for programs that they have started.
 heavy: $(READY)
-	$(BIN)/python -m pytest --numprocesses=auto --maxschedchunk=1 --durations=10 -m "(heavy or fullscale) and not long"
+	$(BIN)/python -m pytest --numprocesses=3 --maxschedchunk=1 --durations=10 -m "(heavy or fullscale) and not long"
 
 # What make test has no time for: a thousand seeds of everything, every write that can fail, every guard.
 long: $(READY) mutants

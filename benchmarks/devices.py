@@ -216,7 +216,8 @@ def hold(args: argparse.Namespace) -> None:
         return Device(f"https://127.0.0.1:{args.port}", client, own, server_key, tls, answer)
 
     async def stay(client: int, made: Device) -> None:
-        start = random.uniform(0, args.clients / 100)  # noqa: S311 - they do not all come at once
+        # Not all at once, nor before the run: they would be told to come back much later.
+        start = 3 + random.uniform(0, args.clients / 100)  # noqa: S311
         await asyncio.sleep(start)
         with contextlib.suppress(Killed):
             while True:

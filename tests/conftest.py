@@ -23,10 +23,17 @@ settings.register_profile(
 )
 settings.load_profile("privirec")
 
+LONGEST = (
+    "test_programs.py::test_from_nothing_to_recommendations",
+    "test_paths.py::test_an_operator",
+    "test_flower.py::test_a_whole_federation_gives_the_simulations_model",
+    "test_paths.py::test_a_person",
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests first, so that no worker is left with one of them at the end."""
-    items.sort(key=lambda item: "test_programs.py::test_from_nothing" not in item.nodeid)
+    items.sort(key=lambda item: not item.nodeid.endswith(LONGEST))
 
 
 @pytest.fixture(scope="session", autouse=True)

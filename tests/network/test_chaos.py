@@ -25,7 +25,7 @@ from .chaos import (
     one_run,
 )
 
-RUNS = int(os.environ.get("PRIVIREC_CHAOS", "6"))
+RUNS = int(os.environ.get("PRIVIREC_CHAOS", "4"))
 FIRST = int(os.environ.get("PRIVIREC_CHAOS_SEED", "0"))
 
 

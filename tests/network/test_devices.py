@@ -14,8 +14,8 @@ pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "devices.py"
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("program", ["protected", pytest.param("degrees", marks=pytest.mark.long)])
+@pytest.mark.long  # whoever was killed is waited for until the deadline of a step
+@pytest.mark.parametrize("program", ["protected", "degrees"])
 def test_devices_over_tls_some_of_them_killed(program: str, tmp_path: Path) -> None:
     command = [
         *(sys.executable, str(SCRIPT), "--program", program, "--dataset", "synthetic:small"),

@@ -125,6 +125,8 @@ def enrolled(folder: Path, address: str) -> list[Path]:
     return clients
 
 
+# The start page of an operator (tests/test_paths.py) goes the same way in CI.
+@pytest.mark.long
 def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
     port = str(free_port())
     lyon, oslo, porto, _ = enrolled(tmp_path, f"localhost:{port}")
