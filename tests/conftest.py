@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,12 +13,12 @@ from privirec import threads
 from privirec.data import Dataset, Interactions
 from privirec.data.synthetic import synthetic
 
-# Compiled kernels make the first example slow, so no deadline; few examples, so that all of the
-# property tests together stay within seconds.
+# Compiled kernels make the first example slow, so no deadline; few examples, so that CI has time
+# for all of the property tests. PRIVIREC_EXAMPLES=200 make unit looks further.
 settings.register_profile(
     "privirec",
     deadline=None,
-    max_examples=25,
+    max_examples=int(os.environ.get("PRIVIREC_EXAMPLES", "15")),
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

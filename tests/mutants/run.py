@@ -113,6 +113,7 @@ def run_tests(tests: tuple[str, ...], mutant: Mutant | None, source: str, folder
     os.dup2(said, 1)
     os.dup2(said, 2)
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(folder / "hypothesis")
+    os.environ.setdefault("PRIVIREC_EXAMPLES", "25")
     sys.path.insert(0, str(SRC))
     if mutant is not None:
         sys.meta_path.insert(0, _Broken(mutant, source))
