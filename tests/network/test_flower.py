@@ -450,6 +450,7 @@ def test_killed_programs_come_back(
     _check_nothing_leaked(tmp_path / "federation")
 
 
+@pytest.mark.long  # the door itself is tried in `test_the_door_for_clients`
 @heavy
 @needs_flower
 def test_who_has_no_business_there_cannot_connect(
