@@ -388,7 +388,7 @@ def test_killed_programs_come_back(
     (which Flower lets in again after a minute, so not in the first seed), of the server's.
 
     The run's bundle has a client and a server of its own, which must not be run."""
-    from privirec.carriers.flower.one_machine import LocalNetwork
+    from privirec.carriers.flower.one_machine import FlowerNetwork
     from privirec.carriers.flower.runs import follow_run, start_run
     from privirec.runtime.network.runs import RunFile
     from privirec.runtime.terms import RunTerms
@@ -403,7 +403,7 @@ def test_killed_programs_come_back(
     killed: list[str] = []
     mark = tmp_path / "code of the bundle was run"
     monkeypatch.setattr(launch, "write_app", lambda folder: _bundle(folder, mark))
-    with LocalNetwork(tmp_path / "federation") as network:
+    with FlowerNetwork(tmp_path / "federation") as network:
         network.prepare(train, 3, small_policy())
         network.start()
         assert network.server is not None
@@ -457,11 +457,11 @@ def test_who_has_no_business_there_cannot_connect(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node with an unregistered key, and one that trusts another authority."""
-    from privirec.carriers.flower.one_machine import LocalNetwork
+    from privirec.carriers.flower.one_machine import FlowerNetwork
     from privirec.runtime.network.enrolment.certificates import make_certificates
     from privirec.runtime.network.enrolment.identities import make_node_key
 
-    with LocalNetwork(tmp_path / "federation") as network:
+    with FlowerNetwork(tmp_path / "federation") as network:
         network.prepare(small.train, 3, Policy())
         clients, network.clients = network.clients, []
         network.start()

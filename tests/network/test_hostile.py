@@ -40,11 +40,11 @@ def _size(folder: Path) -> int:
 def test_a_hostile_client_does_not_keep_the_others_out(tmp_path: Path) -> None:
     """Floods, half-open and slow requests and huge heads, with an honest client beside them."""
     from privirec.carriers.flower.allowance import BURST, RATE
-    from privirec.carriers.flower.one_machine import LocalNetwork
+    from privirec.carriers.flower.one_machine import FlowerNetwork
 
     from .hostile import Hostile
 
-    with LocalNetwork(tmp_path / "federation") as network:
+    with FlowerNetwork(tmp_path / "federation") as network:
         network.prepare(_planted(), 3, Policy())
         clients, network.clients = network.clients, []
         network.start()
@@ -94,7 +94,7 @@ def test_a_hostile_client_does_not_keep_the_others_out(tmp_path: Path) -> None:
 def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
     """One of four clients of the roster replies with what is no message, and with as much junk as
     it may, never finished, and sends messages to the others in the server's name."""
-    from privirec.carriers.flower.one_machine import LocalNetwork
+    from privirec.carriers.flower.one_machine import FlowerNetwork
     from privirec.federated.programs import PrivirecKSettings
     from privirec.runtime.network.coordinator import Deadlines
     from privirec.runtime.network.runs import RunFile
@@ -105,7 +105,7 @@ def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
     terms = RunTerms(settings=PrivirecKSettings(rank=2, rounds=2), dropped_share=0.3)
     file = RunFile(terms=terms, config={"rank": 2}, deadlines=Deadlines(hello=10, silence=20))
     largest = 8 * MEGABYTE
-    with LocalNetwork(tmp_path / "federation") as network:
+    with FlowerNetwork(tmp_path / "federation") as network:
         network.prepare(_planted(), 4, Policy(largest_opened_share=2))
         *network.clients, folder = network.clients
         network.start(largest_reply=largest)
@@ -173,7 +173,7 @@ runpy.run_module("privirec.carriers.flower.link", run_name="__main__")
 def door(folder: Path, *, lifted: bool, largest: int = 8 * MEGABYTE) -> Iterator[Any]:
     """A server that is up, with its bounds or without, and a hostile client of its roster."""
     from privirec.carriers.flower import launch
-    from privirec.carriers.flower.one_machine import LocalNetwork
+    from privirec.carriers.flower.one_machine import FlowerNetwork
 
     from .hostile import Hostile
 
@@ -184,7 +184,7 @@ def door(folder: Path, *, lifted: bool, largest: int = 8 * MEGABYTE) -> Iterator
             return module(name, *arguments)
         return [sys.executable, "-P", "-c", LIFTED, *arguments]
 
-    with LocalNetwork(folder / "federation") as network, pytest.MonkeyPatch.context() as patch:
+    with FlowerNetwork(folder / "federation") as network, pytest.MonkeyPatch.context() as patch:
         if lifted:
             patch.setattr(launch, "module", unbounded)
         network.prepare(_planted(), 3, Policy())

@@ -23,14 +23,8 @@ from privirec.filters.operators import Float32, NotKept, history_coordinates
 from privirec.filters.parts import Parts
 from privirec.models import artifact
 from privirec.models.describing import describe
-from privirec.models.recommending import (
-    USERS_AT_ONCE,
-    Recommending,
-    UserItems,
-    as_interactions,
-    relative,
-    rows_over,
-)
+from privirec.models.given import UserItems, as_interactions, relative, rows_over
+from privirec.models.recommending import USERS_AT_ONCE, Recommending
 
 Derived = Mapping[str, NDArray]
 

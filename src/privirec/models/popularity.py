@@ -17,7 +17,7 @@ from privirec.filters.components import Components, degrees_of
 from privirec.filters.eigen import Progress
 from privirec.filters.operators import Float32, NotKept
 from privirec.models.base import Config, Derived, Recommender
-from privirec.models.recommending import UserItems
+from privirec.models.given import UserItems
 
 
 class PopularityConfig(Config):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +16,19 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from privirec.compiled import Later
-from privirec.data.columns import TableOptions
-from privirec.data.frames import columns_of_frame, frame_like, is_frame
-from privirec.data.interactions import Interactions, sparse_rows
+from privirec.data.frames import frame_like, is_frame
+from privirec.data.interactions import Interactions
 from privirec.errors import DataWarning, UsageError
 from privirec.filters.operators import Float32
 from privirec.filters.parts import Parts
+from privirec.models.given import (
+    UserItems,
+    as_interactions,
+    check_no_column,
+    framed,
+    rows_over,
+    warn_of_weights,
+)
 
 kernels = Later("privirec.filters.kernels")
 
@@ -30,10 +36,6 @@ kernels = Later("privirec.filters.kernels")
 USERS_AT_ONCE = 64
 # Items of a history that are scored alone at once: a dense block of so many rows.
 _ITEMS_AT_ONCE = 64
-
-UserItems = Any
-"""Histories: a sparse or dense matrix (rows users, columns items), Interactions, or a pandas or
-polars DataFrame with a row for each interaction."""
 
 
 class Explanation(NamedTuple):
@@ -181,7 +183,7 @@ class Recommending(ABC):
         **more
             As for `recommend`.
         """
-        names, interactions, frame = _framed(user_items, more.get("weighted", False))
+        names, interactions, frame = framed(user_items, more.get("weighted", False))
         if more.get("weighted"):
             more["weighted"] = True  # the column, if one was named, has been read
         chosen = interactions.user_ids if users is None else np.atleast_1d(np.asarray(users))
@@ -378,95 +380,6 @@ class Recommending(ABC):
         return Interactions.from_indices(
             rows, columns, users, ids, weights=weights
         ).weighted_matrix()
-
-
-def warn_of_weights(histories: sp.csr_array) -> None:
-    """Say that values are not looked at, where somebody could believe that they are."""
-    values = histories.data[histories.data != 0]
-    if len(values) and (values != values[0]).any():
-        warnings.warn(
-            f"values from {values.min():g} to {values.max():g} in user_items: each counts as one "
-            "interaction, whatever its value; weighted=True looks at values, and what is no "
-            "interaction is left out",
-            DataWarning,
-            stacklevel=4,
-        )
-
-
-def rows_over(user_items: UserItems, n_items: int) -> sp.csr_array:
-    """A matrix of histories as sparse rows, without stored zeros and repeated entries."""
-    histories = sparse_rows(user_items)
-    if histories.ndim == 1:  # what indexing a sparse array with one number gives
-        histories = sp.csr_array(histories.reshape(1, -1))
-    if histories.shape[1] != n_items:
-        raise UsageError(f"histories over {histories.shape[1]} items, filters over {n_items}")
-    if not histories.has_canonical_format or not histories.data.all():
-        histories = histories.copy()
-        histories.sum_duplicates()
-        histories.eliminate_zeros()
-    return histories
-
-
-def as_interactions(user_items: UserItems, weighted: bool | str = False) -> Interactions:
-    """Whatever holds histories; with weights if these are asked for, and only then."""
-    if is_frame(user_items):
-        if weighted is True:
-            raise UsageError('weights of a DataFrame stand in a column: name it, weighted="..."')
-        return Interactions.from_frame(user_items, weight=weighted or None)
-    check_no_column(weighted)
-    if isinstance(user_items, Interactions):
-        if weighted and user_items.weights is None:
-            raise UsageError(
-                'these Interactions have no weights: Interactions.from_frame(..., weight="...") '
-                "and from_matrix(..., weighted=True) give them some"
-            )
-        if not weighted:
-            warn_of_weights(user_items.weighted_matrix())
-        return user_items if weighted else user_items.unweighted()
-    rows = sparse_rows(user_items)
-    if not weighted:
-        warn_of_weights(rows)
-    return Interactions.from_matrix(rows, weighted=bool(weighted))
-
-
-def check_no_column(weighted: bool | str) -> None:
-    """Only a DataFrame has columns with names."""
-    if isinstance(weighted, str):
-        raise UsageError(f"weighted={weighted!r} names a column of a DataFrame, and this is none")
-
-
-# Weights of less than this, the mean being one, are lost in single precision beside any other.
-_LEAST_WEIGHT = 1e-12
-
-
-def relative(train: Interactions) -> Interactions:
-    """With weights of mean one. So their unit does not matter, and settings that count people, such
-    as a regularisation, mean what they mean without weights. Equal weights are none."""
-    if train.weights is None or not len(train.weights):
-        return train.unweighted()
-    # By the largest first: nothing can overflow, and equal weights become exactly one.
-    weights = train.weights / train.weights.max()
-    weights /= weights.mean()
-    if weights.min() < _LEAST_WEIGHT:
-        low, high = train.weights.min(), train.weights.max()
-        raise UsageError(f"weights from {low:g} to {high:g} differ too much for single precision")
-    return train.unweighted() if (weights == 1).all() else replace(train, weights=weights)
-
-
-def _framed(user_items: UserItems, weighted: bool | str) -> tuple[list[str], Interactions, Any]:
-    """The names of users and items, the interactions, and a frame of the library to answer in."""
-    if is_frame(user_items):
-        names, columns = columns_of_frame(user_items, TableOptions())
-        assert columns.user is not None  # noqa: S101 - without one it would have been refused
-        chosen = [names[columns.user], names[columns.item]]
-        return chosen, as_interactions(user_items, weighted), user_items
-    try:
-        import pandas  # noqa: PLC0415 - optional
-    except ImportError:
-        raise UsageError(
-            "a DataFrame needs pandas or polars: pip install pandas, or give a frame of either"
-        ) from None
-    return ["user", "item"], as_interactions(user_items, weighted), pandas.DataFrame()
 
 
 def _alone(columns: NDArray, n_items: int) -> sp.csr_array:

@@ -44,11 +44,7 @@ from privirec.workflows.run import run
 from privirec.workflows.timeline import Timeline
 
 if TYPE_CHECKING:
-    from privirec.carriers.flower.one_machine import LocalNetwork
-    from privirec.carriers.https.one_machine import HttpsNetwork
-
-CARRIERS = ("flower", "https")
-"""Flower for a few silos, plain HTTPS for devices."""
+    from privirec.carriers.one_machine import OneMachine
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class FederateRequest:
     compare: bool = False
     """Also measure an exact run and popularity alone, on this machine."""
     carrier: str = "flower"
-    """Who moves the messages; see `CARRIERS`."""
+    """Who moves the messages: flower, or https."""
 
 
 def federate(
@@ -207,15 +203,15 @@ def check_carrier(carrier: str) -> None:
         launch.check_flower()
 
 
-def _network(carrier: str, folder: Path) -> HttpsNetwork | LocalNetwork:
+def _network(carrier: str, folder: Path) -> OneMachine:
     """Server and clients as processes of this machine. What a carrier needs may be missing."""
     if carrier == "https":
         from privirec.carriers.https.one_machine import HttpsNetwork  # noqa: PLC0415
 
         return HttpsNetwork(folder)
-    from privirec.carriers.flower.one_machine import LocalNetwork  # noqa: PLC0415
+    from privirec.carriers.flower.one_machine import FlowerNetwork  # noqa: PLC0415
 
-    return LocalNetwork(folder)
+    return FlowerNetwork(folder)
 
 
 def outlook(dataset: Dataset, request: FederateRequest) -> str | None:
