@@ -158,7 +158,6 @@ def share_plans() -> None:
     RunPlan.parse = functools.lru_cache(maxsize=2)(RunPlan.parse)
     for name in ("sums", "program", "steps", "shapes", "for_policy", "statement"):
         remembered(RunPlan, name)
-    remembered(RunPlan, "users", is_property=True)
     pledges_module.verify = functools.lru_cache(maxsize=None)(pledges_module.verify)
     members: dict[int, Any] = {}
     all_members = pledges_module.Pledges.members
@@ -167,15 +166,15 @@ def share_plans() -> None:
     )
 
 
-def remembered(kind: type, name: str, is_property: bool = False) -> None:
+def remembered(kind: type, name: str) -> None:
     """Compute something of a plan once."""
     found: dict[int, Any] = {}
-    made = getattr(kind, name).fget if is_property else getattr(kind, name)
+    made = getattr(kind, name)
 
     def once(self: Any) -> Any:
         return found[id(self)] if id(self) in found else found.setdefault(id(self), made(self))
 
-    setattr(kind, name, property(once) if is_property else once)
+    setattr(kind, name, once)
 
 
 def hold(args: argparse.Namespace) -> None:

@@ -18,6 +18,9 @@ LOOK_FOR_CLIENTS = 2.0
 """Seconds between two looks at who is connected."""
 LAST_WORDS = 20.0
 """Seconds in which clients can hear that a run is over."""
+GIVE_WAY, LONGEST_GIVEN = 4.0, 1.0
+"""A look at all clients is followed by so many times as long without one, in seconds at most: with
+thousands of clients it would take the time in which they could be answered."""
 
 
 class Carrier(Protocol):
@@ -54,17 +57,9 @@ def carry(
 ) -> None:
     """Drive a run to its end. `publish` saves the result and returns the signed artifact; `alive`
     is called now and then while the run goes on."""
-    looked = -LOOK_FOR_CLIENTS
+    looked, next_look_at_all = -LOOK_FOR_CLIENTS, 0.0
     over: float | None = None
     while True:
-        now = clock()
-        if abs(now - looked) >= LOOK_FOR_CLIENTS:
-            coordinator.connected(carrier.connected())
-            looked = now
-            alive()
-        for address, message in coordinator.outgoing():
-            if not carrier.send(address, message):
-                coordinator.failed(address)
         quiet = True
         for address, reply in carrier.arrivals():
             quiet = False
@@ -72,7 +67,20 @@ def carry(
                 coordinator.failed(address)
             else:
                 coordinator.receive(address, reply)
+        now = clock()
+        if 0 < next_look_at_all - now <= LONGEST_GIVEN:
+            carrier.rest()
+            continue
+        if abs(now - looked) >= LOOK_FOR_CLIENTS:
+            coordinator.connected(carrier.connected())
+            looked = now
+            alive()
         coordinator.tick()
+        for address, message in coordinator.outgoing():
+            if not carrier.send(address, message):
+                coordinator.failed(address)
+        ended = clock()
+        next_look_at_all = ended + min(LONGEST_GIVEN, GIVE_WAY * (ended - now))
         if coordinator.stage is Stage.COMPUTED:
             coordinator.distribute(publish(coordinator))
         if coordinator.finished:

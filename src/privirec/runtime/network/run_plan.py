@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -52,7 +53,7 @@ class RunPlan(BaseModel):
         """As it is sent."""
         return self.model_dump_json().encode()
 
-    @property
+    @cached_property
     def users(self) -> dict[int, int]:
         """Users of each client; numbered client after client."""
         return {client: one.users for client, one in self.pledges.clients.items()}
