@@ -54,12 +54,12 @@ from privirec.federated.programs import Planned, Program, ProgramSettings, Steps
 from privirec.filters.components import Components
 from privirec.filters.operators import NotKept
 from privirec.privacy.policy import Policy, allowing
-from privirec.runtime.network import pledges as pledges_module
 from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.enrolment.roster import Approved, RosterFile, ServerNamed
 from privirec.runtime.network.node import Node
 from privirec.runtime.network.node.run_state import ClientRun
+from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.run_plan import RunPlan
 from privirec.runtime.terms import Assumptions, RunTerms
 from privirec.secagg.keys import Identity
@@ -158,21 +158,19 @@ def share_plans() -> None:
     RunPlan.parse = functools.lru_cache(maxsize=2)(RunPlan.parse)
     for name in ("sums", "program", "steps", "shapes", "for_policy", "statement"):
         remembered(RunPlan, name)
-    pledges_module.verify = functools.lru_cache(maxsize=None)(pledges_module.verify)
-    members: dict[int, Any] = {}
-    all_members = pledges_module.Pledges.members
-    pledges_module.Pledges.members = lambda self, roster: (
-        members.get(id(self)) or members.setdefault(id(self), all_members(self, roster))
-    )
+    remembered(Pledges, "check")
+    remembered(Pledges, "members")
 
 
 def remembered(kind: type, name: str) -> None:
-    """Compute something of a plan once."""
+    """Compute something of a plan once: there is one, and one roster."""
     found: dict[int, Any] = {}
     made = getattr(kind, name)
 
-    def once(self: Any) -> Any:
-        return found[id(self)] if id(self) in found else found.setdefault(id(self), made(self))
+    def once(self: Any, *same: Any) -> Any:
+        if id(self) not in found:
+            found[id(self)] = made(self, *same)
+        return found[id(self)]
 
     setattr(kind, name, once)
 
@@ -398,8 +396,8 @@ def plan_check_seconds(args: argparse.Namespace) -> dict[str, float]:
     roster = OperatorFolder(args.folder / "server").members.roster()
     began = time.process_time()
     plan = RunPlan.parse(text)
-    for client in plan.pledges.members(roster):
-        plan.pledges.pledge(client).check(plan.run, client, roster)
+    plan.pledges.members(roster)
+    plan.pledges.check(plan.run, roster)
     return {"plan_check_seconds": time.process_time() - began, "plan_bytes": len(text)}
 
 

@@ -48,6 +48,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 from privirec.privacy.refusal import Rule, refuse
 
@@ -58,8 +59,7 @@ MOST_CLAIMS = 6
 """Different sets that a few clients claim; each is taken to be true, and to be a lie."""
 
 
-@dataclass(frozen=True)
-class Demands:
+class Demands(NamedTuple):
     """What a client asks of every sum that it is in; part of its pledge."""
 
     smallest_cohort: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -76,7 +76,7 @@ class Pledge:
                 _LABEL,
                 bytes.fromhex(run),
                 roster.digest,
-                struct.pack(">IIQQQ", client, self.people, *astuple(self.demands)),
+                struct.pack(">IIQQQ", client, self.people, *self.demands),
                 hashlib.sha256(self.known).digest(),
                 hashlib.sha256(self.past).digest(),
                 hashlib.sha256(self.period.encode()).digest(),
@@ -114,7 +114,7 @@ class Pledges(BaseModel):
         clients = {
             client: PlannedPledge(
                 users=one.people,
-                asks=astuple(one.demands),
+                asks=one.demands,
                 known=places.get(one.known.hex(), -1),
                 past=places.get(one.past.hex(), -1),
                 period=one.period,
@@ -140,6 +140,11 @@ class Pledges(BaseModel):
             one.period,
             bytes.fromhex(one.signature),
         )
+
+    def check(self, run: str, roster: Roster) -> None:
+        """Raise BadPledge unless every client made its own, for this run and with this roster."""
+        for client in self.clients:
+            self.pledge(client).check(run, client, roster)
 
     def members(self, roster: Roster) -> dict[int, Member]:
         """What everybody has pledged. Equal sets are one object, so that they compare quickly."""

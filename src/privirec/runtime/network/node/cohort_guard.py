@@ -8,7 +8,7 @@ key, and then stands for somebody else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 from privirec.errors import FederationError
 from privirec.privacy import cohorts
@@ -91,7 +91,7 @@ class CohortGuard:
         pledge = self._pledge(state)
         said = Here(
             users=pledge.people,
-            asks=astuple(pledge.demands),
+            asks=pledge.demands,
             period=pledge.period,
             signature=pledge.signature.hex(),
             version=__version__,
@@ -111,8 +111,7 @@ class CohortGuard:
         can be in. Whoever cannot be in one leaves now, and the others go on without it."""
         try:
             members = plan.pledges.members(self._roster)
-            for client in members:
-                plan.pledges.pledge(client).check(plan.run, client, self._roster)
+            plan.pledges.check(plan.run, self._roster)
             if plan.pledges.pledge(self._client) != self._pledge(state):
                 raise BadPledge("the plan has another pledge of this client than it made")
         except BadPledge as error:
