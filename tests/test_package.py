@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -14,6 +16,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "privirec"
+PART_OF = {"google": "flwr", "llvmlite": "numba"}
+"""What a dependency hands us itself: messages of a pinned release, and the types of intrinsics."""
+USED_EXTRAS = ("parquet", "frames", "flower", "https")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
@@ -70,3 +75,29 @@ def test_nothing_tells_people_to_fetch_us_from_an_index() -> None:
             for command in asked.findall(path.read_text(encoding="utf-8")):
                 by_name = re.search(r"\bprivirec\b", command)
                 assert not by_name or "--no-index" in command, f"{path}: {command}"
+
+
+def test_everything_that_is_imported_is_declared() -> None:
+    """What another dependency happens to bring today, it may not bring tomorrow."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    declared = {
+        re.split(r"[^A-Za-z0-9_-]", line)[0].lower()
+        for lines in (project["dependencies"], *(extras[name] for name in USED_EXTRAS))
+        for line in lines
+    }
+    imported = {
+        name.split(".")[0]
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _named(node)
+    }
+    others = imported - sys.stdlib_module_names - {"privirec"}
+    assert "numpy" in others
+    assert {PART_OF.get(name, name.replace("_", "-")) for name in others} - declared == set()
+
+
+def _named(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [one.name for one in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
