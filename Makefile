@@ -11,7 +11,7 @@ setup: $(READY)
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "PriviRec needs Python 3.11 or later: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	@touch $(READY)
 
 demo: $(READY)
@@ -34,6 +34,7 @@ heavy: $(READY)
 # What make test has no time for: a thousand seeds of everything, every write that can fail, every guard.
 long: $(READY) mutants
 	$(BIN)/python -m pytest --numprocesses=auto --maxschedchunk=1 --durations=10 -m long
+	PRIVIREC_EXAMPLES=100 $(BIN)/python -m pytest --numprocesses=auto -m "not heavy and not fullscale and not long"
 
 # Breaks the code in one place after the other; a test must notice each time. See tests/mutants/.
 mutants: $(READY)

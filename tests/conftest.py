@@ -18,7 +18,7 @@ from privirec.data.synthetic import synthetic
 settings.register_profile(
     "privirec",
     deadline=None,
-    max_examples=int(os.environ.get("PRIVIREC_EXAMPLES", "15")),
+    max_examples=int(os.environ.get("PRIVIREC_EXAMPLES", "10")),
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
