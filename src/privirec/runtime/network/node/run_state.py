@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -74,8 +74,8 @@ class ClientRun:
         return replace(self, part=part, why_left=why, session=b"", noise_seed=b"", reply=b"")
 
     def as_row(self) -> dict[str, Any]:
-        """Plain fields; the secrets have columns of their own."""
-        return {key: value for key, value in asdict(self).items() if key not in SECRETS}
+        """Plain fields, not to be changed; the secrets have columns of their own."""
+        return {name: value for name, value in vars(self).items() if name not in SECRETS}
 
     @classmethod
     def from_row(cls, plain: dict[str, Any], secrets: dict[str, bytes]) -> Self:
