@@ -14,7 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from privirec.carriers.memory import MemoryCarrier
+from privirec.carriers import serving
 from privirec.cli.main import app
+from privirec.durable import private_folder
 from privirec.errors import FederationError, UsageError
 from privirec.pages.operator import OperatorSite
 from privirec.runtime.network import carrier
@@ -22,7 +24,7 @@ from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.runs import STOPPED_BY_OPERATOR, RunFolder
 from privirec.workflows import operating
 
-from .a_server import FILE, begin
+from .a_server import FILE, begin, kill, up
 from .visitor import Visitor, serving
 
 
@@ -104,6 +106,42 @@ def test_a_run_is_stopped_within_seconds_and_says_why(
     assert (row["stage"], row["reason"]) == ("stopped", STOPPED_BY_OPERATOR)
     with pytest.raises(UsageError, match="is not going on"):
         operating.stop(home, "monday")
+
+
+def test_a_server_that_was_killed_is_down(
+    visitor: Visitor, home: OperatorFolder, tmp_path: Path
+) -> None:
+    folder = begin(home, "mid", stage="gathering clients", sum_number=0, sums=0)
+    words = visitor.look().words
+    assert "gathering clients" in words
+    assert "The server is down" not in words
+    serving.remember(home, "https")
+    (private_folder(home.folder / "https/start") / "mid").touch()
+    kill(home)
+    row = operating.overview(home, "mid").row
+    assert not row["server_up"]
+    assert not row["going_on"]
+    goes_on = "the server is down; once it is up it goes on with the run mid"
+    out = tmp_path / "out.jsonl"
+    done = CliRunner().invoke(app, ["server", "status", str(home.folder), "mid", "--json", str(out)])
+    assert goes_on in " ".join(done.stdout.split())
+    told = json.loads(out.read_text())
+    assert (told["stage"], told["server_up"]) == ("not going on", False)
+    assert told["reason"].endswith(f"privirec server up {home.folder} --carrier https")
+    listed = CliRunner().invoke(app, ["server", "status", str(home.folder)])
+    assert "The server is down: privirec server up" in listed.stderr
+    done = CliRunner().invoke(app, ["server", "stop", str(home.folder), "mid", "--yes"])
+    assert isinstance(done.exception, FederationError)
+    assert goes_on in str(done.exception)
+    assert not (folder / "stop").exists()
+    words = visitor.look().words
+    assert "The server is down: privirec server up" in words
+    assert goes_on in words
+    assert "Stop it" not in visitor.look("run?name=mid").words
+    (home.folder / "https/start/mid").unlink()
+    assert "start the run mid again" in operating.overview(home, "mid").row["reason"]
+    up(home)
+    assert operating.overview(home, "mid").is_going_on
 
 
 def test_stopping_needs_a_tick(visitor: Visitor, home: OperatorFolder) -> None:

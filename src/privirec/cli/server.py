@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from privirec.carriers import child_processes
+from privirec.carriers import child_processes, serving
 from privirec.carriers.flower import launch
 from privirec.carriers.https import runs as https
 from privirec.carriers.https.listening import Listening, check_installed
-from privirec.carriers.https.runs import is_up
 from privirec.cli import options
 from privirec.cli.asking import Yes, agree
 from privirec.durable import alone
@@ -104,6 +103,7 @@ def up(
     launch.write_app(folder / "app")
     env = _environment(home)
     with alone(folder / "flower", wait=False), child_processes.Processes() as running:
+        serving.remember(home, serving.FLOWER)
         link = launch.start_superlink(running, home, host, port, env, largest_reply << 20)
         say(f"Up on {host}:{port} for {len(roster)} clients; log in {link.log}")
         say(f"Start runs with: privirec server run {folder} NAME")
@@ -172,12 +172,14 @@ def run(
     seed: options.Seed = 0,
     json_file: options.Json = None,
 ) -> None:
-    """Run a program on a server that is up, and follow it to its end."""
+    """Run a program on a server that is up, and follow it to its end.
+
+    Given again, it follows the same run; of one that has ended it shows what came of it.
+    """
     from privirec.runtime.network.runs import RunFile  # noqa: PLC0415 - not needed for --help
 
     home = OperatorFolder(folder)
-    if not is_up(home):
-        launch.check_flower()
+    has_ended = (home.run(name) / "result.json").exists()
     plan = Plan(
         model=model,
         method=method,
@@ -214,11 +216,16 @@ def run(
         ),
         manifest={"gives_away": gives_away(method)},
     )
-    # Before anybody is asked, not after.
-    (say if is_noisy(method) else warn)(str(gives_away(method)))
-    if seen := server_sees(aggregator):
-        warn(seen)
-    follow = _started(home, name, file)
+    carrier = serving.last_carrier(home) if has_ended else serving.check_up(home)
+    if carrier == serving.FLOWER and not has_ended:
+        launch.check_flower()
+    if not has_ended:  # before anybody is asked, not after
+        (say if is_noisy(method) else warn)(str(gives_away(method)))
+        if seen := server_sees(aggregator):
+            warn(seen)
+    follow = _started(home, name, file, carrier)
+    if has_ended:
+        say(f"The run {name} has ended, and this came of it; a new one needs another name.")
     try:
         with live.federation() as watch:
             result = follow(watch)
@@ -235,9 +242,11 @@ def run(
     say(f"Model signed and handed out: {home.run(name) / 'model'}")
 
 
-def _started(home: OperatorFolder, name: str, file: RunFile) -> Callable[[Watch], dict[str, Any]]:
-    """Start a run on whichever server is up; what follows it to its end."""
-    if is_up(home):
+def _started(
+    home: OperatorFolder, name: str, file: RunFile, carrier: str
+) -> Callable[[Watch], dict[str, Any]]:
+    """Start a run on the server; what follows it to its end."""
+    if carrier == serving.HTTPS:
         https.start_run(home, name, file)
         return lambda watch: https.follow_run(home, name, watch)
     from privirec.carriers.flower import runs as flower  # noqa: PLC0415 - needs Flower
@@ -275,6 +284,8 @@ def status(
         print_table(f"{row['stage']}{where}{reason}", _CLIENT_COLUMNS, found.clients)
         return
     runs = overviews(home)
+    if serving.carrier_up(home) is None:
+        warn(f"The server is down: {serving.how_to_start(home)}")
     write_json_lines(json_file, [each.row for each in runs])
     if not runs:
         say("No run was started yet.")
@@ -290,10 +301,12 @@ def stop(
     yes: Yes = False,
 ) -> None:
     """End a run that is going on; its clients hear of it. A stopped run cannot go on again."""
-    from privirec.workflows.operating import stop  # noqa: PLC0415
+    from privirec.workflows.operating import check_can_stop, stop  # noqa: PLC0415
 
+    home = OperatorFolder(folder)
+    check_can_stop(home, name)  # nobody is asked about what cannot be
     agree(f"End the run {name}? It cannot go on again.", yes=yes)
-    stop(OperatorFolder(folder), name)
+    stop(home, name)
     say(f"The server ends the run {name} within seconds: privirec server status {folder} {name}")
 
 
