@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from privirec.carriers import serving
 from privirec.cli.main import app
+from privirec.cli.server import _saying_what_to_expect
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.durable import alone, private_folder
 from privirec.errors import FederationError, UsageError
+from privirec.federated.programs import ProtectedSettings
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.workflows.plan import gives_away
 
 
 @pytest.fixture
@@ -108,3 +112,35 @@ def test_nobody_is_asked_about_a_run_that_is_none(home: OperatorFolder) -> None:
     done = server("stop", home, "nosuch")
     assert isinstance(done.exception, UsageError)
     assert "no such run" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "worth", "odds"),
+    [
+        (1, "a strong promise", "2.7 times"),
+        (8, "a weak promise", "2,981 times"),
+        (40, "next to no promise", "2.4e+17 times"),
+    ],
+)
+def test_what_is_given_away_depends_on_epsilon(epsilon: float, worth: str, odds: str) -> None:
+    said = str(gives_away("protected", epsilon=epsilon))
+    assert f"epsilon {epsilon} is {worth}" in said
+    assert odds in said
+    assert "little about anybody" not in said
+
+
+def test_what_noise_leaves_is_said_once_people_are_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen: list[dict[str, Any]] = []
+    watch = _saying_what_to_expect(seen.append, ProtectedSettings(epsilon=1.0, clients=3), 200)
+    gathering = {"clients": {"0": {"users": 0}}}
+    gathered = {"clients": {"0": {"users": 3}, "1": {"users": 4}}}
+    for status in ({}, gathering):
+        watch(status)
+    assert capsys.readouterr().out == ""
+    for status in (gathered, gathered):
+        watch(status)
+    said = capsys.readouterr().out
+    assert said.count("7 people and 200 items at epsilon 1: noise leaves as much as") == 1
+    assert seen == [{}, gathering, gathered, gathered]

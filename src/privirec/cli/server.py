@@ -18,7 +18,7 @@ from privirec.cli import options
 from privirec.cli.asking import Yes, agree
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
-from privirec.federated.programs import DEFAULT_PROGRAM
+from privirec.federated.programs import DEFAULT_PROGRAM, ProgramSettings
 from privirec.report import live
 from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.network.coordinator import Deadlines
@@ -32,7 +32,7 @@ from privirec.runtime.terms import (
     RunTerms,
 )
 from privirec.secagg import ServerModel
-from privirec.workflows.plan import Plan, gives_away, is_noisy, server_sees
+from privirec.workflows.plan import Plan, gives_away, is_noisy, outlook, server_sees
 
 if TYPE_CHECKING:
     from privirec.runtime.network.runs import RunFile, Watch
@@ -46,7 +46,10 @@ _CLIENT_COLUMNS = [
 ]
 _RUN_COLUMNS = [
     (name, name)
-    for name in ("name", "begun", "stage", "method", "clients", "dropped", "bytes_up", "epsilon")
+    for name in (
+        *("name", "begun", "stage", "method", "in_the_run", "clients", "dropped", "bytes_up"),
+        "epsilon",
+    )
 ]
 
 Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
@@ -194,9 +197,11 @@ def run(
     n_items = len(home.catalogue.item_ids)
     n_clients = len(home.members.roster()) if plan.noisy else 1
     recommender = plan.recommender("", n_items)
+    settings = plan.settings(recommender, n_items, n_clients)
+    promised = getattr(settings, "epsilon", None)
     file = RunFile(
         terms=RunTerms(
-            settings=plan.settings(recommender, n_items, n_clients),
+            settings=settings,
             aggregator=aggregator,
             corrupt_share=corrupt_share,
             server=server_model,
@@ -214,13 +219,13 @@ def run(
             recovery=deadline,
             artifact=deadline,
         ),
-        manifest={"gives_away": gives_away(method)},
+        manifest={"gives_away": gives_away(method, epsilon=promised)},
     )
     carrier = serving.last_carrier(home) if has_ended else serving.check_up(home)
     if carrier == serving.FLOWER and not has_ended:
         launch.check_flower()
     if not has_ended:  # before anybody is asked, not after
-        (say if is_noisy(method) else warn)(str(gives_away(method)))
+        (say if is_noisy(method) else warn)(file.manifest["gives_away"])
         if seen := server_sees(aggregator):
             warn(seen)
     follow = _started(home, name, file, carrier)
@@ -228,7 +233,10 @@ def run(
         say(f"The run {name} has ended, and this came of it; a new one needs another name.")
     try:
         with live.federation() as watch:
-            result = follow(watch)
+            if has_ended:
+                result = follow(watch)
+            else:
+                result = follow(_saying_what_to_expect(watch, settings, n_items))
     except BaseException as stop:
         if not isinstance(stop, Exception):
             warn("The run goes on in the server; the same command follows it again.")
@@ -240,6 +248,23 @@ def run(
     write_json_lines(json_file, [row])
     _show(result["status"])
     say(f"Model signed and handed out: {home.run(name) / 'model'}")
+
+
+def _saying_what_to_expect(watch: Watch, settings: ProgramSettings, n_items: int) -> Watch:
+    """Says once what noise leaves of the people, as soon as it is known how many there are: when
+    clients are gathered, and before anybody sends a vector."""
+    is_said = False
+
+    def see(status: dict[str, Any]) -> None:
+        nonlocal is_said
+        people = sum(each["users"] for each in status.get("clients", {}).values())
+        if people and not is_said:
+            is_said = True
+            if expected := outlook(settings, people, n_items):
+                say(expected)
+        watch(status)
+
+    return see
 
 
 def _started(

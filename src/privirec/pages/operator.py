@@ -237,7 +237,6 @@ class OperatorSite(FramedSite):
             if text := request.given(setting):
                 options += [f"--{setting}", f"{int(_positive(text, setting))}"]
         self._starts.append(Start.of(self._home, name, options))
-        request.session.notice = f"The run {name} is being started."
         return see("")
 
     def _stop(self, request: Request) -> Response:
