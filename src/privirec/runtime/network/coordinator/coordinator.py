@@ -159,8 +159,10 @@ class Coordinator:
         try:
             while not self.finished and self._advance():
                 pass
-        except PrivirecError as error:
+        except ProtocolError as error:
             self._state.stop(f"{error}{self._refusals()}")
+        except PrivirecError as error:
+            self._state.stop(str(error))
         self._status.write(self.status())
 
     def _refusals(self) -> str:
