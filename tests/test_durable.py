@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from privirec.durable import Database, Journal, alone
+from privirec import durable
+from privirec.durable import LOCK, Database, Journal, alone, is_taken
 from privirec.errors import FederationError
 
 
@@ -88,3 +91,20 @@ def test_one_at_a_time_in_a_folder(tmp_path: Path) -> None:
         raise AssertionError("two at once")
     with alone(tmp_path, wait=False):
         pass
+
+
+def test_looking_whether_a_folder_is_taken_writes_nothing_and_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not is_taken(tmp_path)
+    assert not is_taken(tmp_path / "none")
+    assert not any(tmp_path.iterdir())
+    with alone(tmp_path):
+        assert is_taken(tmp_path)
+    assert not is_taken(tmp_path)
+    with (tmp_path / LOCK).open("rb") as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        # Whoever looked is gone after the pause.
+        monkeypatch.setattr(durable, "time", SimpleNamespace(sleep=lambda _: look.close()))
+        with alone(tmp_path, wait=False):
+            assert is_taken(tmp_path)

@@ -8,18 +8,21 @@ import hashlib
 import os
 import sqlite3
 import struct
+import time
 import weakref
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from privirec.codec import Frame, Malformed
 from privirec.errors import FederationError
 
 LOCK = ".lock"
 """What is in a folder in which only one process at a time may work."""
+A_LOOK = 0.05
+"""Seconds, more than it takes to see whether a lock is held."""
 
 
 def private_folder(folder: Path) -> Path:
@@ -77,10 +80,32 @@ def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """One process at a time in a folder: this one waits for its turn, or is refused."""
     with open(os.open(folder / LOCK, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            _lock(lock, wait=wait)
         except BlockingIOError:
             raise FederationError(f"{folder}: another process is at work there") from None
         yield
+
+
+def _lock(lock: IO[bytes], *, wait: bool) -> None:
+    if not wait:
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(A_LOOK)  # somebody may only have looked
+    fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def is_taken(folder: Path) -> bool:
+    """Whether a process is `alone` in a folder. Writes nothing, and keeps nobody out: those who
+    look share the lock for an instant, which `alone` outwaits."""
+    try:
+        with (folder / LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 class Journal:

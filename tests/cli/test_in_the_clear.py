@@ -49,6 +49,7 @@ def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggrega
     with (
         mock.patch(started, began),
         mock.patch("privirec.carriers.flower.launch.check_flower"),
+        mock.patch("privirec.carriers.serving.check_up", return_value="flower"),
         mock.patch("privirec.cli.federate.check_carrier"),
     ):
         result = CliRunner().invoke(app, [*args, "--aggregator", aggregator])

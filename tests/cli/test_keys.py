@@ -123,8 +123,10 @@ def test_keys_are_rotated_by_the_client_and_accepted_by_the_operator(
     assert "new key" in shown
     assert fingerprint(new) in shown
     assert client.identity.public.hex() == old
-    keys("join", client.folder, "--roster", roster, "--yes")
+    again = ("join", client.folder, "--roster", roster, "--yes")
+    assert f"start it again: privirec client {client.folder}" in keys(*again)
     assert client.identity.public.hex() == new != old
+    assert "goes on with this by itself" in keys(*again, "--server", "https://fed.example:9443")
     assert home.members.lineages()[0] == old
 
 

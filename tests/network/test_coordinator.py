@@ -22,7 +22,7 @@ from privirec.secagg import Phase
 from privirec.secagg.keys import Identity
 from privirec.version import __version__
 
-from .chaos import TERMS, Federation, check_same
+from .chaos import TERMS, Federation, check_same, small_policy
 from .test_node import Talk
 
 
@@ -251,6 +251,16 @@ def test_too_few_clients_stop_before_anything_is_asked(federation: Federation) -
         clock[0] += 4
         talk.step(skip={1, 2, 3, 4, 5})
     with pytest.raises(FederationError, match="1 of 6 clients came and 5 are needed"):
+        talk.server.raise_if_stopped()
+
+
+def test_a_run_that_all_refuse_says_so_and_why(federation: Federation) -> None:
+    federation.policy = small_policy(most_bytes_up=1)
+    talk = Talk(federation)
+    for _ in range(20):
+        talk.step()
+    said = r"0 clients take part, \d are needed: 6 refused, client 0 with: .*most_bytes_up"
+    with pytest.raises(FederationError, match=said):
         talk.server.raise_if_stopped()
 
 

@@ -285,6 +285,22 @@ def test_a_revoked_client_hears_that(federation: Federation) -> None:
         done(stranger.turn())
 
 
+def test_keys_that_were_changed_are_used(federation: Federation) -> None:
+    """By a client that runs on: it looks for others once the server does not know its own."""
+    server, own = HttpsServer(federation), federation.identities[0]
+    former = Identity(b"x" * 32)
+    now = [former]
+
+    def keys() -> tuple[Identity, bytes]:
+        return now[0], federation.operator.public
+
+    device = server.device(federation, 0, echo, identity=former, keys=keys)
+    with pytest.raises(NotLetIn, match="privirec keys join"):
+        done(device.turn())
+    now[0] = own
+    assert done(device.turn()) >= 0
+
+
 def test_a_proxy_revokes_nobody(federation: Federation) -> None:
     """A client that is revoked ends for good; one that somebody on the way turns away does not."""
     device = HttpsServer(federation).device(federation, 0, echo, lying(403, b"revoked"))

@@ -126,7 +126,7 @@ def run_with(home: OperatorFolder, clients: list[Path], url: str) -> dict[str, A
 def test_a_run_over_tls_is_the_simulation(tmp_path: Path) -> None:
     train, port, watched = histories(), free_port(), free_port()
     home, clients = make_federation(tmp_path, train, 3, small_policy())
-    with pytest.raises(FederationError, match="no server is up"):
+    with pytest.raises(FederationError, match="nobody listens"):
         start_run(home, "one", FILE)
     assert not home.run("one").joinpath("run.json").exists()  # the name is not burnt
     with serving(home, Listening("127.0.0.1", port, watched)):

@@ -14,7 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from privirec.carriers.memory import MemoryCarrier
+from privirec.carriers.serving import remember
 from privirec.cli.main import app
+from privirec.durable import private_folder
 from privirec.errors import FederationError, UsageError
 from privirec.pages.operator import OperatorSite
 from privirec.runtime.network import carrier
@@ -22,7 +24,7 @@ from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.runs import STOPPED_BY_OPERATOR, RunFolder
 from privirec.workflows import operating
 
-from .a_server import FILE, begin
+from .a_server import FILE, begin, kill, up
 from .visitor import Visitor, serving
 
 
@@ -106,6 +108,43 @@ def test_a_run_is_stopped_within_seconds_and_says_why(
         operating.stop(home, "monday")
 
 
+def test_a_server_that_was_killed_is_down(
+    visitor: Visitor, home: OperatorFolder, tmp_path: Path
+) -> None:
+    folder = begin(home, "mid", stage="gathering clients", sum_number=0, sums=0)
+    words = visitor.look().words
+    assert "gathering clients" in words
+    assert "The server is down" not in words
+    remember(home, "https")
+    (private_folder(home.folder / "https/start") / "mid").touch()
+    kill(home)
+    row = operating.overview(home, "mid").row
+    assert not row["server_up"]
+    assert not row["going_on"]
+    goes_on = "the server is down; once it is up it goes on with the run mid"
+    out = tmp_path / "out.jsonl"
+    asked = ["server", "status", str(home.folder), "mid", "--json", str(out)]
+    done = CliRunner().invoke(app, asked)
+    assert goes_on in " ".join(done.stdout.split())
+    told = json.loads(out.read_text())
+    assert (told["stage"], told["server_up"]) == ("not going on", False)
+    assert told["reason"].endswith(f"privirec server up {home.folder} --carrier https")
+    listed = CliRunner().invoke(app, ["server", "status", str(home.folder)])
+    assert "The server is down: privirec server up" in listed.stderr
+    done = CliRunner().invoke(app, ["server", "stop", str(home.folder), "mid", "--yes"])
+    assert isinstance(done.exception, FederationError)
+    assert goes_on in str(done.exception)
+    assert not (folder / "stop").exists()
+    words = visitor.look().words
+    assert "The server is down: privirec server up" in words
+    assert goes_on in words
+    assert "Stop it" not in visitor.look("run?name=mid").words
+    (home.folder / "https/start/mid").unlink()
+    assert "start the run mid again" in operating.overview(home, "mid").row["reason"]
+    up(home)
+    assert operating.overview(home, "mid").is_going_on
+
+
 def test_stopping_needs_a_tick(visitor: Visitor, home: OperatorFolder) -> None:
     folder = begin(home, "monday")
     visitor.look("run?name=monday")
@@ -131,7 +170,9 @@ def test_starting_is_the_command(
     monkeypatch.setattr(operating.subprocess, "Popen", Done)
     form = {"name": "-x", "method": "protected", "aggregator": "secagg+", "epsilon": "4.0000001"}
     visitor.look("start")
-    assert "-x: ended as it should." in visitor.change("start", **form, rank="8").words
+    words = visitor.change("start", **form, rank="8").words
+    assert "-x: ended as it should." in words
+    assert "being started" not in words
     (command,) = started
     assert command[:6] == [sys.executable, "-P", "-m", "privirec", "server", "run"]
     assert command[-3:] == ["--", str(home.folder), "-x"]
@@ -195,3 +236,19 @@ def test_the_command_lists_runs_and_says_where_one_stands(
     for wrong in (["status", str(home.folder), "x"], ["status", str(tmp_path)]):
         done = CliRunner().invoke(app, ["server", *wrong])
         assert isinstance(done.exception, UsageError)
+
+
+def test_a_run_lasts_from_its_first_start_to_its_end(
+    visitor: Visitor, home: OperatorFolder
+) -> None:
+    """However often the server was started in between."""
+    folder = begin(home, "thu", stage="done", sum_number=0)
+    result = folder / "result.json"
+    result.write_text('{"seconds": 15.0}')
+    began = result.stat().st_mtime - 90
+    os.utime(folder / "run.json", (began, began))
+    assert "90 s in all" in visitor.look("run?name=thu").words
+    row = operating.overview(home, "thu").row
+    listed = CliRunner().invoke(app, ["server", "status", str(home.folder)])
+    assert "in_the_run" in listed.stdout
+    assert f"{row['in_the_run']} of {row['clients']} clients in it" in visitor.look().words

@@ -240,7 +240,7 @@ def test_one_client_among_the_servers_friends_takes_no_part(name: str) -> None:
     run = start(name, clients=200)
     friends = [*range(10), 150]
     run.advertise(friends)
-    with pytest.raises(CohortTooSmall, match="11 clients answered, 190 are needed"):
+    with pytest.raises(CohortTooSmall, match="11 clients take part, 190 are needed"):
         run.server.advance()
     picked = Neighbours(
         *(run.server.announcement[2:18], 150, 10, 6, write_participants(friends, run.roster)),

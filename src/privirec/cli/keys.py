@@ -14,7 +14,7 @@ from privirec.report.rows import print_table, say
 from privirec.runtime.network.enrolment.cards import Card, Rotation
 from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.fingerprints import fingerprint, is_told
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder, is_https
 from privirec.runtime.network.enrolment.identities import make_identity, read_identity
 from privirec.runtime.network.enrolment.roster import RosterFile
 
@@ -226,10 +226,15 @@ def join(
     found = home.offered(roster, operator=operator_key)
     _show(found, home.members if home.has_joined else None)
     agree(f"Take part with these {len(found.roster())} clients?", yes=yes)
+    is_first = not home.has_joined
     number = home.join(found, server=server)
     if histories is not None:
         home.write(home.settings.model_copy(update={"histories": histories}))
     say(f"Client {number} of operator {home.settings.operator[:16]}, roster {found.number}")
+    if not is_first and is_https(home.settings.server):
+        say("If it is running, it goes on with this by itself.")
+    elif not is_first:
+        say(f"If it is running, start it again: privirec client {folder}")
 
 
 # --- both -----------------------------------------------------------------------------------------

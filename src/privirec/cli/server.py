@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from privirec.carriers import child_processes
+from privirec.carriers import child_processes, serving
 from privirec.carriers.flower import launch
 from privirec.carriers.https import runs as https
 from privirec.carriers.https.listening import Listening, check_installed
-from privirec.carriers.https.runs import is_up
 from privirec.cli import options
 from privirec.cli.asking import Yes, agree
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
-from privirec.federated.programs import DEFAULT_PROGRAM
+from privirec.federated.programs import DEFAULT_PROGRAM, ProgramSettings
 from privirec.report import live
 from privirec.report.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.network.coordinator import Deadlines
@@ -33,7 +32,7 @@ from privirec.runtime.terms import (
     RunTerms,
 )
 from privirec.secagg import ServerModel
-from privirec.workflows.plan import Plan, gives_away, is_noisy, server_sees
+from privirec.workflows.plan import Plan, gives_away, is_noisy, outlook, server_sees
 
 if TYPE_CHECKING:
     from privirec.runtime.network.runs import RunFile, Watch
@@ -47,7 +46,10 @@ _CLIENT_COLUMNS = [
 ]
 _RUN_COLUMNS = [
     (name, name)
-    for name in ("name", "begun", "stage", "method", "clients", "dropped", "bytes_up", "epsilon")
+    for name in (
+        *("name", "begun", "stage", "method", "in_the_run", "clients", "dropped", "bytes_up"),
+        "epsilon",
+    )
 ]
 
 Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
@@ -104,6 +106,7 @@ def up(
     launch.write_app(folder / "app")
     env = _environment(home)
     with alone(folder / "flower", wait=False), child_processes.Processes() as running:
+        serving.remember(home, serving.FLOWER)
         link = launch.start_superlink(running, home, host, port, env, largest_reply << 20)
         say(f"Up on {host}:{port} for {len(roster)} clients; log in {link.log}")
         say(f"Start runs with: privirec server run {folder} NAME")
@@ -172,12 +175,14 @@ def run(
     seed: options.Seed = 0,
     json_file: options.Json = None,
 ) -> None:
-    """Run a program on a server that is up, and follow it to its end."""
+    """Run a program on a server that is up, and follow it to its end.
+
+    Given again, it follows the same run; of one that has ended it shows what came of it.
+    """
     from privirec.runtime.network.runs import RunFile  # noqa: PLC0415 - not needed for --help
 
     home = OperatorFolder(folder)
-    if not is_up(home):
-        launch.check_flower()
+    has_ended = (home.run(name) / "result.json").exists()
     plan = Plan(
         model=model,
         method=method,
@@ -192,9 +197,11 @@ def run(
     n_items = len(home.catalogue.item_ids)
     n_clients = len(home.members.roster()) if plan.noisy else 1
     recommender = plan.recommender("", n_items)
+    settings = plan.settings(recommender, n_items, n_clients)
+    promised = getattr(settings, "epsilon", None)
     file = RunFile(
         terms=RunTerms(
-            settings=plan.settings(recommender, n_items, n_clients),
+            settings=settings,
             aggregator=aggregator,
             corrupt_share=corrupt_share,
             server=server_model,
@@ -212,16 +219,24 @@ def run(
             recovery=deadline,
             artifact=deadline,
         ),
-        manifest={"gives_away": gives_away(method)},
+        manifest={"gives_away": gives_away(method, epsilon=promised)},
     )
-    # Before anybody is asked, not after.
-    (say if is_noisy(method) else warn)(str(gives_away(method)))
-    if seen := server_sees(aggregator):
-        warn(seen)
-    follow = _started(home, name, file)
+    carrier = serving.last_carrier(home) if has_ended else serving.check_up(home)
+    if carrier == serving.FLOWER and not has_ended:
+        launch.check_flower()
+    if not has_ended:  # before anybody is asked, not after
+        (say if is_noisy(method) else warn)(file.manifest["gives_away"])
+        if seen := server_sees(aggregator):
+            warn(seen)
+    follow = _started(home, name, file, carrier)
+    if has_ended:
+        say(f"The run {name} has ended, and this came of it; a new one needs another name.")
     try:
         with live.federation() as watch:
-            result = follow(watch)
+            if has_ended:
+                result = follow(watch)
+            else:
+                result = follow(_saying_what_to_expect(watch, settings, n_items))
     except BaseException as stop:
         if not isinstance(stop, Exception):
             warn("The run goes on in the server; the same command follows it again.")
@@ -235,9 +250,28 @@ def run(
     say(f"Model signed and handed out: {home.run(name) / 'model'}")
 
 
-def _started(home: OperatorFolder, name: str, file: RunFile) -> Callable[[Watch], dict[str, Any]]:
-    """Start a run on whichever server is up; what follows it to its end."""
-    if is_up(home):
+def _saying_what_to_expect(watch: Watch, settings: ProgramSettings, n_items: int) -> Watch:
+    """Says once what noise leaves of the people, as soon as it is known how many there are: when
+    clients are gathered, and before anybody sends a vector."""
+    is_said = False
+
+    def see(status: dict[str, Any]) -> None:
+        nonlocal is_said
+        people = sum(each["users"] for each in status.get("clients", {}).values())
+        if people and not is_said:
+            is_said = True
+            if expected := outlook(settings, people, n_items):
+                say(expected)
+        watch(status)
+
+    return see
+
+
+def _started(
+    home: OperatorFolder, name: str, file: RunFile, carrier: str
+) -> Callable[[Watch], dict[str, Any]]:
+    """Start a run on the server; what follows it to its end."""
+    if carrier == serving.HTTPS:
         https.start_run(home, name, file)
         return lambda watch: https.follow_run(home, name, watch)
     from privirec.carriers.flower import runs as flower  # noqa: PLC0415 - needs Flower
@@ -275,6 +309,8 @@ def status(
         print_table(f"{row['stage']}{where}{reason}", _CLIENT_COLUMNS, found.clients)
         return
     runs = overviews(home)
+    if serving.carrier_up(home) is None:
+        warn(f"The server is down: {serving.how_to_start(home)}")
     write_json_lines(json_file, [each.row for each in runs])
     if not runs:
         say("No run was started yet.")
@@ -290,10 +326,12 @@ def stop(
     yes: Yes = False,
 ) -> None:
     """End a run that is going on; its clients hear of it. A stopped run cannot go on again."""
-    from privirec.workflows.operating import stop  # noqa: PLC0415
+    from privirec.workflows.operating import check_can_stop, stop  # noqa: PLC0415
 
+    home = OperatorFolder(folder)
+    check_can_stop(home, name)  # nobody is asked about what cannot be
     agree(f"End the run {name}? It cannot go on again.", yes=yes)
-    stop(OperatorFolder(folder), name)
+    stop(home, name)
     say(f"The server ends the run {name} within seconds: privirec server status {folder} {name}")
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlencode
 
+from privirec.carriers import serving
 from privirec.errors import UsageError
 from privirec.federated.programs import DEFAULT_PROGRAM, PROGRAMS
 from privirec.pages.frame import FramedSite
@@ -98,6 +99,8 @@ class OperatorSite(FramedSite):
         found = [overview(self._home, name) for name in names]
         shown = [each for each in found if each.is_going_on] or found[:1]
         told = [each.outcome for each in self._starts[-3:]]
+        if serving.carrier_up(self._home) is None:
+            told.append(f"The server is down: {serving.how_to_start(self._home)}")
         return [
             *self.sentences(told),
             *(part for each in shown for part in self._standing(each)),
@@ -234,7 +237,6 @@ class OperatorSite(FramedSite):
             if text := request.given(setting):
                 options += [f"--{setting}", f"{int(_positive(text, setting))}"]
         self._starts.append(Start.of(self._home, name, options))
-        request.session.notice = f"The run {name} is being started."
         return see("")
 
     def _stop(self, request: Request) -> Response:

@@ -216,7 +216,7 @@ class BaseServer(ServerSession):
         if self._at == 0:
             least = max(self.settings.min_cohort, least_participants(self.terms.statement))
             if len(done) < least:
-                raise CohortTooSmall(f"{len(done)} clients answered, {least} are needed")
+                raise CohortTooSmall(f"{len(done)} clients take part, {least} are needed")
             self.active = set(done)
             self.participants = tuple(sorted(done))
         elif step.phase is not Phase.RECOVERY:

@@ -152,6 +152,9 @@ def _totals(account: Account, policy: Policy, now: datetime) -> dict[str, Any]:
             "most": most,
             "room": _room(loss, most, policy.delta),
         }
+    room = min(found[setting]["room"] for setting in _LIMITS)
+    for setting in _LIMITS:  # a run has to stay within both
+        found[setting]["room"] = room
     return found
 
 

@@ -29,6 +29,10 @@ PACKAGES = (
     "matplotlib",
     "pyarrow",
     "flwr",
+    "uvicorn",
+    "starlette",
+    "httpx",
+    "prometheus-client",
 )
 
 

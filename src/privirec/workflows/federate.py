@@ -21,7 +21,7 @@ from privirec.dp.loss import Loss
 from privirec.durable import file_sha256
 from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
-from privirec.federated.programs import PROGRAMS, PrivirecK, Protected, program_of
+from privirec.federated.programs import PROGRAMS, PrivirecK, program_of
 from privirec.models import Popularity, Recommender
 from privirec.models.artifact import ARRAYS, check_replaceable, read_manifest
 from privirec.privacy.ledger import Ledger
@@ -40,6 +40,7 @@ from privirec.runtime.terms import (
 from privirec.secagg import ServerModel, protocol
 from privirec.version import __version__
 from privirec.workflows.plan import Plan, gives_away
+from privirec.workflows.plan import outlook as outlook_of
 from privirec.workflows.run import run
 from privirec.workflows.timeline import Timeline
 
@@ -219,8 +220,7 @@ def outlook(dataset: Dataset, request: FederateRequest) -> str | None:
     plan, train = request.plan, dataset.train
     recommender = plan.recommender(dataset.name, train.n_items)
     settings = plan.settings(recommender, train.n_items, request.clients)
-    program = program_of(settings, train.n_users, train.n_items)
-    return program.outlook() if isinstance(program, Protected) else None
+    return outlook_of(settings, train.n_users, train.n_items)
 
 
 def promise_kept(row: dict[str, Any]) -> str:

@@ -17,9 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from privirec.carriers import serving
 from privirec.dp.loss import Loss
 from privirec.durable import private_folder
-from privirec.errors import UsageError
+from privirec.errors import FederationError, UsageError
 from privirec.models.artifact import read_manifest
 from privirec.privacy.explain import delta_of, explained, losses
 from privirec.runtime.network.coordinator import Stage
@@ -68,15 +69,21 @@ def overview(home: OperatorFolder, name: str) -> RunOverview:
     result, failure = _read(folder / "result.json"), _read(folder / "failure.json")
     terms = file.get("terms", {})
     settings = terms.get("settings", {})
-    going_on = RunFolder(home, name).is_going_on
+    run, server_up = RunFolder(home, name), serving.carrier_up(home) is not None
+    going_on = run.is_going_on and (server_up or run.is_served)
     stage = status.get("stage", "") or "starting"
+    reason = status.get("reason") or str(failure.get("reason", ""))
+    if not (going_on or server_up or reason or stage in OVER) and file:
+        reason = _without_server(home, name)
     if not going_on and stage not in OVER:
         stage = "failed" if failure else "not going on"
     clients = list(client_rows(home, status))
     model = folder / "model" if (folder / "model" / "manifest.json").is_file() else None
     manifest = read_manifest(model)[1] if model else {}
     until = time.time() if going_on else _last_sign(folder)
-    seconds = result.get("seconds") or max(until - _begun(folder), 0.0)
+    if result:
+        until = (folder / "result.json").stat().st_mtime
+    seconds = max(until - _begun(folder), 0.0)
     row = {
         "name": name,
         "run": str(status.get("run", ""))[:8],
@@ -100,7 +107,8 @@ def overview(home: OperatorFolder, name: str) -> RunOverview:
         "delta": delta_of(manifest),
         "seconds": round(seconds, 1),
         "seconds_left": _estimate(status, seconds) if going_on else None,
-        "reason": status.get("reason") or str(failure.get("reason", "")),
+        "reason": reason,
+        "server_up": server_up,
     }
     return RunOverview(name, row, clients, model, explained(manifest) if model else [])
 
@@ -134,9 +142,19 @@ def spent_by_all(found: Iterable[RunOverview]) -> float | str:
     return _epsilon([read_manifest(each.model)[1] for each in found if each.model])
 
 
+def check_can_stop(home: OperatorFolder, name: str) -> None:
+    """Refuse to stop what is not going on, and where nobody would."""
+    row = overview(home, name).row
+    if row["going_on"]:
+        return
+    if not row["server_up"] and row["stage"] not in OVER:
+        raise FederationError(f"nothing was stopped: {_without_server(home, name)}")
+    raise UsageError(f"the run {name} is not going on")
+
+
 def stop(home: OperatorFolder, name: str) -> None:
     """Ask the server to end a run that is going on; clients hear of it."""
-    overview(home, name)
+    check_can_stop(home, name)
     RunFolder(home, name).ask_to_stop()
 
 
@@ -197,8 +215,19 @@ def _estimate(status: dict[str, Any], seconds: float) -> float | None:
     return round(seconds / done * (status["sums"] - done), 1)
 
 
+def _without_server(home: OperatorFolder, name: str) -> str:
+    """Why a run that did not end stands still, and what to do about it."""
+    start = serving.how_to_start(home)
+    if (home.folder / "https" / "start" / name).exists():
+        return f"the server is down; once it is up it goes on with the run {name}: {start}"
+    return (
+        f"the server is down: {start}; then start the run {name} again, and it goes on where it "
+        "stopped"
+    )
+
+
 def _begun(folder: Path) -> float:
-    """When the run was last started."""
+    """When the run was first started."""
     file = folder / "run.json"
     return (file if file.exists() else folder).stat().st_mtime
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from privirec.federated.programs import (
     ProgramSettings,
     preset_names,
     program_class,
+    program_of,
 )
 from privirec.federated.programs import Spectral as SpectralProgram
+from privirec.federated.programs.protected import Protected
 from privirec.federated.programs.spectral import USUAL_RING_BITS
 from privirec.models import MODELS, Recommender
 from privirec.runtime.terms import (
@@ -72,15 +75,45 @@ def presets() -> list[str]:
     return [PUBLISHED, *preset_names()]
 
 
-def gives_away(method: str, dataset: str | None = None) -> str | None:
+EPSILON_IN_WORDS = (
+    (1.0, "a strong promise"),
+    (4.0, "a fair promise"),
+    (10.0, "a weak promise"),
+    (20.0, "hardly a promise"),
+    (math.inf, "next to no promise"),
+)
+"""(most epsilon, what it is worth)."""
+
+
+def epsilon_in_words(epsilon: float) -> str:
+    """What is promised to a person."""
+    worth = next(words for most, words in EPSILON_IN_WORDS if epsilon <= most)
+    factor = math.exp(epsilon)
+    shown = f"{factor:.2g}" if factor < 100 or factor >= 1e6 else f"{factor:,.0f}"
+    return (
+        f"epsilon {epsilon:g} is {worth}: the odds that somebody took part may look up to {shown} "
+        "times what they were before"
+    )
+
+
+def outlook(settings: ProgramSettings, n_users: int, n_items: int) -> str | None:
+    """What accuracy to expect of so many people, where noise decides that."""
+    program = program_of(settings, n_users, n_items)
+    return program.outlook() if isinstance(program, Protected) else None
+
+
+def gives_away(method: str, dataset: str | None = None, epsilon: float | None = None) -> str | None:
     """What a release gives away, in one sentence. Shown by every command that makes one.
 
-    `dataset` is the one that was released, where it can be loaded by name.
+    `dataset` is the one that was released, where it can be loaded by name; `epsilon` what was
+    promised, where that is known.
     """
     if method not in PROGRAMS:
         return None
     beginning = "Gives away" if PROGRAMS[method].protects else "Warning:"
     warning = f"{beginning} {PROGRAMS[method].gives_away}"
+    if epsilon is not None:
+        warning += f" ({epsilon_in_words(epsilon)})"
     if dataset is None:
         return f"{warning}; privirec audit --release {method} shows it on any data set"
     return f"{warning}; see for yourself: privirec audit --release {method} --dataset {dataset}"

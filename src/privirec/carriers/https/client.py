@@ -14,6 +14,7 @@ from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.runtime.network.logs import log_to
 from privirec.runtime.network.node import Node
+from privirec.secagg.keys import Identity
 
 log = logging.getLogger("privirec.client")
 
@@ -50,6 +51,14 @@ class Answering:
             self._node, self._seen = self._home.node(), seen
         return self._node
 
+    def keys(self) -> tuple[Identity, bytes]:
+        """This client's and the server's, as the folder has them by now."""
+        try:
+            return self._home.identity, bytes.fromhex(self._home.members.server)
+        except (PrivirecError, OSError) as error:
+            log.error("cannot read keys: %s", error)
+            raise Unreachable("this client's keys cannot be read; its log says why") from None
+
     def close(self) -> None:
         if self._node is not None:
             self._node.close()
@@ -67,11 +76,11 @@ def stay(folder: Path, server: str, tell: Callable[[str], None]) -> None:
         device = Device(
             server,
             client,
-            home.identity,
-            bytes.fromhex(home.members.server),
+            *answering.keys(),
             trusting(folder / "ca.crt"),
             answering.answer,
             largest=answering.largest,
+            keys=answering.keys,
         )
         try:
             await device.stay(tell)

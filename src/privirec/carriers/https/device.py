@@ -116,17 +116,20 @@ class Device:
         answer: AnswerMessage,
         *,
         largest: Callable[[], int] = lambda: LARGEST_MESSAGE,
+        keys: Callable[[], tuple[Identity, bytes]] | None = None,
         stamps: Stamps | None = None,
         jitter: random.Random | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """`server`: https://HOST[:PORT]. `answer`: what the node says to a message. `largest`: how
-        many bytes of one it takes."""
+        many bytes of one it takes. `keys`: this client's and the server's as they are by now, asked
+        for when the server does not know those in use."""
         self._client = client
         self._identity = identity
         self._server_key = server_key
         self._answer = answer
         self._largest = largest
+        self._keys = keys
         self._stamps = stamps or Stamps()
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads load, hides nothing
         self._incoming: Incoming | None = None
@@ -276,16 +279,29 @@ class Device:
         if reply.status == 401 and reply.word is not None and reply.word.code == CLOCK:
             self._stamps.use_time_of(reply.word)
             reply = await self._once(method, target, content, headers or {})
+        if reply.status == 401 and self._has_other_keys():
+            reply = await self._once(method, target, content, headers or {})
         if reply.status == 401:
             raise NotLetIn(
                 "the server does not know this client's key; ask the operator whether it is "
-                "approved, and see that it runs only once"
+                "approved, see that it runs only once, and take in the newest roster: privirec "
+                "keys join"
             )
         if reply.status == 403 and reply.word is not None and reply.word.code == REVOKED:
             raise Revoked("this client is revoked: the operator has taken it out of the roster")
         if reply.status in (429, 502, 503, 504):
             raise Unreachable("the server is busy", self._pause(reply))
         return reply
+
+    def _has_other_keys(self) -> bool:
+        """Whether keys were changed while this client ran; uses them from now on."""
+        if self._keys is None:
+            return False
+        identity, server_key = self._keys()
+        if (identity.public, server_key) == (self._identity.public, self._server_key):
+            return False
+        self._identity, self._server_key = identity, server_key
+        return True
 
     async def _once(
         self, method: str, target: str, content: bytes, headers: dict[str, str]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from privirec.durable import alone, private_folder, write_whole
-from privirec.errors import FederationError
+from privirec.carriers import serving
+from privirec.durable import is_taken, private_folder, write_whole
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.runs import RunFile, RunFolder, Watch
 
@@ -29,19 +29,14 @@ def starts(home: OperatorFolder) -> Path:
 
 def is_up(home: OperatorFolder) -> bool:
     """Whether a server of this carrier is at work in the folder."""
-    if not (home.folder / "https").is_dir():
-        return False
-    try:
-        with alone(home.folder / "https", wait=False):
-            return False
-    except FederationError:
-        return True
+    return is_taken(home.folder / serving.HTTPS)
 
 
 def start_run(home: OperatorFolder, name: str, file: RunFile) -> None:
-    """Start a run, or go on with one of this name and these settings that did not end."""
-    if not is_up(home):
-        raise FederationError(f"no server is up: privirec server up {home.folder} --carrier https")
+    """Start a run, or go on with one of this name and these settings. One that has ended stays as
+    it is, and takes no server."""
+    if not (home.run(name) / "result.json").exists():
+        serving.check_up(home)
     terms = file.terms.model_copy(update={"part_bytes": min(file.terms.part_bytes, PART_BYTES)})
     if RunFolder(home, name).prepare(file.model_copy(update={"terms": terms})):
         write_whole(starts(home) / name)

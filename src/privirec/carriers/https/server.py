@@ -14,6 +14,7 @@ from typing import Any
 
 import uvicorn
 
+from privirec.carriers import serving
 from privirec.carriers.https.door import Door
 from privirec.carriers.https.gate import Gate
 from privirec.carriers.https.limits import Limits
@@ -46,6 +47,7 @@ def serve(
     limits = limits or Limits()
     tls = {} if listening.behind_proxy else _certificate(home.folder / "tls")
     with alone(own_folder(home), wait=False):
+        serving.remember(home, serving.HTTPS)
         prepare_process()
         log_to(own_folder(home) / "server.log")
         mailbox = Mailbox(own_folder(home) / "spool", limits)

@@ -73,7 +73,7 @@ class Protected(Program[ProtectedSettings]):
     title: ClassVar[str] = "Protected"
     in_short: ClassVar[str] = "noise of the clients promises epsilon to every person"
     gives_away: ClassVar[str] = (
-        "little about anybody: noise hides whether a person took part, as far as epsilon says"
+        "what noise leaves: it hides whether a person took part, as far as epsilon says"
     )
     settings_type = ProtectedSettings
     usual_model: ClassVar[str | None] = "denoised"

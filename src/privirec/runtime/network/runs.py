@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ConfigDict, Field
 
 from privirec import threads as threading
-from privirec.durable import alone, private_folder, write_whole
+from privirec.durable import alone, is_taken, private_folder, write_whole
 from privirec.errors import FederationError, PrivirecError, UsageError
 from privirec.models import MODELS
 from privirec.runtime.network.carrier import Carrier, carry
@@ -65,18 +65,20 @@ class RunFolder:
     # --- starting ---------------------------------------------------------------------------------
 
     def prepare(self, file: RunFile) -> bool:
-        """Write down what the run is started with; False if a server is at work on it already."""
+        """Write down what the run is started with; False if there is nothing to start: a server is
+        at work on it already, or it has ended."""
         content = file.model_dump_json(indent=2).encode()
         path = self.folder / "run.json"
+        is_another = path.exists() and path.read_bytes() != content
         if (self.folder / "result.json").exists():
-            raise UsageError(f"the run {self.name} has ended; give a new one another name")
-        if path.exists() and path.read_bytes() != content:
+            if is_another:
+                raise UsageError(f"the run {self.name} has ended; give a new one another name")
+            return False
+        if is_another:
             raise UsageError(f"the run {self.name} was begun with other settings: see {path}")
-        write_whole(path, content)
-        try:
-            with alone(self.folder, wait=False):
-                pass
-        except FederationError:
+        if not path.exists():
+            write_whole(path, content)
+        if is_taken(self.folder):
             return False
         # What an earlier attempt said is not about this one.
         (self.folder / "failure.json").unlink(missing_ok=True)
@@ -200,14 +202,20 @@ class RunFolder:
 
     @property
     def is_going_on(self) -> bool:
-        """Whether a server has lately been at work on it. (Its lock is not tried: a server that
-        starts at that moment would be refused.)"""
+        """Whether a server is at work on it, or has lately been told to be."""
         ended = any((self.folder / name).exists() for name in ("result.json", "failure.json"))
+        if self.is_served:
+            return not ended
         try:
             silent = time.time() - (self.folder / "alive").stat().st_mtime
         except FileNotFoundError:
             return False
         return not ended and silent < SILENCE
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a process is at work on it at this moment."""
+        return is_taken(self.folder)
 
     def ask_to_stop(self) -> None:
         """The server ends the run within seconds, and tells the clients. Sums that are open stay

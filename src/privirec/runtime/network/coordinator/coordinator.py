@@ -159,9 +159,20 @@ class Coordinator:
         try:
             while not self.finished and self._advance():
                 pass
+        except ProtocolError as error:
+            self._state.stop(f"{error}{self._refusals()}")
         except PrivirecError as error:
             self._state.stop(str(error))
         self._status.write(self.status())
+
+    def _refusals(self) -> str:
+        """How many have refused, and the first one's words: who reads that too few take part wants
+        to know why."""
+        refused = {n: c.gone for n, c in sorted(self.clients.items()) if c.gone}
+        if not refused:
+            return ""
+        first = min(refused)
+        return f": {len(refused)} refused, client {first} with: {refused[first]}"
 
     def distribute(self, artifact: Path) -> None:
         """Hand a saved and signed model out to the clients; ends the run."""

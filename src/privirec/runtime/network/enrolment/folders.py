@@ -8,7 +8,7 @@
       catalogue.txt    item ids, in order        catalogue.txt   the same
       tls/             certificates              ca.crt          whom to believe to be the server
       runs/NAME/       one folder for each run   policy.toml     what this client agrees to
-                                                 client.json     number, server, where histories are
+      carrier          the one it had last       client.json     number, server, where histories are
                                                  runs/           what it remembers, from joining on
 
 A server needs everything but `operator.key`, which can be kept elsewhere. The roster is signed by

@@ -1,0 +1,52 @@
+"""Whether a server is up in an operator's folder, and which carrier it has.
+
+SERVER/carrier                      the one that it had last
+SERVER/flower/.lock, https/.lock    held by `privirec server up` while it is up
+"""
+
+from __future__ import annotations
+
+from privirec.durable import is_taken, write_whole
+from privirec.errors import FederationError
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+
+FLOWER, HTTPS = "flower", "https"
+CARRIERS = (FLOWER, HTTPS)
+
+
+def remember(home: OperatorFolder, carrier: str) -> None:
+    """So that whoever finds the server down can be told how to start it."""
+    write_whole(home.folder / "carrier", carrier.encode())
+
+
+def carrier_up(home: OperatorFolder) -> str | None:
+    """Of the server that is up; None if nobody listens."""
+    return next((name for name in CARRIERS if is_taken(home.folder / name)), None)
+
+
+def last_carrier(home: OperatorFolder) -> str:
+    """Of the server that is up, or was last."""
+    if up := carrier_up(home):
+        return up
+    try:
+        told = (home.folder / "carrier").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # of a version that did not write it down
+        told = ""
+    if told in CARRIERS:
+        return told
+    had = [name for name in CARRIERS if (home.folder / name).is_dir()]
+    return HTTPS if had == [HTTPS] else FLOWER
+
+
+def how_to_start(home: OperatorFolder) -> str:
+    """The command that brings the server up as it was last."""
+    option = " --carrier https" if last_carrier(home) == HTTPS else ""
+    return f"privirec server up {home.folder}{option}"
+
+
+def check_up(home: OperatorFolder) -> str:
+    """The carrier of the server that is up; refuses where there is none."""
+    carrier = carrier_up(home)
+    if carrier is None:
+        raise FederationError(f"nobody listens: {how_to_start(home)}")
+    return carrier

@@ -1,0 +1,146 @@
+"""`privirec server`: what an operator reads where no server is up, and where a run has ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from privirec.carriers import serving
+from privirec.cli.main import app
+from privirec.cli.server import _saying_what_to_expect
+from privirec.data.catalogue import Catalogue, write_catalogue
+from privirec.durable import alone, private_folder
+from privirec.errors import FederationError, UsageError
+from privirec.federated.programs import ProtectedSettings
+from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.workflows.plan import gives_away
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> OperatorFolder:
+    home = OperatorFolder.create(tmp_path / "server")
+    members = home.members
+    for name in ("lyon", "oslo", "porto"):
+        members = members.approve(ClientFolder.create(tmp_path / name).card(name))
+    home.save(members)
+    write_catalogue(home.folder / "catalogue.txt", Catalogue(["a", "b", "c"]))
+    return home
+
+
+def server(command: str, home: OperatorFolder, *more: str) -> Result:
+    return CliRunner().invoke(app, ["server", command, str(home.folder), *more])
+
+
+def files(home: OperatorFolder) -> set[Path]:
+    return set(home.folder.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("had", "command"),
+    [("https", "--carrier https"), ("flower", "server"), (None, "server")],
+)
+def test_nobody_listens(home: OperatorFolder, had: str | None, command: str) -> None:
+    if had:
+        serving.remember(home, had)
+    before = files(home)
+    done = server("run", home, "dead", "--epsilon", "1")
+    assert isinstance(done.exception, FederationError)
+    said = str(done.exception)
+    assert said.startswith(f"nobody listens: privirec server up {home.folder}")
+    assert said.endswith(command)
+    assert done.output == ""  # nothing was promised about a run that is none
+    assert files(home) == before
+
+
+def test_a_folder_of_before_the_carrier_was_written_down(home: OperatorFolder) -> None:
+    private_folder(home.folder / "https")
+    assert serving.last_carrier(home) == "https"
+    private_folder(home.folder / "flower")
+    assert serving.last_carrier(home) == "flower"
+    with alone(home.folder / "https", wait=False):
+        assert serving.check_up(home) == "https"
+
+
+def test_arguments_are_looked_at_first(home: OperatorFolder) -> None:
+    done = server("run", home, "../x", "--epsilon", "40")
+    assert isinstance(done.exception, UsageError)
+    assert done.output == ""
+
+
+def ended(home: OperatorFolder, *settings: str, reason: str = "") -> None:
+    """A run as a server leaves it that has started, served and ended it."""
+    (private_folder(home.folder / "https") / "carrier").touch()
+    with alone(home.folder / "https", wait=False), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("privirec.carriers.https.runs.follow_run", _no_result)
+        assert isinstance(server("run", home, "fri", *settings).exception, FederationError)
+    stage = "stopped" if reason else "done"
+    line = {"state": "told", "users": 7, "bytes_up": 1, "bytes_down": 2, "why": ""}
+    status = {"stage": stage, "reason": reason, "clients": {"0": line}}
+    (home.run("fri") / "result.json").write_text(json.dumps({"reason": reason, "status": status}))
+
+
+def _no_result(*_: object) -> None:
+    raise FederationError("as far as this goes")
+
+
+def test_the_same_command_shows_a_run_that_has_ended(home: OperatorFolder) -> None:
+    ended(home, "--epsilon", "1")
+    serving.remember(home, "https")  # and the server may be down by now
+    done = server("run", home, "fri", "--epsilon", "1")
+    assert done.exit_code == 0, done.exception
+    assert "The run fri has ended" in done.stdout
+    assert "told" in done.stdout
+    assert "Model signed and handed out" in done.stdout
+    other = server("run", home, "fri", "--epsilon", "2")
+    assert isinstance(other.exception, UsageError)
+    assert "has ended; give a new one another name" in str(other.exception)
+
+
+def test_and_one_that_was_stopped(home: OperatorFolder) -> None:
+    ended(home, "--epsilon", "1", reason="too few came")
+    serving.remember(home, "https")
+    done = server("run", home, "fri", "--epsilon", "1")
+    assert str(done.exception) == "too few came"
+    assert "told" in done.stdout
+
+
+def test_nobody_is_asked_about_a_run_that_is_none(home: OperatorFolder) -> None:
+    done = server("stop", home, "nosuch")
+    assert isinstance(done.exception, UsageError)
+    assert "no such run" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "worth", "odds"),
+    [
+        (1, "a strong promise", "2.7 times"),
+        (8, "a weak promise", "2,981 times"),
+        (40, "next to no promise", "2.4e+17 times"),
+    ],
+)
+def test_what_is_given_away_depends_on_epsilon(epsilon: float, worth: str, odds: str) -> None:
+    said = str(gives_away("protected", epsilon=epsilon))
+    assert f"epsilon {epsilon} is {worth}" in said
+    assert odds in said
+    assert "little about anybody" not in said
+
+
+def test_what_noise_leaves_is_said_once_people_are_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen: list[dict[str, Any]] = []
+    watch = _saying_what_to_expect(seen.append, ProtectedSettings(epsilon=1.0, clients=3), 200)
+    gathering = {"clients": {"0": {"users": 0}}}
+    gathered = {"clients": {"0": {"users": 3}, "1": {"users": 4}}}
+    for status in ({}, gathering):
+        watch(status)
+    assert capsys.readouterr().out == ""
+    for status in (gathered, gathered):
+        watch(status)
+    said = capsys.readouterr().out
+    assert said.count("7 people and 200 items at epsilon 1: noise leaves as much as") == 1
+    assert seen == [{}, gathering, gathered, gathered]
