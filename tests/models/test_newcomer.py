@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from privirec import GFCF, DataError, DataWarning, Interactions, Popularity, UsageError, evaluate
+from privirec import (
+    GFCF,
+    DataError,
+    DataWarning,
+    Interactions,
+    Popularity,
+    TableOptions,
+    UsageError,
+    evaluate,
+    load_dataset,
+)
 from privirec import split as split_of
+from privirec.cli.options import TableFlags
 from privirec.data import Dataset
 
 
@@ -193,5 +205,26 @@ def test_lists_that_mean_nothing(small: Dataset) -> None:
     with pytest.raises(UsageError, match="it knows no similar items"):
         popular.similar_items(3)
     for empty in (np.zeros((4, 6)), sp.csr_array((0, 6))):
-        with pytest.raises(UsageError, match="nothing to learn from: . users and 6 items"):
+        with pytest.raises(UsageError, match=r"nothing to learn from: \d users and 6 items"):
             GFCF(rank=1).fit(empty)
+
+
+def test_messages_name_what_the_reader_can_say(tmp_path: Path) -> None:
+    odd = tmp_path / "odd.csv"
+    odd.write_text("who,what,rating\na,x,5\na,y,1\nb,x,4\n")
+    with pytest.raises(DataError, match=r"user_column=\"...\", or say header=False"):
+        load_dataset(odd)
+    with pytest.raises(DataError, match="with --user-column, or say --no-header"):
+        load_dataset(odd, table=TableFlags())
+    columns: dict[str, Any] = {"user_column": "who", "item_column": "what"}
+    with pytest.warns(DataWarning, match=r"\(min_rating=4 keeps rows"):
+        load_dataset(odd, **columns)
+    with pytest.warns(DataWarning, match=r"\(--min-rating 4 keeps rows"):
+        load_dataset(odd, table=TableFlags(**columns))
+    assert load_dataset(odd, min_rating=0, **columns).train.n_users == 2
+    options = TableOptions(min_rating=4, **columns)
+    assert load_dataset(odd, table=options).together().n_interactions == 2
+    with pytest.raises(UsageError, match="load_dataset takes no colour; of tables it takes user_"):
+        load_dataset(odd, colour="red")
+    with pytest.raises(UsageError, match="or min_rating=, not both"):
+        load_dataset(odd, table=options, min_rating=4)

@@ -93,7 +93,7 @@ def read_file(path: Path, options: TableOptions) -> Interactions:
     else:
         raise DataError(
             f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}, "
-            "and any table with --delimiter"
+            f"and any table with {options.how('delimiter')}"
         )
     if not len(rows):
         raise DataError(f"{path}: no row has a rating of {options.min_rating:g} or more")
@@ -141,7 +141,7 @@ def _is_table(path: Path, options: TableOptions) -> bool:
     if looks_like_a_table(lines[: -1 if len(beginning) == 4096 else None]):
         raise DataError(
             f"{path}: its lines look like user, item, rating and time, not like user item item "
-            "...; say --delimiter tab (or space)"
+            f"...; say {options.how('delimiter', 'tab')} (or space)"
         )
     return any(mark in lines[0] for mark in (",", ";", "|", "::"))
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import scipy.sparse as sp
 
-from privirec.data.columns import TableOptions
-from privirec.data.frames import columns_of_frame, is_frame
+from privirec.data.frames import FrameOptions, columns_of_frame, is_frame
 from privirec.data.interactions import Interactions, sparse_rows
 from privirec.errors import UsageError, warn_of_data
 
@@ -90,7 +89,7 @@ def relative(train: Interactions) -> Interactions:
 def framed(user_items: UserItems, weighted: bool | str) -> tuple[list[str], Interactions, Any]:
     """The names of users and items, the interactions, and a frame of the library to answer in."""
     if is_frame(user_items):
-        names, columns = columns_of_frame(user_items, TableOptions())
+        names, columns = columns_of_frame(user_items, FrameOptions())
         assert columns.user is not None  # noqa: S101 - without one it would have been refused
         chosen = [names[columns.user], names[columns.item]]
         return chosen, as_interactions(user_items, weighted), user_items

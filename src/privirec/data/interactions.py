@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from privirec.compiled import goes_without
-from privirec.data.columns import TableOptions
 from privirec.data.few_rows import FewRows
 from privirec.data.ids import clean_ids, clean_weights
 from privirec.errors import DataError, UsageError, warn_of_data
@@ -165,9 +164,9 @@ class Interactions:
         named. Rows rated lower than `min_rating` are left out. The column `weight`, which has to be
         named, says how much each row counts; weights of a repeated pair are added up.
         """
-        from privirec.data.frames import rows_of_frame  # noqa: PLC0415 - few need it
+        from privirec.data.frames import FrameOptions, rows_of_frame  # noqa: PLC0415 - few need it
 
-        options = TableOptions(user, item, rating, time, min_rating, weight_column=weight)
+        options = FrameOptions(user, item, rating, time, min_rating, weight_column=weight)
         rows = rows_of_frame(frame, options)
         return cls.from_pairs(rows.users, rows.items, times=rows.times, weights=rows.weights)
 
