@@ -42,6 +42,7 @@ from privirec.workflows.audit import release_of
 Dense = NDArray[np.float64]
 Frame = Callable[[dict[str, Any]], Any]
 RANK = 6
+pytestmark = pytest.mark.filterwarnings("ignore:.* histories have nothing that the model knows")
 
 
 @pytest.fixture(scope="module")
