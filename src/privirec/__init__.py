@@ -23,7 +23,14 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # log2 of clock cycles
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
-    from privirec.data import Dataset, Interactions, load_dataset, read_interactions, split
+    from privirec.data import (
+        Dataset,
+        Interactions,
+        TableOptions,
+        load_dataset,
+        read_interactions,
+        split,
+    )
     from privirec.device.titles import read_titles
     from privirec.errors import DataError, DataWarning, PrivirecError, UsageError
     from privirec.evaluation import Metrics, evaluate
@@ -60,6 +67,7 @@ __all__ = [
     "PrivirecError",
     "Recommender",
     "Spectral",
+    "TableOptions",
     "TurboCF",
     "UsageError",
     "__version__",
@@ -73,7 +81,10 @@ __all__ = [
 # Where each name comes from. They are fetched when they are asked for: commands and clients that
 # compute nothing then start without compiled kernels.
 _HOMES = {
-    "privirec.data": ("Dataset", "Interactions", "load_dataset", "read_interactions", "split"),
+    "privirec.data": (
+        *("Dataset", "Interactions", "TableOptions"),
+        *("load_dataset", "read_interactions", "split"),
+    ),
     "privirec.device.titles": ("read_titles",),
     "privirec.errors": ("DataError", "DataWarning", "PrivirecError", "UsageError"),
     "privirec.evaluation": ("Metrics", "evaluate"),

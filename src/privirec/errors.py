@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class PrivirecError(Exception):
     """Base of everything this package raises on purpose."""
@@ -19,6 +22,15 @@ class DataError(PrivirecError):
 
 class DataWarning(UserWarning):
     """Something about data that was handled, and that its owner should know."""
+
+
+def warn_of_data(message: str) -> None:
+    """Give a DataWarning to the line outside this package that asked: Python shows a warning once
+    for each such line."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("privirec."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, DataWarning, stacklevel=level)
 
 
 class ArtifactError(PrivirecError):

@@ -239,7 +239,7 @@ def test_words_for_nothing_are_no_names(write: Write, value: str) -> None:
         ("x.csv", "user,item\na,1\nb,1.0\nc,x\n", ":3: column item holds 1.0 and also 1"),
         ("x.csv", "account,member,item\n1,2,3\n", "several columns may hold user ids"),
         ("x.txt", "1\t10\t4\t881250949\n2\t10\t3\t881250950\n", "look like user, item, rating"),
-        ("x.log", "user,item\n1,2\n", "any table with --delimiter"),
+        ("x.log", "user,item\n1,2\n", "any table with delimiter="),
         ("x.csv", "user,item,rating\n1,2,3\n", "no row has a rating of 4 or more"),
         ("x.csv", "user,item,rating\n1,2,\n", "row 1: has no rating|no numbers to compare"),
         ("x.csv", "user,item\n1,2\n", "no column that is known to hold ratings"),

@@ -41,7 +41,7 @@ def history(interactions: Interactions, user: int) -> list[str]:
 
 def test_equals_the_model(device: Device, named: Interactions, model: Recommender) -> None:
     for user in (0, 7, 100):
-        items, scores = model.recommend(user, named.matrix[[user]], N=8)
+        items, scores = model.recommend(f"user-{user:04d}", named, N=8)
         found = device.recommend(f"user-{user:04d}", 8)
         assert [each.item for each in found] == items.tolist()
         assert [each.score for each in found] == scores.tolist()

@@ -183,6 +183,7 @@ def test_a_rank_by_default_is_cut_to_the_catalogue_and_a_chosen_one_refused(
         model(rank=40).fit(holes)
 
 
+@pytest.mark.filterwarnings("ignore:.* histories have nothing that the model knows")
 @pytest.mark.parametrize("name", ["bspm-lm", "bspm-em"])
 def test_rows_are_summed_where_histories_outnumber_items(name: str) -> None:
     rng = np.random.default_rng(0)

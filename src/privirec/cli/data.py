@@ -138,7 +138,7 @@ def info(
     Interactions and density count train and test together; the smallest, median and largest user
     and the rare items are those of train, which is what a model sees.
     """
-    table = TableOptions(
+    table = options.TableFlags(
         *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
     )
     found = [_statistics_of(dataset, data_dir, table) for dataset in datasets]
@@ -238,7 +238,7 @@ def convert(
     may occur in several parts. privirec run --dataset TARGET computes on them shard by shard. If
     that is interrupted, give the command once more, and it goes on.
     """
-    table = TableOptions(
+    table = options.TableFlags(
         *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
     )
     if shards or source.is_dir():

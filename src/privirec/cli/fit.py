@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
-from privirec.data import TableOptions, load_everything
+from privirec.data import load_everything
 from privirec.report.progress import shown_progress
 from privirec.report.rows import say, warn, write_json_lines
 from privirec.workflows.fit import fit_all
@@ -66,7 +66,7 @@ def command(
     options.check_save(save, overwrite)
     plan = Plan(model=model, rank=rank, seed=seed, threads=threads)
     plan.check()
-    table = TableOptions(
+    table = options.TableFlags(
         *(user_column, item_column, rating_column, None, min_rating), delimiter, header
     )
     found = load_everything(dataset, data_dir, table=table)

@@ -13,6 +13,7 @@ import typer
 from pydantic import BaseModel
 
 from privirec import data
+from privirec.data.columns import TableOptions
 from privirec.data.datasets import names_here
 from privirec.data.splits import WAYS, By
 from privirec.errors import DataError, UsageError
@@ -101,6 +102,16 @@ Seed = Annotated[
 
 # Of tables: what cannot be found out.
 _OF_TABLES = "Reading a table"
+
+
+class TableFlags(TableOptions):
+    """What a command is told of a table: messages name its flags."""
+
+    def how(self, option: str, value: object = "...") -> str:
+        flag = option.replace("_", "-")
+        if value is False:
+            return f"--no-{flag}"
+        return f"--{flag}" if value == "..." else f"--{flag} {value}"
 
 
 def _of_a_table(*names: str, help: str, **more: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from privirec.cli import options
-from privirec.data import TableOptions, load_dataset
+from privirec.data import load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS, PrivirecKSettings, PrivirecSettings
@@ -222,7 +222,7 @@ def command(
       privirec run --dataset FOLDER --method protected --sample 5000 --work sums --save model
     """
     options.check_save(save, overwrite)
-    table = TableOptions(
+    table = options.TableFlags(
         *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
     )
     choices = options.given(

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from privirec.cli import options
-from privirec.data.columns import TableOptions
 from privirec.data.formats import SUFFIXES, read_file
 from privirec.device import Device, Store, find_items, load_model
 from privirec.device.titles import read_titles
@@ -56,7 +55,7 @@ def import_(
     A file without a column of users is one person's own export: all of it is of one user.
     """
     alone = user or _user_of(store)
-    table = TableOptions(
+    table = options.TableFlags(
         *(user_column, item_column, rating_column, None, min_rating), delimiter, header, alone
     )
     found = read_file(source, table)

@@ -45,17 +45,29 @@ _FEWEST_SECONDS = 10**8
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What somebody says of a table; None: to be found out."""
+    """What somebody says of a table; None: to be found out.
+
+    >>> TableOptions(user_column="who", item_column="what", min_rating=4).min_rating
+    4
+
+    `load_dataset("log.csv", table=TableOptions(...))` takes one; `load_dataset` and
+    `read_interactions` take the same settings one by one.
+    """
 
     user_column: str | None = None
     """A name; or, without a header, a number from 1. So for all columns."""
     item_column: str | None = None
+    """Of item ids."""
     rating_column: str | None = None
+    """Of ratings, for `min_rating`."""
     time_column: str | None = None
+    """Of times: numbers, or dates as ISO 8601 has them."""
     min_rating: float | None = None
     """Rows with lower ratings are left out; None: ratings are not looked at, and that is said."""
     delimiter: str | None = None
+    """What stands between fields: one character, "::", "tab" or "space"."""
     header: bool | None = None
+    """Whether the first line names the columns."""
     only_user: str | None = None
     """Whose rows they are if there is no column of users: a person's own export."""
     weight_column: str | None = None
@@ -71,6 +83,11 @@ class TableOptions:
                     f"the delimiter {self.delimiter!r} is neither one character nor ::, tab, space"
                 )
             object.__setattr__(self, "delimiter", plain)
+
+    def how(self, option: str, value: object = "...") -> str:
+        """How somebody who reads a message says this option, here to the library."""
+        shown = f'"{value}"' if isinstance(value, str) else value
+        return f"{option}={shown}"
 
 
 @dataclass(frozen=True)
@@ -98,7 +115,7 @@ class Layout:
 def layout_of(path: Path, beginning: str, usual: str | None, options: TableOptions) -> Layout:
     """The layout of a table that begins so. `usual` is the delimiter that its suffix stands for."""
     lines = [line for line in beginning.splitlines()[:_LINES_LOOKED_AT] if line.strip()]
-    delimiter = options.delimiter or _delimiter(path, lines, usual)
+    delimiter = options.delimiter or _delimiter(path, lines, usual, options)
     first = fields_of(lines[0], delimiter)
     has_header = options.header
     if has_header is None:
@@ -120,7 +137,7 @@ def choose_columns(
 
     def find(wanted: str | None, usual: Sequence[str], kind: str) -> int | None:
         if wanted is None:
-            return _usual_column(path, names, usual, kind)
+            return _usual_column(path, names, usual, kind, options)
         if wanted in names:
             return names.index(wanted)
         if not has_header and wanted.isdigit() and 1 <= int(wanted) <= len(names):
@@ -139,29 +156,31 @@ def choose_columns(
         item = find(options.item_column, USUAL_ITEM_COLUMNS, "item")
     alone = options.only_user is not None
     if user is None and not alone:
-        raise _not_found(path, "user", names)
+        raise _not_found(path, "user", names, options)
     if item is None and alone and user is None and len(names) == 1 and has_header:
         raise DataError(
-            f"{path}: is {names[0]!r} a header, or an item? name it with --item-column, "
-            "or say --no-header"
+            f"{path}: is {names[0]!r} a header, or an item? name it with "
+            f"{options.how('item_column')}, or say {options.how('header', False)}"
         )
     if item is None:
-        raise _not_found(path, "item", names)
+        raise _not_found(path, "item", names, options)
     if user == item:
         raise DataError(f"{path}: column {names[item]} cannot hold both users and items")
     rating = find(options.rating_column, USUAL_RATING_COLUMNS, "rating")
     if rating is None and options.min_rating is not None:
-        raise _not_found(path, "rating", names)
+        raise _not_found(path, "rating", names, options)
     time = find(options.time_column, USUAL_TIME_COLUMNS, "time")
     weight = find(options.weight_column, (), "weight")
     return Columns(user, item, rating, time, weight)
 
 
-def _not_found(path: Path | str, kind: str, names: Sequence[str]) -> DataError:
+def _not_found(
+    path: Path | str, kind: str, names: Sequence[str], options: TableOptions
+) -> DataError:
     what = "ratings" if kind == "rating" else f"{kind} ids"
-    # A frame always has names for its columns, and is only ever given to the library.
-    of_file = isinstance(path, Path)
-    how = f"--{kind}-column, or say --no-header" if of_file else f"Interactions.from_frame({kind}=)"
+    how = options.how(f"{kind}_column")
+    if isinstance(path, Path):  # a frame always has names for its columns
+        how += f", or say {options.how('header', False)}"
     return DataError(
         f"{path}: no column that is known to hold {what}: name it with {how}; the columns are "
         f"{_listed(names)}"
@@ -181,7 +200,7 @@ def plain_name(name: str) -> str:
 
 
 def _usual_column(
-    path: Path | str, names: Sequence[str], usual: Sequence[str], kind: str
+    path: Path | str, names: Sequence[str], usual: Sequence[str], kind: str, options: TableOptions
 ) -> int | None:
     found = {plain_name(name): at for at, name in reversed(list(enumerate(names)))}
     known = [name for name in usual if name in found]
@@ -193,12 +212,12 @@ def _usual_column(
         several = ", ".join(names[found[name]] for name in known)
         raise DataError(
             f"{path}: several columns may hold {kind} ids ({several}): name one with "
-            f"--{kind}-column"
+            f"{options.how(f'{kind}_column')}"
         )
     return found[known[0]]
 
 
-def _delimiter(path: Path, lines: Sequence[str], usual: str | None) -> str:
+def _delimiter(path: Path, lines: Sequence[str], usual: str | None, options: TableOptions) -> str:
     """What divides all lines alike: what the suffix stands for, if that does, or another."""
     for delimiter in _SNIFFED if usual is None else (usual, *_SNIFFED):
         counts = {len(fields_of(line, delimiter)) for line in lines}
@@ -207,7 +226,7 @@ def _delimiter(path: Path, lines: Sequence[str], usual: str | None) -> str:
     # Rows that differ are said to later, and a single column has nothing between its fields.
     if usual is not None:
         return usual
-    raise DataError(f"{path}: what separates its fields? say it with --delimiter")
+    raise DataError(f"{path}: what separates its fields? say it with {options.how('delimiter')}")
 
 
 def fields_of(line: str, delimiter: str) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -113,6 +114,7 @@ def load_dataset(
     test: str | Path | None = None,
     by: By = "random",
     table: TableOptions | None = None,
+    **of_table: Any,
 ) -> Dataset:
     """A data set from a name, a folder or a file.
 
@@ -134,19 +136,32 @@ def load_dataset(
         How a single file is split: "random", "time" or "leave-one-out", see `split`.
     table
         What cannot be found out of a table.
+    **of_table
+        The same, setting by setting: `load_dataset("log.csv", user_column="who", min_rating=4)`.
     """
+    table = _options_of(table, of_table)
     name = str(name_or_path)
     path = Path(name_or_path)
     if test is not None:
         _refuse_split(name, by)
-        return _of_files(path, Path(test), path.stem, table or TableOptions())
+        return _of_files(path, Path(test), path.stem, table)
     if name.startswith(PREFIX):
         _refuse_split(name, by)
         return synthetic(name, seed)
     if name not in PUBLISHED and path.exists():
-        return _load_path(path, seed, by, table or TableOptions())
+        return _load_path(path, seed, by, table)
     _refuse_split(name, by)
-    return _load_folder(find(name, data_dir), name, table or TableOptions())
+    return _load_folder(find(name, data_dir), name, table)
+
+
+def _options_of(table: TableOptions | None, settings: Mapping[str, Any]) -> TableOptions:
+    known = [field.name for field in fields(TableOptions)]
+    for name in settings:
+        if name not in known:
+            raise UsageError(f"load_dataset takes no {name}; of tables it takes {', '.join(known)}")
+    if table is not None and settings:
+        raise UsageError(f"give table=TableOptions(...) or {next(iter(settings))}=, not both")
+    return table or TableOptions(**settings)
 
 
 def load_everything(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from privirec.data.interactions import Interactions
 from privirec.data.parquet import parquet_pieces, read_parquet
 from privirec.data.rows import Rows, with_more
 from privirec.data.text import BYTE_ORDER_MARK, parse_integers, read_bytes, read_text
-from privirec.errors import DataError, DataWarning
+from privirec.errors import DataError, warn_of_data
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".inter": "\t", ".dat": "::", ".data": "\t"}
 SUFFIXES = (".txt", *_DELIMITERS, ".parquet")
@@ -94,7 +93,7 @@ def read_file(path: Path, options: TableOptions) -> Interactions:
     else:
         raise DataError(
             f"{path}: unknown kind of file; known are {', '.join(SUFFIXES)}, "
-            "and any table with --delimiter"
+            f"and any table with {options.how('delimiter')}"
         )
     if not len(rows):
         raise DataError(f"{path}: no row has a rating of {options.min_rating:g} or more")
@@ -142,7 +141,7 @@ def _is_table(path: Path, options: TableOptions) -> bool:
     if looks_like_a_table(lines[: -1 if len(beginning) == 4096 else None]):
         raise DataError(
             f"{path}: its lines look like user, item, rating and time, not like user item item "
-            "...; say --delimiter tab (or space)"
+            f"...; say {options.how('delimiter', 'tab')} (or space)"
         )
     return any(mark in lines[0] for mark in (",", ";", "|", "::"))
 
@@ -168,7 +167,7 @@ def _say_what_is_assumed(path: Path, layout: Layout) -> None:
         for kind, at in (kinds | {"times": columns.time}).items()
         if at is not None
     )
-    warnings.warn(f"{path}: no header, so {taken}", DataWarning, stacklevel=4)
+    warn_of_data(f"{path}: no header, so {taken}")
 
 
 def _refuse_null(path: Path, content: bytes, lines_above: int) -> None:

@@ -18,6 +18,14 @@ SOURCE = "DataFrame"
 """What messages call it: it has no name of its own."""
 
 
+class FrameOptions(TableOptions):
+    """The same, as `Interactions.from_frame` calls them."""
+
+    def how(self, option: str, value: object = "...") -> str:
+        said = super().how(option.removesuffix("_column"), value)
+        return f"Interactions.from_frame(..., {said})"
+
+
 def is_frame(data: object) -> bool:
     """Whether this is a table with named columns, such as those of pandas and polars."""
     if isinstance(data, np.ndarray) or sp.issparse(data) or isinstance(data, Mapping):

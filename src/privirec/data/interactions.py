@@ -4,7 +4,6 @@ times and weights."""
 from __future__ import annotations
 
 import hashlib
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,10 +13,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from privirec.compiled import goes_without
-from privirec.data.columns import TableOptions
 from privirec.data.few_rows import FewRows
 from privirec.data.ids import clean_ids, clean_weights
-from privirec.errors import DataError, DataWarning, UsageError
+from privirec.errors import DataError, UsageError, warn_of_data
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,9 +164,9 @@ class Interactions:
         named. Rows rated lower than `min_rating` are left out. The column `weight`, which has to be
         named, says how much each row counts; weights of a repeated pair are added up.
         """
-        from privirec.data.frames import rows_of_frame  # noqa: PLC0415 - few need it
+        from privirec.data.frames import FrameOptions, rows_of_frame  # noqa: PLC0415 - few need it
 
-        options = TableOptions(user, item, rating, time, min_rating, weight_column=weight)
+        options = FrameOptions(user, item, rating, time, min_rating, weight_column=weight)
         rows = rows_of_frame(frame, options)
         return cls.from_pairs(rows.users, rows.items, times=rows.times, weights=rows.weights)
 
@@ -284,11 +282,9 @@ class Dataset:
         if total and both == total:
             raise DataError(f"{self.name}: the whole test set is in train too")
         if both:
-            warnings.warn(
+            warn_of_data(
                 f"{self.name}: {both:,} of {total:,} test interactions are in train too: nobody is "
-                "recommended what he has, so each counts as missed",
-                DataWarning,
-                stacklevel=5,
+                "recommended what he has, so each counts as missed"
             )
         return both
 
@@ -334,6 +330,9 @@ def sparse_rows(user_items: object) -> sp.csr_array:
     except (TypeError, ValueError) as error:
         kind = type(user_items).__name__
         raise UsageError(f"user_items: {kind} cannot be read as a matrix ({error})") from None
+    # Compiled loops would read and write beside their arrays.
+    if rows.nnz and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[-1]):
+        raise DataError("user_items names columns that it does not have: its indices are damaged")
     if rows.dtype.kind == "f" and not np.isfinite(rows.data).all():
         raise DataError("user_items holds NaN or infinity: leave out what is not known")
     if rows.dtype.kind in "fi" and rows.nnz and rows.data.min() < 0:

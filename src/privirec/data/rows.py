@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from privirec.data.columns import Columns, TableOptions
 from privirec.data.ids import clean_ratings, clean_times, clean_weights
-from privirec.errors import DataError, DataWarning
+from privirec.errors import DataError, warn_of_data
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def with_more(
         except DataError as error:
             if options.time_column is not None:
                 raise
-            warnings.warn(f"{error}; read without times", DataWarning, stacklevel=4)
+            warn_of_data(f"{error}; read without times")
     weights = None
     if columns.weight is not None:
         where = f"{source}: column {names[columns.weight]}"
@@ -61,11 +60,9 @@ def with_more(
         if options.min_rating is not None:
             keep = clean_ratings(values, where) >= options.min_rating
         elif columns.rating != columns.weight and (values != values[0]).any():
-            warnings.warn(
+            warn_of_data(
                 f"{where} is not looked at: each row is an interaction, whatever its rating "
-                "(min_rating=4, or --min-rating 4, keeps rows of 4 and more; 0 keeps all)",
-                DataWarning,
-                stacklevel=4,
+                f"({options.how('min_rating', 4)} keeps rows of 4 and more; 0 keeps all)"
             )
     times, weights = (None if more is None else more[keep] for more in (times, weights))
     return Rows(rows.users[keep], rows.items[keep], times, weights)

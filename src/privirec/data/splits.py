@@ -4,14 +4,14 @@ the times of the interactions."""
 from __future__ import annotations
 
 import hashlib
-import warnings
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.data.given import UserItems, as_interactions
 from privirec.data.interactions import Dataset, Interactions
-from privirec.errors import DataError, DataWarning, UsageError
+from privirec.errors import DataError, UsageError, warn_of_data
 
 Seed: TypeAlias = "int | np.random.Generator"  # text, as few of those who import this need it
 By = Literal["random", "time", "leave-one-out"]
@@ -19,19 +19,20 @@ WAYS: tuple[str, ...] = get_args(By)
 
 
 def split(
-    interactions: Interactions,
+    user_items: UserItems,
     *,
     test: float = 0.2,
     seed: Seed = 0,
     name: str = "split",
     by: By = "random",
+    weighted: bool | str = False,
 ) -> Dataset:
     """Train and test; whoever is in test keeps at least one item in train.
 
     Parameters
     ----------
-    interactions
-        What is to be split.
+    user_items
+        What is to be split: Interactions, or anything else that `fit` takes.
     test
         The share to hold out.
     seed
@@ -42,7 +43,11 @@ def split(
         "random": the share `test` of every user's items. "time": of all interactions the latest
         share; who begins later than that is in neither part. "leave-one-out": one item of every
         user with two or more, the latest if there are times and one at random otherwise.
+    weighted
+        Keep the values of a matrix as weights, or those in the column of a DataFrame of which this
+        is the name. Interactions keep their weights in any case.
     """
+    interactions = _as_given(user_items, weighted)
     if by == "random":
         train, held_out = _hold_out(interactions, test, seed, b"test")
     elif by == "leave-one-out":
@@ -55,10 +60,16 @@ def split(
 
 
 def validation_split(
-    train: Interactions, *, share: float = 0.1, seed: Seed = 0
+    train: UserItems, *, share: float = 0.1, seed: Seed = 0
 ) -> tuple[Interactions, Interactions]:
     """Cut a validation set from train: (rest of train, validation)."""
-    return _hold_out(train, share, seed, b"validation")
+    return _hold_out(_as_given(train), share, seed, b"validation")
+
+
+def _as_given(user_items: UserItems, weighted: bool | str = False) -> Interactions:
+    if isinstance(user_items, Interactions) and not weighted:
+        return user_items  # with its weights, if it has any
+    return as_interactions(user_items, weighted)
 
 
 def check_share(share: float) -> None:
@@ -105,11 +116,9 @@ def _latest(interactions: Interactions, share: float) -> tuple[Interactions, Int
     train, test = interactions.select(~held), interactions.select(held)
     late = (train.user_degrees == 0) & (test.user_degrees > 0)
     if late.any():
-        warnings.warn(
+        warn_of_data(
             f"{int(late.sum()):,} of {interactions.n_users:,} users begin after the split and are "
-            "left out",
-            DataWarning,
-            stacklevel=3,
+            "left out"
         )
         train, test = train.of_users(~late), test.of_users(~late)
     return train, test

@@ -19,8 +19,9 @@ from numba import njit, prange
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from privirec.data.given import as_interactions, count_of
 from privirec.data.interactions import Dataset
-from privirec.errors import DataError
+from privirec.errors import DataError, UsageError
 from privirec.filters.parts import Parts
 from privirec.filters.scorers import Scorer, UserScorer
 from privirec.threads import one_kernel_thread
@@ -38,6 +39,13 @@ class PartScorer(Scorer, Protocol):
     def ready_for(self, histories: int, interactions: int) -> None: ...
 
     def parts(self, user_items: sp.csr_array) -> Parts: ...
+
+
+@runtime_checkable
+class WeightScorer(Scorer, Protocol):
+    """One that can count each item of a history by its weight."""
+
+    def weighted_parts(self, histories: sp.csr_array) -> Parts: ...
 
 
 @dataclass(frozen=True)
@@ -125,29 +133,38 @@ class Batch:
     test: sp.csr_array
 
 
-def tested_batches(dataset: Dataset, size: int = USERS_AT_ONCE) -> Iterator[Batch]:
-    """All users that have test items, batch by batch."""
+def tested_batches(
+    dataset: Dataset, size: int = USERS_AT_ONCE, *, weighted: bool = False
+) -> Iterator[Batch]:
+    """All users that have test items, batch by batch; weights in the place of ones if wanted."""
+    histories = dataset.train.weighted_matrix() if weighted else dataset.train.matrix
     users = np.flatnonzero(dataset.test.user_degrees)
     if not len(users):
         raise DataError(f"{dataset.name}: no user has a test item")
     # Rows are picked for many batches at once: for each alone it takes longer than to slice it.
     for many in range(0, len(users), BATCHES_AT_ONCE * size):
         part = users[many : many + BATCHES_AT_ONCE * size]
-        train, test = dataset.train.matrix[part], dataset.test.matrix[part]
+        train, test = histories[part], dataset.test.matrix[part]
         for start in range(0, len(part), size):
             some = slice(start, start + size)
             yield Batch(part[some], train[some], test[some])
 
 
 def rank_unseen(scores: NDArray[np.float32], seen: sp.csr_array, k: int) -> NDArray[np.int64]:
-    """The k best items of each row that are not in its history (overwrites the scores)."""
-    return Parts(scores).best(k, seen)[0]
+    """The k best items of each row that are not in its history (may overwrite the scores)."""
+    return Parts(np.ascontiguousarray(scores, np.float32)).best(k, seen)[0]
 
 
 def ranker(
-    scorer: Scorer | UserScorer, dataset: Dataset, k: int
+    scorer: Scorer | UserScorer, dataset: Dataset, k: int, weighted: bool = False
 ) -> Callable[[Batch], NDArray[np.int64]]:
     """What gives the k best unseen items of a batch, once ready for everybody with test items."""
+    k = min(count_of(k, "k"), max(dataset.train.n_items, 1))  # lists of more places end in nothing
+    _check_items(scorer, dataset)
+    if weighted:
+        if not isinstance(scorer, WeightScorer):
+            raise UsageError(f"{type(scorer).__name__} cannot score by the weights of histories")
+        return lambda batch: scorer.weighted_parts(batch.train).best(k, batch.train)[0]
     if isinstance(scorer, UserScorer):
         return lambda batch: rank_unseen(scorer.score_users(batch.users), batch.train, k)
     if not isinstance(scorer, PartScorer):
@@ -157,11 +174,36 @@ def ranker(
     return lambda batch: scorer.parts(batch.train).best(k, batch.train)[0]
 
 
+def _check_items(scorer: Scorer | UserScorer, dataset: Dataset) -> None:
+    """Refuse a model whose items have other names: columns would not mean the same."""
+    theirs, ours = getattr(scorer, "item_ids", None), dataset.train.item_ids
+    if theirs is None or np.array_equal(theirs, np.arange(len(theirs))):
+        return
+    if len(theirs) == len(ours) and not np.array_equal(theirs, ours):
+        raise UsageError(f"the items of the model have other ids than those of {dataset.name}")
+
+
+def _check_given(scorer: object, dataset: object) -> None:
+    """One line for who has changed places, or has not split."""
+    if not isinstance(dataset, Dataset):
+        raise UsageError(
+            f"evaluate(model, dataset): a Dataset, as split and load_dataset give it, not "
+            f"{type(dataset).__name__}"
+        )
+    if not hasattr(scorer, "score") and not isinstance(scorer, UserScorer):
+        raise UsageError(
+            f"evaluate(model, dataset): a fitted model, not {type(scorer).__name__}, which has no "
+            "method score"
+        )
+
+
 def evaluate(
     scorer: Scorer | UserScorer,
     dataset: Dataset,
     k: int = 20,
     progress: Progress | None = None,
+    *,
+    weighted: bool = False,
 ) -> Metrics:
     """Rank all items for everybody with a test item, train items left out, and average.
 
@@ -175,12 +217,19 @@ def evaluate(
         How many items of each ranking count.
     progress
         Called with the users done and those in all.
+    weighted
+        Each item of a train history counts by its weight, as in `recommend(..., weighted=True)`.
+        Otherwise all count alike, and a DataWarning says so if weights differ, whatever the model
+        was fitted on. Test items always count as one.
     """
+    _check_given(scorer, dataset)
+    count_of(k, "k")
+    as_interactions(dataset.train, weighted)  # says what is wrong, or not looked at
     dataset.check_apart()
     # Batches of users are dealt to threads that each work alone: that scales where threads inside
     # one batch mostly wait for each other.
     total = int(np.count_nonzero(dataset.test.user_degrees))
-    rank = ranker(scorer, dataset, k)
+    rank = ranker(scorer, dataset, k, weighted)
 
     def measure(batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         with one_kernel_thread():
@@ -191,7 +240,7 @@ def evaluate(
         sums = [recall.sum(), ndcg.sum(), len(batch.users), mrr, found.sum()]
         return np.array(sums), np.bincount(ranked[ranked >= 0], minlength=dataset.train.n_items)
 
-    batches = tested_batches(dataset)
+    batches = tested_batches(dataset, weighted=weighted)
     # The first one alone: it makes what scorers prepare on first use, and starts the kernels.
     sums, shown = measure(next(batches))
 

@@ -24,6 +24,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privirec.compiled import Later
+from privirec.data.given import count_of
+from privirec.errors import UsageError
 from privirec.filters.lane_sizes import STAGE
 from privirec.filters.operators import Float32
 
@@ -77,6 +79,11 @@ class Parts:
 
         Best first, equal scores by lower item number; -1 where there are not enough.
         """
+        # The loops below check nothing: they would write beside lists of no places, and beside rows
+        # that are shorter than the histories.
+        count_of(count, "the length of a list")
+        if seen is not None and seen.shape != self.base.shape:
+            raise UsageError(f"scores of shape {self.base.shape} for histories of {seen.shape}")
         items = np.empty((len(self.base), count), np.int64)
         values = np.empty((len(self.base), count), np.float32)
         if seen is not None:

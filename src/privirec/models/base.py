@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from privirec.data.given import UserItems, as_interactions, relative, rows_over
 from privirec.data.interactions import Interactions
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters.components import Components, centralized
@@ -23,7 +24,6 @@ from privirec.filters.operators import Float32, NotKept, history_coordinates
 from privirec.filters.parts import Parts
 from privirec.models import artifact
 from privirec.models.describing import describe
-from privirec.models.given import UserItems, as_interactions, relative, rows_over
 from privirec.models.recommending import USERS_AT_ONCE, Recommending
 
 Derived = Mapping[str, NDArray]
@@ -67,6 +67,7 @@ class Recommender(Recommending):
     name: ClassVar[str]
     title: ClassVar[str]
     config_type: ClassVar[type[Config]]
+    """Which settings it has; `GFCF(rank=64)` is short for `GFCF(GFCFConfig(rank=64))`."""
     published: ClassVar[dict[str, Config]]
     """The settings its authors published, by data set."""
     derives: ClassVar[dict[str, tuple[str, int]]] = {}
@@ -127,12 +128,16 @@ class Recommender(Recommending):
         weighted
             Each interaction counts by its weight: the value in the matrix, the weight in
             Interactions; in a DataFrame what stands in the column of which this is the name.
-            Weights are above zero, and only their ratios matter: they are divided by their mean.
+            Weights are above zero, and only their ratios matter here: they are divided by their
+            mean. (In `recommend` twice the weights are twice the scores, and the same list.)
             Otherwise each counts as one, and a DataWarning says so if values differ.
         """
         if weighted and self.takes_no_weights:
             raise UsageError(f"{self.name} takes no weights: {self.takes_no_weights}")
         train = relative(as_interactions(user_items, weighted))
+        if not train.n_interactions:
+            shape = f"{train.n_users} users and {train.n_items} items"
+            raise UsageError(f"there is nothing to learn from: {shape}, and no interactions")
         self.config = self._fitting(train.n_items)
         return self.use(self._components_of(train, seed, progress), train.item_ids)
 

@@ -11,13 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from privirec.data.given import UserItems
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
 from privirec.filters.components import Components, degrees_of
 from privirec.filters.eigen import Progress
 from privirec.filters.operators import Float32, NotKept
 from privirec.models.base import Config, Derived, Recommender
-from privirec.models.given import UserItems
 
 
 class PopularityConfig(Config):
@@ -55,6 +55,17 @@ class Popularity(Recommender):
         if len(self._scores) != components.n_items:
             raise UsageError("scores of another catalogue than the model's")
 
+    def similar_items(
+        self,
+        itemid: ArrayLike,
+        N: int = 10,
+        *,
+        filter_items: ArrayLike | None = None,
+        items: ArrayLike | None = None,
+    ) -> tuple[NDArray, Float32]:
+        """Refused: whatever somebody has touched, the same items are recommended."""
+        raise UsageError("popularity scores alike for everybody: it knows no similar items")
+
     def similar_users(
         self,
         userid: ArrayLike,
@@ -63,7 +74,9 @@ class Popularity(Recommender):
         *,
         filter_users: ArrayLike | None = None,
         users: ArrayLike | None = None,
+        weighted: bool | str = False,
     ) -> tuple[NDArray, Float32]:
+        """Refused: whatever their histories, all users have the same scores."""
         raise UsageError("popularity scores alike for everybody: it knows no similar users")
 
     def _score(self, histories: sp.csr_array) -> Float32:

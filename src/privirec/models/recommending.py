@@ -6,7 +6,6 @@ after `Interactions` or a DataFrame. So are the items that answers name.
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,18 +16,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from privirec.compiled import Later
 from privirec.data.frames import frame_like, is_frame
-from privirec.data.interactions import Interactions
-from privirec.errors import DataWarning, UsageError
-from privirec.filters.operators import Float32
-from privirec.filters.parts import Parts
-from privirec.models.given import (
+from privirec.data.given import (
     UserItems,
     as_interactions,
     check_no_column,
+    count_of,
     framed,
     rows_over,
     warn_of_weights,
 )
+from privirec.data.interactions import Interactions, sparse_rows
+from privirec.errors import UsageError, warn_of_data
+from privirec.filters.operators import Float32
+from privirec.filters.parts import Parts
+from privirec.models.naming import look_up, named, places_of, rows_of
 
 kernels = Later("privirec.filters.kernels")
 
@@ -36,6 +37,8 @@ kernels = Later("privirec.filters.kernels")
 USERS_AT_ONCE = 64
 # Items of a history that are scored alone at once: a dense block of so many rows.
 _ITEMS_AT_ONCE = 64
+_USERS_NAMED = 4
+"""So many are named in a message."""
 
 
 class Explanation(NamedTuple):
@@ -82,11 +85,15 @@ class Recommending(ABC):
         Parameters
         ----------
         userid
-            One user or an array of them. A matrix has a row for each, in this order; in
-            Interactions and in a DataFrame they are looked up by their ids.
+            One user or an array of them. In Interactions and in a DataFrame they are looked up by
+            their ids. A matrix has a row for each, in this order, and no others: `R[7]` for user 7,
+            `R[[7, 8]]` for two.
         user_items
             The histories, of any kind that `fit` takes. Items that the model does not know are left
-            out, and a DataWarning says how many.
+            out, and a DataWarning says how many. A matrix goes with a model that was fitted on a
+            matrix: columns do not say which of a model's named items they are. An empty history has
+            no best items: unless the model falls back on popularity, all score 0 and come in the
+            order of the catalogue, and a DataWarning says so.
         N
             How many items.
         filter_already_liked_items
@@ -109,8 +116,24 @@ class Recommending(ABC):
         there are not enough items the rest is -1 (for names, an empty one) with a score of minus
         infinity.
         """
-        count = _whole(N, "N")
+        count = count_of(N, "N")
         histories = self._histories(userid, user_items, weighted)
+        self._warn_of_empty(histories)
+        ids, scores = self._recommend_to(
+            histories, count, filter_already_liked_items, weighted, filter_items, items
+        )
+        return (ids[0], scores[0]) if np.ndim(userid) == 0 else (ids, scores)
+
+    def _recommend_to(
+        self,
+        histories: sp.csr_array,
+        count: int,
+        filter_already_liked_items: bool,
+        weighted: bool | str,
+        filter_items: ArrayLike | None,
+        items: ArrayLike | None,
+    ) -> tuple[NDArray, Float32]:
+        """The best items of each row, by their ids, and their scores."""
         if items is not None and filter_items is not None:
             raise UsageError("give items or filter_items, not both")
         only = None if items is None else np.unique(self.columns_of(items))
@@ -123,8 +146,7 @@ class Recommending(ABC):
             without=without,
             weighted=bool(weighted),
         )
-        ids = self._ids_of(columns)
-        return (ids[0], scores[0]) if np.ndim(userid) == 0 else (ids, scores)
+        return self._ids_of(columns), scores
 
     def best_columns(
         self,
@@ -144,7 +166,7 @@ class Recommending(ABC):
         for start in range(0, len(columns), USERS_AT_ONCE):
             batch = slice(start, start + USERS_AT_ONCE)
             part = histories[batch]
-            parts = Parts(self._weighted_scores(part)) if weighted else self.parts(part)
+            parts = self.weighted_parts(part) if weighted else self.parts(part)
             seen = None if include_seen else part
             if only is not None:
                 among = Parts(np.ascontiguousarray(parts.scores()[:, only]))
@@ -183,8 +205,9 @@ class Recommending(ABC):
         **more
             As for `recommend`.
         """
-        names, interactions, frame = framed(user_items, more.get("weighted", False))
-        if more.get("weighted"):
+        weighted = more.get("weighted", False)
+        names, interactions, frame = framed(self._with_columns_of_model(user_items), weighted)
+        if weighted:
             more["weighted"] = True  # the column, if one was named, has been read
         chosen = interactions.user_ids if users is None else np.atleast_1d(np.asarray(users))
         ids, scores = self.recommend(chosen, interactions, N, **more)
@@ -215,20 +238,10 @@ class Recommending(ABC):
         For one item, or for each of an array; the item itself is not among them. `items` and
         `filter_items` as for `recommend`.
         """
-        columns = self.columns_of(itemid)
-        alone = _alone(columns, self.n_items)
-        ids, scores = self._recommend_alone(alone, N, filter_items, items)
+        count = count_of(N, "N")
+        alone = _alone(self.columns_of(itemid), self.n_items)
+        ids, scores = self._recommend_to(alone, count, True, False, filter_items, items)
         return (ids[0], scores[0]) if np.ndim(itemid) == 0 else (ids, scores)
-
-    def _recommend_alone(
-        self,
-        histories: sp.csr_array,
-        N: int,
-        filter_items: ArrayLike | None,
-        items: ArrayLike | None,
-    ) -> tuple[NDArray, Float32]:
-        everybody = np.arange(histories.shape[0])
-        return self.recommend(everybody, histories, N, filter_items=filter_items, items=items)
 
     def similar_users(
         self,
@@ -238,59 +251,75 @@ class Recommending(ABC):
         *,
         filter_users: ArrayLike | None = None,
         users: ArrayLike | None = None,
+        weighted: bool | str = False,
     ) -> tuple[NDArray, Float32]:
         """Users of `user_items` whose scores point the same way: the cosine of what the filter
         makes of their histories. It takes histories in one place; the model keeps none.
 
         `userid` is one user or an array: row numbers of a matrix, or ids. Returns users and
         cosines, of shape (N,) or (users, N), the user itself left out; `filter_users` are left out
-        too, and `users` are the only ones to choose from.
+        too, and `users` are the only ones to choose from. `weighted` as for `recommend`.
         """
-        count = _whole(N, "N")
+        count = count_of(N, "N")
         if users is not None and filter_users is not None:
             raise UsageError("give users or filter_users, not both")
-        interactions = as_interactions(user_items)
+        interactions = as_interactions(self._with_columns_of_model(user_items), weighted)
         everybody = self._known(interactions)
-        asked = _rows_of(userid, interactions.user_ids)
+        asked = rows_of(userid, interactions.user_ids)
         cosines = np.zeros((len(asked), everybody.shape[0]), np.float32)
-        directions = self._directions(everybody[asked])
+        directions = self._directions(everybody[asked], bool(weighted))
         for start in range(0, everybody.shape[0], USERS_AT_ONCE):
             batch = slice(start, start + USERS_AT_ONCE)
-            cosines[:, batch] = directions @ self._directions(everybody[batch]).T
+            others = self._directions(everybody[batch], bool(weighted))
+            cosines[:, batch] = directions @ others.T
         cosines[np.arange(len(asked)), asked] = -np.inf
         if filter_users is not None:
-            cosines[:, _rows_of(filter_users, interactions.user_ids)] = -np.inf
+            cosines[:, rows_of(filter_users, interactions.user_ids)] = -np.inf
         if users is not None:
-            others = np.ones(everybody.shape[0], bool)
-            others[_rows_of(users, interactions.user_ids)] = False
-            cosines[:, others] = -np.inf
+            left_out = np.ones(everybody.shape[0], bool)
+            left_out[rows_of(users, interactions.user_ids)] = False
+            cosines[:, left_out] = -np.inf
         rows = np.empty((len(asked), count), np.int64)
         scores = np.empty((len(asked), count), np.float32)
         kernels.top_items(cosines, rows, scores)
-        found = _named(interactions.user_ids, np.where(np.isneginf(scores), -1, rows))
+        found = named(interactions.user_ids, np.where(np.isneginf(scores), -1, rows))
         return (found[0], scores[0]) if np.ndim(userid) == 0 else (found, scores)
 
-    def _directions(self, histories: sp.csr_array) -> Float32:
+    def _directions(self, histories: sp.csr_array, weighted: bool) -> Float32:
         """What histories add to the scores of everybody, with length one (or zero)."""
-        scores = self.parts(histories).scores() - self._empty()
+        parts = self.weighted_parts(histories) if weighted else self.parts(histories)
+        scores = parts.scores() - self._empty()
         lengths = np.linalg.norm(scores, axis=1, keepdims=True)
         return np.asarray(scores / np.where(lengths > 0, lengths, 1), np.float32)
 
     # --- why ----------------------------------------------------------------------------------
 
     def explain(
-        self, userid: int | str, user_items: UserItems, itemid: int | str, N: int = 10
+        self,
+        userid: int | str,
+        user_items: UserItems,
+        itemid: int | str,
+        N: int = 10,
+        *,
+        weighted: bool | str = False,
     ) -> Explanation:
         """Why an item has its score for a user: the N items of the history that add most to it.
 
         Every model scores linearly, so the parts of all items of the history add up to the score,
-        less what an empty history gets (zero but for models that fall back on popularity).
+        less what an empty history gets (zero but for models that fall back on popularity). The
+        user is one, with a history and `weighted` as for `recommend`, whose score this is.
         """
-        count = _whole(N, "N")
-        history = self._histories(userid, user_items)
+        count = count_of(N, "N")
+        for asked, kind in ((userid, "user"), (itemid, "item")):
+            if np.size(asked) != 1:
+                raise UsageError(f"explain takes one {kind} at a time, not {np.size(asked)}")
+        history = self._histories(userid, user_items, weighted)
         (column,) = self.columns_of(itemid).tolist()
-        score = float(self.parts(history).scores()[0, column])
+        of_all = self.weighted_parts(history) if weighted else self.parts(history)
+        score = float(of_all.scores()[0, column])
         parts = self.contributions(history.indices, np.array([column]))[:, 0]
+        if weighted:
+            parts = history.data.astype(np.float32) * parts
         strongest = np.argsort(-parts, kind="stable")[:count]
         items = self._ids_of(history.indices[strongest].astype(np.int64)).tolist()
         return Explanation(score, list(zip(items, parts[strongest].tolist(), strict=True)))
@@ -304,8 +333,8 @@ class Recommending(ABC):
             out[start : start + len(items)] = scores[:, columns]
         return out - self._empty()[columns]
 
-    def _weighted_scores(self, histories: sp.csr_array) -> Float32:
-        """Scores of histories of which each item counts by its value."""
+    def weighted_parts(self, histories: sp.csr_array) -> Parts:
+        """Scores of every item for histories of which each item counts by its value."""
         scores = np.repeat(self._empty()[None], histories.shape[0], axis=0)
         everything = np.arange(self.n_items)
         for row in range(histories.shape[0]):
@@ -315,7 +344,7 @@ class Recommending(ABC):
                 some = slice(start, start + _ITEMS_AT_ONCE)
                 parts = self.contributions(histories.indices[of_row][some], everything)
                 scores[row] += weights[some] @ parts
-        return scores
+        return Parts(scores)
 
     def _empty(self) -> Float32:
         """The scores of an empty history."""
@@ -327,19 +356,19 @@ class Recommending(ABC):
     def columns_of(self, items: ArrayLike) -> NDArray[np.int64]:
         """The columns of items by their ids."""
         ids = np.arange(self.n_items) if self.item_ids is None else self.item_ids
-        return _look_up(items, ids, "item", f"in a catalogue of {len(ids)}")
+        return look_up(items, ids, "item", f"in a catalogue of {len(ids)}")
 
     def _ids_of(self, columns: NDArray[np.int64]) -> NDArray:
-        return columns if self.item_ids is None else _named(self.item_ids, columns)
+        return columns if self.item_ids is None else named(self.item_ids, columns)
 
     def _histories(
         self, userid: ArrayLike, user_items: UserItems, weighted: bool | str = False
     ) -> sp.csr_array:
         """A row for each user over the model's columns, values as they were given."""
         users = np.asarray(userid)
-        if isinstance(user_items, Interactions) or is_frame(user_items):
+        if _names_its_items(user_items):
             interactions = as_interactions(user_items, weighted)
-            asked = _rows_of(users, interactions.user_ids)
+            asked = rows_of(users, interactions.user_ids)
             chosen = interactions.weighted_matrix()[asked]
             ids = interactions.user_ids[asked], interactions.item_ids
             return self._known(
@@ -351,28 +380,59 @@ class Recommending(ABC):
                 "DataFrame to ask by id"
             )
         check_no_column(weighted)
+        self._check_items_are_columns()
         histories = rows_over(user_items, self.n_items)
         if histories.shape[0] != users.size:
-            raise UsageError(f"{users.size} users but {histories.shape[0]} histories")
+            which = str(users.tolist()) if users.size <= _USERS_NAMED else "users"
+            raise UsageError(
+                f"{users.size} users but {histories.shape[0]} histories: a matrix has a row for "
+                f"each user that is asked for, so give user_items[{which}]"
+            )
         if not weighted:
             warn_of_weights(histories)
         return histories
+
+    def _with_columns_of_model(self, user_items: UserItems) -> UserItems:
+        """The same, once it is sure that the columns of a matrix are the model's."""
+        if _names_its_items(user_items):
+            return user_items
+        self._check_items_are_columns()
+        rows = sparse_rows(user_items)
+        return rows_over(rows, self.n_items) if rows.ndim == 2 else rows
+
+    def _check_items_are_columns(self) -> None:
+        """Refuse a matrix where items have names: it does not say in which order they stand."""
+        ids = self.item_ids
+        if ids is not None and not np.array_equal(ids, np.arange(self.n_items)):
+            several = ", ".join(map(str, ids[:3].tolist()))
+            raise UsageError(
+                f"this model has items with ids ({several} ...), of which the columns of a matrix "
+                "say nothing: give a DataFrame or Interactions, such as "
+                "Interactions.from_matrix(matrix, item_ids=...)"
+            )
+
+    def _warn_of_empty(self, histories: sp.csr_array) -> None:
+        """Say who gets a list that means nothing."""
+        empty = int((np.diff(histories.indptr) == 0).sum())
+        if empty and not self._empty().any():
+            warn_of_data(
+                f"{empty:,} of {histories.shape[0]:,} histories have nothing that the model knows: "
+                "every item scores 0 there, and lists are in the order of the catalogue"
+            )
 
     def _known(self, interactions: Interactions) -> sp.csr_array:
         """The same histories over the model's columns; what it does not know is counted aloud."""
         ids = np.arange(self.n_items) if self.item_ids is None else self.item_ids
         if np.array_equal(ids, interactions.item_ids):
             return interactions.weighted_matrix()
-        place = _places(interactions.item_ids, ids)
+        place = places_of(interactions.item_ids, ids)
         entries = interactions.matrix.tocoo()
         known = place[entries.col] >= 0
         if not known.all():
             strange = len(np.unique(entries.col[~known]))
-            warnings.warn(
+            warn_of_data(
                 f"{int((~known).sum()):,} of {len(known):,} interactions are left out; items that "
-                f"the model does not know: {strange:,}",
-                DataWarning,
-                stacklevel=4,
+                f"the model does not know: {strange:,}"
             )
         rows, columns = entries.row[known], place[entries.col[known]]
         weights = None if interactions.weights is None else interactions.weights[known]
@@ -380,6 +440,11 @@ class Recommending(ABC):
         return Interactions.from_indices(
             rows, columns, users, ids, weights=weights
         ).weighted_matrix()
+
+
+def _names_its_items(user_items: UserItems) -> bool:
+    """Whether items go by ids, and not by their columns."""
+    return isinstance(user_items, Interactions) or is_frame(user_items)
 
 
 def _alone(columns: NDArray, n_items: int) -> sp.csr_array:
@@ -401,48 +466,3 @@ def _with_columns(
         (np.ones(rows * len(without), np.float32), np.tile(without, rows), ends), shape=part.shape
     )
     return common if seen is None else sp.csr_array(common + seen)
-
-
-def _rows_of(users: ArrayLike, known: NDArray) -> NDArray[np.int64]:
-    return _look_up(users, known, "user", f"among {len(known)} users")
-
-
-def _look_up(wanted: ArrayLike, known: NDArray, kind: str, where: str) -> NDArray[np.int64]:
-    """Places of ids among all; one that is not there is refused."""
-    ids = np.asarray(wanted).reshape(-1)
-    if ids.dtype.kind == "O":
-        ids = np.array(ids.tolist())
-    if ids.dtype.kind == "f" and len(ids) and (ids == np.floor(ids)).all():
-        ids = ids.astype(np.int64)
-    place = _places(ids, known)
-    if (place < 0).any():
-        missing = ids[np.argmax(place < 0)]
-        raise UsageError(f"{kind} {missing} is not {where}")
-    return place
-
-
-def _places(ids: NDArray, known: NDArray) -> NDArray[np.int64]:
-    """The place of each id among the known ones, -1 if it is not there. 7 and "7" are two ids."""
-    texts = {ids.dtype.kind == "U", known.dtype.kind == "U"}
-    if not len(ids) or not len(known) or len(texts) > 1 or ids.dtype.kind not in "iuU":
-        return np.full(len(ids), -1, np.int64)
-    order = np.argsort(known, kind="stable")
-    place = order[np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)]
-    return np.where(known[place] == ids, place, -1).astype(np.int64)
-
-
-def _named(ids: NDArray, places: NDArray[np.int64]) -> NDArray:
-    """Ids in the order of their places; -1, or an empty name, where there is none."""
-    if not len(ids):
-        return np.full(places.shape, -1)
-    nothing = "" if ids.dtype.kind == "U" else -1
-    return np.where(places >= 0, ids[places], nothing)
-
-
-def _whole(number: object, name: str) -> int:
-    """A count of at least one."""
-    if isinstance(number, bool) or not isinstance(number, int | np.integer):
-        raise UsageError(f"{name} must be a whole number, not {number!r}")
-    if number < 1:
-        raise UsageError(f"{name} must be at least 1")
-    return int(number)

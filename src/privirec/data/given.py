@@ -1,17 +1,16 @@
-"""What people give a model: histories in whatever form, with or without weights."""
+"""What people give: histories in whatever form, with or without weights, and counts."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import scipy.sparse as sp
 
-from privirec.data.columns import TableOptions
-from privirec.data.frames import columns_of_frame, is_frame
+from privirec.data.frames import FrameOptions, columns_of_frame, is_frame
 from privirec.data.interactions import Interactions, sparse_rows
-from privirec.errors import DataWarning, UsageError
+from privirec.errors import UsageError, warn_of_data
 
 UserItems = Any
 """Histories: a sparse or dense matrix (rows users, columns items), Interactions, or a pandas or
@@ -24,12 +23,10 @@ def warn_of_weights(histories: sp.csr_array) -> None:
     """Say that values are not looked at, where somebody could believe that they are."""
     values = histories.data[histories.data != 0]
     if len(values) and (values != values[0]).any():
-        warnings.warn(
+        warn_of_data(
             f"values from {values.min():g} to {values.max():g} in user_items: each counts as one "
             "interaction, whatever its value; weighted=True looks at values, and what is no "
-            "interaction is left out",
-            DataWarning,
-            stacklevel=4,
+            "interaction is left out"
         )
 
 
@@ -92,7 +89,7 @@ def relative(train: Interactions) -> Interactions:
 def framed(user_items: UserItems, weighted: bool | str) -> tuple[list[str], Interactions, Any]:
     """The names of users and items, the interactions, and a frame of the library to answer in."""
     if is_frame(user_items):
-        names, columns = columns_of_frame(user_items, TableOptions())
+        names, columns = columns_of_frame(user_items, FrameOptions())
         assert columns.user is not None  # noqa: S101 - without one it would have been refused
         chosen = [names[columns.user], names[columns.item]]
         return chosen, as_interactions(user_items, weighted), user_items
@@ -103,3 +100,12 @@ def framed(user_items: UserItems, weighted: bool | str) -> tuple[list[str], Inte
             "a DataFrame needs pandas or polars: pip install pandas, or give a frame of either"
         ) from None
     return ["user", "item"], as_interactions(user_items, weighted), pandas.DataFrame()
+
+
+def count_of(number: object, name: str) -> int:
+    """A count of at least one."""
+    if isinstance(number, bool) or not isinstance(number, Integral):
+        raise UsageError(f"{name} must be a whole number, not {number!r}")
+    if number < 1:
+        raise UsageError(f"{name} must be at least 1")
+    return int(number)
