@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from privirec.cli import options
+from privirec.cli.table_options import reads_tables
 from privirec.data.columns import TableOptions
 from privirec.data.datasets import (
     PUBLISHED,
@@ -122,6 +123,7 @@ def get(
 
 
 @app.command()
+@reads_tables
 def info(
     datasets: Annotated[
         list[str],
@@ -130,13 +132,7 @@ def info(
         ),
     ],
     *,
-    user_column: options.UserColumn = None,
-    item_column: options.ItemColumn = None,
-    rating_column: options.RatingColumn = None,
-    time_column: options.TimeColumn = None,
-    min_rating: options.MinRating = None,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
+    table: TableOptions,
     data_dir: options.DataDir = None,
     json_file: options.Json = None,
 ) -> None:
@@ -145,9 +141,6 @@ def info(
     Interactions and density count train and test together; the smallest, median and largest user
     and the rare items are those of train, which is what a model sees.
     """
-    table = TableOptions(
-        *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
-    )
     found = [_statistics_of(dataset, data_dir, table) for dataset in datasets]
     write_json_lines(json_file, [each.row() for each in found])
     _print_statistics(found)
@@ -190,6 +183,7 @@ def make(
 
 
 @app.command()
+@reads_tables
 def convert(
     source: Annotated[
         Path,
@@ -205,13 +199,7 @@ def convert(
         ),
     ],
     *,
-    user_column: options.UserColumn = None,
-    item_column: options.ItemColumn = None,
-    rating_column: options.RatingColumn = None,
-    time_column: options.TimeColumn = None,
-    min_rating: options.MinRating = None,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
+    table: TableOptions,
     by: options.Split = "random",
     test: Annotated[
         float,
@@ -246,9 +234,6 @@ def convert(
     may occur in several parts. privirec run --dataset TARGET computes on them shard by shard. If
     that is interrupted, give the command once more, and it goes on.
     """
-    table = TableOptions(
-        *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
-    )
     _refuse_target(target)
     if shards or source.is_dir():
         if by != "random":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,18 +74,19 @@ def presets() -> list[str]:
     return [PUBLISHED, *preset_names()]
 
 
-def gives_away(method: str, dataset: str | None = None) -> str | None:
+def gives_away(method: str, dataset: Sequence[str] | None = None) -> str | None:
     """What a release gives away, in one sentence. Shown by every command that makes one.
 
-    `dataset` is the one that was released, where it can be loaded by name.
+    `dataset` is what follows `--dataset` on a command line that reads the same data.
     """
     if method not in PROGRAMS:
         return None
     beginning = "Gives away" if PROGRAMS[method].protects else "Warning:"
     warning = f"{beginning} {PROGRAMS[method].gives_away}"
     if dataset is None:
-        return f"{warning}; privirec audit --release {method} shows it on any data set"
-    return f"{warning}; see for yourself: privirec audit --release {method} --dataset {dataset}"
+        return f"{warning}; privirec audit --release {method} --dataset DATA shows it on any data"
+    command = shlex.join(["privirec", "audit", "--release", method, "--dataset", *dataset])
+    return f"{warning}; see for yourself: {command}"
 
 
 def is_noisy(method: str) -> bool:
