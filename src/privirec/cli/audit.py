@@ -145,6 +145,7 @@ def command(
     )
     data = load_dataset(dataset, data_dir, test=test_file, by=by, table=table)
     earlier = [] if beside is None else read_rows(beside, data.name)
+    say("This takes seconds to many minutes; longest where an attack reads most (peeling).")
     with shown_progress() as phases:
         audited = audit(
             data,

@@ -91,7 +91,8 @@ def command(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Bytes up a client in all, as 50MB, before what secure aggregation adds.",
+            help="Bytes up a client in all, as 50MB (B, kB, MB, GB or TB), before what secure "
+            "aggregation adds.",
             show_default=False,
         ),
     ] = None,

@@ -48,7 +48,9 @@ COLUMNS = [
 def command(
     *,
     dataset: options.Dataset,
-    budget: Annotated[str, typer.Option(help="Bytes up a client in all, as 60MB.")],
+    budget: Annotated[
+        str, typer.Option(help="Bytes up a client in all, as 60MB (B, kB, MB, GB or TB).")
+    ],
     out: Annotated[
         Path,
         typer.Option(

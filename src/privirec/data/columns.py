@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from privirec.errors import DataError, UsageError
+from privirec.errors import DataError, DataWarning, UsageError
 
 # How columns are usually called, the surest names first; compared in lower case, without spaces,
 # "_", "-" and RecBole's ":token".
@@ -159,13 +160,16 @@ def choose_columns(
 
 def _not_found(path: Path | str, kind: str, names: Sequence[str]) -> DataError:
     what = "ratings" if kind == "rating" else f"{kind} ids"
-    # A frame always has names for its columns, and is only ever given to the library.
-    of_file = isinstance(path, Path)
-    how = f"--{kind}-column, or say --no-header" if of_file else f"Interactions.from_frame({kind}=)"
+    how = _naming(path, kind) + (", or say --no-header" if isinstance(path, Path) else "")
     return DataError(
         f"{path}: no column that is known to hold {what}: name it with {how}; the columns are "
         f"{_listed(names)}"
     )
+
+
+def _naming(path: Path | str, kind: str) -> str:
+    """How to say which column it is. A frame is only ever given to the library."""
+    return f"--{kind}-column" if isinstance(path, Path) else f"Interactions.from_frame({kind}=)"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -183,19 +187,26 @@ def plain_name(name: str) -> str:
 def _usual_column(
     path: Path | str, names: Sequence[str], usual: Sequence[str], kind: str
 ) -> int | None:
-    found = {plain_name(name): at for at, name in reversed(list(enumerate(names)))}
-    known = [name for name in usual if name in found]
-    if not known:
-        return None
+    plain = [plain_name(name) for name in names]
+    # The surest name first; of two that differ in case or spaces only, the one further left.
+    found = [at for name in usual for at, given in enumerate(plain) if given == name]
+    if len(found) < 2:
+        return found[0] if found else None
+    first, *others = (names[at] for at in found)
     # "user" and "user_id" are one thing; a customer beside an account may be two.
-    sure = known[0].startswith(kind)
-    if len(known) > 1 and not sure and kind in ("user", "item"):
-        several = ", ".join(names[found[name]] for name in known)
+    if kind in ("user", "item") and not plain[found[0]].startswith(kind):
+        several = ", ".join((first, *others))
         raise DataError(
             f"{path}: several columns may hold {kind} ids ({several}): name one with "
-            f"--{kind}-column"
+            f"{_naming(path, kind)}"
         )
-    return found[known[0]]
+    warnings.warn(
+        f"{path}: column {first} is taken for {kind}s, and {', '.join(others)} left alone: "
+        f"{_naming(path, kind)} names another",
+        DataWarning,
+        stacklevel=2,
+    )
+    return found[0]
 
 
 def _delimiter(path: Path, lines: Sequence[str], usual: str | None) -> str:

@@ -7,6 +7,7 @@ SERVER/https/.lock         held by the server while it is up
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def is_up(home: OperatorFolder) -> bool:
 def start_run(home: OperatorFolder, name: str, file: RunFile) -> None:
     """Start a run, or go on with one of this name and these settings that did not end."""
     if not is_up(home):
-        raise FederationError(f"no server is up: privirec server up {home.folder} --carrier https")
+        up = shlex.join(["privirec", "server", "up", str(home.folder), "--carrier", "https"])
+        raise FederationError(f"no server is up: {up}")
     terms = file.terms.model_copy(update={"part_bytes": min(file.terms.part_bytes, PART_BYTES)})
     if RunFolder(home, name).prepare(file.model_copy(update={"terms": terms})):
         write_whole(starts(home) / name)
