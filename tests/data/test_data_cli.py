@@ -90,7 +90,8 @@ def test_convert_keeps_names_and_times_where_the_target_can_hold_them(
     assert "Names are numbered" in result.stdout
     assert "Times are not in it" in result.stdout
     assert (tmp_path / "out.txt").read_text() == "0 0\n1 1\n"
-    assert (tmp_path / "item_list.txt").read_text() == "a, b\t0\nc\t1\n"
+    assert (tmp_path / "out.items.txt").read_text() == "a, b\t0\nc\t1\n"
+    assert (tmp_path / "out.users.txt").read_text() == "ann\t0\nbob\t1\n"
 
 
 def test_convert_splits_as_told(tmp_path: Path, write: Write) -> None:
@@ -134,6 +135,38 @@ def test_bad_conversions_leave_nothing(tmp_path: Path, write: Write) -> None:
     run("convert", write("none.txt", "0\n1\n"), tmp_path / "out", error=DataError)
     (tmp_path / "none.txt").unlink()
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("target", "there"),
+    [
+        *(("thesis", f"thesis/{file}") for file in ("train.csv", "test.csv", "train.txt")),
+        *(("thesis", f"thesis/{file}") for file in ("test.parquet", "train.inter")),
+        *(("out.txt", file) for file in ("out.txt", "out.users.txt", "out.items.txt")),
+        ("out.csv", "out.csv"),
+    ],
+)
+def test_convert_replaces_nothing(tmp_path: Path, write: Write, target: str, there: str) -> None:
+    source = write("a.csv", "user,item\nann,x\nann,y\nbob,x\n")
+    mine = write(there, "mine")
+    before = sorted(tmp_path.rglob("*"))
+    refused = run("convert", source, tmp_path / target, error=UsageError)
+    assert str(refused.exception) == f"{mine}: is there already, and nothing was written"
+    assert mine.read_text() == "mine"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("more", [(), ("--shards",)])
+def test_convert_makes_no_folder_that_is_called_like_a_file(
+    tmp_path: Path, write: Write, more: tuple[str, ...]
+) -> None:
+    source = write("a.csv", "user,item\nann,x\nann,y\nbob,x\n")
+    for name in ("x.parquet", "x.TSV", "x.json"):
+        refused = run("convert", source, tmp_path / name, *more, error=UsageError)
+        assert "give a file that ends in .txt or .csv, or a folder" in str(refused.exception)
+    assert list(tmp_path.iterdir()) == [source]
+    run("convert", source, tmp_path / "v1.2", *more)
+    assert (tmp_path / "v1.2").is_dir()
 
 
 def test_make_and_convert_to_shards(tmp_path: Path, write: Write) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privirec.data import Interactions, read_interactions
-from privirec.data.columns import is_number
+from privirec.data.columns import TableOptions, choose_columns, is_number
 from privirec.data.ids import MISSING_WORDS
 from privirec.errors import DataError, DataWarning, UsageError
 
@@ -253,6 +253,30 @@ def test_what_could_be_read_wrongly_is_refused(
     with pytest.raises(DataError, match=message) as caught:
         read_interactions(write(name, content), min_rating=rated)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "column", "said"),
+    [
+        ("userId,user,item", "user", "column user is taken for users, and userId left alone"),
+        ("user,item,product", "item", "column item is taken for items, and product left alone"),
+        ("User ID,user_id,item", "User ID", "column User ID is taken for users, and user_id left"),
+        ("user,item,date,timestamp", "timestamp", "column timestamp is taken for times, and date"),
+    ],
+)
+def test_of_two_columns_the_one_that_was_taken_is_said(header: str, column: str, said: str) -> None:
+    names = header.split(",")
+    kind = said.split(" is taken for ")[1].split("s,", maxsplit=1)[0]
+    with pytest.warns(DataWarning, match=f"{said}.*: --{kind}-column names another"):
+        chosen = choose_columns(Path("x.csv"), names, TableOptions())
+    assert names[getattr(chosen, kind)] == column
+    # Whoever names it hears nothing.
+    choose_columns(Path("x.csv"), names, TableOptions(**{f"{kind}_column": column}))
+
+
+def test_two_columns_of_which_neither_has_the_exact_name_are_refused() -> None:
+    with pytest.raises(DataError, match=r"\(movieId, product\): name one with --item-column"):
+        choose_columns(Path("x.csv"), ["user", "movieId", "product"], TableOptions())
 
 
 def test_impossible_options_are_refused(write: Write) -> None:

@@ -389,11 +389,24 @@ def test_units() -> None:
     assert parse_bytes("50MB") == 50_000_000
     assert parse_bytes(" 1.5 gb ") == 1_500_000_000
     assert parse_bytes(".5KB") == 500
+    assert parse_bytes("1000B") == 1000
+    assert parse_bytes("60 kB") == 60_000
     assert parse_rate("5Mbit/s", "--up") == 625_000
     assert parse_rate("2MB/s", "--up") == 2_000_000
     assert parse_rate("800bps", "--up") == 100
     assert parse_rate("1 Gbps", "--up") == 125_000_000
-    for text in ("", "50", "MB", "-3MB", "5MiB", "1e400MB", "nan MB", "9" * 400 + "GB", "0.1e1KB"):
+    for text in (
+        "",
+        "50",
+        "MB",
+        "-3MB",
+        "5MiB",
+        "1e400MB",
+        "nan MB",
+        "9" * 400 + "GB",
+        "0.1e1KB",
+        "0.5B",
+    ):
         with pytest.raises(UsageError):
             parse_bytes(text)
     for text in ("", "5", "5Mb/s", "0Mbit/s", "5Mbit", "fast", "5MB", "-1Mbit/s"):
@@ -412,7 +425,8 @@ def test_units() -> None:
         ("--users 1 --items 50 --budget 5MB", "at least 2 users"),
         ("--users 2 --items 50 --budget 5MB", "at least 3 users"),
         ("--users 100 --items 50 --budget 5parsecs", "give one as 60MB"),
-        ("--users 100 --items 50 --budget 10B", "give one as 60MB"),
+        ("--users 100 --items 50 --budget 5", "units are B, kB, MB, GB and TB"),
+        ("--users 100 --items 50 --budget 1B", "nothing fits"),
         ("--users 100000 --items 50000 --budget 1KB", "nothing fits"),
         ("--users 100 --items 50 --budget 5MB --up 5Mb/s", "5Mbit/s"),
         ("--users 100 --items 50 --budget 5MB --delta 1e-7", "--epsilon"),

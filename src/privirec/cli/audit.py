@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from privirec.cli import options
-from privirec.data import load_dataset
+from privirec.cli.table_options import reads_tables
+from privirec.data import TableOptions, load_dataset
 from privirec.errors import UsageError
 from privirec.federated.programs import PROGRAMS, Privirec, preset_names
 from privirec.privacy.attacks import ATTACKS
@@ -35,7 +36,9 @@ COLUMNS = [
 ]
 
 
+@reads_tables
 def command(
+    *,
     dataset: options.Dataset,
     release: Annotated[
         str,
@@ -82,6 +85,9 @@ def command(
     seed: options.Seed = 0,
     threads: options.Threads = None,
     data_dir: options.DataDir = None,
+    test_file: options.TestFile = None,
+    by: options.Split = "random",
+    table: TableOptions,
     json_file: options.Json = None,
     report: Annotated[
         Path | None,
@@ -137,8 +143,9 @@ def command(
     chosen = options.given(
         rank=rank, rounds=rounds, head=head, ring_bits=ring_bits, epsilon=epsilon, delta=delta
     )
-    data = load_dataset(dataset, data_dir)
+    data = load_dataset(dataset, data_dir, test=test_file, by=by, table=table)
     earlier = [] if beside is None else read_rows(beside, data.name)
+    say("This takes seconds to many minutes; longest where an attack reads most (peeling).")
     with shown_progress() as phases:
         audited = audit(
             data,

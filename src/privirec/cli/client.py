@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from contextlib import closing
 from pathlib import Path
@@ -43,7 +44,7 @@ def command(
     if not (folder / "ca.crt").is_file():
         raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
     if check and not address:
-        warn("No server is known yet: privirec keys join --server https://HOST:PORT")
+        warn(f"No server is known yet: {_joining(folder)}")
     if check:
         found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))
         say(f"Client {client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
@@ -63,9 +64,15 @@ def command(
             )
         return
     if not address:
-        raise UsageError("no server is known: privirec keys join --server https://HOST:PORT")
+        raise UsageError(f"no server is known: {_joining(folder)}")
     check_address(address)
     (_stay_https if is_https(address) else _stay)(folder, client, address)
+
+
+def _joining(folder: Path) -> str:
+    """The command that tells a client where its server is."""
+    where = shlex.quote(str(folder))
+    return f"privirec keys join {where} --roster ROSTER --server https://HOST:PORT"
 
 
 def _stay_https(folder: Path, client: int, address: str) -> None:

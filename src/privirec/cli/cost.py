@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
-from privirec.data import load_dataset
+from privirec.cli.table_options import reads_tables
+from privirec.data import TableOptions, load_dataset
 from privirec.errors import UsageError
 from privirec.federated.programs import DEFAULT_RANK, DEFAULT_ROUNDS
 from privirec.filters import factored
@@ -21,7 +22,9 @@ from privirec.workflows.published import COST_RANK, COST_ROUNDS
 GOWALLA = (29_858, 40_981)
 
 
+@reads_tables
 def command(
+    *,
     users: Annotated[
         int | None, typer.Option(min=1, help="n, number of users (default: Gowalla's).")
     ] = None,
@@ -64,6 +67,7 @@ def command(
         ),
     ] = DEFAULT_AGGREGATOR,
     data_dir: options.DataDir = None,
+    table: TableOptions,
     json_file: options.Json = None,
     picture: options.Picture = None,
 ) -> None:
@@ -83,7 +87,7 @@ def command(
     if dataset:
         if users or items:
             raise UsageError("give --dataset, or --users and --items, not both")
-        train = load_dataset(dataset, data_dir).train
+        train = load_dataset(dataset, data_dir, table=table).train
         users, items = train.n_users, train.n_items
         entries = factored(train).written_out().matrix.nnz
         largest_degree = int(train.item_degrees.max(initial=0))

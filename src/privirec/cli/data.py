@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from privirec.cli import options
+from privirec.cli.table_options import reads_tables
 from privirec.data.columns import TableOptions
 from privirec.data.datasets import (
     PUBLISHED,
@@ -43,6 +44,13 @@ from privirec.report.rows import check_writable, print_table, say, write_json_li
 app = typer.Typer(
     help="Find, fetch, look at and convert data sets.", no_args_is_help=True, add_completion=False
 )
+
+WRITTEN = (".txt", ".csv")
+"""What `data convert` writes as one file."""
+NOT_WRITTEN = {*SUFFIXES, ".json", ".jsonl", ".gz", ".zip", ".xlsx", ".feather", ".npz"} - {
+    *WRITTEN
+}
+"""Names that stand for a kind of file, and for no folder."""
 
 
 @app.command("list")
@@ -115,6 +123,7 @@ def get(
 
 
 @app.command()
+@reads_tables
 def info(
     datasets: Annotated[
         list[str],
@@ -123,13 +132,7 @@ def info(
         ),
     ],
     *,
-    user_column: options.UserColumn = None,
-    item_column: options.ItemColumn = None,
-    rating_column: options.RatingColumn = None,
-    time_column: options.TimeColumn = None,
-    min_rating: options.MinRating = None,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
+    table: TableOptions,
     data_dir: options.DataDir = None,
     json_file: options.Json = None,
 ) -> None:
@@ -138,9 +141,6 @@ def info(
     Interactions and density count train and test together; the smallest, median and largest user
     and the rare items are those of train, which is what a model sees.
     """
-    table = options.TableFlags(
-        *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
-    )
     found = [_statistics_of(dataset, data_dir, table) for dataset in datasets]
     write_json_lines(json_file, [each.row() for each in found])
     _print_statistics(found)
@@ -183,6 +183,7 @@ def make(
 
 
 @app.command()
+@reads_tables
 def convert(
     source: Annotated[
         Path,
@@ -198,13 +199,7 @@ def convert(
         ),
     ],
     *,
-    user_column: options.UserColumn = None,
-    item_column: options.ItemColumn = None,
-    rating_column: options.RatingColumn = None,
-    time_column: options.TimeColumn = None,
-    min_rating: options.MinRating = None,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
+    table: TableOptions,
     by: options.Split = "random",
     test: Annotated[
         float,
@@ -232,15 +227,14 @@ def convert(
     A target that ends in .txt or .csv becomes one file; any other becomes a folder with a train and
     a test file. Whole numbers without times are written as text, user item item ...; names and
     times are kept in tables of user, item, timestamp. A .txt target cannot hold names: they are
-    numbered from 0, and user_list.txt and item_list.txt beside it say which name got which number.
+    numbered from 0, and two more files beside it (for out.txt: out.users.txt and out.items.txt) say
+    which name got which number. No file that is there already is replaced.
 
     A folder of tables in parts (.csv, .tsv, .parquet ...) becomes shards, in bounded memory; a user
     may occur in several parts. privirec run --dataset TARGET computes on them shard by shard. If
     that is interrupted, give the command once more, and it goes on.
     """
-    table = options.TableFlags(
-        *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
-    )
+    _refuse_target(target)
     if shards or source.is_dir():
         if by != "random":
             raise UsageError(f"shards are split at random, each by itself: not by {by}")
@@ -257,33 +251,22 @@ def convert(
             )
         _say_made(made)
         return
-    suffix = target.suffix.lower()
-    one_file = suffix in (".txt", ".csv")
-    if suffix == ".csv" and target.exists():
-        raise UsageError(f"{target}: is there already, and nothing was written")
+    one_file = target.suffix.lower() in WRITTEN
+    _refuse_to_replace([target] if one_file else _parts_in(target))
     if not one_file and target.is_file():
         raise UsageError(f"{target}: is a file; give a folder or a name that ends in .txt or .csv")
     check_writable(target if one_file else None, folder=None if one_file else target)
     interactions = read_file(source, table)
     if interactions.n_interactions == 0:
         raise DataError(f"{source}: users and no items")
-    numbers = fits_text(interactions.user_ids) and fits_text(interactions.item_ids)
-    if suffix == ".txt" and not numbers:
-        interactions = _numbered(interactions, target.parent)
-    held_out = 0.0 if one_file else test
-    dataset = split(
-        interactions, test=held_out, seed=seed, name=str(target), by="random" if one_file else by
-    )
-    write = write_text if numbers and interactions.times is None else write_csv
     if one_file:
-        (write_text if suffix == ".txt" else write_csv)(target, interactions)
-        if suffix == ".txt" and interactions.times is not None:
-            say("Times are not in it: a target that ends in .csv keeps them.")
+        dataset = split(interactions, test=0.0, seed=seed, name=str(target))
+        _write_one_file(target, interactions)
     else:
-        kind = "txt" if write is write_text else "csv"
-        for part in ("train", "test"):
-            if (other := target / f"{part}.{'csv' if kind == 'txt' else 'txt'}").exists():
-                raise UsageError(f"{other} is there already: choose another folder")
+        dataset = split(interactions, test=test, seed=seed, name=str(target), by=by)
+        numbers = fits_text(interactions.user_ids) and fits_text(interactions.item_ids)
+        as_text = numbers and interactions.times is None
+        write, kind = (write_text, "txt") if as_text else (write_csv, "csv")
         write(target / f"test.{kind}", dataset.test)
         # Last, because a train file is what makes a folder a data set.
         write(target / f"train.{kind}", dataset.train)
@@ -291,11 +274,45 @@ def convert(
     say(f"written to {target}")
 
 
-def _numbered(interactions: Interactions, folder: Path) -> Interactions:
-    """Numbers in the place of names, which are written down beside."""
-    _write_names(folder / "user_list.txt", interactions.user_ids)
-    _write_names(folder / "item_list.txt", interactions.item_ids)
-    say(f"Names are numbered; {folder} has them in user_list.txt and item_list.txt.")
+def _refuse_target(target: Path) -> None:
+    """A name that promises a kind of file which is not written here would become a folder."""
+    suffix = target.suffix.lower()
+    if suffix in NOT_WRITTEN and not target.is_dir():
+        raise UsageError(
+            f"{target}: {suffix} is not written here; give a file that ends in .txt or .csv, or a "
+            "folder"
+        )
+
+
+def _parts_in(folder: Path) -> list[Path]:
+    """Whatever would be a train or a test file of this folder, of any kind that is read."""
+    return [folder / f"{part}{suffix}" for part in ("train", "test") for suffix in SUFFIXES]
+
+
+def _refuse_to_replace(files: Iterable[Path]) -> None:
+    for file in files:
+        if file.is_file():
+            raise UsageError(f"{file}: is there already, and nothing was written")
+
+
+def _write_one_file(target: Path, interactions: Interactions) -> None:
+    if target.suffix.lower() == ".csv":
+        write_csv(target, interactions)
+        return
+    if not (fits_text(interactions.user_ids) and fits_text(interactions.item_ids)):
+        interactions = _numbered(interactions, target)
+    write_text(target, interactions)
+    if interactions.times is not None:
+        say("Times are not in it: a target that ends in .csv keeps them.")
+
+
+def _numbered(interactions: Interactions, target: Path) -> Interactions:
+    """Numbers in the place of names, which are written down beside the target, under its name."""
+    users, items = (target.with_name(f"{target.stem}.{kind}.txt") for kind in ("users", "items"))
+    _refuse_to_replace([users, items])
+    _write_names(users, interactions.user_ids)
+    _write_names(items, interactions.item_ids)
+    say(f"Names are numbered: {users} and {items} say which name got which number.")
     return Interactions.from_matrix(interactions.matrix, times=interactions.times)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -52,4 +53,8 @@ def command(
     )
     drawn = " and ".join(map(str, result.pictures))
     say(f"Saved the picture in {drawn}, and the last model in {result.model}")
-    say("Next: privirec federate (real processes), privirec explain-privacy, privirec audit --help")
+    model = shlex.quote(str(result.model))
+    say(
+        f"Next: privirec federate (real processes), privirec explain-privacy {model}, "
+        "privirec audit --help"
+    )

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
-from privirec.data import load_dataset
+from privirec.cli.table_options import reads_tables, words_for
+from privirec.data import TableOptions, load_dataset
 from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.report import live
 from privirec.report.pictures.federation import federation_plot
@@ -44,7 +45,9 @@ COLUMNS = [
 ]
 
 
+@reads_tables
 def command(
+    *,
     dataset: options.Dataset = DATASET,
     clients: Annotated[int, typer.Option(min=2, help="How many clients (silos).")] = 5,
     model: options.Model = None,
@@ -75,6 +78,7 @@ def command(
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
+    table: TableOptions,
     keep: Annotated[
         Path | None,
         typer.Option(
@@ -137,9 +141,9 @@ def command(
         compare and is_noisy(method),
         carrier,
     )
-    data = load_dataset(dataset, data_dir)
+    data = load_dataset(dataset, data_dir, table=table)
     tell = say if is_noisy(method) else warn
-    tell(outlook(data, request) or str(gives_away(method, data.name)))
+    tell(outlook(data, request) or str(gives_away(method, words_for(dataset, data_dir, table))))
     if seen := server_sees(aggregator):
         warn(seen)
     with live.federation() as watch:

@@ -8,14 +8,17 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
-from privirec.data import load_everything
+from privirec.cli.table_options import reads_tables
+from privirec.data import TableOptions, load_everything
 from privirec.report.progress import shown_progress
 from privirec.report.rows import say, warn, write_json_lines
 from privirec.workflows.fit import fit_all
 from privirec.workflows.plan import CENTRAL_MODEL, Plan
 
 
+@reads_tables
 def command(
+    *,
     dataset: Annotated[
         str,
         typer.Argument(
@@ -39,12 +42,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    user_column: options.UserColumn = None,
-    item_column: options.ItemColumn = None,
-    rating_column: options.RatingColumn = None,
-    min_rating: options.MinRating = None,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
+    table: TableOptions,
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
@@ -66,9 +64,6 @@ def command(
     options.check_save(save, overwrite)
     plan = Plan(model=model, rank=rank, seed=seed, threads=threads)
     plan.check()
-    table = options.TableFlags(
-        *(user_column, item_column, rating_column, None, min_rating), delimiter, header
-    )
     found = load_everything(dataset, data_dir, table=table)
     with shown_progress() as phases:
         fitted = fit_all(found, Path(dataset).name, plan, phases)

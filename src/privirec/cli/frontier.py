@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
+from privirec.cli.table_options import reads_tables
+from privirec.data import TableOptions
 from privirec.errors import UsageError
 from privirec.report.pictures import check_picture
 from privirec.report.pictures.frontier import frontier_plot
@@ -36,7 +38,9 @@ COLUMNS = [
 REFERENCE = "GF-CF"
 
 
+@reads_tables
 def command(
+    *,
     datasets: options.Datasets = None,
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(FAMILIES),
     out: Annotated[
@@ -51,6 +55,7 @@ def command(
     ] = False,
     threads: options.Threads = None,
     data_dir: options.DataDir = None,
+    table: TableOptions,
     json_file: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +93,7 @@ def command(
     wanted = methods.split(",")
     points_of([], wanted)  # says what is wrong before data are read
     measured = measured_rows(json_file)
-    found = options.datasets_named(datasets, data_dir)
+    found = options.datasets_named(datasets, data_dir, table)
     with shown_progress() as phases:
         for data in [] if draw_only else found:
             points = points_of([data], wanted, seeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,7 +140,9 @@ def update(
     _show(found, home.members)
     agree(f"Put roster {found.number} in place?", yes=yes)
     home.install(found)
-    say(f"Roster {found.number} is in place. Restart: privirec server up {folder}")
+    say(
+        f"Roster {found.number} is in place. Restart: privirec server up {shlex.quote(str(folder))}"
+    )
 
 
 @app.command("list")
@@ -198,7 +201,8 @@ def rotate(folder: Own) -> None:
 @app.command(hidden=True)
 def renew(folder: Own) -> None:
     """The former name of `rotate`."""
-    raise UsageError(f"keys renew is called keys rotate now: privirec keys rotate {folder}")
+    now = shlex.join(["privirec", "keys", "rotate", str(folder)])
+    raise UsageError(f"keys renew is called keys rotate now: {now}")
 
 
 @app.command()

@@ -99,54 +99,6 @@ Seed = Annotated[
         help="Seed of start blocks and drop-outs; data have their own.",
     ),
 ]
-
-# Of tables: what cannot be found out.
-_OF_TABLES = "Reading a table"
-
-
-class TableFlags(TableOptions):
-    """What a command is told of a table: messages name its flags."""
-
-    def how(self, option: str, value: object = "...") -> str:
-        flag = option.replace("_", "-")
-        if value is False:
-            return f"--no-{flag}"
-        return f"--{flag}" if value == "..." else f"--{flag} {value}"
-
-
-def _of_a_table(*names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, show_default=False, rich_help_panel=_OF_TABLES, **more)
-
-
-UserColumn = Annotated[
-    str | None,
-    _of_a_table(help="Column of user ids, if it has an unusual name; without a header a number."),
-]
-ItemColumn = Annotated[str | None, _of_a_table(help="Column of item ids.")]
-RatingColumn = Annotated[str | None, _of_a_table(help="Column of ratings.")]
-TimeColumn = Annotated[str | None, _of_a_table(help="Column of times: numbers, or dates.")]
-MinRating = Annotated[
-    float | None,
-    _of_a_table(
-        help="Leave out rows that are rated lower. Without it each row counts, which is said if "
-        "ratings differ; 0 counts all and says nothing.",
-        callback=finite,
-    ),
-]
-Delimiter = Annotated[
-    str | None,
-    _of_a_table(
-        help="What separates fields: one character, ::, tab or space (default: found by the first "
-        "lines). With it a file may have any suffix."
-    ),
-]
-Header = Annotated[
-    bool | None,
-    _of_a_table(
-        "--header/--no-header",
-        help="Whether the first line names the columns (default: unless it is all numbers).",
-    ),
-]
 Split = Annotated[
     By,
     typer.Option(
@@ -187,12 +139,14 @@ def check_save(save: Path | None, overwrite: bool) -> None:
         raise UsageError(f"{save} holds a saved model: choose another folder, or --overwrite it")
 
 
-def datasets_named(names: str | None, data_dir: Path | None) -> list[data.Dataset]:
+def datasets_named(
+    names: str | None, data_dir: Path | None, table: TableOptions
+) -> list[data.Dataset]:
     """Those with these names, separated by commas, or all that are here."""
     wanted = names.split(",") if names else names_here(data_dir)
     if not wanted:
         raise DataError("no data set is here; run: privirec data get gowalla")
-    return [data.load_dataset(name, data_dir) for name in wanted]
+    return [data.load_dataset(name, data_dir, table=table) for name in wanted]
 
 
 def one_of(names: Iterable[str], **more: Any) -> Any:

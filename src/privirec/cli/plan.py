@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from privirec.cli import options
-from privirec.data import Dataset, load_dataset
+from privirec.cli.table_options import reads_tables, words_for
+from privirec.data import Dataset, TableOptions, load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
 from privirec.federated.programs.protected import DEFAULT_DELTA
@@ -49,7 +50,9 @@ COLUMNS = [
 ]
 
 
+@reads_tables
 def command(
+    *,
     users: Annotated[
         int | None, typer.Option(help="How many people, each a client.", show_default=False)
     ] = None,
@@ -88,7 +91,8 @@ def command(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Bytes up a client in all, as 50MB, before what secure aggregation adds.",
+            help="Bytes up a client in all, as 50MB (B, kB, MB, GB or TB), before what secure "
+            "aggregation adds.",
             show_default=False,
         ),
     ] = None,
@@ -141,6 +145,7 @@ def command(
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
+    table: TableOptions,
     json_file: options.Json = None,
 ) -> None:
     """Propose method, size and bits for a budget of bytes, and say what a run will cost.
@@ -194,7 +199,7 @@ def command(
         "--top-fifth": top_fifth,
     }
     promised: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "corrupt_share": corrupt_share}
-    population, data = _population(dataset, data_dir, numbers)
+    population, data = _population(dataset, data_dir, table, numbers)
     pilot = None
     if target is not None:
         if data is None:
@@ -213,7 +218,7 @@ def command(
                 *(choice, links),
                 aggregator=aggregator,
                 assumptions=terms,
-                dataset=[dataset or DATA, *(("--data-dir", str(data_dir)) if data_dir else ())],
+                dataset=words_for(dataset or DATA, data_dir, table),
                 phases=phases,
             )
     except ProtocolError as error:
@@ -223,7 +228,7 @@ def command(
 
 
 def _population(
-    dataset: str | None, data_dir: Path | None, numbers: dict[str, Any]
+    dataset: str | None, data_dir: Path | None, table: TableOptions, numbers: dict[str, Any]
 ) -> tuple[Population, Dataset | None]:
     """Whom to plan for, and their data if it is at hand and in memory."""
     if dataset is None:
@@ -236,7 +241,7 @@ def _population(
     sharded = load_sharded(dataset)
     if sharded is not None:
         return Population.of_shards(sharded), None
-    data = load_dataset(dataset, data_dir)
+    data = load_dataset(dataset, data_dir, table=table)
     return Population.of(data), data
 
 

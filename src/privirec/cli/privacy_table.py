@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
+from privirec.cli.table_options import reads_tables
+from privirec.data import TableOptions
 from privirec.errors import UsageError
 from privirec.report.pictures.people import people_plot
 from privirec.report.progress import shown_progress
@@ -37,7 +39,9 @@ COLUMNS = [
 USUAL_EPSILONS = ",".join(f"{value:g}" for value in EPSILONS)
 
 
+@reads_tables
 def command(
+    *,
     datasets: options.Datasets = None,
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(METHODS),
     epsilon: Annotated[
@@ -59,6 +63,7 @@ def command(
     ] = 8.0,
     threads: options.Threads = None,
     data_dir: options.DataDir = None,
+    table: TableOptions,
     json_file: options.Json = None,
 ) -> None:
     """Accuracy under differential privacy: protected beside other people's private methods.
@@ -80,7 +85,7 @@ def command(
     wanted = methods.split(",")
     points_of([], wanted)  # says what is wrong before data are read
     measured = measured_rows(json_file)
-    found = options.datasets_named(datasets, data_dir)
+    found = options.datasets_named(datasets, data_dir, table)
     points = points_of(found, wanted, epsilons, seeds)
     for_curve = []
     if curve is not None:

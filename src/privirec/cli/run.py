@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from privirec.cli import options
-from privirec.data import load_dataset
+from privirec.cli.table_options import reads_tables, words_for
+from privirec.data import TableOptions, load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS, PrivirecKSettings, PrivirecSettings
@@ -52,7 +53,9 @@ COLUMNS = [
 ]
 
 
+@reads_tables
 def command(
+    *,
     dataset: options.Dataset,
     model: options.Model = None,
     method: Annotated[
@@ -166,13 +169,7 @@ def command(
     data_dir: options.DataDir = None,
     test_file: options.TestFile = None,
     by: options.Split = "random",
-    user_column: options.UserColumn = None,
-    item_column: options.ItemColumn = None,
-    rating_column: options.RatingColumn = None,
-    time_column: options.TimeColumn = None,
-    min_rating: options.MinRating = None,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
+    table: TableOptions,
     save: options.Save = None,
     overwrite: options.Overwrite = False,
     sample: Annotated[
@@ -222,9 +219,6 @@ def command(
       privirec run --dataset FOLDER --method protected --sample 5000 --work sums --save model
     """
     options.check_save(save, overwrite)
-    table = options.TableFlags(
-        *(user_column, item_column, rating_column, time_column, min_rating), delimiter, header
-    )
     choices = options.given(
         start=start,
         eigenvalues=eigenvalues,
@@ -292,7 +286,8 @@ def command(
         )
     else:
         say(f"NDCG and Recall of {result.metrics.users:,} users, drawn at random")
-    if warning := gives_away(method, dataset if sharded else result.row["dataset"]):
+    same_data = words_for(dataset, data_dir, table, test_file=test_file, by=by)
+    if warning := gives_away(method, same_data):
         warn(warning)
     if save:
         if plan.program is None:

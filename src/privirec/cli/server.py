@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -109,7 +110,7 @@ def up(
         serving.remember(home, serving.FLOWER)
         link = launch.start_superlink(running, home, host, port, env, largest_reply << 20)
         say(f"Up on {host}:{port} for {len(roster)} clients; log in {link.log}")
-        say(f"Start runs with: privirec server run {folder} NAME")
+        say(f"Start runs with: privirec server run {shlex.quote(str(folder))} NAME")
         with link.log.open(encoding="utf-8", errors="replace") as log:
             log.seek(0, os.SEEK_END)
             while link.process.poll() is None:
@@ -138,7 +139,7 @@ def _up_https(home: OperatorFolder, listening: Listening, largest_answer: int) -
         if listening.watched_port:
             say(f"Metrics: http://{listening.watched_host}:{listening.watched_port}/metrics")
         say(f"Log in {home.folder / 'https' / 'server.log'}")
-        say(f"Start runs with: privirec server run {home.folder} NAME")
+        say(f"Start runs with: privirec server run {shlex.quote(str(home.folder))} NAME")
 
     serve(home, listening, Limits(largest_answer=largest_answer), ready)
 
@@ -332,7 +333,8 @@ def stop(
     check_can_stop(home, name)  # nobody is asked about what cannot be
     agree(f"End the run {name}? It cannot go on again.", yes=yes)
     stop(home, name)
-    say(f"The server ends the run {name} within seconds: privirec server status {folder} {name}")
+    look = shlex.join(["privirec", "server", "status", str(folder), name])
+    say(f"The server ends the run {name} within seconds: {look}")
 
 
 @app.command()

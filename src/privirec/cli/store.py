@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from privirec.cli import options
+from privirec.cli.table_options import reads_tables
+from privirec.data.columns import TableOptions
 from privirec.data.formats import SUFFIXES, read_file
 from privirec.device import Device, Store, find_items, load_model
 from privirec.device.titles import read_titles
@@ -29,7 +32,9 @@ User = Annotated[
 
 
 @app.command("import")
+@reads_tables
 def import_(
+    *,
     source: Annotated[
         Path, typer.Argument(help=f"A file to read: {', '.join(SUFFIXES)}.", metavar="FILE")
     ],
@@ -43,22 +48,14 @@ def import_(
             show_default=False,
         ),
     ] = None,
-    user_column: options.UserColumn = None,
-    item_column: options.ItemColumn = None,
-    rating_column: options.RatingColumn = None,
-    min_rating: options.MinRating = None,
-    delimiter: options.Delimiter = None,
-    header: options.Header = None,
+    table: TableOptions,
 ) -> None:
     """Add all interactions of a file to a store, which is made if it is missing.
 
     A file without a column of users is one person's own export: all of it is of one user.
     """
     alone = user or _user_of(store)
-    table = options.TableFlags(
-        *(user_column, item_column, rating_column, None, min_rating), delimiter, header, alone
-    )
-    found = read_file(source, table)
+    found = read_file(source, replace(table, only_user=alone))
     if user is not None and found.user_ids.tolist() != [user]:
         raise UsageError(f"{source}: names its users itself, so --user does not go with it")
     if not found.n_interactions:
@@ -138,7 +135,9 @@ def titles(
         Path, typer.Argument(help="A .csv or .tsv file: item_id, title.", metavar="FILE")
     ],
     store: StoreFile,
-    item_column: options.ItemColumn = None,
+    item_column: Annotated[
+        str | None, typer.Option(help="Column of item ids, if it has an unusual name.")
+    ] = None,
     title_column: Annotated[
         str | None, typer.Option(help="Column of titles, if it has an unusual name.")
     ] = None,

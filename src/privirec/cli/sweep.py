@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
-from privirec.data import load_dataset
+from privirec.cli.table_options import reads_tables, words_for
+from privirec.data import TableOptions, load_dataset
 from privirec.errors import UsageError
 from privirec.report.pictures import check_picture
 from privirec.report.pictures.sweep import sweep_plot
@@ -19,7 +20,9 @@ from privirec.workflows.published import COMPETITIVE_RANK
 from privirec.workflows.sweep import Sweep, averaged, reaches, usual_ranks
 
 
+@reads_tables
 def command(
+    *,
     dataset: options.Dataset,
     out: Annotated[
         Path,
@@ -42,6 +45,7 @@ def command(
         int, typer.Option(min=1, help="Runs of each point, with seeds from --seed on.")
     ] = 1,
     data_dir: options.DataDir = None,
+    table: TableOptions,
     json_file: options.Json = None,
 ) -> None:
     """NDCG@20 of GF-CF on PriviRec-k against k: the paper's figure, as CSV, PNG and SVG.
@@ -51,7 +55,7 @@ def command(
     Stop it with Ctrl-C whenever you like: the same command goes on where it stopped, and finished
     points are kept.
     """
-    data = load_dataset(dataset, data_dir)
+    data = load_dataset(dataset, data_dir, table=table)
     wanted = usual_ranks(data.train.n_items) if ranks is None else _numbers(ranks)
     sweeps = [
         Sweep(data, out, wanted, _numbers(rounds), seed=one, threads=threads)
@@ -92,7 +96,7 @@ def command(
     print_table(f"{data.name}: GF-CF, paper's preset, {which}", headings, summary)
     saved = [*(one.csv_path for one in sweeps), *pictures]
     say(f"Saved {', '.join(map(str, saved))}")
-    warn(str(gives_away("privirec-k", data.name)))
+    warn(str(gives_away("privirec-k", words_for(dataset, data_dir, table))))
 
 
 def _numbers(text: str) -> list[int]:

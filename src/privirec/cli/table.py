@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from privirec.cli import options
-from privirec.data import load_dataset
+from privirec.cli.table_options import reads_tables, words_for
+from privirec.data import TableOptions, load_dataset
 from privirec.errors import DataError, UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS
 from privirec.models import COMPARED, MODELS
@@ -31,7 +32,9 @@ COLUMNS = [
 ]
 
 
+@reads_tables
 def command(
+    *,
     datasets: Annotated[
         str | None,
         typer.Option(
@@ -46,6 +49,7 @@ def command(
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
+    table: TableOptions,
     json_file: options.Json = None,
 ) -> None:
     """The paper's table of NDCG@20: centralised beside PriviRec, its figures beside ours.
@@ -58,10 +62,11 @@ def command(
     unknown = set(wanted) - set(MODELS)
     if unknown:
         raise UsageError(f"no model {sorted(unknown)[0]!r}; there are {', '.join(MODELS)}")
-    found = []
+    found, given = [], []
     for name in datasets.split(",") if datasets else list(NDCG):
         try:
-            found.append(load_dataset(name, data_dir))
+            found.append(load_dataset(name, data_dir, table=table))
+            given.append(name)
         except DataError as error:
             if datasets:
                 raise
@@ -79,4 +84,4 @@ def command(
                 rows.append(row)
                 write_json_lines(json_file, rows)
         print_table(f"{data.name}: NDCG@20, seed {seed}", COLUMNS, mine)
-    warn(str(gives_away("privirec", found[0].name)))
+    warn(str(gives_away("privirec", words_for(given[0], data_dir, table))))

@@ -10,7 +10,8 @@ import typer
 
 from privirec.carriers.flower.launch import check_flower
 from privirec.cli import options
-from privirec.data import load_dataset
+from privirec.cli.table_options import reads_tables, words_for
+from privirec.data import TableOptions, load_dataset
 from privirec.data.text import write_lines
 from privirec.errors import UsageError
 from privirec.federated.programs import SpectralValidation
@@ -43,9 +44,13 @@ COLUMNS = [
 ]
 
 
+@reads_tables
 def command(
+    *,
     dataset: options.Dataset,
-    budget: Annotated[str, typer.Option(help="Bytes up a client in all, as 60MB.")],
+    budget: Annotated[
+        str, typer.Option(help="Bytes up a client in all, as 60MB (B, kB, MB, GB or TB).")
+    ],
     out: Annotated[
         Path,
         typer.Option(
@@ -93,6 +98,7 @@ def command(
     threads: options.Threads = None,
     seed: options.Seed = 0,
     data_dir: options.DataDir = None,
+    table: TableOptions,
     json_file: options.Json = None,
 ) -> None:
     """Choose exponents, response, rank, columns and bits of spectral on a validation split.
@@ -126,7 +132,7 @@ def command(
         raise UsageError("--users does not go with --federated: every client ranks for its own")
     if federated and runtime == "processes":
         check_flower()
-    data = load_dataset(dataset, data_dir)
+    data = load_dataset(dataset, data_dir, table=table)
     label = data.name.replace(":", "-").replace("/", "-")
     tuning: Tuning | FederatedTuning
     if federated:
@@ -144,7 +150,7 @@ def command(
             seed=seed,
             threads=threads,
         )
-        warn(str(gives_away(SpectralValidation.name, data.name)))
+        warn(str(gives_away(SpectralValidation.name, words_for(dataset, data_dir, table))))
     else:
         tuning = Tuning(
             data,

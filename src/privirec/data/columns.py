@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from privirec.errors import DataError, UsageError
+from privirec.errors import DataError, DataWarning, UsageError
 
 # How columns are usually called, the surest names first; compared in lower case, without spaces,
 # "_", "-" and RecBole's ":token".
@@ -202,19 +203,26 @@ def plain_name(name: str) -> str:
 def _usual_column(
     path: Path | str, names: Sequence[str], usual: Sequence[str], kind: str, options: TableOptions
 ) -> int | None:
-    found = {plain_name(name): at for at, name in reversed(list(enumerate(names)))}
-    known = [name for name in usual if name in found]
-    if not known:
-        return None
+    plain = [plain_name(name) for name in names]
+    # The surest name first; of two that differ in case or spaces only, the one further left.
+    found = [at for name in usual for at, given in enumerate(plain) if given == name]
+    if len(found) < 2:
+        return found[0] if found else None
+    first, *others = (names[at] for at in found)
     # "user" and "user_id" are one thing; a customer beside an account may be two.
-    sure = known[0].startswith(kind)
-    if len(known) > 1 and not sure and kind in ("user", "item"):
-        several = ", ".join(names[found[name]] for name in known)
+    if kind in ("user", "item") and not plain[found[0]].startswith(kind):
+        several = ", ".join((first, *others))
         raise DataError(
             f"{path}: several columns may hold {kind} ids ({several}): name one with "
             f"{options.how(f'{kind}_column')}"
         )
-    return found[known[0]]
+    warnings.warn(
+        f"{path}: column {first} is taken for {kind}s, and {', '.join(others)} left alone: "
+        f"{options.how(f'{kind}_column')} names another",
+        DataWarning,
+        stacklevel=2,
+    )
+    return found[0]
 
 
 def _delimiter(path: Path, lines: Sequence[str], usual: str | None, options: TableOptions) -> str:

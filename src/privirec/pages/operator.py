@@ -7,6 +7,7 @@ stopped as by `privirec server stop`. One script of ours keeps the part that cha
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlencode
 
@@ -171,7 +172,7 @@ class OperatorSite(FramedSite):
         if each.model is not None:
             command = (
                 f"What attacks find in its sums, on data that you may look at: privirec audit "
-                f"--dataset DATA --release {each.model.parent}"
+                f"--dataset DATA --release {shlex.quote(str(each.model.parent))}"
             )
             content = [
                 self.sentences([f"Signed, in {each.model}."]),

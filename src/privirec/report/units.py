@@ -10,18 +10,18 @@ MOST = 1e24
 """Nobody has so many bytes, or so fast a link."""
 
 _NUMBER = r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*"
-_BYTES = re.compile(_NUMBER + r"([kmgt]b)\s*", re.ASCII | re.IGNORECASE)
+_BYTES = re.compile(_NUMBER + r"([kmgt]?b)\s*", re.ASCII | re.IGNORECASE)
 # A byte is a capital B and a bit is written out: Mb/s could be either.
 _RATE = re.compile(_NUMBER + r"((?:[kKmMgGtT]?)(?:bit/s|bps|B/s))\s*", re.ASCII)
 _THOUSANDS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 def parse_bytes(text: str, what: str = "budget") -> int:
-    """`50MB`, `500 kB` or `1.5GB` in bytes; units are thousands, as those of links and disks."""
+    """`50MB`, `500 kB` or `1000B` in bytes; units are thousands, as those of links and disks."""
     matched = _BYTES.fullmatch(text)
     if matched is None:
-        raise UsageError(f"a {what} of {text!r}: give one as 60MB, 500KB or 1GB")
-    found = _finite(float(matched[1]) * _THOUSANDS[matched[2][0].lower()], text)
+        raise UsageError(f"a {what} of {text!r}: give one as 60MB; units are B, kB, MB, GB and TB")
+    found = _finite(float(matched[1]) * _THOUSANDS.get(matched[2][0].lower(), 1), text)
     if found < 1:
         raise UsageError(f"a {what} of {text!r} is nothing")
     return int(found)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,11 +104,13 @@ def outlook(settings: ProgramSettings, n_users: int, n_items: int) -> str | None
     return program.outlook() if isinstance(program, Protected) else None
 
 
-def gives_away(method: str, dataset: str | None = None, epsilon: float | None = None) -> str | None:
+def gives_away(
+    method: str, dataset: Sequence[str] | None = None, epsilon: float | None = None
+) -> str | None:
     """What a release gives away, in one sentence. Shown by every command that makes one.
 
-    `dataset` is the one that was released, where it can be loaded by name; `epsilon` what was
-    promised, where that is known.
+    `dataset` is what follows `--dataset` on a command line that reads the same data; `epsilon` what
+    was promised, where that is known.
     """
     if method not in PROGRAMS:
         return None
@@ -115,8 +119,9 @@ def gives_away(method: str, dataset: str | None = None, epsilon: float | None = 
     if epsilon is not None:
         warning += f" ({epsilon_in_words(epsilon)})"
     if dataset is None:
-        return f"{warning}; privirec audit --release {method} shows it on any data set"
-    return f"{warning}; see for yourself: privirec audit --release {method} --dataset {dataset}"
+        return f"{warning}; privirec audit --release {method} --dataset DATA shows it on any data"
+    command = shlex.join(["privirec", "audit", "--release", method, "--dataset", *dataset])
+    return f"{warning}; see for yourself: {command}"
 
 
 def is_noisy(method: str) -> bool:

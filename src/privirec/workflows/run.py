@@ -51,7 +51,7 @@ class Result:
         return {
             "run": self.row,
             "ledger": self.ledger.as_rows() if self.ledger else [],
-            "gives_away": gives_away(self.row["method"], self.row["dataset"]) or CENTRAL_MODEL,
+            "gives_away": gives_away(self.row["method"]) or CENTRAL_MODEL,
         }
 
 

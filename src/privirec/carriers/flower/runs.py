@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Mapping
 from typing import Any
@@ -41,7 +42,8 @@ def start_run(home: OperatorFolder, name: str, file: RunFile, env: Mapping[str, 
             shutil.rmtree(run.folder)
         why = " ".join(str(told.get("error-message", "Flower does not say why")).split())
         raise FederationError(
-            f"the run could not be started ({why}); is it up? privirec server up {home.folder}"
+            f"the run could not be started ({why}); is it up? privirec server up "
+            f"{shlex.quote(str(home.folder))}"
         )
     number = str(told["run-id"])
     write_whole(run.folder / NUMBER, number.encode())

@@ -1,0 +1,123 @@
+"""What can be said of a table: one set of options, for every command that reads one.
+
+A command has a parameter `table: TableOptions`, and `reads_tables` puts the options in its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privirec.cli.options import finite
+from privirec.data.columns import TableOptions
+from privirec.data.splits import By
+
+_PANEL = "Reading a table"
+
+
+class TableFlags(TableOptions):
+    """What a command is told of a table: messages name its flags."""
+
+    def how(self, option: str, value: object = "...") -> str:
+        flag = option.replace("_", "-")
+        if value is False:
+            return f"--no-{flag}"
+        return f"--{flag}" if value == "..." else f"--{flag} {value}"
+
+
+def _option(*names: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, show_default=False, rich_help_panel=_PANEL, **more)
+
+
+_OPTIONS: dict[str, Any] = {
+    "user_column": Annotated[
+        str | None,
+        _option(help="Column of user ids, if it has an unusual name; without a header a number."),
+    ],
+    "item_column": Annotated[str | None, _option(help="Column of item ids.")],
+    "rating_column": Annotated[str | None, _option(help="Column of ratings.")],
+    "time_column": Annotated[str | None, _option(help="Column of times: numbers, or dates.")],
+    "min_rating": Annotated[
+        float | None,
+        _option(
+            help="Leave out rows that are rated lower. Without it each row counts, which is said "
+            "if ratings differ; 0 counts all and says nothing.",
+            callback=finite,
+        ),
+    ],
+    "delimiter": Annotated[
+        str | None,
+        _option(
+            help="What separates fields: one character, ::, tab or space (default: found by the "
+            "first lines). With it a file may have any suffix."
+        ),
+    ],
+    "header": Annotated[
+        bool | None,
+        _option(
+            "--header/--no-header",
+            help="Whether the first line names the columns (default: unless it is all numbers).",
+        ),
+    ],
+}
+"""By the fields of `TableOptions` that they fill."""
+
+
+def reads_tables(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with these options in the place of its parameter `table`."""
+    own = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for each in own.parameters.values():
+        if each.name == "table":
+            parameters += (
+                inspect.Parameter(name, each.KEYWORD_ONLY, default=None, annotation=annotation)
+                for name, annotation in _OPTIONS.items()
+            )
+        else:
+            parameters.append(each.replace(kind=each.KEYWORD_ONLY))
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        table = TableFlags(**{name: given.pop(name) for name in _OPTIONS})
+        command(**given, table=table)
+
+    # Typer reads both.
+    with_options.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_options
+
+
+def words_for(
+    dataset: str,
+    data_dir: Path | None,
+    table: TableOptions,
+    *,
+    test_file: Path | None = None,
+    by: By = "random",
+) -> list[str]:
+    """What follows `--dataset` in a printed command that is to read the same data set."""
+    words = [dataset]
+    if data_dir is not None:
+        words += ["--data-dir", str(data_dir)]
+    if test_file is not None:
+        words += ["--test-file", str(test_file)]
+    if by != "random":
+        words += ["--split", by]
+    for name in _OPTIONS:
+        value = getattr(table, name)
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(option if value else f"--no-{name}")
+        elif isinstance(value, float):
+            words += [option, f"{value:.15g}"]
+        elif value is not None:
+            words += [option, _SAID.get(value, value) if name == "delimiter" else value]
+    return words
+
+
+_SAID = {"\t": "tab", " ": "space"}

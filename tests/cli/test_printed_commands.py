@@ -1,0 +1,95 @@
+"""Commands that commands print: the parser takes them, and they read what was read before."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from privirec.cli.main import app
+from privirec.cli.table_options import words_for
+from privirec.data.columns import TableOptions
+from privirec.federated.programs import PROGRAMS
+from privirec.workflows.plan import gives_away
+
+ROOT: Any = typer.main.get_command(app)
+SAID = TableOptions("who", "what", "3", "my time", 0.0, "tab", header=False)
+TABLE = {"user_column", "item_column", "rating_column", "time_column", "min_rating"}
+TABLE |= {"delimiter", "header"}
+
+
+def _printed(output: str, beginning: str) -> list[str]:
+    """The words of the command that is printed behind this, without `privirec`."""
+    line = next(line for line in output.splitlines() if beginning in line)
+    words = shlex.split(line.split(beginning, 1)[1])
+    assert words[0] == "privirec"
+    return words[1:]
+
+
+def _parsed(words: list[str]) -> dict[str, Any]:
+    command = ROOT.commands[words[0]]
+    context: Any = command.make_context(words[0], words[1:])
+    return dict(context.params)
+
+
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _commands(below, (*path, name))
+    if not hasattr(command, "commands"):
+        yield path, command
+
+
+def test_every_command_that_reads_a_table_has_the_same_options_for_it() -> None:
+    read = {("fit",), ("store", "import"), ("data", "info"), ("data", "convert")}
+    for path, command in _commands(ROOT):
+        names = {each.name for each in command.params}
+        if path in read or names & {"dataset", "datasets"}:
+            assert names >= TABLE, path
+            read.discard(path)
+    assert not read
+
+
+@pytest.mark.parametrize("method", PROGRAMS)
+def test_the_audit_that_is_printed_reads_the_same_data(method: str) -> None:
+    same = words_for(
+        "my data/a.csv", Path("data dir"), SAID, test_file=Path("t.csv"), by="leave-one-out"
+    )
+    words = _printed(str(gives_away(method, same)), "see for yourself: ")
+    parsed = _parsed(words)
+    assert words[0] == "audit"
+    assert (parsed["release"], parsed["dataset"]) == (method, "my data/a.csv")
+    assert (parsed["data_dir"], parsed["test_file"]) == ("data dir", "t.csv")
+    assert parsed["by"] == "leave-one-out"
+    assert TableOptions(**{name: parsed[name] for name in TABLE}) == SAID
+    # Words in capitals stand for something, and the rest is a command all the same.
+    general = str(gives_away(method)).split("; ")[-1].removesuffix(" shows it on any data")
+    assert _parsed(shlex.split(general)[1:])["release"] == method
+
+
+def test_what_is_found_out_is_not_printed() -> None:
+    assert words_for("gowalla", None, TableOptions()) == ["gowalla"]
+
+
+def test_a_run_and_a_plan_print_commands_that_run(tmp_path: Path) -> None:
+    rows = [
+        f"u{user};i{(user * user + step) % 9};{step + 1}" for user in range(8) for step in (0, 1, 3)
+    ]
+    source = tmp_path / "my a.csv"
+    source.write_text("\n".join(["who;item;rating", *rows]))
+    more = ["--dataset", str(source), "--user-column", "who", "--min-rating", "0"]
+    ran = CliRunner().invoke(app, ["run", "--model", "ease", "--method", "privirec", *more])
+    assert ran.exit_code == 0, ran.output
+    words = _printed(ran.output, "see for yourself: ")
+    audited = CliRunner().invoke(app, [*words, "--attack", "peeling"])
+    assert audited.exit_code == 0, audited.output
+    assert "takes seconds to many minutes" in audited.stdout
+    planned = CliRunner().invoke(app, ["plan", "--budget", "1MB", *more])
+    assert planned.exit_code == 0, planned.output
+    words = _printed(planned.output, "To run it: ")
+    again = CliRunner().invoke(app, words)
+    assert again.exit_code == 0, again.output
