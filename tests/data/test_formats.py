@@ -161,6 +161,7 @@ def test_repeated_pairs_count_once(write: Write) -> None:
     np.testing.assert_array_equal(interactions.matrix.data, 1)
 
 
+@pytest.mark.filterwarnings("ignore:.*left alone:privirec.errors.DataWarning")
 @pytest.mark.parametrize(
     ("name", "content", "more"),
     [
