@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from privirec.cli.main import app
 from privirec.cli.table_options import words_for
@@ -73,23 +72,3 @@ def test_the_audit_that_is_printed_reads_the_same_data(method: str) -> None:
 
 def test_what_is_found_out_is_not_printed() -> None:
     assert words_for("gowalla", None, TableOptions()) == ["gowalla"]
-
-
-def test_a_run_and_a_plan_print_commands_that_run(tmp_path: Path) -> None:
-    rows = [
-        f"u{user};i{(user * user + step) % 9};{step + 1}" for user in range(8) for step in (0, 1, 3)
-    ]
-    source = tmp_path / "my a.csv"
-    source.write_text("\n".join(["who;item;rating", *rows]))
-    more = ["--dataset", str(source), "--user-column", "who", "--min-rating", "0"]
-    ran = CliRunner().invoke(app, ["run", "--model", "ease", "--method", "privirec", *more])
-    assert ran.exit_code == 0, ran.output
-    words = _printed(ran.output, "see for yourself: ")
-    audited = CliRunner().invoke(app, [*words, "--attack", "peeling"])
-    assert audited.exit_code == 0, audited.output
-    assert "takes seconds to many minutes" in audited.stdout
-    planned = CliRunner().invoke(app, ["plan", "--budget", "1MB", *more])
-    assert planned.exit_code == 0, planned.output
-    words = _printed(planned.output, "To run it: ")
-    again = CliRunner().invoke(app, words)
-    assert again.exit_code == 0, again.output
