@@ -268,7 +268,7 @@ def test_what_could_be_read_wrongly_is_refused(
 def test_of_two_columns_the_one_that_was_taken_is_said(header: str, column: str, said: str) -> None:
     names = header.split(",")
     kind = said.split(" is taken for ")[1].split("s,", maxsplit=1)[0]
-    with pytest.warns(DataWarning, match=f"{said}.*: --{kind}-column names another"):
+    with pytest.warns(DataWarning, match=rf'{said}.*: {kind}_column="..." names another'):
         chosen = choose_columns(Path("x.csv"), names, TableOptions())
     assert names[getattr(chosen, kind)] == column
     # Whoever names it hears nothing.
@@ -276,7 +276,7 @@ def test_of_two_columns_the_one_that_was_taken_is_said(header: str, column: str,
 
 
 def test_two_columns_of_which_neither_has_the_exact_name_are_refused() -> None:
-    with pytest.raises(DataError, match=r"\(movieId, product\): name one with --item-column"):
+    with pytest.raises(DataError, match=r"\(movieId, product\): name one with item_column"):
         choose_columns(Path("x.csv"), ["user", "movieId", "product"], TableOptions())
 
 

@@ -34,7 +34,7 @@ from privirec.version import __version__
 
 FLOWER = "1.41.0"
 """We reach inside it, so this one and no other."""
-INSTALL = f"'flwr=={FLOWER}' 'click<8.4'"
+INSTALL = f"'flwr=={FLOWER}'"
 """What pip is to be told: the extra `flower` by its parts, since we are on no index."""
 CONNECTION = "privirec"
 """Name of the server in Flower's configuration."""
