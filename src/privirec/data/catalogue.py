@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.data.ids import AT_ONCE, in_lines
 from privirec.errors import DataError
 
-_AT_ONCE = 1 << 12
 _MOST_DIGITS = 18
 
 
@@ -43,6 +45,12 @@ class Catalogue:
         order = np.argsort(ids, kind="stable")
         return ids[order], order
 
+    @property
+    def repeats(self) -> bool:
+        """Whether an id stands for more than one column."""
+        ids, _ = self._sorted
+        return bool((ids[1:] == ids[:-1]).any())
+
     def columns(self, names: Iterable[str]) -> NDArray[np.int64]:
         """The column of each item, by its id as text; -1 for those that are not known."""
         ids, order = self._sorted
@@ -66,25 +74,34 @@ class Catalogue:
     def fingerprint(self) -> str:
         """SHA-256 of the ids in their order."""
         digest = hashlib.sha256(b"privirec/catalogue/1\0")
-        for first in range(0, len(self), _AT_ONCE):
-            text = "\n".join(map(str, self.item_ids[first : first + _AT_ONCE].tolist()))
-            digest.update(("\n" * (first > 0) + text).encode("utf-8", "surrogatepass"))
+        for text in in_lines(self.item_ids):
+            digest.update(text.encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
 
 def read_catalogue(path: Path) -> Catalogue:
     """Item ids, one a line, in the order of the model's columns; numbers if all of them are."""
     try:
-        names = path.read_text(encoding="utf-8").split("\n")
+        with path.open(encoding="utf-8") as file:
+            found = Catalogue(_read_ids(file))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not a readable catalogue ({error})") from None
-    if names and names[-1] == "":
-        names.pop()
-    numbers = bool(names) and all(map(_is_number, names))
-    found = Catalogue(map(int, names) if numbers else names)
-    if not names or "" in names or len(np.unique(found.item_ids)) != len(names):
+    if not len(found) or "" in found.item_ids or found.repeats:
         raise DataError(f"{path}: a catalogue has one item id a line, each once")
     return found
+
+
+def _read_ids(file: TextIO) -> NDArray:
+    """The lines of a file, some at a time: as objects they would take ten times the memory."""
+    blocks: list[NDArray] = []
+    numbers = True
+    while lines := list(islice(file, AT_ONCE)):
+        names = [line.removesuffix("\n") for line in lines]
+        if numbers and not all(map(_is_number, names)):
+            numbers = False
+            blocks = [np.array(list(map(str, block.tolist()))) for block in blocks]
+        blocks.append(np.array(list(map(int, names)) if numbers else names))
+    return np.concatenate(blocks) if blocks else np.array([], str)
 
 
 def _is_number(name: str) -> bool:

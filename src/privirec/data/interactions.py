@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privirec.compiled import goes_without
 from privirec.data.few_rows import FewRows
-from privirec.data.ids import clean_ids, clean_weights
+from privirec.data.ids import clean_ids, clean_weights, in_lines
 from privirec.errors import DataError, UsageError, warn_of_data
 
 
@@ -236,7 +236,9 @@ class Interactions:
         """SHA-256 of ids and entries: tells two data sets apart in manifests and logs."""
         digest = hashlib.sha256(b"privirec/interactions/1\0")
         for ids in (self.user_ids, self.item_ids):
-            digest.update("\n".join(map(str, ids.tolist())).encode() + b"\0")
+            for text in in_lines(ids):
+                digest.update(text.encode())
+            digest.update(b"\0")
         digest.update(self.matrix.indptr.astype("<i8").tobytes())
         digest.update(self.matrix.indices.astype("<i4").tobytes())
         if self.weights is not None:

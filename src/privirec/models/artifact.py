@@ -32,9 +32,9 @@ import scipy.sparse as sp
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
 
+from privirec.compiled import Later
+from privirec.data.catalogue import Catalogue
 from privirec.durable import file_sha256, sync, write_whole
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters.components import Components
@@ -56,6 +56,8 @@ _NAMES = {"item_degrees", "basis", "item_ids", "item_ids.utf8", "item_ids.ends"}
 _LARGEST_HEADER = 1 << 20
 _LARGEST_MANIFEST = 64 << 20
 _NUMBERS_AT_ONCE = 1 << 22
+_safetensors, _safetensors_numpy = Later("safetensors"), Later("safetensors.numpy")
+"""To write with. A device reads, and does so without."""
 _TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "I8": "|i1", "U8": "|u1"}
 
 
@@ -87,7 +89,7 @@ def write(
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
-            save_file(tensors, fresh / ARRAYS)
+            _safetensors_numpy.save_file(tensors, fresh / ARRAYS)
             sync(fresh / ARRAYS)
             record = {
                 **manifest,
@@ -106,7 +108,7 @@ def write(
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
-    except (OSError, SafetensorError) as error:
+    except (OSError, _safetensors.SafetensorError) as error:
         raise UsageError(f"{folder} cannot be written: {error}") from None
     return folder
 
@@ -195,7 +197,7 @@ def read(
         item_ids = _ids(tensors)
         if len(item_ids) != components.n_items:
             raise ValueError("parts of different sizes")
-        if verify and len(np.unique(item_ids)) != len(item_ids):
+        if verify and Catalogue(item_ids).repeats:
             raise ValueError("an item id occurs twice")
     except KeyError as error:
         raise ArtifactError(f"{folder}: incomplete artifact (no {error})") from None
