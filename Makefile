@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Every program that tests start would compile all of its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo test lint unit heavy long mutants chaos bench fuzz docs clean
 
 setup: $(READY)

@@ -4,13 +4,14 @@
     python benchmarks/devices.py --program degrees --clients 10000 --step-seconds 600
 
 Light clients share a few processes, each with a folder, a key, connections and state of its own. By
-`--seed` some are killed before they have sent a vector, and never come back. The server is
+`--seed` some are killed before they have sent a vector, and never come back. The last `--programs`
+of them are `privirec client` itself, each with a store, in a process of its own. The server is
 `privirec server up --carrier https`, in a process of its own. The run stops by itself, and after
 `--most-seconds` in any case.
 
 Printed: whether the run ended right (the opened sum is the exact one of the clients in it, or
 differs from it by noise of the promised deviation), requests a second, CPU and memory of the
-server, CPU and bytes a client.
+server, CPU and bytes a client, memory of the programs at their largest.
 
 What the clients of a process share, and devices would not: the plan of a run is parsed, and the
 pledges in it are checked, once a process, and its text is kept once. `plan_check_seconds` says what
@@ -20,18 +21,20 @@ that takes on a device alone.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import functools
 import hashlib
 import itertools
 import json
 import os
+import queue
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,9 +47,10 @@ if __name__ == "__main__" and sys.argv[1:2] == ["hold"]:
 
 import numpy as np
 
-from privirec.carriers.child_processes import Processes, free_port, wait_for_port
+from privirec.carriers.child_processes import Processes, Running, free_port, wait_for_port
 from privirec.data.catalogue import Catalogue, read_catalogue, write_catalogue
 from privirec.data.interactions import Interactions
+from privirec.device.store import Store
 from privirec.durable import private_folder
 from privirec.federated import programs, wire
 from privirec.federated.contributions import Histories, ItemDegrees
@@ -55,7 +59,7 @@ from privirec.filters.components import Components
 from privirec.filters.operators import NotKept
 from privirec.privacy.policy import Policy, allowing
 from privirec.runtime.network.enrolment.certificates import make_certificates
-from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.network.enrolment.roster import Approved, RosterFile, ServerNamed
 from privirec.runtime.network.node import Node
 from privirec.runtime.network.node.run_state import ClientRun
@@ -105,7 +109,8 @@ def identity(seed: int, client: int) -> Identity:
 def killed(args: argparse.Namespace) -> dict[int, int]:
     """Which clients are killed, and at which message of the run."""
     rng = random.Random(args.seed)  # noqa: S311
-    chosen = rng.sample(range(args.clients), round(args.kill_share * args.clients))
+    alike = args.clients - args.programs
+    chosen = rng.sample(range(alike), round(args.kill_share * alike))
     return {client: rng.choice(KILLED_AT) for client in chosen}
 
 
@@ -190,7 +195,6 @@ def hold(args: argparse.Namespace) -> None:
     share_plans()
     doomed = killed(args)
     tls = trusting(home.folder / "tls" / "ca.crt")
-    few: Any = None
     totals = {"up": 0, "down": 0, "requests": 0, "first_checks": []}
 
     def device(client: int) -> Any:
@@ -212,38 +216,46 @@ def hold(args: argparse.Namespace) -> None:
 
         return Device(f"https://127.0.0.1:{args.port}", client, own, server_key, tls, answer)
 
-    async def stay(client: int, made: Device) -> None:
-        # Not all at once, nor before the run: they would be told to come back much later.
+    # Not all at once, nor before the run: they would be told to come back much later.
+    due: queue.PriorityQueue[tuple[float, int]] = queue.PriorityQueue()
+    made = {client: device(client) for client in range(args.first, args.last)}
+    for client in made:
         start = 3 + random.uniform(0, args.clients / 100)  # noqa: S311
-        await asyncio.sleep(start)
-        with contextlib.suppress(Killed):
-            while True:
-                try:
-                    async with few:
-                        pause = await made.turn()
-                except Unreachable as error:
-                    pause = made.back_off(error)
-                except Revoked:
-                    break
-                await asyncio.sleep(pause)
-        await made.close()
+        due.put((time.monotonic() + start, client))
+    over = threading.Event()
 
-    async def all_of_them() -> None:
-        nonlocal few
-        few = asyncio.Semaphore(AT_ONCE)
-        made = {client: device(client) for client in range(args.first, args.last)}
-        tasks = [asyncio.create_task(stay(client, one)) for client, one in made.items()]
-        while not (args.folder / "stop").exists():
-            await asyncio.sleep(0.5)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for one in made.values():
-            totals["up"] += one.bytes_up
-            totals["down"] += one.bytes_down
-            totals["requests"] += one.requests
+    def stay() -> None:
+        """Let whoever has waited longest have its turn."""
+        while not over.is_set():
+            try:
+                when, client = due.get(timeout=0.5)
+            except queue.Empty:
+                continue
+            if (early := when - time.monotonic()) > 0:
+                due.put((when, client))
+                over.wait(min(early, 0.05))
+                continue
+            try:
+                pause = made[client].turn()
+            except Unreachable as error:
+                pause = made[client].back_off(error)
+            except (Killed, Revoked):
+                made[client].close()
+                continue
+            due.put((time.monotonic() + pause, client))
 
-    asyncio.run(all_of_them())
+    workers = [threading.Thread(target=stay) for _ in range(AT_ONCE)]
+    for worker in workers:
+        worker.start()
+    while not (args.folder / "stop").exists():
+        time.sleep(0.5)
+    over.set()
+    for worker in workers:
+        worker.join()
+    for one in made.values():
+        totals["up"] += one.bytes_up
+        totals["down"] += one.bytes_down
+        totals["requests"] += one.requests
     usage = resource.getrusage(resource.RUSAGE_SELF)
     totals |= {"cpu": usage.ru_utime + usage.ru_stime, "peak_mb": usage.ru_maxrss / 1024}
     (args.folder / f"held-{args.first}.json").write_text(json.dumps(totals))
@@ -290,14 +302,13 @@ def prepare(args: argparse.Namespace) -> Interactions:
     home = OperatorFolder.create(args.folder / "server")
     make_certificates(home.folder / "tls")
     write_catalogue(home.folder / "catalogue.txt", Catalogue(train.item_ids))
+    alike = args.clients - args.programs
+    keys = [identity(args.seed, client).public for client in range(alike)]
+    programs = [ClientFolder.create(path) for path in program_folders(args)]
+    keys += [one.identity.public for one in programs]
     approved = [
-        Approved(
-            client=client,
-            name=f"device-{client}",
-            key=identity(args.seed, client).public.hex(),
-            node=NODE_KEY,
-        )
-        for client in range(args.clients)
+        Approved(client=client, name=f"device-{client}", key=key.hex(), node=NODE_KEY)
+        for client, key in enumerate(keys)
     ]
     named = ServerNamed(key=home.members.server)
     home.save(RosterFile(operator=home.operator, changes=(named, *approved)))
@@ -309,7 +320,19 @@ def prepare(args: argparse.Namespace) -> Interactions:
     policy = policy.model_copy(update={"largest_dropped_share": max(DROPPED_SHARE, 0.2)})
     (args.folder / "policy.toml").write_text(policy.as_toml())
     private_folder(args.folder / "clients")
+    for client, one in enumerate(programs, alike):
+        shutil.copy(home.folder / "catalogue.txt", one.folder)
+        shutil.copy(home.folder / "tls" / "ca.crt", one.folder)
+        shutil.copy(args.folder / "policy.toml", one.folder)
+        one.join(home.members, server=f"https://127.0.0.1:{args.port}")
+        with Store(one.folder / one.settings.histories, create=True) as store:
+            store.add_interactions(train.rows(client, client + 1))
     return train
+
+
+def program_folders(args: argparse.Namespace) -> list[Path]:
+    """Of the clients that are programs of their own."""
+    return [args.folder / f"program-{number}" for number in range(args.programs)]
 
 
 def run_file(args: argparse.Namespace, train: Interactions) -> Any:
@@ -336,16 +359,17 @@ def run_file(args: argparse.Namespace, train: Interactions) -> Any:
 
 
 @contextlib.contextmanager
-def everything(args: argparse.Namespace) -> Iterator[subprocess.Popen[bytes]]:
-    """The server's process, and those of the devices."""
+def everything(args: argparse.Namespace) -> Iterator[Processes]:
+    """The server's process, which is the first one, and those of the devices."""
     one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     env = dict(os.environ) | one
     common = [
         *("--folder", str(args.folder), "--port", str(args.port), "--clients", str(args.clients)),
         *("--kill-share", str(args.kill_share), "--seed", str(args.seed)),
-        *("--watched-port", str(args.watched_port)),
+        *("--watched-port", str(args.watched_port), "--programs", str(args.programs)),
     ]
-    edges = np.linspace(0, args.clients, args.processes + 1).astype(int).tolist()
+    alike = args.clients - args.programs
+    edges = np.linspace(0, alike, args.processes + 1).astype(int).tolist()
     with Processes() as running:
         command = [sys.executable, __file__, "serve", *common]
         server = running.start("server", command, env, args.folder / "server.log")
@@ -354,10 +378,17 @@ def everything(args: argparse.Namespace) -> Iterator[subprocess.Popen[bytes]]:
             bounds = ["--first", str(first), "--last", str(last)]
             command = [sys.executable, __file__, "hold", *common, *bounds]
             running.start(f"devices {first}", command, env, args.folder / f"hold-{first}.log")
-        yield server.process
+        for path in program_folders(args):
+            command = [sys.executable, "-m", "privirec", "client", str(path)]
+            # The first start compiles modules, unless installing has; it is later ones that count.
+            later = {key: env[key] for key in env.keys() - {"PYTHONDONTWRITEBYTECODE"}}
+            subprocess.run([*command, "--check"], env=later, stdout=subprocess.DEVNULL, check=True)
+            running.start(path.name, command, later, path / "client.out")
+        yield running
         (args.folder / "stop").touch()
         for _ in range(300):
-            if all(one.process.poll() is not None for one in running.running[1:]):
+            held = [one for one in running.running if one.name.startswith("devices")]
+            if all(one.process.poll() is not None for one in held):
                 break
             time.sleep(0.2)
 
@@ -401,6 +432,12 @@ def plan_check_seconds(args: argparse.Namespace) -> dict[str, float]:
     return {"plan_check_seconds": time.process_time() - began, "plan_bytes": len(text)}
 
 
+def largest(one: Running) -> float:
+    """Megabytes that a program has had at most."""
+    status = Path(f"/proc/{one.process.pid}/status").read_text(encoding="ascii")
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6
+
+
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     import psutil
 
@@ -425,8 +462,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         if time.monotonic() - began > args.most_seconds:
             raise FederationError(f"not done after {args.most_seconds:.0f} s")
 
-    with everything(args) as server:
-        watched = psutil.Process(server.pid)
+    with everything(args) as running:
+        watched = psutil.Process(running.running[0].process.pid)
         time.sleep(1)
         start_run(home, "devices", file)
         try:
@@ -434,6 +471,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         except FederationError as error:
             result = {"reason": str(error), "seconds": time.monotonic() - began, "status": {}}
         times = watched.cpu_times()
+        programs = [largest(one) for one in running.running if one.name.startswith("program")]
     held = [json.loads(path.read_text()) for path in args.folder.glob("held-*.json")]
     states: dict[str, int] = {}
     for client in result.get("status", {}).get("clients", {}).values():
@@ -457,6 +495,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "bytes_up_per_client": sum(one["up"] for one in held) / n,
         "bytes_down_per_client": sum(one["down"] for one in held) / n,
         "device_process_peak_mb": max((one["peak_mb"] for one in held), default=0.0),
+        "program_peak_mb": max(programs, default=None),
         **plan_check_seconds(args),
         "load_average": os.getloadavg()[0],
     }
@@ -470,6 +509,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=2000)
     parser.add_argument("--kill-share", type=float, default=0.05)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--programs", type=int, help="of the clients; by default one if protected")
     parser.add_argument("--step-seconds", type=float, default=180.0, help="for one step of the run")
     parser.add_argument("--most-seconds", type=float, default=3600.0, help="for all of it")
     parser.add_argument("--seed", type=int, default=0)
@@ -484,6 +524,8 @@ def main() -> None:
         {"serve": serve, "hold": hold}[args.part](args)
         return
     programs.register(Degrees)
+    if args.programs is None:
+        args.programs = int(args.program == "protected")
     args.port = args.port or free_port()
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a disk for each device
     with contextlib.ExitStack() as stack:

@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any
 
 _HEAVY = ("scipy", "scipy.sparse", "scipy.linalg")
-_NEVER = ("httpx._main", "trio")
-"""httpx's command line, with all that this prints with, and an event loop other than asyncio's:
-httpx imports them where they are installed and does without where they are not."""
+_NEVER = ("httpx._main", "trio", "anyio")
+"""httpx's command line, with all that this prints with, and event loops, which a device does not
+need: httpx imports them where they are installed and does without where they are not."""
 _state = {"compile": True}
 
 

@@ -56,6 +56,24 @@ def operator_of(federation: Federation, revoked: Collection[int] = ()) -> Any:
     return SimpleNamespace(folder=federation.folder, members=found, server=federation.operator)
 
 
+class Waiting(httpx.BaseTransport):
+    """What carries requests in an event loop, for a client that has none."""
+
+    def __init__(self, carried_by: httpx.AsyncBaseTransport) -> None:
+        self._carried_by = carried_by
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return asyncio.run(self._handle(request))
+
+    async def _handle(self, request: httpx.Request) -> httpx.Response:
+        response = await self._carried_by.handle_async_request(request)
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        body = b"".join([part async for part in response.stream])
+        return httpx.Response(
+            response.status_code, headers=response.headers, stream=httpx.ByteStream(body)
+        )
+
+
 class HttpsServer:
     """A process of the server's, without its run."""
 
@@ -91,7 +109,7 @@ class HttpsServer:
             client,
             tls=NO_TLS,
             answer=answer,
-            transport=transport or self.transport,
+            transport=Waiting(transport or self.transport),
             jitter=random.Random(client),
             **(given | changes),
         )
@@ -142,7 +160,6 @@ class HttpsChaos(ChaosCarrier):
 
     def __init__(self, federation: Federation, seed: int, trouble: Trouble | None = None) -> None:
         super().__init__(federation, seed, trouble)
-        self._loop = asyncio.new_event_loop()
         self._due = dict.fromkeys(federation.roster, 0.0)
         self._devices: dict[int, Device] = {}
         self._start()
@@ -175,7 +192,7 @@ class HttpsChaos(ChaosCarrier):
             self.server_up.device(self.federation, client, self._node(client), BadNetwork(self)),
         )
         try:
-            return min(self._loop.run_until_complete(device.turn()), 1.0)
+            return min(device.turn(), 1.0)
         except Unreachable:
             return self.rng.random()
         except Killed:
@@ -207,8 +224,7 @@ class HttpsChaos(ChaosCarrier):
             self._start()
 
     def _deliver_rest(self) -> None:
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+        """Nothing is left: a request that is on its way has a client that waits for it."""
 
 
 def spooled(federation: Federation) -> list[Path]:

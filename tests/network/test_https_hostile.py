@@ -3,6 +3,7 @@ busy, clients that fill the disk, the memory, the log, or all connections."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -88,15 +89,9 @@ def test_a_forged_record_ends_no_client(tmp_path: Path) -> None:
         url = f"https://127.0.0.1:{listening.getsockname()[1]}"
         trusted = trusting(tmp_path / "ca.crt")
 
-        async def turn() -> None:
-            device = Device(url, 0, Identity(b"1" * 32), bytes(32), trusted, echo)
-            try:
-                await device.turn()
-            finally:
-                await device.close()
-
-        with pytest.raises(Unreachable, match="cannot be reached"):
-            done(turn())
+        device = Device(url, 0, Identity(b"1" * 32), bytes(32), trusted, echo)
+        with contextlib.closing(device), pytest.raises(Unreachable, match="cannot be reached"):
+            device.turn()
         thread.join()
 
 
@@ -112,8 +107,8 @@ def test_a_message_that_does_not_fit_is_asked_for_anew(federation: Federation) -
 
     device = server.device(federation, 0, echo, httpx.MockTransport(handle))
     with pytest.raises(Unreachable, match="another message"):
-        done(device.turn())
-    done(device.turn())
+        device.turn()
+    device.turn()
     assert list(server.mailbox.answers()) == [(0, echo(b"abc"))]
 
 
@@ -130,11 +125,11 @@ def test_a_server_cannot_keep_a_client_busy(federation: Federation) -> None:
         return httpx.Response(status, headers=headers, stream=httpx.ByteStream(b"a"))
 
     device = HttpsServer(federation).device(federation, 0, echo, httpx.MockTransport(handle))
-    assert done(device.turn()) > 0
+    assert device.turn() > 0
     assert asked == ["/v1/next", f"/v1/messages/{ETAG[1:-1]}"]
-    assert done(device.turn()) > 0
+    assert device.turn() > 0
     idle = HttpsServer(federation).device(federation, 0, echo, lying(204, retry_after="0"))
-    assert done(idle.turn()) > 0
+    assert idle.turn() > 0
 
 
 def test_a_message_has_no_more_bytes_than_the_policy_allows(
@@ -148,14 +143,14 @@ def test_a_message_has_no_more_bytes_than_the_policy_allows(
     given: dict[str, Any] = {"largest": answering.largest}
     device = HttpsServer(federation).device(federation, 0, echo, large, **given)
     with pytest.raises(Unreachable, match="101 bytes, which is too many"):
-        done(device.turn())
+        device.turn()
     policy.write_text("nonsense", encoding="utf-8")
     with pytest.raises(Unreachable, match="log"):
-        done(device.turn())
+        device.turn()
     policy.write_text(f"most_bytes_down = {1 << 40}\n", encoding="utf-8")
     larger = lying(206, b"a", etag=ETAG, content_range=f"bytes 0-0/{LARGEST_MESSAGE + 1}")
     with pytest.raises(Unreachable, match="too many"):
-        done(HttpsServer(federation).device(federation, 0, echo, larger, **given).turn())
+        HttpsServer(federation).device(federation, 0, echo, larger, **given).turn()
 
 
 # --- to the server: disk and memory ---------------------------------------------------------------
@@ -232,7 +227,7 @@ def test_answers_leave_room_on_the_disk(
     assert "1001 bytes are free" in caplog.text
     assert not spooled(federation)
     free[0] = 1 << 40
-    done(server.device(federation, 0, lambda _: b"mine").turn())
+    server.device(federation, 0, lambda _: b"mine").turn()
     assert list(server.mailbox.answers()) == [(0, b"mine")]
 
 
@@ -430,12 +425,12 @@ def test_a_client_that_is_revoked_while_the_server_is_up_is_turned_away(
 ) -> None:
     server = HttpsServer(federation)
     device = server.device(federation, 1, echo)
-    assert done(device.turn()) > 0
+    assert device.turn() > 0
     server.gate._home = operator_of(federation, revoked=[1])
     os.utime(federation.folder / "roster.json", ns=(1, 1))
     server.gate.read_roster()
     with pytest.raises(Revoked):
-        done(device.turn())
+        device.turn()
 
 
 def test_turns_are_not_saved_up() -> None:
@@ -482,7 +477,7 @@ def test_a_word_means_what_it_says(federation: Federation, status: int, code: st
 
     device = HttpsServer(federation).device(federation, 0, echo, httpx.MockTransport(handle))
     with pytest.raises(Unreachable):
-        done(device.turn())
+        device.turn()
     assert len(asked) == 1
 
 
@@ -502,7 +497,7 @@ def test_a_lie_is_noticed_at_once(
     """Not only by the digest of the whole, when everything has been taken in."""
     device = HttpsServer(federation).device(federation, 0, echo, server)
     with pytest.raises(Unreachable, match=words):
-        done(device.turn())
+        device.turn()
     assert device.requests == 1
 
 
@@ -516,7 +511,7 @@ def test_a_redirect_is_not_followed(federation: Federation) -> None:
 
     device = HttpsServer(federation).device(federation, 0, echo, httpx.MockTransport(handle))
     with pytest.raises(Unreachable, match="307"):
-        done(device.turn())
+        device.turn()
     assert asked == ["server"]
 
 
@@ -536,5 +531,5 @@ def test_an_offset_that_cannot_be_is_not_believed(federation: Federation, told: 
     transport = httpx.MockTransport(handle)
     device = HttpsServer(federation).device(federation, 0, lambda _: b"x" * 10, transport)
     with pytest.raises(Unreachable, match="how much"):
-        done(device.turn())
+        device.turn()
     assert sent == ["PATCH"]

@@ -96,30 +96,34 @@ def device_of(path: Path, url: str, ca: Path | None = None) -> tuple[Device, Ans
     home = ClientFolder(path)
     answering = Answering(home)
     client = answering.node().client
+    answering.close()  # another thread will answer
     server_key = bytes.fromhex(home.members.server)
     tls = trusting(ca or path / "ca.crt")
     return Device(url, client, home.identity, server_key, tls, answering.answer), answering
 
 
 def run_with(home: OperatorFolder, clients: list[Path], url: str) -> dict[str, Any]:
-    """A run, with devices in this thread, until its result is there."""
+    """A run, with a thread for each device, until its result is there."""
     start_run(home, "one", FILE)
     result = home.run("one") / "result.json"
     both = [device_of(path, url) for path in clients]
 
-    async def all_of_them() -> None:
-        tasks = [asyncio.create_task(device.stay()) for device, _ in both]
-        deadline = time.monotonic() + 60
-        while not result.exists() and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for device, answering in both:
-            await device.close()
-            answering.close()
+    deadline = time.monotonic() + 60
 
-    asyncio.run(all_of_them())
+    def stay(device: Device, answering: Answering) -> None:
+        with contextlib.closing(device), contextlib.closing(answering):
+            while not result.exists() and time.monotonic() < deadline:
+                try:
+                    pause = device.turn()
+                except Unreachable as error:
+                    pause = device.back_off(error)
+                time.sleep(min(pause, 1.0))
+
+    threads = [threading.Thread(target=stay, args=each) for each in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     return follow_run(home, "one", lambda status: None)
 
 
@@ -135,7 +139,7 @@ def test_a_run_over_tls_is_the_simulation(tmp_path: Path) -> None:
         make_certificates(tmp_path / "other")
         stranger, answering = device_of(clients[0], url, tmp_path / "other" / "ca.crt")
         with pytest.raises(Unreachable, match=r"not one that ca\.crt vouches for"):
-            asyncio.run(stranger.turn())
+            stranger.turn()
         answering.close()
         assert run_with(home, clients, url)["reason"] == ""
         local = f"http://127.0.0.1:{watched}"

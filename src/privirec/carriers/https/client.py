@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -72,7 +71,8 @@ def stay(folder: Path, server: str, tell: Callable[[str], None]) -> None:
     client = answering.node().client
     log_to(folder / "client.log")
 
-    async def staying() -> None:
+    with alone(private_folder(folder / "https"), wait=False):
+        tell(f"Client {client} connects to {server}; what it does is in {folder / 'client.log'}")
         device = Device(
             server,
             client,
@@ -83,13 +83,7 @@ def stay(folder: Path, server: str, tell: Callable[[str], None]) -> None:
             keys=answering.keys,
         )
         try:
-            await device.stay(tell)
+            device.stay(tell)
         finally:
-            await device.close()
-
-    with alone(private_folder(folder / "https"), wait=False):
-        tell(f"Client {client} connects to {server}; what it does is in {folder / 'client.log'}")
-        try:
-            asyncio.run(staying())
-        finally:
+            device.close()
             answering.close()

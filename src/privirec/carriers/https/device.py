@@ -1,13 +1,13 @@
 """The client's side: ask, answer, send; wait as long as the server says, longer where it is gone.
 
-One thing at a time, and whatever was interrupted is taken up where it stopped: a message that has
-arrived in part, or an answer that has been sent in part. What is true after a crash is for the
-node to know: asked the same, it answers the same.
+One thing at a time, so it simply waits: an event loop would take seven megabytes and do nothing for
+one client. Whatever was interrupted is taken up where it stopped: a message that has arrived in
+part, or an answer that has been sent in part. What is true after a crash is for the node to know:
+asked the same, it answers the same.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import random
 import re
@@ -119,7 +119,7 @@ class Device:
         keys: Callable[[], tuple[Identity, bytes]] | None = None,
         stamps: Stamps | None = None,
         jitter: random.Random | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         """`server`: https://HOST[:PORT]. `answer`: what the node says to a message. `largest`: how
         many bytes of one it takes. `keys`: this client's and the server's as they are by now, asked
@@ -138,7 +138,7 @@ class Device:
         self._failures = 0
         self.bytes_up = self.bytes_down = self.requests = 0
         """Of messages and answers, and how many requests that took."""
-        self._http = httpx.AsyncClient(
+        self._http = httpx.Client(
             base_url=server,
             verify=tls,
             transport=transport,
@@ -149,15 +149,15 @@ class Device:
             limits=httpx.Limits(max_connections=1, keepalive_expiry=4.0),
         )
 
-    async def close(self) -> None:
-        await self._http.aclose()
+    def close(self) -> None:
+        self._http.close()
 
-    async def stay(self, tell: Callable[[str], None] = lambda line: None) -> None:
-        """Ask and answer until cancelled. `tell` hears when the connection comes and goes."""
+    def stay(self, tell: Callable[[str], None] = lambda line: None) -> None:
+        """Ask and answer until interrupted. `tell` hears when the connection comes and goes."""
         connected, say_again_at = False, 0.0
         while True:
             try:
-                pause = await self.turn()
+                pause = self.turn()
                 if not connected:
                     connected, say_again_at = True, 0.0
                     tell("Connected")
@@ -167,7 +167,7 @@ class Device:
                 if time.monotonic() >= say_again_at:
                     say_again_at = time.monotonic() + SAY_AGAIN
                     tell(f"Not connected: {error}; trying again")
-            await asyncio.sleep(pause)
+            time.sleep(pause)
 
     def back_off(self, error: Unreachable) -> float:
         """Seconds until the next try: longer each time, and not the same for everybody."""
@@ -175,34 +175,37 @@ class Device:
         self._failures += 1
         return max(min(error.after, LONGEST_PAUSE), longest * self._jitter.uniform(0.5, 1.0))
 
-    async def turn(self) -> float:
+    def turn(self) -> float:
         """Ask once, and answer what there is; seconds to wait before the next time."""
         if self._outgoing is None:
-            found = await self._fetch()
+            found = self._fetch()
             if isinstance(found, float):
                 self._failures = 0
                 return found
             self._incoming = None
-            self._outgoing = Outgoing(found.number, self._answer(bytes(found.content)))
+            message = bytes(found.content)
+            found.content.clear()  # one copy is enough
+            self._outgoing = Outgoing(found.number, self._answer(message))
+            del message
             self._sent_before = False
-        pause = await self._deliver(self._outgoing)
+        pause = self._deliver(self._outgoing)
         self._outgoing = None
         self._failures = 0
         return pause
 
     # --- a message --------------------------------------------------------------------------------
 
-    async def _fetch(self) -> Incoming | float:
+    def _fetch(self) -> Incoming | float:
         """A whole message, or how long to wait for one."""
         while True:
             known = self._incoming
             if known is None:
-                reply = await self._ask("GET", "/v1/next")
+                reply = self._ask("GET", "/v1/next")
                 if reply.status == 204:
                     return self._pause(reply)
             else:
                 ranged = {"Range": f"bytes={len(known.content)}-"}
-                reply = await self._ask("GET", f"/v1/messages/{known.number}", headers=ranged)
+                reply = self._ask("GET", f"/v1/messages/{known.number}", headers=ranged)
                 if reply.status in (404, 416):
                     self._incoming = None  # the server waits for something else by now
                     return self._pause(reply)
@@ -239,12 +242,12 @@ class Device:
 
     # --- an answer --------------------------------------------------------------------------------
 
-    async def _deliver(self, outgoing: Outgoing) -> float:
+    def _deliver(self, outgoing: Outgoing) -> float:
         """Send an answer, from where it was interrupted; seconds until there may be more."""
         place, digest = f"/v1/answers/{outgoing.number}", outgoing.digest
         offset, total = 0, len(outgoing.content)
         if self._sent_before:
-            reply = await self._ask("HEAD", f"{place}?digest={digest}")
+            reply = self._ask("HEAD", f"{place}?digest={digest}")
             if reply.status == 404:
                 return self._pause(reply)  # nobody waits for it any more
             offset = self._offset(reply, total)
@@ -252,7 +255,7 @@ class Device:
         for _ in range(2 + 2 * (total // PIECE + 1)):
             part = outgoing.content[offset : offset + PIECE]
             target = f"{place}?digest={digest}&total={total}&offset={offset}"
-            reply = await self._ask("PATCH", target, part)
+            reply = self._ask("PATCH", target, part)
             if reply.status in (404, 413, 422):
                 return self._pause(reply)  # nobody waits for it, or the server cannot take it
             if reply.status not in (204, 409):
@@ -272,15 +275,15 @@ class Device:
 
     # --- one request ------------------------------------------------------------------------------
 
-    async def _ask(
+    def _ask(
         self, method: str, target: str, content: bytes = b"", headers: dict[str, str] | None = None
     ) -> _Reply:
-        reply = await self._once(method, target, content, headers or {})
+        reply = self._once(method, target, content, headers or {})
         if reply.status == 401 and reply.word is not None and reply.word.code == CLOCK:
             self._stamps.use_time_of(reply.word)
-            reply = await self._once(method, target, content, headers or {})
+            reply = self._once(method, target, content, headers or {})
         if reply.status == 401 and self._has_other_keys():
-            reply = await self._once(method, target, content, headers or {})
+            reply = self._once(method, target, content, headers or {})
         if reply.status == 401:
             raise NotLetIn(
                 "the server does not know this client's key; ask the operator whether it is "
@@ -303,18 +306,16 @@ class Device:
         self._identity, self._server_key = identity, server_key
         return True
 
-    async def _once(
-        self, method: str, target: str, content: bytes, headers: dict[str, str]
-    ) -> _Reply:
+    def _once(self, method: str, target: str, content: bytes, headers: dict[str, str]) -> _Reply:
         stamp, digest = self._stamps.next(), content_digest(content)
         request = Request(self._client, stamp, method, target, digest)
         signed = signed_headers(request, self._identity, self._server_key)
         self.requests += 1
         body: dict[str, Any] = {"content": content} if content else {}
         try:
-            async with self._http.stream(method, target, headers=headers | signed, **body) as reply:
+            with self._http.stream(method, target, headers=headers | signed, **body) as reply:
                 found = bytearray()
-                async for part in reply.aiter_raw():
+                for part in reply.iter_raw():
                     found += part
                     if len(found) > PIECE:
                         raise Unreachable("the server sends more than one piece at a time")
