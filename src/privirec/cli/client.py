@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import shlex
-import time
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from privirec.carriers.https.listening import CLIENT_NEEDS, check_installed
-from privirec.data.catalogue import read_catalogue
-from privirec.durable import alone
-from privirec.errors import FederationError, UsageError
-from privirec.privacy.policy import Policy
-from privirec.report.lines import say, warn
-from privirec.runtime.network.enrolment.folders import ClientFolder, check_address, is_https
-from privirec.runtime.network.logs import SAY_AGAIN, log_to
-
-log = logging.getLogger("privirec.client")
+from privirec.workflows import taking_part
 
 
 def command(
@@ -36,83 +23,7 @@ def command(
     ] = False,
 ) -> None:
     """Stay connected and answer what the policy allows, until interrupted."""
-    home = ClientFolder(folder)
-    with closing(home.node()) as node:
-        client, memory = node.client, node.memory
-        opened, spoilt = memory.opened_share(), memory.spoilt()
-    address = server or home.settings.server
-    if not (folder / "ca.crt").is_file():
-        raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
-    if check and not address:
-        warn(f"No server is known yet: {_joining(folder)}")
     if check:
-        found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))
-        say(f"Client {client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
-        if unknown:
-            warn(f"Left out: {unknown:,} interactions with items that catalogue.txt does not have.")
-        allowed = Policy.load(folder / "policy.toml")
-        if not allowed.computations:
-            warn("policy.toml names no computations: this client takes part in no exact run.")
-        say(
-            f"Opened by sums so far: {opened:.3f} of the item-item matrix; "
-            f"its policy allows {allowed.largest_opened_share}"
-        )
-        for run, claim in spoilt.items():
-            warn(
-                f"Run {run[:8]} is spoilt: the server claimed {claim}, which cannot be. Its model "
-                "was not installed. The server does not know; talk to the operator, or leave."
-            )
-        return
-    if not address:
-        raise UsageError(f"no server is known: {_joining(folder)}")
-    check_address(address)
-    (_stay_https if is_https(address) else _stay)(folder, client, address)
-
-
-def _joining(folder: Path) -> str:
-    """The command that tells a client where its server is."""
-    where = shlex.quote(str(folder))
-    return f"privirec keys join {where} --roster ROSTER --server https://HOST:PORT"
-
-
-def _stay_https(folder: Path, client: int, address: str) -> None:
-    check_installed(CLIENT_NEEDS)
-    from privirec.carriers.https import client as https  # noqa: PLC0415 - needs the extra
-
-    https.stay(folder, address, _tell)
-
-
-def _tell(line: str) -> None:
-    say(line)
-    log.info("%s", line)
-
-
-def _stay(folder: Path, client: int, address: str) -> None:
-    from privirec.carriers import child_processes  # noqa: PLC0415 - needs Flower's extras
-    from privirec.carriers.flower import launch  # noqa: PLC0415
-
-    launch.check_flower()
-    env = launch.environment(folder / "flower")
-    log_to(folder / "client.log")
-
-    with alone(folder / "flower", wait=False), child_processes.Processes() as running:
-        own = launch.FlowerClient(running, folder, address, env).start()
-        _tell(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
-        connected, say_again_at = False, 0.0
-        try:
-            while True:
-                if said := own.keep_up():
-                    connected = False
-                    _tell(said[0].upper() + said[1:])
-                elif own.unanswered:
-                    connected = False
-                    if time.monotonic() >= say_again_at:
-                        say_again_at = time.monotonic() + SAY_AGAIN
-                        _tell(f"No answer from {address}; trying again until there is one")
-                elif not connected and own.connected:
-                    connected, say_again_at = True, 0.0
-                    _tell("Connected")
-                time.sleep(1)
-        except FederationError as error:
-            log.error("%s", error)
-            raise
+        taking_part.check(folder, server)
+    else:
+        taking_part.stay(folder, server)

@@ -6,15 +6,13 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Callable
 from typing import TextIO
 
-import typer
-
-from privirec.cli import narrow_help
 from privirec.errors import DataWarning, PrivirecError
 
 
-def end_well(app: typer.Typer) -> None:
+def end_well(command: Callable[[], int | None]) -> None:
     """Run a command. Exit codes: 0 done, 1 a check failed, 2 bad usage or input, 3 a federation
     that could not finish safely, 130 or 143 interrupted."""
     # Typer would answer Ctrl-C itself, and in silence; this way it is one line and 130. Who is
@@ -23,7 +21,7 @@ def end_well(app: typer.Typer) -> None:
         signal.signal(number, _interrupted)
     warnings.showwarning = _show_warning
     try:
-        code = app(standalone_mode=True, **narrow_help.settings(app))
+        code = command() or 0
     except PrivirecError as error:
         code = _say(str(error), error.exit_code)
     except _Interrupted as stop:

@@ -16,6 +16,7 @@ from privirec.cli import (
     fit,
     frontier,
     keys,
+    narrow_help,
     plan,
     privacy,
     privacy_table,
@@ -80,4 +81,4 @@ def _main(
 
 def run() -> None:
     """Entry point."""
-    end_well(app)
+    end_well(lambda: app(standalone_mode=True, **narrow_help.settings(app)))
