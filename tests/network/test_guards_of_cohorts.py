@@ -3,11 +3,15 @@ front of it out of the way, or without a federation around it."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from privirec.errors import UsageError
 from privirec.federated.contributions import Opened
@@ -179,9 +183,9 @@ def test_a_pledge_is_for_one_run_one_roster_and_one_client() -> None:
     pledge.check(RUN, 0, ROSTER)
     larger = Roster({number: key.public for number, key in enumerate(KEYS)})
     swapped = Roster({0: KEYS[1].public, 1: KEYS[0].public})
-    for given in ((OTHER_RUN, 0, ROSTER), (RUN, 0, larger), (RUN, 1, ROSTER), (RUN, 1, swapped)):
+    for other in ((OTHER_RUN, 0, ROSTER), (RUN, 0, larger), (RUN, 1, ROSTER), (RUN, 1, swapped)):
         with pytest.raises(BadPledge, match="not signed by its key"):
-            pledge.check(*given)
+            pledge.check(*other)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +204,63 @@ def test_nobody_knows_more_than_its_past() -> None:
     Pledges.of({0: Pledge(4, ASKS, one, both)}).members(ROSTER)
     with pytest.raises(BadPledge, match="a past that it was not in"):
         Pledges.of({0: Pledge(4, ASKS, both, one)}).members(ROSTER)
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 40),
+        st.builds(
+            Pledge,
+            st.integers(0, 3),
+            st.builds(Demands, *(st.integers(0, 2) for _ in range(3))),
+            *(st.sampled_from([b"", b"\1", b"\3"]) for _ in range(2)),
+            st.sampled_from(["", "2026-11-01 00:00:00+00:00"]),
+            st.binary(min_size=64, max_size=64),
+        ),
+        min_size=1,
+    )
+)
+def test_pledges_come_out_as_they_went_in(pledges: dict[int, Pledge]) -> None:
+    """Through text, and whatever several of them have in common."""
+    found = Pledges.model_validate_json(Pledges.of(pledges).model_dump_json())
+    assert {client: found.pledge(client) for client in pledges} == pledges
+    assert found.users() == {client: one.people for client, one in pledges.items()}
+    assert found.periods() == {one.period for one in pledges.values()}
+    with pytest.raises(KeyError):
+        found.pledge(99)
+
+
+def test_what_everybody_says_is_said_once() -> None:
+    many = Pledges.of({number: replace(pledged(), people=1) for number in range(1000)})
+    assert len(many.said) == 1
+    assert len(many.model_dump_json()) < 1000 * (64 * 4 / 3 + 8)  # a signature, and who and what
+
+
+GOOD = Pledges.of({0: pledged(), 2: replace(pledged(), people=5)}).model_dump()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"clients": (2, 0)}, "ascending order"),
+        ({"clients": (2, 2)}, "ascending order"),
+        ({"clients": (0, 1, 2)}, "without a pledge"),
+        ({"says": (0, 1, 0)}, "without a pledge"),
+        ({"says": (0, 2)}, "what the plan does not have"),
+        ({"says": (0, -1)}, "greater than or equal to 0"),
+        ({"clients": (0, 1 << 32)}, "less than 4294967296"),
+        ({"signatures": b64encode(pledged().signature).decode()}, "one for each client"),
+        ({"signatures": GOOD["signatures"] + "AAAA"}, "pattern"),
+        ({"signatures": GOOD["signatures"][:-4]}, "one for each client"),
+        ({"signatures": "A"}, "base64|padding"),
+        ({"more": 1}, "not permitted"),
+    ],
+    ids=str,
+)
+def test_pledges_that_do_not_fit_together_are_refused(change: dict[str, Any], said: str) -> None:
+    Pledges.model_validate(GOOD)
+    with pytest.raises(ValidationError, match=said):
+        Pledges.model_validate(GOOD | change)
 
 
 # --- rosters --------------------------------------------------------------------------------------

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privirec.errors import FederationError
 from privirec.privacy.cohorts import Demands, Member
@@ -84,8 +88,8 @@ class Pledge:
         )
 
 
-class PlannedPledge(BaseModel):
-    """A pledge as a plan carries it."""
+class Said(BaseModel):
+    """What a pledge says, without who made it; most clients of a plan say the same."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -95,59 +99,88 @@ class PlannedPledge(BaseModel):
     """Place of the set in the plan's list; -1 for nobody."""
     past: int = Field(-1, ge=-1)
     period: Period = ""
-    signature: str = Field("", pattern=f"^([0-9a-f]{{{2 * SIGNATURE_BYTES}}})?$")
 
 
 class Pledges(BaseModel):
-    """The pledges of all clients of a plan; sets that several have pledged stand there once."""
+    """The pledges of all clients of a plan. What several have pledged stands there once, so that a
+    client costs little more than its signature."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    clients: dict[int, PlannedPledge]
+    clients: tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...]
+    """In ascending order."""
+    says: tuple[Annotated[int, Field(ge=0)], ...]
+    """Place in `said`, one for each client."""
+    said: tuple[Said, ...]
     sets: tuple[Annotated[str, Field(pattern="^([0-9a-f]{2})+$")], ...] = ()
     """Maps over the roster."""
+    signatures: str = Field("", pattern="^[A-Za-z0-9+/]*={0,2}$")
+    """Of all clients, one after the other, in base 64; empty in a plan that nobody is shown."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if len(self.says) != len(self.clients):
+            raise ValueError("clients without a pledge")
+        if any(after <= before for before, after in pairwise(self.clients)):
+            raise ValueError("clients that are not in ascending order")
+        if self.says and max(self.says) >= len(self.said):
+            raise ValueError("a client that says what the plan does not have")
+        if len(self._signatures) not in (0, SIGNATURE_BYTES * len(self.clients)):
+            raise ValueError("signatures that are not one for each client")
+        return self
 
     @classmethod
     def of(cls, pledges: Mapping[int, Pledge]) -> Self:
         both = [each.hex() for one in pledges.values() for each in (one.known, one.past) if each]
         places = {text: place for place, text in enumerate(sorted(set(both)))}
-        clients = {
-            client: PlannedPledge(
+        said: dict[Said, int] = {}
+        says, signatures = [], []
+        for _, one in sorted(pledges.items()):
+            saying = Said(
                 users=one.people,
                 asks=one.demands,
                 known=places.get(one.known.hex(), -1),
                 past=places.get(one.past.hex(), -1),
                 period=one.period,
-                signature=one.signature.hex(),
             )
-            for client, one in pledges.items()
-        }
-        return cls(clients=clients, sets=tuple(places))
+            says.append(said.setdefault(saying, len(said)))
+            signatures.append(one.signature)
+        return cls(
+            clients=tuple(sorted(pledges)),
+            says=tuple(says),
+            said=tuple(said),
+            sets=tuple(places),
+            signatures=b64encode(b"".join(signatures)).decode(),
+        )
 
     @classmethod
     def unsigned(cls, users: Mapping[int, int]) -> Self:
         """For a plan that nobody will be shown."""
         return cls.of({client: Pledge(n, Demands(0, 0, 1)) for client, n in users.items()})
 
+    def users(self) -> dict[int, int]:
+        """How many people each client has."""
+        counts = [one.users for one in self.said]
+        return {client: counts[place] for client, place in self._each()}
+
+    def periods(self) -> set[str]:
+        """The calendar periods whose histories clients use."""
+        return {self.said[place].period for place in set(self.says)}
+
     def pledge(self, client: int) -> Pledge:
-        one = self.clients[client]
-        known, past = (self._looked_up(self.sets, place, "") for place in (one.known, one.past))
-        return Pledge(
-            one.users,
-            Demands(*one.asks),
-            bytes.fromhex(known),
-            bytes.fromhex(past),
-            one.period,
-            bytes.fromhex(one.signature),
-        )
+        at = bisect_left(self.clients, client)
+        if self.clients[at : at + 1] != (client,):
+            raise KeyError(client)
+        return replace(self._unsigned(self.says[at]), signature=self._signature(at))
 
     def check(self, run: str, roster: Roster) -> None:
         """Raise BadPledge unless every client made its own, for this run and with this roster."""
-        for client in self.clients:
-            self.pledge(client).check(run, client, roster)
+        said = [self._unsigned(place) for place in range(len(self.said))]
+        for at, (client, place) in enumerate(self._each()):
+            replace(said[place], signature=self._signature(at)).check(run, client, roster)
 
     def members(self, roster: Roster) -> dict[int, Member]:
-        """What everybody has pledged. Equal sets are one object, so that they compare quickly."""
+        """What everybody has pledged. Who says the same is one object, and so are equal sets."""
         try:
             sets = [
                 frozenset(read_participants(bytes.fromhex(text), roster).tolist())
@@ -155,20 +188,35 @@ class Pledges(BaseModel):
             ]
         except ProtocolError:
             raise BadPledge("a pledged set of clients that does not fit the roster") from None
-        pairs = {(one.known, one.past) for one in self.clients.values()}
-        both = {
-            pair: tuple(self._looked_up(sets, place, frozenset[int]()) for place in pair)
-            for pair in pairs
-        }
-        fitting = {pair for pair, (known, past) in both.items() if known <= past}
-        found = {}
-        for client, one in self.clients.items():
-            pair = (one.known, one.past)
-            known, past = both[pair]
-            if pair not in fitting or (past and client not in past):
+        said = []
+        for one in self.said:
+            known, past = (
+                self._looked_up(sets, place, frozenset[int]()) for place in (one.known, one.past)
+            )
+            said.append(Member(one.users, Demands(*one.asks), known, past))
+        fits = [one.known <= one.past for one in said]
+        for client, place in self._each():
+            past = said[place].past
+            if not fits[place] or (past and client not in past):
                 raise BadPledge(f"client {client} pledges a past that it was not in")
-            found[client] = Member(one.users, Demands(*one.asks), known, past)
-        return found
+        return {client: said[place] for client, place in self._each()}
+
+    def _each(self) -> Iterator[tuple[int, int]]:
+        """Every client, and the place of what it says."""
+        return zip(self.clients, self.says, strict=True)
+
+    def _unsigned(self, place: int) -> Pledge:
+        one = self.said[place]
+        known, past = (self._looked_up(self.sets, each, "") for each in (one.known, one.past))
+        people, asks = one.users, Demands(*one.asks)
+        return Pledge(people, asks, bytes.fromhex(known), bytes.fromhex(past), one.period)
+
+    @cached_property
+    def _signatures(self) -> bytes:
+        return b64decode(self.signatures, validate=True)
+
+    def _signature(self, at: int) -> bytes:
+        return self._signatures[SIGNATURE_BYTES * at : SIGNATURE_BYTES * (at + 1)]
 
     @staticmethod
     def _looked_up(sets: Any, place: int, nobody: Any) -> Any:

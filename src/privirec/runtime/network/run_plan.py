@@ -56,7 +56,7 @@ class RunPlan(BaseModel):
     @cached_property
     def users(self) -> dict[int, int]:
         """Users of each client; numbered client after client."""
-        return {client: one.users for client, one in self.pledges.clients.items()}
+        return self.pledges.users()
 
     @property
     def n_users(self) -> int:

@@ -134,7 +134,7 @@ class CohortGuard:
 
     def _check_period(self, state: ClientRun, plan: RunPlan) -> None:
         """Whoever uses histories of another moment has collected changes for longer, or shorter."""
-        others = {one.period for one in plan.pledges.clients.values()} - {state.period}
+        others = plan.pledges.periods() - {state.period}
         if others and not plan.protected:
             raise Refusal(
                 Code.COHORT,
