@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from privirec.codec import canonical
 from privirec.durable import write_whole
@@ -84,7 +84,7 @@ class Rotated(Change):
 AnyChange = Annotated[ServerNamed | Approved | Revoked | Rotated, Field(discriminator="change")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Member:
     """A client as the roster's last change left it."""
 
@@ -227,9 +227,9 @@ class RosterFile(BaseModel):
     def keys_of(self, client: int) -> tuple[bytes, ...]:
         """All keys that a client has had, in their order, the present one last."""
         return tuple(
-            bytes.fromhex(key)
-            for _, member, key in self.since(None)
-            if member is not None and member.client == client and key == member.key
+            bytes.fromhex(change.key)
+            for change in self.changes
+            if isinstance(change, Approved | Rotated) and change.client == client
         )
 
     def since(self, before: RosterFile | None) -> list[tuple[str, Member | None, str]]:
@@ -305,14 +305,10 @@ class RosterFile(BaseModel):
     @classmethod
     def read(cls, path: Path, operator: str | None = None) -> RosterFile:
         """Read and check everything: signature, of this operator if one is named, and changes."""
-        record = read_json(path, "a roster")
-        if isinstance(record, dict) and "roster" in record:
-            raise UsageError(
-                f"{path}: a roster of an earlier version, without a history; the operator makes a "
-                "new one: privirec keys operator"
-            )
+        content = _read(path, "a roster")
         try:
-            found = cls.model_validate(record)
+            # Not by way of `json`: the tables would take as much memory again, on every device.
+            found = cls.model_validate_json(content)
             signature = bytes.fromhex(found.signature)
             verify(bytes.fromhex(found.operator), signature, found._statement(), 0)
             _ = found._standing
@@ -320,7 +316,13 @@ class RosterFile(BaseModel):
             raise UsageError(f"{path}: the operator's signature does not fit") from None
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
-        except (TypeError, ValueError, ValidationError):
+        except (TypeError, ValueError):
+            record = _parsed(path, content, "a roster")
+            if isinstance(record, dict) and "roster" in record:
+                raise UsageError(
+                    f"{path}: a roster of an earlier version, without a history; the operator "
+                    "makes a new one: privirec keys operator"
+                ) from None
             raise UsageError(f"{path}: not a roster") from None
         if operator is not None and found.operator != operator:
             raise UsageError(
@@ -350,9 +352,18 @@ class RosterFile(BaseModel):
 
 def read_json(path: Path, kind: str) -> Any:
     """A file that must be there and be JSON."""
+    return _parsed(path, _read(path, kind), kind)
+
+
+def _read(path: Path, kind: str) -> bytes:
     try:
-        return json.loads(path.read_bytes())
+        return path.read_bytes()
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file ({kind})") from None
+
+
+def _parsed(path: Path, content: bytes, kind: str) -> Any:
+    try:
+        return json.loads(content)
     except (ValueError, RecursionError):
         raise UsageError(f"{path}: not {kind}") from None
