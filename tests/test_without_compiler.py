@@ -258,16 +258,19 @@ def test_a_client_starts_without_the_compiler_and_without_scipy() -> None:
     """And what is imported later after all works as usual."""
     program = """
 import sys
-sys.argv = ["privirec", "client", "--help"]
+sys.argv = ["privirec", "client", "nowhere"]
 from privirec.cli import start
 try:
     start()
 except SystemExit as stop:
-    assert not stop.code
+    assert stop.code == 2
 from privirec.carriers.https import client
-loaded = {name.split(".")[0] for name in sys.modules}
-assert not loaded & {"numba", "llvmlite", "matplotlib", "flwr"}, loaded
-assert "scipy.sparse._base" not in sys.modules
+import httpcore
+import privirec.device.installed
+loaded = {name.split(".")[0] for name, module in sys.modules.items() if module is not None}
+heavy = {"numba", "llvmlite", "matplotlib", "flwr", "typer", "rich", "click", "safetensors"}
+assert not loaded & (heavy | {"asyncio", "anyio"}), loaded
+assert not {"scipy.sparse._base", "numpy.ma"} & sys.modules.keys()
 (peak,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
 print("PEAK", int(peak) // 1024)
 import scipy.sparse as sp
@@ -279,6 +282,6 @@ assert sp.csr_array([[1, 0]]).nnz == 1 and csgraph.connected_components
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert "Stay connected" in done.stdout
+    assert "nowhere: has not joined a federation" in done.stderr
     peak = int(done.stdout.split("PEAK")[1].split()[0])
-    assert peak < 80, f"{peak} MB before it has done anything"
+    assert peak < 72, f"{peak} MB before it has done anything; a run needs some too"

@@ -1,4 +1,4 @@
-"""`privirec client --check`: what its owner is told that the server is not."""
+"""`privirec client`: what its owner hears and the server does not; which calls go without Typer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from privirec.cli.light import as_usual
 from privirec.cli.main import app
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
@@ -53,3 +54,46 @@ def test_the_owner_hears_of_spoilt_runs(client: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Memory, "spoilt", lambda _: {"ab" * 16: claim})
     _, warned = check(client)
     assert f"Run abababab is spoilt: the server claimed {claim}" in " ".join(warned.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("me", (Path("me"), None)),
+        ("me --server https://s:1", (Path("me"), "https://s:1")),
+        ("--server https://s:1 me", (Path("me"), "https://s:1")),
+        ("", None),
+        ("--check", None),
+        ("--help", None),
+        ("me --check", None),
+        ("me --server", None),
+        ("me --server --check", None),
+        ("--server me", None),
+        ("--server --server me", None),
+        ("me you", None),
+        ("me --sever https://s:1", None),
+        ("me --server=https://s:1", None),
+        ("me --server https://s:1 --check", None),
+        ("-- me", None),
+    ],
+)
+def test_only_the_usual_calls_go_without_typer(
+    words: str, found: tuple[Path, str | None] | None
+) -> None:
+    assert as_usual(words.split()) == found
+
+
+def test_an_empty_word_is_not_usual() -> None:
+    assert as_usual([""]) is None
+    assert as_usual(["me", "--server", ""]) is None
+
+
+def test_no_server_is_said_with_the_whole_command_that_names_one(
+    client: Path, tmp_path: Path
+) -> None:
+    spaced = client.rename(tmp_path / "my client")
+    done = CliRunner().invoke(app, ["client", str(spaced)])
+    assert done.exit_code == 1
+    assert f"privirec keys join '{spaced}' --roster ROSTER" in str(done.exception)
+    _, warned = check(spaced)
+    assert f"privirec keys join '{spaced}'" in warned

@@ -5,11 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from privirec.cli import audit as audit_command
+from privirec.cli import demo as demo_command
 from privirec.cli.main import app
 from privirec.cli.table_options import words_for
 from privirec.data.columns import TableOptions
@@ -72,3 +76,29 @@ def test_the_audit_that_is_printed_reads_the_same_data(method: str) -> None:
 
 def test_what_is_found_out_is_not_printed() -> None:
     assert words_for("gowalla", None, TableOptions()) == ["gowalla"]
+
+
+def test_what_the_demo_proposes_next_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the folder has a space in its name."""
+    row = {"users": 2, "items": 3, "label": "", "ndcg@20": 0.1}
+    out = tmp_path / "my demo"
+    made = SimpleNamespace(few=[row], many=[row], pictures=[], model=out / "model")
+    monkeypatch.setattr(demo_command, "demo", lambda *_: made)
+    done = CliRunner().invoke(app, ["demo", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    line = next(line for line in done.output.splitlines() if line.startswith("Next: "))
+    explain = next(each for each in line.split(", ") if "explain-privacy" in each)
+    words = shlex.split(explain)
+    assert words[0] == "privirec"
+    assert _parsed(words[1:])["artifact"] == str(out / "model")
+
+
+def test_an_audit_says_first_that_it_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(audit_command, "audit", stop)
+    done = CliRunner().invoke(app, ["audit", "--dataset", "synthetic:small"])
+    assert "many minutes" in done.output
