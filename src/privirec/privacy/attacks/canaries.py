@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.stats import beta, norm
+from scipy.special import betaincinv, ndtri
 
 from privirec.data.interactions import Interactions
 from privirec.dp.gaussian import epsilon_of
@@ -157,12 +157,12 @@ class _Limits:
 
     def mu(self) -> Floats:
         """By Phi^-1(TPR) - Phi^-1(FPR) <= mu."""
-        found: Floats = norm.ppf(self.least_true) + norm.ppf(self.least_quiet)
+        found: Floats = ndtri(self.least_true) + ndtri(self.least_quiet)
         return found
 
 
 def _at_least(successes: NDArray[np.int64], trials: int, wrong: float) -> Floats:
     """Clopper and Pearson's lower limit of a probability."""
     some = np.maximum(successes, 1)
-    limits: Floats = np.where(successes > 0, beta.ppf(wrong, some, trials - some + 1), 0.0)
+    limits: Floats = np.where(successes > 0, betaincinv(some, trials - some + 1, wrong), 0.0)
     return limits
