@@ -9,6 +9,7 @@ import ssl
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -245,7 +246,7 @@ def _forked(server: OperatorFolder) -> RosterFile:
 def _dropped_history(server: OperatorFolder) -> RosterFile:
     """The same clients with the same numbers and keys, as if the last one had always been so."""
     members = server.members
-    renamed = members.changes[1].model_copy(update={"name": "renamed"})
+    renamed = replace(members.changes[1], name="renamed")
     return RosterFile(
         operator=members.operator, changes=(members.changes[0], renamed, *members.changes[2:])
     )

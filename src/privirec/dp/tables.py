@@ -10,6 +10,8 @@ Nothing is computed in floating point.
 from __future__ import annotations
 
 import hashlib
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -63,19 +65,24 @@ def gaussian_table(variance: Fraction) -> GaussianTable:
 def gaussian_probabilities(variance: Fraction) -> list[int]:
     """P[v] in units of 2^-160 from the least value to the largest; 0 has what rounding leaves."""
     largest = isqrt(SUPPORT * SUPPORT * variance.numerator // variance.denominator) + 1
+    # Twice: there may be 2^15 of them, each three times as long as what is kept of it.
+    total = 2 * sum(_weights(variance, largest)) - (1 << _PRECISION)
+    upper = [(weight << UNIFORM_BITS) // total for weight in _weights(variance, largest)]
+    upper[0] = (1 << UNIFORM_BITS) - 2 * sum(upper[1:])
+    return upper[:0:-1] + upper
+
+
+def _weights(variance: Fraction, largest: int) -> Iterator[int]:
+    """exp(-v^2 / 2s^2) in fixed point, for v from 0 to the largest value."""
     # exp(-(v + 1)^2 / 2s^2) = exp(-v^2 / 2s^2) step^(2v + 1), step = exp(-1 / 2s^2).
     step = _exp_minus(1 / (2 * variance))
     factor, square = step, step * step >> _PRECISION
-    weights = [1 << _PRECISION]
+    weight = 1 << _PRECISION
+    yield weight
     for _ in range(largest):
-        weights.append(weights[-1] * factor >> _PRECISION)
+        weight = weight * factor >> _PRECISION
         factor = factor * square >> _PRECISION
-    total = 2 * sum(weights) - weights[0]
-    upper = weights
-    for value, weight in enumerate(weights):
-        upper[value] = (weight << UNIFORM_BITS) // total  # in place: there may be 2^15
-    upper[0] = (1 << UNIFORM_BITS) - 2 * sum(upper[1:])
-    return upper[:0:-1] + upper
+        yield weight
 
 
 def _exp_minus(exponent: Fraction) -> int:
@@ -106,8 +113,8 @@ def _alias(
     left = probabilities  # not a copy, and long numbers go as soon as they are used: a device has
     left += [0] * (size - len(probabilities))  # little memory, and there may be 2^16 of them
     cells, fine = np.arange(size, dtype=np.uint32), np.zeros((size, 2), np.uint64)
-    small = [cell for cell in range(size) if left[cell] < full]
-    large = [cell for cell in range(size) if left[cell] > full]
+    small = array("I", (cell for cell in range(size) if left[cell] < full))
+    large = array("I", (cell for cell in range(size) if left[cell] > full))
     while small:
         cell, donor = small.pop(), large[-1]
         threshold, left[cell] = left[cell], 0

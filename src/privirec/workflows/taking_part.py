@@ -50,10 +50,8 @@ def check(folder: Path, server: str | None = None) -> None:
 def stay(folder: Path, server: str | None = None) -> None:
     """Stay connected and answer what the policy allows, until interrupted."""
     home = ClientFolder(folder)
-    with closing(home.node()) as node:
-        client = node.client
-    _check_certificate(folder)
     address = server or home.settings.server
+    _check_certificate(folder)
     if not address:
         raise UsageError(f"no server is known: {_joining(folder)}")
     check_address(address)
@@ -63,6 +61,8 @@ def stay(folder: Path, server: str | None = None) -> None:
 
         https.stay(folder, address, _tell)
     else:
+        with closing(home.node()) as node:
+            client = node.client
         _stay_with_flower(folder, client, address)
 
 
