@@ -15,7 +15,7 @@ from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Stage, arrivals
 from privirec.runtime.network.coordinator.clients import MOST_COMPLAINTS, ClientState
 from privirec.runtime.network.envelope import Envelope
-from privirec.runtime.network.messages import Blocks, Exchange, Here, Refused, TurnedAway
+from privirec.runtime.network.messages import Abort, Blocks, Exchange, Here, Refused, TurnedAway
 from privirec.runtime.network.node.memory import Memory
 from privirec.runtime.network.refusals import Code
 from privirec.secagg import Phase
@@ -262,6 +262,19 @@ def test_a_run_that_all_refuse_says_so_and_why(federation: Federation) -> None:
     said = r"0 clients take part, \d are needed: 6 refused, client 0 with: .*most_bytes_up"
     with pytest.raises(FederationError, match=said):
         talk.server.raise_if_stopped()
+
+
+def test_nobody_hears_the_words_of_another(federation: Federation) -> None:
+    """They are about that client's policy, or its budget."""
+    federation.policy = small_policy(most_bytes_up=1)
+    talk = Talk(federation)
+    for _ in range(20):
+        talk.step()
+    assert "most_bytes_up" in talk.server.reason
+    told = envelope.peek(talk.server.message_for(5), "to-client").message
+    assert isinstance(told, Abort)
+    assert "0 clients take part" in told.reason
+    assert "most_bytes_up" not in told.reason
 
 
 RESTARTS: dict[str, list[tuple[Stage | str, int]]] = {

@@ -15,15 +15,19 @@ from pydantic import ValidationError
 
 from privirec.errors import UsageError
 from privirec.federated.contributions import Opened
+from privirec.federated.programs import PrivirecKSettings, SpectralSettings
 from privirec.privacy.cohorts import Demands, Member, check_new, check_sum
 from privirec.privacy.policy import Policy
 from privirec.privacy.refusal import PolicyRefusal, Rule, refuse
+from privirec.runtime.network import envelope
 from privirec.runtime.network.coordinator import Stage
 from privirec.runtime.network.enrolment.cards import Card, Rotation
 from privirec.runtime.network.enrolment.roster import Revoked, RosterFile
+from privirec.runtime.network.messages import Refused
 from privirec.runtime.network.node.cohort_guard import CohortGuard
 from privirec.runtime.network.node.memory import ForLife, Memory
 from privirec.runtime.network.node.run_state import ClientRun
+from privirec.runtime.network.node.steps import StepAnswerer
 from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
 from privirec.runtime.network.refusals import Code
 from privirec.secagg.errors import BadSignature
@@ -236,6 +240,24 @@ def test_what_everybody_says_is_said_once() -> None:
     assert len(many.model_dump_json()) < 1000 * (64 * 4 / 3 + 8)  # a signature, and who and what
 
 
+@pytest.mark.parametrize("liar", range(3))
+def test_every_pledge_of_a_plan_must_be_signed(liar: int) -> None:
+    """The first, the last and those between."""
+    one = Pledge(4, ASKS)
+    pledges = {n: one.signed(RUN, n, KEYS[n], ROSTER) for n in range(3)}
+    Pledges.of(pledges).check(RUN, ROSTER)
+    forged = pledges | {liar: replace(one, signature=pledges[(liar + 1) % 3].signature)}
+    with pytest.raises(BadPledge, match=f"client {liar} is not signed"):
+        Pledges.of(forged).check(RUN, ROSTER)
+
+
+def test_a_list_of_mistakes_ends_with_the_first() -> None:
+    """Each would be kept, with all that it is about, before anybody looks."""
+    with pytest.raises(ValidationError) as refused:
+        Pledges.model_validate(GOOD | {"clients": ["x"] * 1000})
+    assert refused.value.error_count() == 1
+
+
 GOOD = Pledges.of({0: pledged(), 2: replace(pledged(), people=5)}).model_dump()
 
 
@@ -253,6 +275,10 @@ GOOD = Pledges.of({0: pledged(), 2: replace(pledged(), people=5)}).model_dump()
         ({"signatures": GOOD["signatures"] + "AAAA"}, "pattern"),
         ({"signatures": GOOD["signatures"][:-4]}, "one for each client"),
         ({"signatures": "A"}, "base64|padding"),
+        ({"said": (*GOOD["said"], GOOD["said"][0])}, "or nobody says"),
+        ({"sets": (*GOOD["sets"], "00")}, "nobody pledges"),
+        ({"sets": GOOD["sets"] * 2}, "nobody pledges"),
+        ({"sets": ()}, "nobody pledges"),
         ({"more": 1}, "not permitted"),
     ],
     ids=str,
@@ -261,6 +287,33 @@ def test_pledges_that_do_not_fit_together_are_refused(change: dict[str, Any], sa
     Pledges.model_validate(GOOD)
     with pytest.raises(ValidationError, match=said):
         Pledges.model_validate(GOOD | change)
+
+
+@pytest.mark.parametrize("change", [{"rounds": 10**30}, {"rounds": 10**6}, {"rank": 10**9}])
+def test_numbers_of_a_plan_that_would_fill_the_memory(change: dict[str, int]) -> None:
+    """Before a policy looks at how many sums there are, they are listed."""
+    with pytest.raises(ValidationError, match="less than or equal"):
+        PrivirecKSettings(**change)
+    if "rank" in change:
+        with pytest.raises(ValidationError, match="less than or equal"):
+            SpectralSettings(**change)
+
+
+@pytest.mark.parametrize("error", [OverflowError, MemoryError, KeyError, TypeError, ValueError])
+def test_what_nobody_thought_of_ends_no_client(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def broken(*_: object) -> None:
+        raise error("a secret")
+
+    monkeypatch.setattr(StepAnswerer, "answer", broken)
+    talk = Talk(federation)
+    talk.until("advertise")
+    answer = federation.node(0).answer(talk.message_for(0))
+    said = envelope.peek(answer, "to-server").message
+    assert isinstance(said, Refused)
+    assert (said.code, said.final) == (Code.OWN_PROBLEM, False)
+    assert "secret" not in said.reason
 
 
 # --- rosters --------------------------------------------------------------------------------------

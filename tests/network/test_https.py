@@ -646,7 +646,12 @@ def test_the_address_says_which_carrier(address: str, https: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["http://a:1", "https://", "https://a/path", "https://u@a", "a", "ftp://a:1", ""]
+    "address",
+    [
+        *("http://a:1", "https://", "https://a/path", "https://u@a", "a", "ftp://a:1", ""),
+        *("https://a:x", "https://a..b", "https://[::1", "https://.", "https://" + 64 * "a"),
+        "https://\x01",
+    ],
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(UsageError):

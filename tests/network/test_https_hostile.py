@@ -95,6 +95,29 @@ def test_a_forged_record_ends_no_client(tmp_path: Path) -> None:
         thread.join()
 
 
+@pytest.mark.parametrize("where", ["tel:1", "https://xn--zzzzzzzzzzzz99999/", "https://a:x/"])
+def test_a_redirection_ends_no_client(federation: Federation, where: str) -> None:
+    """httpx reads where to, though it does not go there."""
+    for status in (303, 308):
+        lies = lying(status, location=where)
+        with pytest.raises(Unreachable):
+            HttpsServer(federation).device(federation, 0, echo, lies).turn()
+
+
+def test_no_cookie_is_kept(federation: Federation) -> None:
+    sent: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        headers = {"set-cookie": "a=b; Path=/", "retry-after": "1"}
+        return httpx.Response(204, headers=headers, stream=httpx.ByteStream(b""))
+
+    device = HttpsServer(federation).device(federation, 0, echo, httpx.MockTransport(handle))
+    for _ in range(2):
+        device.turn()
+    assert not any("cookie" in each.headers for each in sent)
+
+
 def test_a_message_that_does_not_fit_is_asked_for_anew(federation: Federation) -> None:
     """A total that was made up once on the way does not keep a client from the message."""
     server = HttpsServer(federation)

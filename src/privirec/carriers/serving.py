@@ -6,6 +6,8 @@ SERVER/flower/.lock, https/.lock    held by `privirec server up` while it is up
 
 from __future__ import annotations
 
+import shlex
+
 from privirec.durable import is_taken, write_whole
 from privirec.errors import FederationError
 from privirec.runtime.network.enrolment.folders import OperatorFolder
@@ -41,7 +43,7 @@ def last_carrier(home: OperatorFolder) -> str:
 def how_to_start(home: OperatorFolder) -> str:
     """The command that brings the server up as it was last."""
     option = " --carrier https" if last_carrier(home) == HTTPS else ""
-    return f"privirec server up {home.folder}{option}"
+    return f"privirec server up {shlex.quote(str(home.folder))}{option}"
 
 
 def check_up(home: OperatorFolder) -> str:

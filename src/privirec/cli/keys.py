@@ -238,7 +238,7 @@ def join(
     if not is_first and is_https(home.settings.server):
         say("If it is running, it goes on with this by itself.")
     elif not is_first:
-        say(f"If it is running, start it again: privirec client {folder}")
+        say(f"If it is running, start it again: privirec client {shlex.quote(str(folder))}")
 
 
 # --- both -----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,7 @@ class Device:
             transport=transport,
             timeout=TIMEOUT,
             trust_env=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none are kept
             follow_redirects=False,
             headers={"Accept-Encoding": "identity", "User-Agent": "privirec"},
             limits=httpx.Limits(max_connections=1, keepalive_expiry=4.0),
@@ -321,7 +323,8 @@ class Device:
                         raise Unreachable("the server sends more than one piece at a time")
                 word = Word.read(reply.headers, request, self._server_key)
                 return _Reply(reply.status_code, reply.headers, bytes(found), word)
-        except (httpx.HTTPError, OSError) as error:  # what TLS says of forged records is the latter
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            # Also of forged TLS records, and of redirections that httpx reads without following.
             raise Unreachable(_why(error)) from None
 
     def _pause(self, reply: _Reply) -> float:

@@ -49,6 +49,10 @@ Steps = Generator["Contribution | Broadcast", Any, Components]
 Result = TypeVar("Result")
 
 
+MOST_COLUMNS = 1 << 20
+"""Of a basis. A server names it: what a client makes of it must stay small."""
+
+
 class ProgramSettings(BaseModel):
     """How components are computed with the clients: what all programs have in common."""
 

@@ -19,7 +19,13 @@ from privirec.federated.contributions import (
     UserStart,
 )
 from privirec.federated.contributions.power_step import SEED_BYTES
-from privirec.federated.programs.base import Broadcast, OnStep, Program, ProgramSettings
+from privirec.federated.programs.base import (
+    MOST_COLUMNS,
+    Broadcast,
+    OnStep,
+    Program,
+    ProgramSettings,
+)
 from privirec.filters.eigen import orthonormalize
 from privirec.filters.normalize import degree_power
 
@@ -31,12 +37,16 @@ FILTER_ENTRY = 4
 """Bytes of a number in a released filter."""
 
 
+MOST_ROUNDS = 1000
+"""A server names it, and every client lists as many sums before its policy looks at them."""
+
+
 class PowerSettings(ProgramSettings):
     """Settings of programs that run the power method with the clients."""
 
-    rank: int = Field(DEFAULT_RANK, ge=0)
+    rank: int = Field(DEFAULT_RANK, ge=0, le=MOST_COLUMNS)
     """k: columns of the power method (0: no low-pass filter)."""
-    rounds: int = Field(DEFAULT_ROUNDS, ge=1)
+    rounds: int = Field(DEFAULT_ROUNDS, ge=1, le=MOST_ROUNDS)
     """L: secure sums of the power method."""
     start: Literal["users", "items"] = "items"
     """The paper's start block with a row per user, or one over items from a public seed."""

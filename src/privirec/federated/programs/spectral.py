@@ -36,7 +36,14 @@ from privirec.federated.contributions import (
 )
 from privirec.federated.contributions.power_step import SEED_BYTES
 from privirec.federated.contributions.scaled_step import CoarseBlock
-from privirec.federated.programs.base import Broadcast, Planned, Program, ProgramSettings, Steps
+from privirec.federated.programs.base import (
+    MOST_COLUMNS,
+    Broadcast,
+    Planned,
+    Program,
+    ProgramSettings,
+    Steps,
+)
 from privirec.federated.programs.power import FILTER_ENTRY, item_degrees_told, public_generator
 from privirec.federated.row_scales import LEAST_WIDTH
 from privirec.filters.components import Components
@@ -81,7 +88,7 @@ class SpectralSettings(ProgramSettings):
     """How eigenpairs are computed with the clients."""
 
     method: Literal["spectral"] = "spectral"
-    rank: int = Field(DEFAULT_RANK, ge=1)
+    rank: int = Field(DEFAULT_RANK, ge=1, le=MOST_COLUMNS)
     """k: eigenpairs that are kept."""
     columns: Columns = None
     """Columns of each round, in order; None: as many in each of eight rounds as the rank needs."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from privirec.errors import FederationError
 from privirec.privacy.cohorts import Demands, Member
@@ -107,12 +107,12 @@ class Pledges(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    clients: tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...]
+    clients: Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...], FailFast()]
     """In ascending order."""
-    says: tuple[Annotated[int, Field(ge=0)], ...]
+    says: Annotated[tuple[Annotated[int, Field(ge=0)], ...], FailFast()]
     """Place in `said`, one for each client."""
-    said: tuple[Said, ...]
-    sets: tuple[Annotated[str, Field(pattern="^([0-9a-f]{2})+$")], ...] = ()
+    said: Annotated[tuple[Said, ...], FailFast()]
+    sets: Annotated[tuple[Annotated[str, Field(pattern="^([0-9a-f]{2})+$")], ...], FailFast()] = ()
     """Maps over the roster."""
     signatures: str = Field("", pattern="^[A-Za-z0-9+/]*={0,2}$")
     """Of all clients, one after the other, in base 64; empty in a plan that nobody is shown."""
@@ -123,8 +123,12 @@ class Pledges(BaseModel):
             raise ValueError("clients without a pledge")
         if any(after <= before for before, after in pairwise(self.clients)):
             raise ValueError("clients that are not in ascending order")
-        if self.says and max(self.says) >= len(self.said):
-            raise ValueError("a client that says what the plan does not have")
+        # All that is there is used, and so no more than there are clients.
+        if set(self.says) != set(range(len(self.said))):
+            raise ValueError("a client that says what the plan does not have, or nobody says")
+        places = {place for one in self.said for place in (one.known, one.past)} - {-1}
+        if places != set(range(len(self.sets))) or len(set(self.sets)) != len(self.sets):
+            raise ValueError("sets of clients that nobody pledges, or that are there twice")
         if len(self._signatures) not in (0, SIGNATURE_BYTES * len(self.clients)):
             raise ValueError("signatures that are not one for each client")
         return self

@@ -160,7 +160,7 @@ class Coordinator:
             while not self.finished and self._advance():
                 pass
         except ProtocolError as error:
-            self._state.stop(f"{error}{self._refusals()}")
+            self._state.stop(str(error), self._refusals())
         except PrivirecError as error:
             self._state.stop(str(error))
         self._status.write(self.status())
@@ -250,7 +250,7 @@ class Coordinator:
         client = self.clients[number]
         if self.stage is Stage.STOPPED:
             client.state = ClientState.TOLD
-            return self._post.seal(Abort(reason=self.reason), number)
+            return self._post.seal(Abort(reason=self._state.told), number)
         if self.stage is Stage.HANDING_OUT and self._outbox is not None:
             return self._post.piece(self._outbox, client.received)
         computing = self._state.computing
@@ -325,8 +325,10 @@ class Coordinator:
             return False
         missing = self._state.missing()
         gone = [number for number in sorted(missing) if self.clients[number].gone]
+        words = ""
         if gone:
-            why = f"client {gone[0]} left ({self.clients[gone[0]].gone})"
+            why = f"client {gone[0]} left"
+            words = f" (client {gone[0]}: {self.clients[gone[0]].gone})"
         elif late and missing:
             names = ", ".join(map(str, sorted(missing)[:5]))
             why = f"{len(missing)} clients did not answer in time ({names})"
@@ -336,7 +338,8 @@ class Coordinator:
         self._state.stop(
             f"in sum {number} of {len(self.plan.sums())} {why}, and a sum without "
             "them, beside the earlier ones, would show their histories; no further sum was "
-            "opened. Start a new run when the same clients are back"
+            "opened. Start a new run when the same clients are back",
+            words,
         )
         return True
 

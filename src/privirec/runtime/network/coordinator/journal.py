@@ -74,6 +74,8 @@ class Stopped(Event):
 
     event: Literal["stopped"] = "stopped"
     reason: str
+    refusals: str = ""
+    """What clients said, for the operator: no client is told another one's words."""
 
 
 class HandedOut(Event):

@@ -65,6 +65,9 @@ class ServerRun:
         self.number = ""
         self.stage = Stage.GATHERING
         self.reason = ""
+        """Why the run was stopped, for the operator."""
+        self.told = ""
+        """The same, for clients."""
         self.in_sum: frozenset[int] | None = None
         """Clients in the sum under way, once that is decided."""
         self.computation: Computation | None = None
@@ -175,9 +178,10 @@ class ServerRun:
         made_it = taking_part - self.computing.session.waiting_for()
         self._event(StepEnded(step=self.computing.position, clients=tuple(sorted(made_it))))
 
-    def stop(self, reason: str) -> None:
-        log.error("run %s is stopped: %s", self.number[:8], reason)
-        self._event(Stopped(reason=reason))
+    def stop(self, reason: str, refusals: str = "") -> None:
+        """End the run. `refusals`: words of clients, which only the operator is told."""
+        log.error("run %s is stopped: %s%s", self.number[:8], reason, refusals)
+        self._event(Stopped(reason=reason, refusals=refusals))
 
     def hand_out(self) -> None:
         self._enter(Stage.HANDING_OUT)
@@ -217,7 +221,7 @@ class ServerRun:
             case Opened():
                 self._apply_opened(event)
             case Stopped():
-                self.reason = event.reason
+                self.told, self.reason = event.reason, event.reason + event.refusals
                 self.close()  # uploads that will not be completed any more
                 self._enter(Stage.STOPPED)
             case HandedOut():

@@ -22,6 +22,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -57,10 +58,19 @@ def check_address(server: str) -> None:
     if server.startswith("http://"):
         raise UsageError(f"{server!r}: only https, so that nobody on the way reads or changes it")
     if is_https(server):
-        if not re.fullmatch(r"https://[^/?#@\s]+/?", server):
+        if not re.fullmatch(r"https://[^/?#@\s\x00-\x20]+/?", server) or not _has_a_host(server):
             raise UsageError(f"{server!r} is not https://HOST or https://HOST:PORT")
     elif not re.fullmatch(r"[^/\s]+:\d+", server):
         raise UsageError(f"{server!r} is neither https://HOST:PORT nor HOST:PORT")
+
+
+def _has_a_host(server: str) -> bool:
+    """Whether there is a name or number of a machine in an address, and a port if any."""
+    try:
+        parts = urlsplit(server)
+        return bool(parts.hostname and parts.hostname.encode("idna")) and parts.port != 0
+    except ValueError:
+        return False
 
 
 class ClientSettings(BaseModel):

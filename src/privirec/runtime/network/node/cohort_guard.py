@@ -110,8 +110,8 @@ class CohortGuard:
         """Every pledge must be its client's, and the plan must have room for a sum that this client
         can be in. Whoever cannot be in one leaves now, and the others go on without it."""
         try:
-            members = plan.pledges.members(self._roster)
             plan.pledges.check(plan.run, self._roster)
+            members = plan.pledges.members(self._roster)
             if plan.pledges.pledge(self._client) != self._pledge(state):
                 raise BadPledge("the plan has another pledge of this client than it made")
         except BadPledge as error:

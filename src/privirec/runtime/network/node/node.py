@@ -156,6 +156,9 @@ class Node:
             return self._own_problem(asked.run, error)
         except PrivirecError as error:
             return self._leave(asked.run, Code.BAD_ASK, str(error))
+        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+            # Nobody thought of it. A server that can bring it about must not end clients by it.
+            return self._own_problem(asked.run, error)
 
     def _answer(self, asked: Envelope, message: bytes) -> bytes:
         said = asked.message
@@ -382,7 +385,7 @@ class Node:
     def _own_problem(self, run: str, error: Exception) -> bytes:
         """Nothing has left and nothing has changed. What is wrong stays here, and what a data error
         says may be part of a history."""
-        what = "see: privirec client --check" if isinstance(error, DataError) else error
+        what = error if isinstance(error, OSError) else "see: privirec client --check"
         log.error("cannot answer (%s): %s", type(error).__name__, what)
         return self._refused(run, Code.OWN_PROBLEM, "", final=False)
 
