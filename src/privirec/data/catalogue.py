@@ -37,11 +37,13 @@ class Catalogue:
         return [str(item) for item in self.item_ids.tolist()]
 
     @cached_property
-    def _sorted(self) -> tuple[NDArray, NDArray]:
-        """The ids in ascending order, and their columns. A dictionary would take ten times the
-        memory, on a device that looks up a few items of its own."""
+    def _sorted(self) -> tuple[NDArray, NDArray | None]:
+        """The ids in ascending order, and their columns (None if that is their order). A dictionary
+        would take ten times the memory, on a device that looks up a few items of its own."""
         ids = self.item_ids
         ids = ids if ids.dtype.kind in "iuU" else ids.astype(str)
+        if (ids[1:] > ids[:-1]).all():
+            return ids, None
         order = np.argsort(ids, kind="stable")
         return ids[order], order
 
@@ -63,7 +65,8 @@ class Catalogue:
         if not len(ids):
             return np.full(len(wanted), -1)
         places = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-        return np.where(ids[places] == wanted, order[places], -1)
+        columns = places if order is None else order[places]
+        return np.where(ids[places] == wanted, columns, -1)
 
     def column(self, name: str) -> int | None:
         """The column of one item, if it is known."""
