@@ -49,7 +49,7 @@ Steps = Generator["Contribution | Broadcast", Any, Components]
 Result = TypeVar("Result")
 
 
-MOST_COLUMNS = 1 << 20
+MOST_COLUMNS = 1 << 24
 """Of a basis. A server names it: what a client makes of it must stay small."""
 
 
