@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import documented
 from privirec.cli import asking
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.runtime.network.enrolment.fingerprints import fingerprint
 from privirec.runtime.network.enrolment.folders import ClientFolder
 

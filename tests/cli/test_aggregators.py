@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.secagg import protocol, protocol_names
 
 EXACT = [name for name in protocol_names() if protocol(name).is_exact]

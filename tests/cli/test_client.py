@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from privirec.cli.every import app
 from privirec.cli.light import as_usual
-from privirec.cli.main import app
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder

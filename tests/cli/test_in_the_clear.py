@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data import Interactions
 from privirec.errors import FederationError
 from privirec.federated.programs import PrivirecKSettings

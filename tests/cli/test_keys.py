@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from privirec.cli import asking
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.errors import UsageError
 from privirec.runtime.network.enrolment.fingerprints import fingerprint
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder

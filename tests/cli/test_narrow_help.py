@@ -12,7 +12,7 @@ import typer
 from click.testing import CliRunner
 
 from privirec.cli import narrow_help
-from privirec.cli.main import app
+from privirec.cli.every import app
 
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from privirec.cli import audit as audit_command
 from privirec.cli import demo as demo_command
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.cli.table_options import words_for
 from privirec.data.columns import TableOptions
 from privirec.federated.programs import PROGRAMS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.runtime.terms import Assumptions
 from privirec.secagg import protocol, protocol_names
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from privirec.carriers import serving
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.cli.server import _saying_what_to_expect
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.durable import alone, private_folder

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data.catalogue import write_catalogue
 from privirec.device import Catalogue, Store
 from privirec.dp.gaussian import mu_of

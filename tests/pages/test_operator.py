@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from privirec.carriers.memory import MemoryCarrier
 from privirec.carriers.serving import remember
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.durable import private_folder
 from privirec.errors import FederationError, UsageError
 from privirec.pages.operator import OperatorSite

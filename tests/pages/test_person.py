@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data import Dataset
 from privirec.data.catalogue import Catalogue
 from privirec.device import Device, Installed, Store, load_model

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data import load_dataset
 from privirec.dp.loss import Loss
 from privirec.federated.contributions import ItemDegrees, NoiseShare, NoisyPopularity

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data import Dataset
 from privirec.errors import DataError, UsageError
 from privirec.evaluation import evaluate

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.report import progress
 
 FRAME = re.compile(r"(\S[^\r\n]*?)\s+[━╸╺ ]*\s+(\d+)%")

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data import Dataset
 from privirec.errors import UsageError
 from privirec.models import GFCF, Recommender

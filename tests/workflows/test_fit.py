@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data import load_dataset
 from privirec.errors import OverflowRefused
 from privirec.federated.programs import Privirec, PrivirecK, program_of

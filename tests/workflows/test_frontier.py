@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data import load_dataset
 from privirec.data.interactions import Dataset
 from privirec.errors import DataError, UsageError

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data import Dataset, Interactions
 from privirec.errors import PrivirecError, UsageError
 from privirec.federated.contributions import ItemItem

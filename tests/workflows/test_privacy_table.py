@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data import Interactions, load_dataset
 from privirec.data.interactions import Dataset
 from privirec.errors import DataError, UsageError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data import load_dataset
 from privirec.data.shards import ShardedDataset
 from privirec.data.synthetic import make_shards

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.main import app
+from privirec.cli.every import app
 from privirec.data import Dataset
 from privirec.errors import DataError, UsageError
 from privirec.federated.programs import SpectralValidation, SpectralValidationSettings

@@ -1,0 +1,48 @@
+"""The command line imports what is called, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from privirec.cli.every import app
+from privirec.cli.main import COMMANDS
+
+IMPORTED = (
+    "import sys\n"
+    "from privirec.cli import start\n"
+    "try:\n    start()\n"
+    "except SystemExit as end:\n    print('code', end.code or 0)\n"
+    "print('imported', *[name for name in sys.modules if name.startswith('privirec.cli.')])\n"
+)
+
+
+def called(*arguments: str) -> tuple[int, set[str]]:
+    """The exit code, and which of the commands' modules were imported."""
+    command = [sys.executable, "-c", IMPORTED, *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = [words for line in said.splitlines() if (words := line.split())]
+    code = next(int(line[1]) for line in lines if line[0] == "code")
+    names = {name.removeprefix("privirec.cli.") for name in lines[-1][1:]}
+    return code, names & {place.split(".")[0] for place in COMMANDS.values()}
+
+
+@pytest.mark.parametrize("arguments", [("keys", "--help"), ("client", "--help")])
+def test_only_the_command_that_is_called_is_imported(arguments: tuple[str, str]) -> None:
+    assert called(*arguments) == (0, {arguments[0]})
+
+
+def test_whoever_mistypes_a_name_has_all_of_them_to_compare_with() -> None:
+    code, imported = called("recomend")
+    assert code == 2
+    assert imported == {place.split(".")[0] for place in COMMANDS.values()}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_help_text_under_its_name(name: str) -> None:
+    shown = CliRunner().invoke(app, [name, "--help"])
+    assert shown.exit_code == 0
+    assert f"{name} [OPTIONS]" in shown.output
