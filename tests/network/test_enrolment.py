@@ -137,6 +137,14 @@ def test_a_changed_roster_is_refused(homes: Homes) -> None:
 # --- over time ------------------------------------------------------------------------------------
 
 
+def test_a_roster_from_an_editor_that_marks_its_encoding_is_read(homes: Homes) -> None:
+    server, (client, *_) = homes
+    roster = server.folder / "roster.json"
+    roster.write_bytes(b"\xef\xbb\xbf" + roster.read_bytes())
+    assert client.offered(roster, operator=server.operator) == server.members
+    assert join(client, server) == 0
+
+
 def test_a_key_is_rotated_by_its_owner(homes: Homes) -> None:
     """The old keys serve until a roster with the new ones is taken in; the client stays itself."""
     server, clients = homes

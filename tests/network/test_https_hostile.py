@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 import httpx
 
 from privirec.carriers import lines as lines_module
+from privirec.carriers.https import device as device_module
 from privirec.carriers.https import door as door_module
 from privirec.carriers.https import mailbox as mailbox_module
 from privirec.carriers.https import server as server_module
@@ -522,6 +524,33 @@ def test_a_lie_is_noticed_at_once(
     with pytest.raises(Unreachable, match=words):
         device.turn()
     assert device.requests == 1
+
+
+@pytest.mark.parametrize(("seconds", "taken"), [(99.0, True), (101.0, False)])
+def test_an_answer_that_drips_for_long_is_given_up(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, seconds: float, taken: bool
+) -> None:
+    now = 0.0
+
+    def drops() -> Iterator[bytes]:
+        nonlocal now
+        for _ in range(3):  # 300 seconds for all of it
+            now += seconds
+            yield b"x"
+
+    def handle(http: httpx.Request) -> httpx.Response:
+        etag = f'"{message_number(b"xxx")}"'
+        return httpx.Response(200, headers={"etag": etag}, content=drops())
+
+    monkeypatch.setattr(device_module.time, "monotonic", lambda: now)
+    answered: list[bytes] = []
+    transport = httpx.MockTransport(handle)
+    device = HttpsServer(federation).device(
+        federation, 0, lambda message: answered.append(message) or b"", transport
+    )
+    with pytest.raises(Unreachable, match="the server answers 200" if taken else "too long"):
+        device.turn()
+    assert answered == [b"xxx"] * taken
 
 
 def test_a_redirect_is_not_followed(federation: Federation) -> None:

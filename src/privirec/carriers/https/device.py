@@ -41,6 +41,8 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 600.0
 """Seconds that a server can make a client wait."""
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 1.0, 300.0
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+WITHIN = 300.0
+"""Seconds for all that one answer holds, however steadily a server lets it drip."""
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,12})-([0-9]{1,12})/([0-9]{1,12})")
 _NUMBER = re.compile(r'"([0-9a-f]{32})"')
 
@@ -88,7 +90,7 @@ class Outgoing:
 class _Reply:
     status: int
     headers: httpx.Headers
-    content: bytes
+    content: bytearray
     word: Word | None
     """What the server itself says about the request."""
 
@@ -239,7 +241,10 @@ class Device:
         fits = (incoming.number, incoming.total, len(incoming.content)) == (number[1], total, start)
         if not fits or start + len(reply.content) > total:
             raise Unreachable("the server sends a range of another message")
-        incoming.content += reply.content
+        if incoming.content:
+            incoming.content += reply.content
+        else:
+            incoming.content = reply.content  # most messages are one piece, which is not copied
         return incoming
 
     # --- an answer --------------------------------------------------------------------------------
@@ -314,6 +319,7 @@ class Device:
         signed = signed_headers(request, self._identity, self._server_key)
         self.requests += 1
         body: dict[str, Any] = {"content": content} if content else {}
+        until = time.monotonic() + WITHIN
         try:
             with self._http.stream(method, target, headers=headers | signed, **body) as reply:
                 found = bytearray()
@@ -321,8 +327,10 @@ class Device:
                     found += part
                     if len(found) > PIECE:
                         raise Unreachable("the server sends more than one piece at a time")
+                    if time.monotonic() > until:
+                        raise Unreachable("the server takes too long for one answer")
                 word = Word.read(reply.headers, request, self._server_key)
-                return _Reply(reply.status_code, reply.headers, bytes(found), word)
+                return _Reply(reply.status_code, reply.headers, found, word)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             # Also of forged TLS records, and of redirections that httpx reads without following.
             raise Unreachable(_why(error)) from None

@@ -11,6 +11,7 @@ are signed by the key that the roster names as the server's.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
@@ -360,7 +361,7 @@ def read_json(path: Path, kind: str) -> Any:
 
 def _read(path: Path, kind: str) -> bytes:
     try:
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)  # which some editors put there
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file ({kind})") from None
 
