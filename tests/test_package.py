@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from privirec.workflows.doctor import PACKAGES, facts
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "privirec"
 PART_OF = {"google": "flwr", "llvmlite": "numba"}
@@ -79,13 +81,6 @@ def test_nothing_tells_people_to_fetch_us_from_an_index() -> None:
 
 def test_everything_that_is_imported_is_declared() -> None:
     """What another dependency happens to bring today, it may not bring tomorrow."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    declared = {
-        re.split(r"[^A-Za-z0-9_-]", line)[0].lower()
-        for lines in (project["dependencies"], *(extras[name] for name in USED_EXTRAS))
-        for line in lines
-    }
     imported = {
         name.split(".")[0]
         for path in PACKAGE.rglob("*.py")
@@ -94,7 +89,25 @@ def test_everything_that_is_imported_is_declared() -> None:
     }
     others = imported - sys.stdlib_module_names - {"privirec"}
     assert "numpy" in others
-    assert {PART_OF.get(name, name.replace("_", "-")) for name in others} - declared == set()
+    assert {PART_OF.get(name, name.replace("_", "-")) for name in others} - set(declared()) == set()
+
+
+def test_the_doctor_knows_everything_that_is_declared() -> None:
+    assert list(PACKAGES) == declared()
+    assert not {"numpy", "uvicorn", "httpx"} & {
+        name for name, value in facts().items() if value == "not installed"
+    }
+
+
+def declared() -> list[str]:
+    """Packages that the project needs, and those of its extras, in their order."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    return [
+        re.split(r"[^A-Za-z0-9_-]", line)[0].lower()
+        for lines in (project["dependencies"], *(extras[name] for name in USED_EXTRAS))
+        for line in lines
+    ]
 
 
 def _named(node: ast.AST) -> list[str]:

@@ -162,7 +162,7 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
             assert "the same command follows it again" in following.communicate()[1]
             assert following.returncode == 130
             said = privirec(*run, cwd=tmp_path)
-            assert "noise hides whether a person took part" in said
+            assert "it hides whether a person took part" in said
             assert "Model signed and handed out" in said
             assert "has ended" in privirec(*run, cwd=tmp_path)
             assert "Spent within 30 days: epsilon 8 of 8" in privirec(
@@ -189,7 +189,8 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
 
 @pytest.mark.long  # two more runs of real programs; what is said is tested without them too
 def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path) -> None:
-    """Never approved, revoked, a copied folder, an expired certificate."""
+    """Nobody there yet, and nobody any more; never approved, revoked, a copied folder, an expired
+    certificate."""
     from datetime import UTC, datetime, timedelta
 
     from privirec.runtime.network.enrolment.certificates import make_certificates
@@ -218,15 +219,25 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
     said = {"lyon": "Connected", "copy": "Not connected", "oslo": "revoked this client"}
     logs = {name: tmp_path / f"{name}.log" for name in said}
     with contextlib.ExitStack() as running:
-        process = running.enter_context(program(*server, cwd=tmp_path, log=up))
-        wait_for("Up on", up, process)
-        for name, log in logs.items():
-            one = running.enter_context(program("client", name, cwd=tmp_path, log=log))
-            if name == "oslo":
-                assert one.wait(120) == 3
-            wait_for(said[name], log, one)
-        wait_for("turned away client 0 (lyon): one with its keys is here already", up, process)
-        wait_for("turned away client 1 (oslo): it is revoked", up, process)
+
+        def client(name: str) -> subprocess.Popen[bytes]:
+            return running.enter_context(program("client", name, cwd=tmp_path, log=logs[name]))
+
+        early = client("lyon")
+        wait_for(f"No answer from localhost:{port}; trying again", logs["lyon"], early)
+        assert "Connected" not in logs["lyon"].read_text()
+        with program(*server, cwd=tmp_path, log=up) as process:
+            wait_for("Up on", up, process)
+            wait_for(said["lyon"], logs["lyon"], early)
+            for name in ("copy", "oslo"):
+                one = client(name)
+                if name == "oslo":
+                    assert one.wait(120) == 3
+                wait_for(said[name], logs[name], one)
+            wait_for("turned away client 0 (lyon): one with its keys is here already", up, process)
+            wait_for("turned away client 1 (oslo): it is revoked", up, process)
+            before = logs["lyon"].read_text().count("No answer")
+        wait_for("No answer", logs["lyon"], early, before + 1)
     assert "the server does not know its key" in (tmp_path / "copy/client.log").read_text()
     assert "the operator has revoked this client" in (oslo / "client.log").read_text()
     old = datetime.now(UTC) - timedelta(days=30)

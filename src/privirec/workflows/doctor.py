@@ -21,19 +21,24 @@ PACKAGES = (
     "numpy",
     "scipy",
     "numba",
+    "threadpoolctl",
     "cryptography",
     "pydantic",
     "safetensors",
     "typer",
+    "click",
     "rich",
     "matplotlib",
+    "psutil",
     "pyarrow",
+    "pandas",
     "flwr",
     "uvicorn",
     "starlette",
-    "httpx",
     "prometheus-client",
+    "httpx",
 )
+"""What is declared, for everybody and for each extra, in that order."""
 
 
 def facts() -> dict[str, str]:
