@@ -26,9 +26,12 @@ SUPPORT = 15
 """Values beyond so many deviations have probability 0 instead of less than 2^-160."""
 LARGEST_TABLE_DEVIATION = 2184
 """15 deviations on either side fit 2^16 cells."""
+LEAST_TABLE_VARIANCE = Fraction(1, 200)
+"""With less, 0 would have all of the probability there is, which is one unit more than 160 bits."""
 
 # Fixed point in which weights are computed; what is kept of them is less than half as fine.
 _PRECISION = 384
+_WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,25 +54,48 @@ class GaussianTable:
         return hashlib.sha256(np.hstack([words, fine]).tobytes()).hexdigest()
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)  # whoever is in a sum has the same, and in the next one another
 def gaussian_table(variance: Fraction) -> GaussianTable:
     """The table of the discrete Gaussian of this variance, at most LARGEST_TABLE_DEVIATION^2."""
-    if not 0 < variance <= LARGEST_TABLE_DEVIATION**2:
+    if not LEAST_TABLE_VARIANCE <= variance <= LARGEST_TABLE_DEVIATION**2:
         raise ValueError(f"no table for a variance of {float(variance):.6g}")
-    probabilities = gaussian_probabilities(variance)
-    cell_bits = len(probabilities).bit_length()
-    largest = len(probabilities) // 2
-    return GaussianTable(variance, largest, cell_bits, *_alias(probabilities, cell_bits))
+    largest = _largest(variance)
+    cell_bits = (2 * largest + 1).bit_length()
+    cells, fine = np.zeros(1 << cell_bits, np.uint32), np.zeros((1 << cell_bits, 2), np.uint64)
+    words = _Words(cells, fine)
+    for value, probability in _probabilities(variance, largest):
+        words.put(largest + value, probability >> FINE_BITS, probability)
+    for part in (cells, fine):
+        part[:largest] = part[2 * largest : largest : -1]
+    _share_out(words, cell_bits)
+    return GaussianTable(variance, largest, cell_bits, cells, fine)
+
+
+def forget_tables() -> None:
+    """Let go of tables: of the largest, one is more than a megabyte."""
+    gaussian_table.cache_clear()
 
 
 def gaussian_probabilities(variance: Fraction) -> list[int]:
     """P[v] in units of 2^-160 from the least value to the largest; 0 has what rounding leaves."""
-    largest = isqrt(SUPPORT * SUPPORT * variance.numerator // variance.denominator) + 1
-    # Twice: there may be 2^15 of them, each three times as long as what is kept of it.
-    total = 2 * sum(_weights(variance, largest)) - (1 << _PRECISION)
-    upper = [(weight << UNIFORM_BITS) // total for weight in _weights(variance, largest)]
-    upper[0] = (1 << UNIFORM_BITS) - 2 * sum(upper[1:])
+    upper = [each for _, each in sorted(_probabilities(variance, _largest(variance)))]
     return upper[:0:-1] + upper
+
+
+def _largest(variance: Fraction) -> int:
+    return isqrt(SUPPORT * SUPPORT * variance.numerator // variance.denominator) + 1
+
+
+def _probabilities(variance: Fraction, largest: int) -> Iterator[tuple[int, int]]:
+    """Values from 0 on and their probabilities, one after the other: there may be 2^15 of them."""
+    total = 2 * sum(_weights(variance, largest)) - (1 << _PRECISION)
+    left = 1 << UNIFORM_BITS
+    for value, weight in enumerate(_weights(variance, largest)):
+        if value:
+            probability = (weight << UNIFORM_BITS) // total
+            left -= 2 * probability
+            yield value, probability
+    yield 0, left
 
 
 def _weights(variance: Fraction, largest: int) -> Iterator[int]:
@@ -96,33 +122,53 @@ def _exp_minus(exponent: Fraction) -> int:
     return total
 
 
-def _alias(
-    probabilities: list[int], cell_bits: int
-) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-    """The cells and what is fine of them: cell c gives value number c below its threshold, else its
-    alias.
+class _Words:
+    """160-bit numbers in the words of a table that is being made: a device has little memory, and
+    as Python's numbers they would take three times as much."""
+
+    def __init__(self, cells: NDArray[np.uint32], fine: NDArray[np.uint64]) -> None:
+        self.cells, self.fine = cells, fine
+        self._upper, self._lower = memoryview(cells), memoryview(fine.reshape(-1))
+
+    def number(self, cell: int) -> int:
+        high, low = self._lower[2 * cell], self._lower[2 * cell + 1]
+        return int(self._upper[cell] << FINE_BITS | high << 64 | low)
+
+    def put(self, cell: int, upper: int, number: int) -> None:
+        """These upper 32 bits, and the lower 128 of the number."""
+        self._upper[cell] = upper
+        self._lower[2 * cell] = number >> 64 & _WORD
+        self._lower[2 * cell + 1] = number & _WORD
+
+
+def _share_out(words: _Words, cell_bits: int) -> None:
+    """Put the cells in the place of probabilities: cell c gives value number c below its threshold,
+    else its alias.
 
     Values that fill less than a cell and those that fill more wait on two stacks, put there in
     ascending order. The last of the large ones fills up the cell of the last small one, and goes to
     the small ones when less than a cell of it is left. A value that just fills its cell is its own
     alias.
     """
-    size = 1 << cell_bits
     full = 1 << (UNIFORM_BITS - cell_bits)
-    half = (1 << 64) - 1
-    left = probabilities  # not a copy, and long numbers go as soon as they are used: a device has
-    left += [0] * (size - len(probabilities))  # little memory, and there may be 2^16 of them
-    cells, fine = np.arange(size, dtype=np.uint32), np.zeros((size, 2), np.uint64)
-    small = array("I", (cell for cell in range(size) if left[cell] < full))
-    large = array("I", (cell for cell in range(size) if left[cell] > full))
-    while small:
-        cell, donor = small.pop(), large[-1]
-        threshold, left[cell] = left[cell], 0
-        cells[cell] = threshold >> FINE_BITS << cell_bits | donor
-        fine[cell] = threshold >> 64 & half, threshold & half
-        left[donor] -= full - threshold
-        if left[donor] <= full:
-            large.pop()
-            if left[donor] < full:
-                small.append(donor)
-    return cells, fine
+    is_small = words.cells < full >> FINE_BITS
+    is_full = (words.cells == full >> FINE_BITS) & ~words.fine.any(axis=1)
+    small, large = _numbered(is_small), _numbered(~(is_small | is_full))
+    for cell in _numbered(is_full):
+        words.put(cell, cell, 0)
+    for donor in reversed(large):
+        left = words.number(donor)
+        while left > full:
+            cell = small.pop()
+            threshold = words.number(cell)
+            words.put(cell, threshold >> FINE_BITS << cell_bits | donor, threshold)
+            left -= full - threshold
+        if left < full:
+            words.put(donor, left >> FINE_BITS, left)
+            small.append(donor)
+        else:
+            words.put(donor, donor, 0)
+
+
+def _numbered(chosen: NDArray[np.bool_]) -> array[int]:
+    return array("I", np.flatnonzero(chosen).astype(np.uint32).tobytes())

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
+from privirec.dp.tables import forget_tables
 from privirec.durable import alone, private_folder
 from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
 from privirec.federated.randomness import SEED_BYTES
@@ -323,6 +324,7 @@ class Node:
         has."""
         from privirec.device.installed import Installed  # noqa: PLC0415 - once a run, and large
 
+        forget_tables()  # there is no more noise to add in this run, and memory to be had
         model = Installed(self._folder / ("spoilt-model" if state.spoilt else "model"))
         try:
             key = Ed25519PublicKey.from_public_bytes(self._server_key)
