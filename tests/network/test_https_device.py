@@ -1,0 +1,291 @@
+"""A client over HTTPS: whom it trusts, with which keys, how often it tries, what it gives up."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
+
+import httpx
+
+from privirec.carriers.https import device as device_module
+from privirec.carriers.https import door as door_module
+from privirec.carriers.https.device import LONGEST_PAUSE, Device, NotLetIn, Unreachable, trusting
+from privirec.runtime.network.enrolment.certificates import make_certificates
+from privirec.secagg.keys import Identity
+
+from .chaos import Federation
+from .https_chaos import HttpsServer, in_small_pieces
+from .test_https import ETAG, echo, lying
+
+EMPTY = httpx.ByteStream(b"")
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return Federation(tmp_path, clients=3)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door_module, "REFUSED_AFTER", 0.0)
+
+
+def asking(
+    federation: Federation,
+    handle: Callable[[httpx.Request], httpx.Response],
+    answer: Callable[[bytes], bytes] = echo,
+) -> Device:
+    return HttpsServer(federation).device(federation, 0, answer, httpx.MockTransport(handle))
+
+
+def abc_for(http: httpx.Request) -> httpx.Response | None:
+    """A message for a request that asks for one; None for one that brings an answer."""
+    if http.method != "GET":
+        return None
+    return httpx.Response(200, headers={"etag": ETAG}, stream=httpx.ByteStream(b"abc"))
+
+
+# --- whom it trusts -------------------------------------------------------------------------------
+
+
+def handshake(client: ssl.SSLContext, server: Path, name: str) -> None:
+    """TLS with a server that has the certificates of this folder; raises where it is refused."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(server / "server.crt", server / "server.key")
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(back, there, server_hostname=name)
+    theirs = tls.wrap_bio(there, back, server_side=True)
+    for side in (ours, theirs, ours, theirs):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert ours.version() in ("TLSv1.2", "TLSv1.3")
+
+
+@pytest.fixture
+def two_authorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Certificates of the operator's, and others whose authority the machine trusts."""
+    own, other = tmp_path / "own", tmp_path / "other"
+    for folder in (own, other):
+        make_certificates(folder, ["fed.example"])
+    monkeypatch.setenv("SSL_CERT_FILE", str(other / "ca.crt"))
+    return own, other
+
+
+def test_only_the_authority_in_the_folder_is_trusted(two_authorities: tuple[Path, Path]) -> None:
+    """Not those that the machine trusts, and not for another host."""
+    own, other = two_authorities
+    handshake(trusting(own / "ca.crt"), own, "fed.example")
+    handshake(ssl.create_default_context(), other, "fed.example")  # which the machine would
+    with pytest.raises(ssl.SSLCertVerificationError, match="verify failed"):
+        handshake(trusting(own / "ca.crt"), other, "fed.example")
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        handshake(trusting(own / "ca.crt"), own, "elsewhere.example")
+
+
+def test_old_versions_of_tls_are_not_spoken(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    assert trusting(tmp_path / "ca.crt").minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_a_connection_is_made_with_that_trust(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    for folder in (own, other):
+        make_certificates(folder)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(other / "server.crt", other / "server.key")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def listen() -> None:
+            with contextlib.suppress(OSError):  # the client hangs up
+                tls.wrap_socket(listening.accept()[0], server_side=True).close()
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        url = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        device = Device(url, 0, Identity(b"1" * 32), bytes(32), trusting(own / "ca.crt"), echo)
+        with contextlib.closing(device), pytest.raises(Unreachable, match=r"ca\.crt vouches"):
+            device.turn()
+        thread.join()
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address at which nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+def test_no_proxy_of_the_environment_is_used(
+    tmp_path: Path, nobody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would learn which server a person's device talks to."""
+    make_certificates(tmp_path)
+    monkeypatch.setattr(device_module, "TIMEOUT", httpx.Timeout(0.2))
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        for name in ("https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        tls = trusting(tmp_path / "ca.crt")
+        device = Device(f"https://{nobody}", 0, Identity(b"1" * 32), bytes(32), tls, echo)
+        with contextlib.closing(device), pytest.raises(Unreachable, match="cannot be reached"):
+            device.turn()
+        proxy.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
+
+
+def test_no_request_waits_for_ever(federation: Federation) -> None:
+    waits: list[dict[str, float | None]] = []
+
+    def handle(http: httpx.Request) -> httpx.Response:
+        waits.append(http.extensions["timeout"])
+        return httpx.Response(204, stream=EMPTY)
+
+    asking(federation, handle).turn()
+    assert waits == [{"connect": 10.0, "read": 30.0, "write": 30.0, "pool": 30.0}]
+
+
+# --- with which keys ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changed", [{"identity"}, {"server_key"}, {"identity", "server_key"}])
+def test_either_key_that_was_changed_is_used_from_then_on(
+    federation: Federation, changed: set[str]
+) -> None:
+    former: dict[str, Any] = {"identity": Identity(b"x" * 32), "server_key": b"x" * 32}
+    now = {"identity": federation.identities[0], "server_key": federation.operator.public}
+    asked: list[None] = []
+
+    def keys() -> tuple[Identity, bytes]:
+        asked.append(None)
+        return now["identity"], now["server_key"]
+
+    given = {name: former[name] for name in changed} | {"keys": keys}
+    device = HttpsServer(federation).device(federation, 0, echo, **given)
+    for _ in range(2):
+        assert device.turn() >= 0
+    assert (len(asked), device.requests) == (1, 3)
+
+
+def test_keys_that_were_not_changed_are_not_tried_again(federation: Federation) -> None:
+    stranger = Identity(b"x" * 32)
+    given: dict[str, Any] = {
+        "identity": stranger,
+        "keys": lambda: (stranger, federation.operator.public),
+    }
+    device = HttpsServer(federation).device(federation, 0, echo, **given)
+    with pytest.raises(NotLetIn):
+        device.turn()
+    assert device.requests == 1
+
+
+# --- what it gives up -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [404, 416])
+def test_a_message_that_is_gone_is_forgotten(federation: Federation, status: int) -> None:
+    """The server waits for something else by now, and the client asks what that is."""
+    asked: list[str] = []
+
+    def handle(http: httpx.Request) -> httpx.Response:
+        asked.append(http.url.path)
+        if http.url.path != "/v1/next":
+            return httpx.Response(status, stream=EMPTY)
+        if len(asked) > 1:
+            return httpx.Response(204, stream=EMPTY)
+        headers = {"etag": ETAG, "content-range": "bytes 0-0/3"}
+        return httpx.Response(206, headers=headers, stream=httpx.ByteStream(b"a"))
+
+    device = asking(federation, handle)
+    for _ in range(2):
+        assert device.turn() > 0
+    assert asked == ["/v1/next", f"/v1/messages/{ETAG[1:-1]}", "/v1/next"]
+
+
+def test_an_answer_that_a_server_never_takes_is_left_for_later(federation: Federation) -> None:
+    sent: list[str] = []
+
+    def handle(http: httpx.Request) -> httpx.Response:
+        if found := abc_for(http):
+            return found
+        sent.append(http.method)
+        assert len(sent) < 10
+        return httpx.Response(409, headers={"upload-offset": "0"}, stream=EMPTY)
+
+    with pytest.raises(Unreachable, match="does not take an answer"):
+        asking(federation, handle).turn()
+
+
+def test_an_answer_arrives_though_each_piece_is_refused_once(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_small_pieces(monkeypatch, 100)
+    answer = random.Random(3).randbytes(1000)
+    received, refused = bytearray(), [False]
+
+    def handle(http: httpx.Request) -> httpx.Response:
+        if found := abc_for(http):
+            return found
+        refused[0] = not refused[0]
+        if not refused[0]:
+            assert http.url.params["offset"] == str(len(received))
+            received.extend(http.content)
+        headers = {"upload-offset": str(len(received))}
+        return httpx.Response(409 if refused[0] else 204, headers=headers, stream=EMPTY)
+
+    asking(federation, handle, lambda _: answer).turn()
+    assert received == answer
+
+
+def test_an_answer_is_there_when_the_server_has_taken_it(federation: Federation) -> None:
+    """One that has all of it, and refuses it, has not."""
+    replies = [409, 204]
+
+    def handle(http: httpx.Request) -> httpx.Response:
+        total = http.url.params.get("total", "")
+        headers = {"upload-offset": total}
+        return abc_for(http) or httpx.Response(replies.pop(0), headers=headers, stream=EMPTY)
+
+    asking(federation, handle).turn()
+    assert not replies
+
+
+# --- how often it tries ---------------------------------------------------------------------------
+
+
+def test_a_busy_server_cannot_make_a_client_wait_for_ever(federation: Federation) -> None:
+    server = HttpsServer(federation)
+    device = server.device(federation, 0, echo, lying(503, retry_after="999999"))
+    with pytest.raises(Unreachable, match="busy") as busy:
+        device.turn()
+    for told in (busy.value, Unreachable("busy", after=1e9)):
+        assert device.back_off(told) <= LONGEST_PAUSE
+
+
+@pytest.mark.parametrize("messages", [0, 1])
+def test_a_server_that_is_there_again_is_asked_as_before(
+    federation: Federation, messages: int
+) -> None:
+    """Whether it had a message or not."""
+    server = HttpsServer(federation)
+    device = server.device(federation, 0, echo)
+    for _ in range(10):
+        longest = device.back_off(Unreachable("gone"))
+    assert longest > 100
+    for _ in range(messages):
+        server.mailbox.send(0, b"question")
+    device.turn()
+    assert len(list(server.mailbox.answers())) == messages
+    assert device.back_off(Unreachable("gone")) <= 1
