@@ -289,6 +289,46 @@ def test_pledges_that_do_not_fit_together_are_refused(change: dict[str, Any], sa
         Pledges.model_validate(GOOD | change)
 
 
+DAY = "2026-11-01 00:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"users": 1 << 32}, "less than 4294967296"),
+        ({"users": -1}, "greater than or equal to 0"),
+        ({"asks": (1 << 63, 4, 4)}, "less than 9223372036854775808"),
+        ({"asks": (3, 4, -1)}, "greater than or equal to 0"),
+        ({"period": "today"}, "pattern"),
+        ({"period": f"{DAY}{DAY}"}, "pattern"),
+        ({"period": f" {DAY}"}, "pattern"),
+        ({"period": DAY.replace("00:00:00", "00:00:01")}, "pattern"),
+        ({"period": f"{DAY}\n"}, "pattern"),
+        ({"more": 1}, "not permitted"),
+    ],
+    ids=str,
+)
+def test_what_is_pledged_can_be(change: dict[str, Any], said: str) -> None:
+    first, *others = GOOD["said"]
+    largest = {"users": (1 << 32) - 1, "asks": ((1 << 63) - 1,) * 3, "period": DAY}
+    found = Pledges.model_validate(GOOD | {"said": (first | largest, *others)})
+    found.pledge(0).signed(RUN, 0, KEYS[0], ROSTER).check(RUN, 0, ROSTER)
+    with pytest.raises(ValidationError, match=said):
+        Pledges.model_validate(GOOD | {"said": (first | change, *others)})
+
+
+def test_the_periods_of_all_who_pledge_are_found() -> None:
+    both = Pledges.of({0: Pledge(4, ASKS), 1: Pledge(4, ASKS, period=DAY)})
+    assert both.periods() == {"", DAY}
+
+
+@pytest.mark.parametrize("text", ["", "0", "000", "0g", "0A", "00 ", " 00", "00\n"])
+def test_a_pledged_set_is_bytes_in_small_letters(text: str) -> None:
+    """One set has one text: they are compared as such."""
+    with pytest.raises(ValidationError, match="pattern"):
+        Pledges.model_validate(GOOD | {"sets": (text,)})
+
+
 @pytest.mark.parametrize("change", [{"rounds": 10**30}, {"rounds": 10**6}, {"rank": 10**9}])
 def test_numbers_of_a_plan_that_would_fill_the_memory(change: dict[str, int]) -> None:
     """Before a policy looks at how many sums there are, they are listed."""
