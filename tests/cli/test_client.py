@@ -12,8 +12,10 @@ from privirec.cli.every import app
 from privirec.cli.light import as_usual
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
+from privirec.errors import UsageError
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.network.node.memory import Memory
+from privirec.workflows import taking_part
 
 
 def keys(*arguments: str | Path) -> None:
@@ -75,6 +77,12 @@ def test_the_owner_hears_of_spoilt_runs(client: Path, monkeypatch: pytest.Monkey
         ("me --server=https://s:1", None),
         ("me --server https://s:1 --check", None),
         ("-- me", None),
+        ("-", None),
+        ("-h", None),
+        ("-me --server https://s:1", None),
+        ("--server https://s:1 -me", None),
+        ("me --server -s:1", None),
+        ("--server https://s:1 me you", None),
     ],
 )
 def test_only_the_usual_calls_go_without_typer(
@@ -86,6 +94,7 @@ def test_only_the_usual_calls_go_without_typer(
 def test_an_empty_word_is_not_usual() -> None:
     assert as_usual([""]) is None
     assert as_usual(["me", "--server", ""]) is None
+    assert as_usual(["", "--server", "https://s:1"]) is None
 
 
 def test_no_server_is_said_with_the_whole_command_that_names_one(
@@ -97,3 +106,58 @@ def test_no_server_is_said_with_the_whole_command_that_names_one(
     assert f"privirec keys join '{spaced}' --roster ROSTER" in str(done.exception)
     _, warned = check(spaced)
     assert f"privirec keys join '{spaced}'" in warned
+
+
+@pytest.fixture
+def stayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """By which carrier a client went to which server; it does not stay."""
+    pytest.importorskip("httpx", reason="needs pip install 'privirec[https]'")
+    found: list[tuple[str, str]] = []
+
+    def https(_: Path, address: str, tell: object) -> None:
+        found.append(("https", address))
+
+    def flower(_: Path, client: int, address: str) -> None:
+        found.append(("flower", address))
+
+    monkeypatch.setattr("privirec.carriers.https.client.stay", https)
+    monkeypatch.setattr(taking_part, "_stay_with_flower", flower)
+    return found
+
+
+@pytest.mark.parametrize("wrong", ["http://fed.example:9443", "https://", "fed.example", "a b:1"])
+def test_nobody_is_connected_to_what_is_no_address(
+    client: Path, stayed: list[tuple[str, str]], wrong: str
+) -> None:
+    """Neither one that is given nor one that somebody wrote into the folder."""
+    with pytest.raises(UsageError, match="https"):
+        taking_part.stay(client, wrong)
+    home = ClientFolder(client)
+    home.write(home.settings.model_copy(update={"server": wrong}))
+    with pytest.raises(UsageError, match="https"):
+        taking_part.stay(client)
+    assert not stayed
+
+
+def test_the_address_says_by_which_carrier(client: Path, stayed: list[tuple[str, str]]) -> None:
+    """And the one that is given counts, not the one of the folder."""
+    home = ClientFolder(client)
+    home.write(home.settings.model_copy(update={"server": "https://fed.example:9443"}))
+    taking_part.stay(client)
+    taking_part.stay(client, "fed.example:9092")
+    assert stayed == [("https", "https://fed.example:9443"), ("flower", "fed.example:9092")]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_client_needs_a_certificate_to_know_its_server_by(
+    client: Path, stayed: list[tuple[str, str]], there: bool
+) -> None:
+    (client / "ca.crt").unlink()
+    if there:
+        (client / "ca.crt").mkdir()  # as Docker makes what it does not find
+    with pytest.raises(UsageError, match="no certificate to know the server by"):
+        taking_part.check(client)
+    for address in ("https://fed.example", "fed.example:9092"):
+        with pytest.raises(UsageError, match="no certificate to know the server by"):
+            taking_part.stay(client, address)
+    assert not stayed

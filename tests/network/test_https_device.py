@@ -20,6 +20,7 @@ import httpx
 from privirec.carriers.https import device as device_module
 from privirec.carriers.https import door as door_module
 from privirec.carriers.https.device import LONGEST_PAUSE, Device, NotLetIn, Unreachable, trusting
+from privirec.errors import UsageError
 from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.secagg.keys import Identity
 
@@ -90,6 +91,16 @@ def test_only_the_authority_in_the_folder_is_trusted(two_authorities: tuple[Path
         handshake(trusting(own / "ca.crt"), other, "fed.example")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         handshake(trusting(own / "ca.crt"), own, "elsewhere.example")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"nonsense"])
+def test_what_is_no_certificate_is_refused_in_a_sentence(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "ca.crt").write_bytes(content)
+    with pytest.raises(UsageError, match="not a certificate to know the server by"):
+        trusting(tmp_path / "ca.crt")
 
 
 def test_old_versions_of_tls_are_not_spoken(tmp_path: Path) -> None:
