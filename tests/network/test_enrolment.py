@@ -179,6 +179,44 @@ def test_who_was_revoked_and_comes_back_is_somebody_new(homes: Homes, tmp_path: 
         again.rotate(Rotation.make(server.operator, 2, clients[2].identity, stranger(tmp_path)))
 
 
+def test_the_keys_of_a_client_are_its_own_in_their_order(homes: Homes) -> None:
+    """Those of others do not count: whoever has one could write into this client's record."""
+    server, clients = homes
+    had = {number: [client.identity.public] for number, client in enumerate(clients)}
+    for number in (2, 0, 2):
+        client = clients[number]
+        join(client, server)
+        rotation = client.rotate()
+        had[number].append(bytes.fromhex(rotation.card.key))
+        server.save(server.members.rotate(rotation))
+        join(client, server)
+    server.save(server.members.revoke(1))
+    assert {number: list(server.members.keys_of(number)) for number in had} == had
+    assert server.members.keys_of(99) == ()
+
+
+def test_a_roster_that_names_no_server_is_not_taken_in(homes: Homes, tmp_path: Path) -> None:
+    """Nobody could sign what the client is asked."""
+    server, (client, *_) = homes
+    operator = read_identity(server.folder / "operator.key")
+    path = tmp_path / "without.json"
+    without = RosterFile(operator=server.operator).approve(client.card("client 0"))
+    without.signed(operator).write(path)
+    with pytest.raises(UsageError, match="names no server"):
+        client.offered(path)
+    assert not client.has_joined
+    without.name_server(server.server.public.hex()).signed(operator).write(path)
+    assert client.join(client.offered(path)) == 0
+
+
+@pytest.mark.parametrize("address", ["http://example.org:9443", "example.org"])
+def test_nobody_joins_with_what_is_no_address(homes: Homes, address: str) -> None:
+    server, (client, *_) = homes
+    with pytest.raises(UsageError, match="https"):
+        join(client, server, server=address)
+    assert client.is_new
+
+
 def invented_rotation(server: OperatorFolder, client: int, folder: Path) -> RosterFile:
     """What an operator who cheats would sign: client 2 has another key now, says nobody else."""
     mine = ClientFolder.create(folder)

@@ -127,6 +127,8 @@ def test_a_change_of_keys_keeps_what_was_spent(homes: Homes, client: ClientFolde
     with closing(client.node()) as node:
         assert node.budget.account().noisy.mu == pytest.approx(np.sqrt(2))
         assert len(client.members.keys_of(0)) == 2
+    with closing(client.memory()) as memory:  # and so says `privirec budget`
+        assert client.budget(memory).account().noisy.mu == pytest.approx(np.sqrt(2))
 
 
 def budget(client: ClientFolder, *more: str) -> str:
