@@ -1,0 +1,174 @@
+"""The gate of the HTTPS carrier: who hears what when it is turned away, and what that costs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
+
+from privirec.carriers.https import door as door_module
+from privirec.carriers.https import gate as gate_module
+from privirec.carriers.https.signing import CLOCK, REVOKED, Request, Stamps, Word
+from privirec.secagg.keys import Identity
+
+from .chaos import Federation
+from .https_chaos import HttpsServer, operator_of
+from .test_https import ask, done, limited
+
+STRANGER = Identity(b"x" * 32)
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    return Federation(tmp_path, clients=3)
+
+
+@pytest.fixture(autouse=True)
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long those were kept waiting who were turned away; nobody waits here."""
+    found: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        found.append(seconds)
+
+    monkeypatch.setattr(door_module.asyncio, "sleep", sleep)
+    return found
+
+
+def turn_of(client: int) -> Request:
+    return Request(client, 1, "GET", "/", b"")
+
+
+# --- strangers ------------------------------------------------------------------------------------
+
+
+def test_who_is_in_the_roster_does_not_show_by_the_work(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signature is checked for a number that nobody has as well."""
+    checked: list[int] = []
+    check = gate_module.check_signature
+
+    def counted(request: Request, *more: Any) -> None:
+        checked.append(request.client)
+        check(request, *more)
+
+    monkeypatch.setattr(gate_module, "check_signature", counted)
+    server = HttpsServer(federation)
+    for client in (1, 99):
+        assert done(ask(server, federation, client=client, identity=STRANGER)).status_code == 401
+    assert checked == [1, 99]
+
+
+def test_who_is_revoked_is_told_to_nobody_else(federation: Federation, slept: list[float]) -> None:
+    server = HttpsServer(federation, revoked=[1])
+    heard = [done(ask(server, federation, client=n, identity=STRANGER)) for n in (1, 2, 99)]
+    assert {(reply.status_code, reply.content) for reply in heard} == {(401, b"")}
+    assert len({tuple(sorted(reply.headers)) for reply in heard}) == 1
+    own = done(ask(server, federation, client=1))
+    assert (own.status_code, own.text) == (403, REVOKED)
+    assert slept == [door_module.REFUSED_AFTER] * 4
+
+
+def test_a_stranger_uses_up_nothing_of_a_clients(federation: Federation) -> None:
+    """Neither its stamps nor its turns."""
+    server = limited(federation, rate=0.5, burst=1)
+    server.gate._stamps.now = lambda: 10**18
+    server.gate._stamps._began = 0
+    stamp = 10**18
+    stranger = done(ask(server, federation, stamp=stamp, identity=STRANGER))
+    assert stranger.status_code == 401
+    assert done(ask(server, federation, stamp=stamp)).status_code == 204
+
+
+def test_who_is_late_hears_the_time_from_the_server(
+    federation: Federation, slept: list[float]
+) -> None:
+    server = HttpsServer(federation)
+    request = Request(0, 1, "GET", "/v1/next", bytes(32))
+    reply = done(ask(server, federation, stamp=1, digest=bytes(32)))
+    assert (reply.status_code, reply.text) == (401, CLOCK)
+    word = Word.read(reply.headers, request, federation.operator.public)
+    assert word is not None
+    assert word.code == CLOCK
+    assert abs(word.now - Stamps().next()) < 60 * 10**9
+    assert not slept  # it is known
+
+
+# --- the roster -----------------------------------------------------------------------------------
+
+
+def test_a_roster_that_cannot_be_read_is_tried_once(federation: Federation) -> None:
+    """The last one counts until there is another."""
+    tried: list[int] = []
+
+    class Broken:
+        folder = federation.folder
+
+        @property
+        def members(self) -> Any:
+            tried.append(1)
+            raise ValueError("not a roster")
+
+    server = HttpsServer(federation)
+    server.gate._home = Broken()  # type: ignore[assignment]
+    os.utime(federation.folder / "roster.json", ns=(1, 1))
+    with pytest.raises(ValueError, match="not a roster"):
+        server.gate.read_roster()
+    server.gate.read_roster()
+    assert len(tried) == 1
+    assert done(ask(server, federation)).status_code == 204
+
+
+def test_another_key_of_the_server_counts_once_the_roster_names_it(federation: Federation) -> None:
+    server = HttpsServer(federation)
+    former, federation.operator = federation.operator, Identity(b"s" * 32)
+    server.gate._home = operator_of(federation)
+    os.utime(federation.folder / "roster.json", ns=(1, 1))
+    server.gate.read_roster()
+    assert done(ask(server, federation)).status_code == 204
+    assert done(ask(server, federation, server_key=former.public)).status_code == 401
+    request = Request(0, 1, "GET", "/v1/next", bytes(32))
+    late = done(ask(server, federation, stamp=1, digest=bytes(32)))
+    assert Word.read(late.headers, request, federation.operator.public) is not None
+
+
+def test_those_who_are_revoked_are_not_counted(federation: Federation) -> None:
+    assert HttpsServer(federation).gate.approved == 3
+    assert HttpsServer(federation, revoked=[1]).gate.approved == 2
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def test_a_client_that_is_busy_keeps_no_other_from_its_turn(federation: Federation) -> None:
+    server = limited(federation, at_once=1)
+    with server.gate.turn(turn_of(0)):
+        assert done(ask(server, federation, client=1)).status_code == 204
+        assert done(ask(server, federation, client=0)).status_code == 429
+
+
+@pytest.mark.parametrize("limits", [{"at_once": 1}, {"together": 1}])
+def test_a_turn_is_given_back_however_it_ends(
+    federation: Federation, limits: dict[str, int]
+) -> None:
+    server = limited(federation, **limits)
+    with pytest.raises(KeyError), server.gate.turn(turn_of(0)):
+        raise KeyError
+    assert done(ask(server, federation)).status_code == 204
+
+
+@pytest.mark.parametrize(("rate", "after"), [(20.0, "1"), (0.1, "10"), (0.001, "1000")])
+def test_who_asks_too_often_hears_when_to_come_back(
+    federation: Federation, rate: float, after: str, slept: list[float]
+) -> None:
+    """In whole seconds, and never at once; it is known, and is not kept waiting here."""
+    server = limited(federation, rate=rate, burst=1)
+    assert done(ask(server, federation)).status_code == 204
+    reply = done(ask(server, federation))
+    assert (reply.status_code, reply.headers["retry-after"]) == (429, after)
+    assert not slept
