@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,3 +167,23 @@ def test_new_keys_never_stand_beside_old_ones(home: OperatorFolder) -> None:
     assert card.read_bytes() == before
     with pytest.raises(UsageError, match="privirec keys rotate"):
         keys("renew", card.parent)
+
+
+def test_commands_that_are_printed_can_be_copied(home: OperatorFolder, tmp_path: Path) -> None:
+    """Also where a folder has a space in its name."""
+    lyon, *_ = cards(home)
+    keys("approve", home.folder, lyon, "--yes")
+    client = lyon.parent.rename(tmp_path / "my client")
+    server = OperatorFolder(home.folder.rename(tmp_path / "my server"))
+    roster = server.folder / "roster.json"
+    keys("join", client, "--roster", roster, "--operator", server.operator, "--yes")
+    said = keys("join", client, "--roster", roster, "--yes")
+    again = said.split("start it again: ")[1].splitlines()[0]
+    assert shlex.split(again) == ["privirec", "client", str(client)]
+    said = keys("update", server.folder, "--roster", roster, "--yes")
+    restart = said.split("Restart: ")[1].splitlines()[0]
+    assert shlex.split(restart)[:4] == ["privirec", "server", "up", str(server.folder)]
+    with pytest.raises(UsageError) as renamed:
+        keys("renew", client)
+    now = str(renamed.value).split("keys rotate now: ")[1]
+    assert shlex.split(now) == ["privirec", "keys", "rotate", str(client)]

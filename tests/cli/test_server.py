@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from privirec.carriers import serving
+from privirec.carriers.https import runs as https
 from privirec.cli.every import app
 from privirec.cli.server import _saying_what_to_expect
 from privirec.data.catalogue import Catalogue, write_catalogue
@@ -63,6 +66,72 @@ def test_a_folder_of_before_the_carrier_was_written_down(home: OperatorFolder) -
     assert serving.last_carrier(home) == "flower"
     with alone(home.folder / "https", wait=False):
         assert serving.check_up(home) == "https"
+
+
+@pytest.mark.parametrize("up", serving.CARRIERS)
+def test_the_carrier_is_that_of_the_server_that_is_up(home: OperatorFolder, up: str) -> None:
+    """Whatever the last one had, and whatever lies in the folder."""
+    for name in serving.CARRIERS:
+        private_folder(home.folder / name)
+    (other,) = set(serving.CARRIERS) - {up}
+    serving.remember(home, other)
+    assert serving.carrier_up(home) is None
+    assert serving.last_carrier(home) == other
+    with alone(home.folder / up, wait=False):
+        assert serving.carrier_up(home) == serving.check_up(home) == up
+        assert serving.last_carrier(home) == up
+        assert ("--carrier https" in serving.how_to_start(home)) is (up == "https")
+        assert https.is_up(home) is (up == "https")
+        assert "down" not in server("status", home).stderr
+    assert "The server is down: privirec server up" in server("status", home).stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"pigeon", b"\xff", b"https\n"])
+def test_a_carrier_that_is_none_is_not_believed(home: OperatorFolder, content: bytes) -> None:
+    (home.folder / "carrier").write_bytes(content)
+    assert serving.last_carrier(home) == "flower"
+    private_folder(home.folder / "https")
+    assert serving.last_carrier(home) == "https"
+
+
+def words_behind(beginning: str, text: str) -> list[str]:
+    """Of a command that is printed to be copied into a shell."""
+    return shlex.split(text.split(beginning, 1)[1].splitlines()[0])
+
+
+@pytest.fixture
+def spaced(home: OperatorFolder) -> OperatorFolder:
+    """In a folder that a shell would take for two."""
+    return OperatorFolder(home.folder.rename(home.folder.with_name("my server")))
+
+
+@pytest.mark.parametrize(
+    ("had", "option"), [("flower", []), ("https", ["--carrier", "https"])], ids=serving.CARRIERS
+)
+def test_how_to_start_a_server_can_be_copied(
+    spaced: OperatorFolder, had: str, option: list[str]
+) -> None:
+    serving.remember(spaced, had)
+    command = ["privirec", "server", "up", str(spaced.folder), *option]
+    assert shlex.split(serving.how_to_start(spaced)) == command
+    done = server("status", spaced)
+    assert words_behind("The server is down: ", done.stderr) == command
+
+
+def test_how_to_start_a_run_can_be_copied(
+    spaced: OperatorFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
+
+    def serve(_home: OperatorFolder, _where: Any, _limits: Any, ready: Callable[[], None]) -> None:
+        ready()
+
+    monkeypatch.setattr("privirec.carriers.https.server.serve", serve)
+    monkeypatch.setattr("privirec.carriers.child_processes.check_free", lambda *_: None)
+    done = server("up", spaced, "--carrier", "https")
+    assert done.exit_code == 0, done.exception
+    command = ["privirec", "server", "run", str(spaced.folder), "NAME"]
+    assert words_behind("Start runs with: ", done.stdout) == command
 
 
 def test_arguments_are_looked_at_first(home: OperatorFolder) -> None:

@@ -145,6 +145,33 @@ def test_a_server_that_was_killed_is_down(
     assert operating.overview(home, "mid").is_going_on
 
 
+def test_a_run_that_has_ended_is_not_stopped_whether_the_server_is_up_or_not(
+    home: OperatorFolder,
+) -> None:
+    """Nobody is told to start a server for it."""
+    begin(home, "over", stage="done")
+    (home.run("over") / "result.json").write_text("{}")
+    begin(home, "left")
+    os.utime(home.run("left") / "alive", (1, 1))
+    for name in ("over", "left"):
+        with pytest.raises(UsageError, match="is not going on"):
+            operating.check_can_stop(home, name)
+    kill(home)
+    with pytest.raises(UsageError, match="the run over is not going on"):
+        operating.check_can_stop(home, "over")
+    with pytest.raises(FederationError, match="nothing was stopped: the server is down"):
+        operating.check_can_stop(home, "left")
+
+
+def test_nobody_is_asked_to_stop_where_the_server_was_killed(home: OperatorFolder) -> None:
+    """The wish would wait there, and end the run as soon as it goes on."""
+    folder = begin(home, "mid")
+    kill(home)
+    with pytest.raises(FederationError, match="nothing was stopped"):
+        operating.stop(home, "mid")
+    assert not (folder / "stop").exists()
+
+
 def test_stopping_needs_a_tick(visitor: Visitor, home: OperatorFolder) -> None:
     folder = begin(home, "monday")
     visitor.look("run?name=monday")

@@ -1,0 +1,79 @@
+"""The folder of a run: what it may be started with, by whom, and who may ask it to end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from privirec.durable import alone
+from privirec.errors import UsageError
+from privirec.federated.programs import PrivirecKSettings
+from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.runs import SILENCE, RunFile, RunFolder
+from privirec.runtime.terms import RunTerms
+
+FILE, OTHER = (
+    RunFile(terms=RunTerms(settings=PrivirecKSettings(rank=3, rounds=rounds))) for rounds in (2, 3)
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder(OperatorFolder.create(tmp_path / "server"), "monday")
+
+
+def test_a_run_goes_on_with_the_settings_it_was_begun_with(run: RunFolder) -> None:
+    assert run.prepare(FILE)
+    begun = (run.folder / "run.json").read_bytes()
+    assert run.prepare(FILE)
+    with pytest.raises(UsageError, match="was begun with other settings"):
+        run.prepare(OTHER)
+    assert (run.folder / "run.json").read_bytes() == begun
+
+
+def test_a_run_that_has_ended_stays_as_it_is(run: RunFolder) -> None:
+    assert run.prepare(FILE)
+    (run.folder / "result.json").write_text("{}")
+    before = sorted(run.folder.iterdir())
+    assert not run.prepare(FILE)
+    with pytest.raises(UsageError, match="has ended; give a new one another name"):
+        run.prepare(OTHER)
+    assert sorted(run.folder.iterdir()) == before
+
+
+def test_what_an_earlier_attempt_said_goes_when_nobody_is_at_work(run: RunFolder) -> None:
+    assert run.prepare(FILE)
+    said = {"failure.json", "stop", "server.log"}
+    for name in said:
+        (run.folder / name).write_text("{}")
+    with alone(run.folder, wait=False):
+        assert not run.prepare(FILE)
+        assert said <= set(os.listdir(run.folder))
+    assert run.prepare(FILE)
+    assert not said & set(os.listdir(run.folder))
+    assert (run.folder / "server.log.1").exists()
+
+
+def test_only_a_run_that_is_going_on_is_asked_to_stop(run: RunFolder) -> None:
+    """One that a server is at work on, or has lately been told to be, and that has not ended."""
+    with pytest.raises(UsageError, match="is not going on"):
+        run.ask_to_stop()
+    assert run.prepare(FILE)
+    assert run.is_going_on
+    long_ago = (run.folder / "alive").stat().st_mtime - SILENCE - 1
+    os.utime(run.folder / "alive", (long_ago, long_ago))
+    assert not run.is_going_on
+    with alone(run.folder, wait=False):
+        assert run.is_going_on
+        run.ask_to_stop()
+        assert (run.folder / "stop").exists()
+        for name in ("result.json", "failure.json"):
+            (run.folder / name).touch()
+            assert not run.is_going_on
+            (run.folder / name).unlink()
+    os.utime(run.folder / "alive")
+    (run.folder / "failure.json").touch()
+    with pytest.raises(UsageError, match="is not going on"):
+        run.ask_to_stop()
