@@ -1,0 +1,211 @@
+"""A client's process over HTTPS: its folder is its own, and what changes there counts at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("httpx", reason="needs pip install 'privirec[https]'")
+
+from privirec.carriers.https import client as client_module
+from privirec.carriers.https.client import Answering, stay
+from privirec.carriers.https.device import Unreachable
+from privirec.data.catalogue import Catalogue, write_catalogue
+from privirec.device import Store
+from privirec.durable import is_taken
+from privirec.errors import FederationError, UsageError
+from privirec.runtime.network.enrolment.certificates import make_certificates
+from privirec.runtime.network.enrolment.folders import ClientFolder
+from privirec.runtime.network.node import Node
+from privirec.runtime.network.node.memory import Memory
+from privirec.secagg.keys import Identity
+
+from .test_enrolment import Homes, homes, join
+
+__all__ = ["homes"]
+
+URL = "https://fed.example"
+
+
+@pytest.fixture
+def client(homes: Homes) -> ClientFolder:
+    server, (found, *_) = homes
+    join(found, server)
+    write_catalogue(found.folder / "catalogue.txt", Catalogue(np.array(["a", "b"])))
+    Store(found.folder / "history.db", create=True).close()
+    make_certificates(server.folder / "tls")
+    (server.folder / "tls/ca.crt").rename(found.folder / "ca.crt")
+    return found
+
+
+@pytest.fixture
+def answering(client: ClientFolder) -> Iterator[Answering]:
+    with closing(Answering(client)) as found:
+        yield found
+
+
+@pytest.fixture
+def during(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[dict[str, Any]], None]], Any]:
+    """What is done while a client is connected, with all that its `Device` was given."""
+
+    class Connected:
+        do: Callable[[dict[str, Any]], None]
+
+        def __init__(self, *given: Any, **named: Any) -> None:
+            names = ("server", "client", "identity", "server_key", "tls", "answer")
+            self._given = dict(zip(names, given, strict=True)) | named
+
+        def stay(self, _tell: object) -> None:
+            Connected.do(self._given)
+
+        def close(self) -> None:
+            closed.append(self)
+
+    closed: list[Connected] = []
+
+    def set_to(do: Callable[[dict[str, Any]], None]) -> list[Connected]:
+        Connected.do = staticmethod(do)
+        return closed
+
+    monkeypatch.setattr(client_module, "Device", Connected)
+    monkeypatch.setattr(client_module, "log_to", lambda _: None)
+    return set_to
+
+
+def nothing(_: object) -> None:
+    pass
+
+
+def changed(path: Path) -> None:
+    """Somebody writes the same again; the clock of the disk is coarse."""
+    before = path.stat().st_ctime_ns
+    while path.stat().st_ctime_ns == before:
+        os.utime(path)
+
+
+def test_a_client_is_connected_once(client: ClientFolder, during: Callable[..., Any]) -> None:
+    """A second process of it would answer in its name, and take its stamps."""
+    tried: list[str] = []
+
+    def second(_: object) -> None:
+        assert is_taken(client.folder / "https")
+        with pytest.raises(FederationError, match="another process is at work there") as refused:
+            stay(client.folder, URL, nothing)
+        tried.append(str(refused.value))
+
+    closed = during(second)
+    stay(client.folder, URL, nothing)
+    assert len(tried) == len(closed) == 1
+    assert not is_taken(client.folder / "https")
+
+
+def test_a_connection_ends_with_the_client(
+    client: ClientFolder, during: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it ends."""
+    ended: list[Node] = []
+    close = Node.close
+
+    def ends(node: Node) -> None:
+        ended.append(node)
+        close(node)
+
+    def interrupted(_: object) -> None:
+        assert not ended
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Node, "close", ends)
+    closed = during(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stay(client.folder, URL, nothing)
+    assert len(closed) == len(ended) == 1
+
+
+def test_a_client_that_stays_looks_at_its_folder(
+    homes: Homes, client: ClientFolder, during: Callable[..., Any]
+) -> None:
+    """At its policy before each message, and at its keys when the server does not know them."""
+    server, _ = homes
+    seen: list[str] = []
+
+    def look(given: dict[str, Any]) -> None:
+        named = bytes.fromhex(server.members.server)
+        assert (given["server"], given["client"]) == (URL, 0)
+        assert (given["identity"].public, given["server_key"]) == (client.identity.public, named)
+        for limit in (100, 200):
+            policy = f"most_bytes_down = {limit}\n"
+            (client.folder / "policy.toml").write_text(policy, encoding="utf-8")
+            assert given["largest"]() == limit
+        rotation = client.rotate()
+        rotated = server.members.rotate(rotation).name_server(Identity(b"s" * 32).public.hex())
+        server.save(rotated)
+        join(client, server)
+        identity, key = given["keys"]()
+        assert identity.public.hex() == rotation.card.key
+        assert key == Identity(b"s" * 32).public
+        seen.append("all")
+
+    during(look)
+    stay(client.folder, URL, nothing)
+    assert seen == ["all"]
+
+
+def test_whom_to_trust_is_in_the_folder(client: ClientFolder, during: Callable[..., Any]) -> None:
+    during(nothing)
+    (client.folder / "ca.crt").write_text("nonsense")
+    with pytest.raises(UsageError, match="not a certificate to know the server by"):
+        stay(client.folder, URL, nothing)
+
+
+@pytest.mark.parametrize(
+    "name", ["client.json", "roster.json", "policy.toml", "catalogue.txt", "identity.key"]
+)
+def test_a_file_that_was_changed_is_read_again(
+    client: ClientFolder, answering: Answering, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """By a new node; the former one is closed first, since one memory has one user."""
+    open_now: list[Memory] = []
+    begin, close = Node.__init__, Node.close
+
+    def began(node: Node, *given: Any, **named: Any) -> None:
+        assert not open_now
+        begin(node, *given, **named)
+        open_now.append(node.memory)
+
+    def closed(node: Node) -> None:
+        open_now.remove(node.memory)
+        close(node)
+
+    monkeypatch.setattr(Node, "__init__", began)
+    monkeypatch.setattr(Node, "close", closed)
+    first = answering.node()
+    assert answering.node() is first
+    changed(client.folder / name)
+    second = answering.node()
+    assert second is not first
+    assert answering.node() is second
+    answering.close()
+    assert not open_now
+
+
+@pytest.mark.parametrize("name", ["roster.json", "identity.key"])
+def test_a_folder_that_cannot_be_read_is_tried_again_later(
+    client: ClientFolder, answering: Answering, name: str
+) -> None:
+    """It may be in the middle of a change; the client ends neither then nor by a message."""
+    answering.keys()
+    kept = (client.folder / name).read_bytes()
+    (client.folder / name).unlink()
+    with pytest.raises(Unreachable, match="keys cannot be read"):
+        answering.keys()
+    with pytest.raises(Unreachable, match="this client cannot answer"):
+        answering.answer(b"question")
+    (client.folder / name).write_bytes(kept)
+    (client.folder / name).chmod(0o600)
+    answering.keys()
