@@ -182,7 +182,8 @@ def remembered(kind: type, name: str) -> None:
 
 def hold(args: argparse.Namespace) -> None:
     """Some of the devices, until the file `stop` appears."""
-    from privirec.carriers.https.device import Device, Revoked, Unreachable, trusting
+    from privirec.carriers.https.device import Device, Revoked, Unreachable
+    from privirec.carriers.trust import trusting
 
     programs.register(Degrees)
     home = OperatorFolder(args.folder / "server")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from privirec.cli.light import as_usual
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
 from privirec.errors import UsageError
+from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.network.node.memory import Memory
 from privirec.workflows import taking_part
@@ -32,7 +32,8 @@ def client(tmp_path: Path) -> Path:
     operator = OperatorFolder(server).operator
     keys("join", folder, "--roster", server / "roster.json", "--operator", operator, "--yes")
     write_catalogue(folder / "catalogue.txt", Catalogue(["a", "b"]))
-    shutil.copy(folder / "card.json", folder / "ca.crt")  # not looked into here
+    make_certificates(folder / "tls")
+    (folder / "tls" / "ca.crt").rename(folder / "ca.crt")
     with Store(ClientFolder(folder).folder / "history.db", create=True) as store:
         store.add([("ann", "a"), ("bob", "elsewhere")])
     return folder
@@ -125,13 +126,20 @@ def stayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("wrong", ["http://fed.example:9443", "https://", "fed.example", "a b:1"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("http://fed.example:9443", "https://", "fed.example", "a b:1", "a:0", "a:99999"),
+        *("a:\u0663", "-x:1", "u@a:1", "https://-x", "https://a:99999", "a?b:1"),
+    ],
+)
 def test_nobody_is_connected_to_what_is_no_address(
     client: Path, stayed: list[tuple[str, str]], wrong: str
 ) -> None:
     """Neither one that is given nor one that somebody wrote into the folder."""
-    with pytest.raises(UsageError, match="https"):
-        taking_part.stay(client, wrong)
+    for use in (taking_part.stay, taking_part.check):
+        with pytest.raises(UsageError, match="https"):
+            use(client, wrong)
     home = ClientFolder(client)
     home.write(home.settings.model_copy(update={"server": wrong}))
     with pytest.raises(UsageError, match="https"):
@@ -146,6 +154,22 @@ def test_the_address_says_by_which_carrier(client: Path, stayed: list[tuple[str,
     taking_part.stay(client)
     taking_part.stay(client, "fed.example:9092")
     assert stayed == [("https", "https://fed.example:9443"), ("flower", "fed.example:9092")]
+
+
+@pytest.mark.parametrize("right", ["a:1", "10.0.0.1:65535", "[::1]:9092", "https://[::1]:9443/"])
+def test_these_are_addresses(client: Path, stayed: list[tuple[str, str]], right: str) -> None:
+    taking_part.check(client, right)
+    taking_part.stay(client, right)
+    assert [address for _, address in stayed] == [right]
+
+
+def test_a_certificate_is_one(client: Path, stayed: list[tuple[str, str]]) -> None:
+    (client / "ca.crt").write_text("nonsense")
+    for use in (taking_part.stay, taking_part.check):
+        for address in ("https://fed.example", "fed.example:9092"):
+            with pytest.raises(UsageError, match="not a certificate to know the server by"):
+                use(client, address)
+    assert not stayed
 
 
 @pytest.mark.parametrize("there", [False, True])

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from privirec.cli import asking
 from privirec.cli.every import app
+from privirec.durable import alone, private_folder
 from privirec.errors import UsageError
 from privirec.runtime.network.enrolment.fingerprints import fingerprint
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
@@ -182,7 +183,14 @@ def test_commands_that_are_printed_can_be_copied(home: OperatorFolder, tmp_path:
     assert shlex.split(again) == ["privirec", "client", str(client)]
     said = keys("update", server.folder, "--roster", roster, "--yes")
     restart = said.split("Restart: ")[1].splitlines()[0]
-    assert shlex.split(restart)[:4] == ["privirec", "server", "up", str(server.folder)]
+    assert shlex.split(restart) == ["privirec", "server", "up", str(server.folder)]
+    (server.folder / "carrier").write_text("https")
+    said = keys("update", server.folder, "--roster", roster, "--yes")
+    assert said.rstrip().endswith("--carrier https")
+    with alone(private_folder(server.folder / "https")):
+        said = keys("update", server.folder, "--roster", roster, "--yes")
+    assert "reads it by itself" in said
+    assert "Restart" not in said
     with pytest.raises(UsageError) as renamed:
         keys("renew", client)
     now = str(renamed.value).split("keys rotate now: ")[1]

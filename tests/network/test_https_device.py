@@ -19,7 +19,8 @@ import httpx
 
 from privirec.carriers.https import device as device_module
 from privirec.carriers.https import door as door_module
-from privirec.carriers.https.device import LONGEST_PAUSE, Device, NotLetIn, Unreachable, trusting
+from privirec.carriers.https.device import LONGEST_PAUSE, Device, NotLetIn, Unreachable
+from privirec.carriers.trust import trusting
 from privirec.errors import UsageError
 from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.secagg.keys import Identity

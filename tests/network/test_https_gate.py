@@ -137,6 +137,30 @@ def test_another_key_of_the_server_counts_once_the_roster_names_it(federation: F
     assert Word.read(late.headers, request, federation.operator.public) is not None
 
 
+def test_a_key_of_the_server_that_comes_after_its_roster_is_read(federation: Federation) -> None:
+    """It was brought in two files; whoever was revoked is out at once."""
+    server = HttpsServer(federation)
+    former, federation.operator = federation.operator, Identity(b"s" * 32)
+    arrived = operator_of(federation, revoked=[1])
+
+    class Half:
+        folder, members = arrived.folder, arrived.members
+
+        @property
+        def server(self) -> Identity:
+            raise ValueError("not the key that the roster names")
+
+    server.gate._home = Half()  # type: ignore[assignment]
+    os.utime(federation.folder / "roster.json", ns=(1, 1))
+    with pytest.raises(ValueError, match="not the key"):
+        server.gate.read_roster()
+    assert server.gate.approved == 2
+    server.gate._home = arrived
+    (federation.folder / "run.key").touch()
+    server.gate.read_roster()
+    assert server.gate._server.public == federation.operator.public != former.public
+
+
 def test_those_who_are_revoked_are_not_counted(federation: Federation) -> None:
     assert HttpsServer(federation).gate.approved == 3
     assert HttpsServer(federation, revoked=[1]).gate.approved == 2
@@ -172,3 +196,11 @@ def test_who_asks_too_often_hears_when_to_come_back(
     reply = done(ask(server, federation))
     assert (reply.status_code, reply.headers["retry-after"]) == (429, after)
     assert not slept
+
+
+def test_a_server_that_is_busy_takes_no_turn_of_a_clients(federation: Federation) -> None:
+    server = limited(federation, together=1, burst=1, rate=0.001)
+    with server.gate.turn(turn_of(1)):
+        for _ in range(3):
+            assert done(ask(server, federation)).status_code == 503
+    assert done(ask(server, federation)).status_code == 204

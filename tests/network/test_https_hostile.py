@@ -33,7 +33,6 @@ from privirec.carriers.https.device import (
     Device,
     Revoked,
     Unreachable,
-    trusting,
 )
 from privirec.carriers.https.limits import PIECE, Allowance, Limits
 from privirec.carriers.https.mailbox import Answer, BadAnswer, BadRange, Mailbox, NoRoom
@@ -49,6 +48,7 @@ from privirec.carriers.https.signing import (
     signed_headers,
 )
 from privirec.carriers.lines import HEAD_WITHIN, Lines
+from privirec.carriers.trust import trusting
 from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.secagg.keys import MAX_CLIENT_ID, Identity

@@ -24,12 +24,13 @@ pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 from privirec.carriers.child_processes import Running, free_port
 from privirec.carriers.https import server as server_module
 from privirec.carriers.https.client import Answering
-from privirec.carriers.https.device import Device, Unreachable, trusting
+from privirec.carriers.https.device import Device, Unreachable
 from privirec.carriers.https.limits import Limits
 from privirec.carriers.https.listening import Listening
 from privirec.carriers.https.one_machine import HttpsNetwork
 from privirec.carriers.https.runs import follow_run, is_up, start_run
 from privirec.carriers.made_federation import make_federation
+from privirec.carriers.trust import trusting
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import PrivirecKSettings, program_of

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from privirec.carriers import serving
 from privirec.cli.asking import Yes, agree
 from privirec.durable import write_whole
 from privirec.errors import UsageError
@@ -140,9 +141,10 @@ def update(
     _show(found, home.members)
     agree(f"Put roster {found.number} in place?", yes=yes)
     home.install(found)
-    say(
-        f"Roster {found.number} is in place. Restart: privirec server up {shlex.quote(str(folder))}"
-    )
+    if serving.carrier_up(home) == serving.HTTPS:
+        say(f"Roster {found.number} is in place; the server that is up reads it by itself.")
+    else:
+        say(f"Roster {found.number} is in place. Restart: {serving.how_to_start(home)}")
 
 
 @app.command("list")

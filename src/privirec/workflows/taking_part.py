@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from privirec.carriers.https.listening import CLIENT_NEEDS, check_installed
+from privirec.carriers.trust import trusting
 from privirec.data.catalogue import read_catalogue
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
@@ -27,7 +28,9 @@ def check(folder: Path, server: str | None = None) -> None:
         client, memory = node.client, node.memory
         opened, spoilt = memory.opened_share(), memory.spoilt()
     _check_certificate(folder)
-    if not (server or home.settings.server):
+    if address := server or home.settings.server:
+        check_address(address)
+    else:
         warn(f"No server is known yet: {_joining(folder)}")
     found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))
     say(f"Client {client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
@@ -69,6 +72,7 @@ def stay(folder: Path, server: str | None = None) -> None:
 def _check_certificate(folder: Path) -> None:
     if not (folder / "ca.crt").is_file():
         raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
+    trusting(folder / "ca.crt")
 
 
 def _joining(folder: Path) -> str:

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from privirec.carriers.https.device import Device, Unreachable, trusting
+from privirec.carriers.https.device import Device, Unreachable
+from privirec.carriers.trust import trusting
 from privirec.durable import alone, private_folder
 from privirec.errors import PrivirecError
 from privirec.privacy.policy import Policy

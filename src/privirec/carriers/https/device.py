@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -32,7 +31,7 @@ from privirec.carriers.https.signing import (
     message_number,
     signed_headers,
 )
-from privirec.errors import FederationError, UsageError
+from privirec.errors import FederationError
 from privirec.runtime.network.logs import SAY_AGAIN
 from privirec.secagg.keys import Identity
 
@@ -93,17 +92,6 @@ class _Reply:
     content: bytearray
     word: Word | None
     """What the server itself says about the request."""
-
-
-def trusting(certificate: Path) -> ssl.SSLContext:
-    """TLS with servers that this authority vouches for, and no others."""
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_verify_locations(certificate)
-    except (ssl.SSLError, OSError):
-        raise UsageError(f"{certificate}: not a certificate to know the server by") from None
-    return context
 
 
 class Device:

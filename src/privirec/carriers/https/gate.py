@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from privirec.carriers.https.limits import Allowance, Limits
 from privirec.carriers.https.signing import (
@@ -59,7 +60,7 @@ class Gate:
         """A key that nobody has, in the place of those who are not in the roster."""
         self._members: dict[int, Member] = {}
         self._server_key = b""
-        self._read_at = -1
+        self._read_at: tuple[int, ...] = ()
         self._allowances: dict[int, Allowance] = {}
         self._together = 0
         self.read_roster()
@@ -70,7 +71,8 @@ class Gate:
 
     def read_roster(self) -> None:
         """Read it again where it has changed."""
-        changed = (self._home.folder / "roster.json").stat().st_mtime_ns
+        # The server's new key may come after the roster that names it.
+        changed = _changed(self._home.folder / "roster.json", self._home.folder / "run.key")
         if changed != self._read_at:
             self._read_at = changed  # one that cannot be read is tried once
             found = self._home.members
@@ -111,10 +113,10 @@ class Gate:
         own = self._allowances.setdefault(client, Allowance(self._limits, self._clock))
         if own.at_once >= self._limits.at_once:
             raise _later(429, 1.0, f"client {client}: too many requests at once")
+        if self._together >= self._limits.together:
+            raise _later(503, 2.0, "")  # which is not its fault, and takes none of its turns
         if wait := own.seconds_to_wait():
             raise _later(429, wait, f"client {client}: too many requests")
-        if self._together >= self._limits.together:
-            raise _later(503, 2.0, "")
         own.at_once += 1
         self._together += 1
         try:
@@ -122,6 +124,10 @@ class Gate:
         finally:
             own.at_once -= 1
             self._together -= 1
+
+
+def _changed(*paths: Path) -> tuple[int, ...]:
+    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
 
 def _later(status: int, seconds: float, why: str) -> Refused:

@@ -47,6 +47,8 @@ from privirec.runtime.network.node.memory import FILE as MEMORY_FILE
 from privirec.runtime.network.node.memory import Memory
 from privirec.secagg.keys import Identity
 
+_HOST = r"(?!-)[^/?#@\s\x00-\x20]+"
+
 
 def is_https(server: str) -> bool:
     """Whether a server is reached by plain HTTPS; by Flower otherwise."""
@@ -58,9 +60,9 @@ def check_address(server: str) -> None:
     if server.startswith("http://"):
         raise UsageError(f"{server!r}: only https, so that nobody on the way reads or changes it")
     if is_https(server):
-        if not re.fullmatch(r"https://[^/?#@\s\x00-\x20]+/?", server) or not _has_a_host(server):
+        if not re.fullmatch(rf"https://{_HOST}/?", server) or not _has_a_host(server):
             raise UsageError(f"{server!r} is not https://HOST or https://HOST:PORT")
-    elif not re.fullmatch(r"[^/\s]+:\d+", server):
+    elif not re.fullmatch(rf"{_HOST}:[0-9]+", server) or not _has_a_host(f"//{server}"):
         raise UsageError(f"{server!r} is neither https://HOST:PORT nor HOST:PORT")
 
 
