@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from privirec.carriers.https.client import Answering, stay
 from privirec.carriers.https.device import Unreachable
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
+from privirec.dp.tables import gaussian_table
 from privirec.durable import is_taken
 from privirec.errors import FederationError, UsageError
 from privirec.runtime.network.enrolment.certificates import make_certificates
@@ -154,6 +156,12 @@ def test_a_client_that_stays_looks_at_its_folder(
     during(look)
     stay(client.folder, URL, nothing)
     assert seen == ["all"]
+
+
+def test_no_table_of_noise_is_kept_until_the_next_message(answering: Answering) -> None:
+    gaussian_table(Fraction(4))
+    answering.answer(b"nonsense")
+    assert gaussian_table.cache_info().currsize == 0
 
 
 def test_whom_to_trust_is_in_the_folder(client: ClientFolder, during: Callable[..., Any]) -> None:

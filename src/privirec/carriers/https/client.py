@@ -31,7 +31,10 @@ class Answering:
 
     def answer(self, message: bytes) -> bytes:
         try:
-            return self.node().answer(message)
+            node = self.node()
+            answer = node.answer(message)
+            node.rest()  # alone on a device, and nobody else in the process needs the same
+            return answer
         except (PrivirecError, OSError) as error:
             log.error("cannot answer: %s", error)
             raise Unreachable("this client cannot answer; its log says why") from None

@@ -118,6 +118,10 @@ class Node:
     def __repr__(self) -> str:
         return f"<client {self.client}, secrets and histories <redacted>>"
 
+    def rest(self) -> None:
+        """Until the next message, which may take hours: let go of what can be made again."""
+        forget_tables()
+
     def close(self) -> None:
         """Let go of files; everything is in the folder."""
         self.memory.close()
@@ -324,7 +328,6 @@ class Node:
         has."""
         from privirec.device.installed import Installed  # noqa: PLC0415 - once a run, and large
 
-        forget_tables()  # there is no more noise to add in this run, and memory to be had
         model = Installed(self._folder / ("spoilt-model" if state.spoilt else "model"))
         try:
             key = Ed25519PublicKey.from_public_bytes(self._server_key)
