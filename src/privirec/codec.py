@@ -55,4 +55,7 @@ class Frame:
 
 def canonical(content: Any) -> bytes:
     """The one JSON text of a content: sorted, without spaces, finite numbers only."""
-    return json.dumps(content, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
+    return _CANONICAL.encode(content).encode()
+
+
+_CANONICAL = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False)

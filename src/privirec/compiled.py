@@ -9,6 +9,7 @@ has written that, it imports them after all.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -30,6 +31,8 @@ def go_without() -> None:
         package, _, own_name = name.rpartition(".")
         if isinstance(parent := sys.modules.get(package), _Postponed):
             setattr(parent, own_name, module)
+    # Pydantic would look through everything that is installed, and let it see all that is checked.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for name in _NEVER:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
 

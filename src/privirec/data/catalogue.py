@@ -58,7 +58,7 @@ class Catalogue:
         ids, order = self._sorted
         if ids.dtype.kind in "iu":
             largest = int(ids[-1]) if len(ids) else 0
-            numbers = [int(name) if _is_number(name) else -1 for name in names]
+            numbers = [(_as_numbers([name]) or [-1])[0] for name in names]
             wanted = np.array([-1 if one > largest else one for one in numbers], np.int64)
         else:
             wanted = np.array(list(names), str)
@@ -100,17 +100,23 @@ def _read_ids(file: TextIO) -> NDArray:
     numbers = True
     while lines := list(islice(file, AT_ONCE)):
         names = [line.removesuffix("\n") for line in lines]
-        if numbers and not all(map(_is_number, names)):
+        found = _as_numbers(names) if numbers else None
+        if numbers and found is None:
             numbers = False
             blocks = [np.array(list(map(str, block.tolist()))) for block in blocks]
-        blocks.append(np.array(list(map(int, names)) if numbers else names))
+        blocks.append(np.array(names if found is None else found))
     return np.concatenate(blocks) if blocks else np.array([], str)
 
 
-def _is_number(name: str) -> bool:
-    """Whether it is a whole number as one writes it, and not too large for an array of them."""
-    as_written = name.isascii() and name.isdigit() and (name[0] != "0" or name == "0")
-    return as_written and len(name) <= _MOST_DIGITS
+def _as_numbers(names: list[str]) -> list[int] | None:
+    """Whole numbers, if all of them are that as one writes it, and fit an array."""
+    try:
+        if len(max(names, key=len)) > _MOST_DIGITS:
+            return None
+        found = list(map(int, names))
+    except ValueError:
+        return None
+    return found if list(map(str, found)) == names and min(found) >= 0 else None
 
 
 def write_catalogue(path: Path, catalogue: Catalogue) -> None:

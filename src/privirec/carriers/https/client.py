@@ -57,7 +57,7 @@ class Answering:
     def keys(self) -> tuple[Identity, bytes]:
         """This client's and the server's, as the folder has them by now."""
         try:
-            return self._home.identity, bytes.fromhex(self._home.members.server)
+            return self.node().keys
         except (PrivirecError, OSError) as error:
             log.error("cannot read keys: %s", error)
             raise Unreachable("this client's keys cannot be read; its log says why") from None
@@ -72,7 +72,7 @@ def stay(folder: Path, server: str, tell: Callable[[str], None]) -> None:
     """Stay connected and answer what the policy allows, until interrupted."""
     home = ClientFolder(folder)
     answering = Answering(home)
-    client = answering.node().client
+    client, keys = answering.node().client, answering.node().keys
     log_to(folder / "client.log")
 
     with alone(private_folder(folder / "https"), wait=False):
@@ -80,7 +80,7 @@ def stay(folder: Path, server: str, tell: Callable[[str], None]) -> None:
         device = Device(
             server,
             client,
-            *answering.keys(),
+            *keys,
             trusting(folder / "ca.crt"),
             answering.answer,
             largest=answering.largest,

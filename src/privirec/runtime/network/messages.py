@@ -20,7 +20,10 @@ ARTIFACT_FILES = ("model.safetensors", "manifest.json", "manifest.sig")
 
 def one_line(text: str, most: int = 500) -> str:
     """What somebody else wrote, without line breaks or anything that a terminal would obey."""
-    return "".join(sign if sign.isprintable() else " " for sign in text[:most])
+    text = text[:most]
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
 Words = Annotated[str, AfterValidator(one_line)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -192,8 +192,9 @@ class RosterFile(BaseModel):
         """Of the roster before its first change, after it, and so on."""
         chain = [hashlib.sha256(_CHAIN + bytes.fromhex(self.operator)).digest()]
         for change in self.changes:
-            content = canonical(asdict(change))
-            chain.append(hashlib.sha256(chain[-1] + content).digest())
+            # Not by `asdict`, which copies what cannot change: there may be thousands.
+            content = {name: getattr(change, name) for name in change.__dataclass_fields__}
+            chain.append(hashlib.sha256(chain[-1] + canonical(content)).digest())
         return chain
 
     @cached_property

@@ -118,6 +118,11 @@ class Node:
     def __repr__(self) -> str:
         return f"<client {self.client}, secrets and histories <redacted>>"
 
+    @property
+    def keys(self) -> tuple[Identity, bytes]:
+        """This client's, and the server's public one."""
+        return self._identity, self._server_key
+
     def rest(self) -> None:
         """Until the next message, which may take hours: let go of what can be made again."""
         forget_tables()
