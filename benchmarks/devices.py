@@ -11,7 +11,8 @@ of them are `privirec client` itself, each with a store, in a process of its own
 
 Printed: whether the run ended right (the opened sum is the exact one of the clients in it, or
 differs from it by noise of the promised deviation), requests a second, CPU and memory of the
-server, CPU and bytes a client, memory of the programs at their largest.
+server, CPU and bytes a client, memory of the programs at their largest, and how long each of their
+starts takes until the server has answered, before anything else runs.
 
 What the clients of a process share, and devices would not: the plan of a run is parsed, and the
 pledges in it are checked, once a process, and its text is kept once. `plan_check_seconds` says what
@@ -31,6 +32,7 @@ import queue
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,6 +77,8 @@ KILLED_AT = (3, 4)
 """Which message of the run a client that is killed does not answer: share or input."""
 
 
+STARTS = 7
+"""Of a program, until its first answer; one more before them is not counted."""
 AT_ONCE = 8
 """Devices of one process that are at work at a time: a thousand with a connection open, and one
 that computes, would all wait too long for their servers."""
@@ -375,16 +379,17 @@ def everything(args: argparse.Namespace) -> Iterator[Processes]:
         command = [sys.executable, __file__, "serve", *common]
         server = running.start("server", command, env, args.folder / "server.log")
         wait_for_port("127.0.0.1", args.port, server)
+        # The first start compiles modules, unless installing has; it is later ones that count.
+        later = {key: env[key] for key in env.keys() - {"PYTHONDONTWRITEBYTECODE"}}
+        for path in program_folders(args):
+            answers = [first_answer(path, later) for _ in range(1 + STARTS)][1:]
+            (path / "first-answers.json").write_text(json.dumps(answers))
         for first, last in itertools.pairwise(edges):
             bounds = ["--first", str(first), "--last", str(last)]
             command = [sys.executable, __file__, "hold", *common, *bounds]
             running.start(f"devices {first}", command, env, args.folder / f"hold-{first}.log")
         for path in program_folders(args):
-            command = [sys.executable, "-m", "privirec", "client", str(path)]
-            # The first start compiles modules, unless installing has; it is later ones that count.
-            later = {key: env[key] for key in env.keys() - {"PYTHONDONTWRITEBYTECODE"}}
-            subprocess.run([*command, "--check"], env=later, stdout=subprocess.DEVNULL, check=True)
-            running.start(path.name, command, later, path / "client.out")
+            running.start(path.name, client_command(path), later, path / "client.out")
         yield running
         (args.folder / "stop").touch()
         for _ in range(300):
@@ -392,6 +397,25 @@ def everything(args: argparse.Namespace) -> Iterator[Processes]:
             if all(one.process.poll() is not None for one in held):
                 break
             time.sleep(0.2)
+
+
+def client_command(path: Path) -> list[str]:
+    return [sys.executable, "-m", "privirec", "client", str(path)]
+
+
+def first_answer(path: Path, env: dict[str, str]) -> float:
+    """Seconds from the start of `privirec client` until its server has answered it."""
+    began = time.monotonic()
+    with subprocess.Popen(
+        client_command(path), env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            if not any(line.strip() == "Connected" for line in process.stdout):
+                raise SystemExit(f"{path}: the client has ended without an answer")
+            return time.monotonic() - began
+        finally:
+            process.send_signal(signal.SIGINT)
 
 
 def is_right(args: argparse.Namespace, train: Interactions) -> dict[str, Any]:
@@ -497,6 +521,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "bytes_down_per_client": sum(one["down"] for one in held) / n,
         "device_process_peak_mb": max((one["peak_mb"] for one in held), default=0.0),
         "program_peak_mb": max(programs, default=None),
+        "program_first_answer_seconds": sorted(
+            seconds
+            for path in program_folders(args)
+            for seconds in json.loads((path / "first-answers.json").read_text())
+        ),
         **plan_check_seconds(args),
         "load_average": os.getloadavg()[0],
     }

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr as scipy_log_ndtr
 from scipy.special import ndtr as scipy_ndtr
@@ -237,6 +237,8 @@ def test_one_person_takes_the_steps_of_spectral_and_validates_alike() -> None:
 
 
 @given(st.floats(-1e5, 40))
+@example(5.0)
+@example(2.5)
 def test_the_normal_distribution_is_scipys(x: float) -> None:
     assert ndtr(x) == pytest.approx(float(scipy_ndtr(x)), rel=1e-12, abs=1e-300)
     assert log_ndtr(x) == pytest.approx(float(scipy_log_ndtr(x)), rel=1e-12, abs=1e-300)

@@ -24,7 +24,7 @@ def log_ndtr(x: float) -> float:
     Far out Phi(x) = phi(x) / |x| (1 - 1/x^2 + 3/x^4 - 15/x^6 ...), where what is left out is less
     than the first term that is.
     """
-    if x > 5:
+    if x > 0:
         return math.log1p(-0.5 * math.erfc(x / math.sqrt(2)))
     if x > _FAR:
         return math.log(0.5 * math.erfc(-x / math.sqrt(2)))

@@ -54,7 +54,7 @@ class GaussianTable:
         return hashlib.sha256(np.hstack([words, fine]).tobytes()).hexdigest()
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)  # whoever asks again, as an audit does, needs those of all sums
 def gaussian_table(variance: Fraction) -> GaussianTable:
     """The table of the discrete Gaussian of this variance, at most LARGEST_TABLE_DEVIATION^2."""
     if not LEAST_TABLE_VARIANCE <= variance <= LARGEST_TABLE_DEVIATION**2:
