@@ -38,6 +38,8 @@ SRC = ROOT / "src"
 LIST = HERE / "mutants.toml"
 SECONDS = 240
 """For the tests of one mutant."""
+TOGETHER = 100
+"""Tests that are run at a time while nothing is broken."""
 GOOD = ("killed", "equivalent")
 
 # Slow to import and not ours.
@@ -204,10 +206,11 @@ def check_tests(mutants: list[Mutant], jobs: int) -> None:
 
     def report(child: Child, outcome: str) -> None:
         if outcome != "survived":
-            bad.extend(child.said[-8:])
+            bad.extend([*child.said[-8:], outcome.replace("killed", "failed")])
 
-    # No part is empty: pytest would run everything.
-    parts = [tuple(named[start::jobs]) for start in range(min(jobs, len(named)))]
+    # No part is empty: pytest would run everything. None is so large that it might not end in time.
+    count = min(len(named), max(jobs, -(-len(named) // TOGETHER)))
+    parts = [tuple(named[start::count]) for start in range(count)]
     run_all([(part, None) for part in parts], jobs, report)
     if bad:
         print("\n".join(bad))
