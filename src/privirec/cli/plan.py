@@ -273,7 +273,7 @@ def _show(choice: Choice, rows: list[dict[str, Any]], budget: int | None) -> Non
     )
     if not all(row["down_is_exact"] for row in rows):
         say("~: privirec hands out what is not zero in P~, which only a data set tells.")
-    warning = gives_away(first["method"])
+    warning = gives_away(first["method"], epsilon=first["epsilon"])
     if warning:
         warn(warning)
     say(f"To run it: {first['command']}")

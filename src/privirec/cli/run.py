@@ -287,7 +287,7 @@ def command(
     else:
         say(f"NDCG and Recall of {result.metrics.users:,} users, drawn at random")
     same_data = words_for(dataset, data_dir, table, test_file=test_file, by=by)
-    if warning := gives_away(method, same_data):
+    if warning := gives_away(method, same_data, result.row.get("epsilon")):
         warn(warning)
     if save:
         if plan.program is None:

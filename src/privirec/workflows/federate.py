@@ -134,7 +134,10 @@ def _federate(
         model=plan.model_name,
         config=recommender.config.model_dump(),
         threads=plan.threads,
-        manifest={"gives_away": gives_away(plan.method), "dataset": dataset.name},
+        manifest={
+            "gives_away": gives_away(plan.method, epsilon=getattr(settings, "epsilon", None)),
+            "dataset": dataset.name,
+        },
     )
     began = time.perf_counter()
     with _network(request.carrier, folder) as network:

@@ -51,7 +51,8 @@ class Result:
         return {
             "run": self.row,
             "ledger": self.ledger.as_rows() if self.ledger else [],
-            "gives_away": gives_away(self.row["method"]) or CENTRAL_MODEL,
+            "gives_away": gives_away(self.row["method"], epsilon=self.row.get("epsilon"))
+            or CENTRAL_MODEL,
         }
 
 
