@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -196,6 +197,23 @@ def test_what_is_given_away_depends_on_epsilon(epsilon: float, worth: str, odds:
     assert f"epsilon {epsilon} is {worth}" in said
     assert odds in said
     assert "little about anybody" not in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run --dataset synthetic:small --method protected --epsilon 2 --save model",
+        "plan --users 100000 --items 5000 --budget 10MB --epsilon 2",
+    ],
+)
+def test_other_commands_say_what_their_epsilon_is_worth(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = r"epsilon (2|1\.\d+) is a fair promise"
+    assert re.search(words, CliRunner().invoke(app, command.split()).output)
+    for saved in tmp_path.glob("model/manifest.json"):
+        assert re.search(words, json.loads(saved.read_text())["gives_away"])
 
 
 def test_what_noise_leaves_is_said_once_people_are_known(

@@ -93,8 +93,8 @@ def epsilon_in_words(epsilon: float) -> str:
     factor = math.exp(epsilon)
     shown = f"{factor:.2g}" if factor < 100 or factor >= 1e6 else f"{factor:,.0f}"
     return (
-        f"epsilon {epsilon:.3g} is {worth}: the odds that somebody took part may look up to {shown} "
-        "times what they were before"
+        f"epsilon {epsilon:.3g} is {worth}: the odds that somebody took part may look up to "
+        f"{shown} times what they were before"
     )
 
 
