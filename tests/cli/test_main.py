@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from privirec.cli.every import app
 from privirec.cli.main import COMMANDS
+from privirec.version import __version__
 
 IMPORTED = (
     "import sys\n"
@@ -39,6 +41,23 @@ def test_whoever_mistypes_a_name_has_all_of_them_to_compare_with() -> None:
     code, imported = called("recomend")
     assert code == 2
     assert imported == {place.split(".")[0] for place in COMMANDS.values()}
+
+
+def test_the_version_is_told() -> None:
+    shown = CliRunner().invoke(app, ["--version"])
+    assert (shown.exit_code, shown.output) == (0, f"privirec {__version__}\n")
+
+
+def test_a_device_has_no_plugins_of_others() -> None:
+    """They would see all that is checked."""
+    assert "PYDANTIC_DISABLE_PLUGINS" not in os.environ
+    program = (
+        "import os\nfrom privirec.compiled import go_without\ngo_without()\n"
+        "print(os.environ['PYDANTIC_DISABLE_PLUGINS'])"
+    )
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert said.stdout == "__all__\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from privirec.carriers import serving
 from privirec.carriers.https import runs as https
+from privirec.cli import server as server_command
 from privirec.cli.every import app
 from privirec.cli.server import _saying_what_to_expect
 from privirec.data.catalogue import Catalogue, write_catalogue
@@ -87,12 +88,40 @@ def test_the_carrier_is_that_of_the_server_that_is_up(home: OperatorFolder, up: 
     assert "The server is down: privirec server up" in server("status", home).stderr
 
 
-@pytest.mark.parametrize("content", [b"", b"pigeon", b"\xff", b"https\n"])
+@pytest.mark.parametrize("content", [b"", b"pigeon", b"\xff", b"https "])
 def test_a_carrier_that_is_none_is_not_believed(home: OperatorFolder, content: bytes) -> None:
     (home.folder / "carrier").write_bytes(content)
     assert serving.last_carrier(home) == "flower"
     private_folder(home.folder / "https")
     assert serving.last_carrier(home) == "https"
+
+
+def test_a_server_is_started_again_as_it_was(
+    home: OperatorFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the options that were given, and no others."""
+    given: list[list[str]] = []
+    monkeypatch.setattr(server_command, "_up_https", lambda *all_of_it: given.append(all_of_it[-1]))
+    monkeypatch.setattr(server_command.launch, "check_flower", lambda: None)
+    asked = ["--carrier", "https", "--port", "9543", "--behind-proxy", "--watched-port", "0"]
+    assert server("up", home, *asked).exit_code == 0
+    assert sorted(given[0]) == sorted(asked)
+    serving.remember(home, "https", given[0])
+    assert shlex.split(serving.how_to_start(home))[:4] == [
+        *("privirec", "server", "up", str(home.folder)),
+    ]
+    assert sorted(shlex.split(serving.how_to_start(home))[4:]) == sorted(asked)
+    (home.folder / "carrier").write_text("https\n--port 'open")
+    assert serving.how_to_start(home).endswith("--carrier https")
+    (home.folder / "carrier").write_text("flower\n--carrier https")
+    assert serving.how_to_start(home).endswith(str(home.folder))
+
+
+def test_nobody_in_the_roster_is_one_line(tmp_path: Path) -> None:
+    home = OperatorFolder.create(tmp_path / "server")
+    write_catalogue(home.folder / "catalogue.txt", Catalogue(["a", "b"]))
+    done = server("run", home, "monday")
+    assert "nobody is in the roster yet: privirec keys approve" in str(done.exception)
 
 
 def words_behind(beginning: str, text: str) -> list[str]:
@@ -222,12 +251,13 @@ def test_what_noise_leaves_is_said_once_people_are_known(
     seen: list[dict[str, Any]] = []
     watch = _saying_what_to_expect(seen.append, ProtectedSettings(epsilon=1.0, clients=3), 200)
     gathering = {"clients": {"0": {"users": 0}}}
-    gathered = {"clients": {"0": {"users": 3}, "1": {"users": 4}}}
-    for status in ({}, gathering):
+    some = {"clients": {"0": {"users": 3}}, "stage": "gathering clients"}
+    gathered = {"clients": {"0": {"users": 3}, "1": {"users": 4}}, "stage": "summing"}
+    for status in ({}, gathering, some):
         watch(status)
     assert capsys.readouterr().out == ""
     for status in (gathered, gathered):
         watch(status)
     said = capsys.readouterr().out
     assert said.count("7 people and 200 items at epsilon 1: noise leaves as much as") == 1
-    assert seen == [{}, gathering, gathered, gathered]
+    assert seen == [{}, gathering, some, gathered, gathered]

@@ -30,6 +30,15 @@ def test_an_id_that_is_there_twice_is_noticed(ids: list[int]) -> None:
     assert Catalogue(ids).repeats == (len(set(ids)) < len(ids))
 
 
+@pytest.mark.parametrize("name", ["-1", "-0", "+1", "07", "1_0", "\u0663", " 1", "9" * 19, "1.0"])
+def test_what_is_not_written_as_a_number_is_a_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "c").write_text(f"1\n{name}\n", encoding="utf-8")
+    found = read_catalogue(tmp_path / "c")
+    assert found.item_ids.tolist() == ["1", name]
+    assert found.columns(["1", name, "2"]).tolist() == [0, 1, -1]
+    assert Catalogue([1, 2]).columns([name]).tolist() == [-1]
+
+
 @pytest.mark.parametrize("last", [["x"], []])
 def test_long_catalogues_are_read_in_blocks(tmp_path: Path, last: list[str]) -> None:
     """A name at the end makes names of the numbers before it."""

@@ -73,7 +73,8 @@ def test_an_alias_table_holds_exactly_these_probabilities(variance: Fraction) ->
 
 def test_tables_have_limits() -> None:
     assert gaussian_table(Fraction(LARGEST_TABLE_DEVIATION**2)).cell_bits == 16
-    for variance in (Fraction(0), Fraction((LARGEST_TABLE_DEVIATION + 1) ** 2)):
+    assert gaussian_table(Fraction(1, 200)).largest == 2
+    for variance in (Fraction(0), Fraction(1, 201), Fraction((LARGEST_TABLE_DEVIATION + 1) ** 2)):
         with pytest.raises(ValueError, match="no table"):
             gaussian_table(variance)
     for deviation in (0, LARGEST_DEVIATION + 1):

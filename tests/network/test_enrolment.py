@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import re
 import ssl
@@ -143,6 +144,26 @@ def test_a_roster_from_an_editor_that_marks_its_encoding_is_read(homes: Homes) -
     roster.write_bytes(b"\xef\xbb\xbf" + roster.read_bytes())
     assert client.offered(roster, operator=server.operator) == server.members
     assert join(client, server) == 0
+
+
+def test_what_is_signed_of_a_roster_stays_what_it_is() -> None:
+    """Rosters that are in use were signed so: every field counts, in one order."""
+    operator, server, old, new = (Identity(bytes([n]) * 32).public.hex() for n in range(1, 5))
+    node, signature, name = "ecdsa-sha2-nistp384 a", "5e" * 64, "Zo\u00eb \u2603"
+    changes = [
+        {"change": "server", "key": server},
+        {"change": "approve", "client": 0, "name": name, "key": old, "node": node},
+        {"change": "rotate", "client": 0, "key": new, "node": node, "signature": signature},
+        {"change": "revoke", "client": 0},
+    ]
+    roster = RosterFile.model_validate({"operator": operator, "changes": changes})
+    expected = [hashlib.sha256(b"privirec-roster-chain-2" + bytes.fromhex(operator)).digest()]
+    for change in changes:
+        text = json.dumps(change, separators=(",", ":"), sort_keys=True).encode()
+        expected.append(hashlib.sha256(expected[-1] + text).digest())
+    assert roster.digests == expected
+    told = "718c4df6136855c22bb8df24cb0bb75d9371066eb91c60b6ba112b6e3835de56"
+    assert expected[-1].hex() == told
 
 
 def test_a_key_is_rotated_by_its_owner(homes: Homes) -> None:

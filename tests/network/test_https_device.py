@@ -301,3 +301,12 @@ def test_a_server_that_is_there_again_is_asked_as_before(
     device.turn()
     assert len(list(server.mailbox.answers())) == messages
     assert device.back_off(Unreachable("gone")) <= 1
+
+
+@pytest.mark.parametrize(
+    "server", ["https://256.1.1.1:9443", "https://[v1.x]", "https://\u2603.net"]
+)
+def test_an_address_that_is_none_is_one_line(server: str, tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    with pytest.raises(UsageError, match="not an address of a server"):
+        Device(server, 0, Identity(b"1" * 32), bytes(32), trusting(tmp_path / "ca.crt"), echo)

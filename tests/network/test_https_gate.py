@@ -124,6 +124,27 @@ def test_a_roster_that_cannot_be_read_is_tried_once(federation: Federation) -> N
     assert done(ask(server, federation)).status_code == 204
 
 
+def test_a_machine_that_cannot_read_tries_again(federation: Federation) -> None:
+    """Too many open files, for example; whoever is revoked meanwhile is out a second later."""
+    server = HttpsServer(federation)
+    revoking = operator_of(federation, revoked=[1])
+
+    class Busy:
+        folder = federation.folder
+
+        @property
+        def members(self) -> Any:
+            raise OSError(24, "Too many open files")
+
+    server.gate._home = Busy()  # type: ignore[assignment]
+    os.utime(federation.folder / "roster.json", ns=(1, 1))
+    with pytest.raises(OSError, match="Too many"):
+        server.gate.read_roster()
+    server.gate._home = revoking
+    server.gate.read_roster()
+    assert server.gate.approved == 2
+
+
 def test_another_key_of_the_server_counts_once_the_roster_names_it(federation: Federation) -> None:
     server = HttpsServer(federation)
     former, federation.operator = federation.operator, Identity(b"s" * 32)

@@ -513,6 +513,9 @@ def test_a_word_means_what_it_says(federation: Federation, status: int, code: st
         (lying(206, b"abc", etag=ETAG, content_range="bytes 0-2/2"), "range of another message"),
         (lying(206, b"abc", etag=ETAG, content_range="bytes 0-4/9"), "a range that is none"),
         (lying(206, b"abc", etag=ETAG, content_range="bytes 2-0/9"), "a range that is none"),
+        (lying(206, b"", etag=ETAG, content_range="bytes 0--1/9"), "a range that is none"),
+        (lying(206, b"", etag=ETAG, content_range="bytes 1-0/9"), "a message that is none"),
+        (lying(200, b"", etag=ETAG), "a message that is none"),
         (lying(200, b"x" * (PIECE + 1), etag=ETAG), "more than one piece"),
     ],
 )

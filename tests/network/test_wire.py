@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from privirec.codec import canonical
 from privirec.errors import FederationError
 from privirec.federated import wire
 from privirec.federated.contributions import (
@@ -27,6 +28,7 @@ from privirec.federated.contributions import (
     UserStart,
     ValidationMetrics,
 )
+from privirec.runtime.network.messages import one_line
 
 sizes = st.integers(1, 9)
 widths = st.integers(1, 64)
@@ -159,3 +161,24 @@ def test_what_is_not_registered_is_not_written() -> None:
 
     with pytest.raises(FederationError, match="registry"):
         wire.encode(Other(3, 2))
+
+
+def test_the_one_text_of_a_content() -> None:
+    content = {"b": [1, 2.5, None], "a": {"d": "\u00e9", "c": True}}
+    assert canonical(content) == rb'{"a":{"c":true,"d":"\u00e9"},"b":[1,2.5,null]}'
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            canonical({"a": wrong})
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Zo\u00eb", "Zo\u00eb"),
+        ("a\nb\x1b[31m", "a b [31m"),
+        ("x" * 501, "x" * 500),
+        ("\n" * 501, " " * 500),
+    ],
+)
+def test_what_others_wrote_is_one_line(text: str, shown: str) -> None:
+    assert one_line(text) == shown

@@ -20,7 +20,7 @@ from privirec.durable import private_folder
 from privirec.errors import FederationError, UsageError
 from privirec.pages.operator import OperatorSite
 from privirec.runtime.network import carrier
-from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.network.runs import STOPPED_BY_OPERATOR, RunFolder
 from privirec.workflows import operating
 
@@ -257,12 +257,31 @@ def test_the_command_lists_runs_and_says_where_one_stands(
     assert row["going_on"]
     assert "summing 2 of 3: input" in run("status", str(home.folder), "monday", "--json", str(out))
     row = json.loads(out.read_text())
-    assert [each["name"] for each in row["by_client"]] == ["Oslo", "<b>Lyon</b>", "Gone"]
+    assert [each["name"] for each in row["by_client"]] == ["Oslo", "<b>Lyon</b>"]
     assert "within seconds" in run("stop", str(home.folder), "monday", "--yes")
     assert (home.run("monday") / "stop").exists()
     for wrong in (["status", str(home.folder), "x"], ["status", str(tmp_path)]):
         done = CliRunner().invoke(app, ["server", *wrong])
         assert isinstance(done.exception, UsageError)
+
+
+def test_a_run_is_shown_with_the_clients_that_it_had(home: OperatorFolder, tmp_path: Path) -> None:
+    """Whoever came later was not in it; whoever was revoked later was."""
+    begin(home, "monday")
+    members = home.members.revoke(0).approve(ClientFolder.create(tmp_path / "late").card("late"))
+    home.save(members)
+    found = operating.overview(home, "monday")
+    assert [each["name"] for each in found.clients] == ["Oslo", "<b>Lyon</b>"]
+    assert found.row["clients"] == 2
+    assert found.clients[0]["revoked"]
+    assert found.clients[0]["state"] not in ("", "revoked")
+    assert found.clients[0]["why"] == "revoked since"
+    now = list(operating.client_rows(home, {}))
+    assert [(each["name"], each["state"]) for each in now if each["state"]] == [
+        ("Oslo", "revoked"),
+        ("Gone", "revoked"),
+    ]
+    assert "late" in [each["name"] for each in now]
 
 
 def test_a_run_lasts_from_its_first_start_to_its_end(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from privirec.cli.ending import end_well
 from privirec.compiled import go_without
 
 
@@ -16,7 +17,8 @@ def start() -> None:
             from privirec.cli import light as main  # noqa: PLC0415
         else:
             from privirec.cli import main  # type: ignore[no-redef]  # noqa: PLC0415
+        command = main.called()
     except KeyboardInterrupt:
         print("privirec: interrupted", file=sys.stderr)
         sys.exit(130)
-    main.run()
+    end_well(command)

@@ -35,6 +35,8 @@ def end_well(command: Callable[[], int | None]) -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         code = _say(f"{where}{error.strerror or error}", 2)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # it ends anyway
     sys.exit(code)
 
 
@@ -46,8 +48,13 @@ class _Interrupted(BaseException):
 
 
 def _interrupted(number: int, _frame: object) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)  # one is enough: let things be put away
+    # While things are put away, one is enough. It may also have been lost, where Python throws
+    # exceptions away (a destructor, a callback of a weak reference): then the next one counts.
+    error = sys.exc_info()[1]
+    while error is not None:
+        if isinstance(error, _Interrupted):
+            return
+        error = error.__context__
     raise _Interrupted(number)
 
 

@@ -12,7 +12,7 @@ from privirec.carriers import serving
 from privirec.cli.asking import Yes, agree
 from privirec.durable import write_whole
 from privirec.errors import UsageError
-from privirec.report.rows import print_table, say
+from privirec.report.rows import print_table, say, warn
 from privirec.runtime.network.enrolment.cards import Card, Rotation
 from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.fingerprints import fingerprint, is_told
@@ -127,6 +127,7 @@ def run_key(folder: Folder, operator_key: OperatorKey = None, yes: Yes = False) 
         fresh.replace(folder / "run.key")
     finally:
         fresh.unlink(missing_ok=True)
+    say(f"If the server is elsewhere, bring it {folder / 'run.key'} and the roster: keys update.")
 
 
 @app.command()
@@ -141,6 +142,10 @@ def update(
     _show(found, home.members)
     agree(f"Put roster {found.number} in place?", yes=yes)
     home.install(found)
+    try:
+        _ = home.server
+    except UsageError as error:
+        warn(f"{error}: bring the new run.key as well")
     if serving.carrier_up(home) == serving.HTTPS:
         say(f"Roster {found.number} is in place; the server that is up reads it by itself.")
     else:

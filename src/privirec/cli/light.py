@@ -8,21 +8,19 @@ Typer's.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from privirec.cli.ending import end_well
 from privirec.workflows import taking_part
 
 
-def run() -> None:
-    """Entry point."""
+def called() -> Callable[[], int | None]:
+    """What to run, everything imported."""
     if usual := as_usual(sys.argv[2:]):
-        end_well(lambda: taking_part.stay(*usual))
-    else:
-        from privirec.cli import main  # noqa: PLC0415 - see above
+        return lambda: taking_part.stay(*usual)
+    from privirec.cli import main  # noqa: PLC0415 - see above
 
-        main.run()
+    return main.called()
 
 
 def as_usual(arguments: Sequence[str]) -> tuple[Path, str | None] | None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import typer
 
 from privirec.cli import narrow_help
-from privirec.cli.ending import end_well
 from privirec.version import __version__
 
 COMMANDS = {
@@ -77,13 +76,9 @@ def _main(
     pass
 
 
-def run() -> None:
-    """Entry point."""
-    end_well(_run)
-
-
-def _run() -> int:
-    called = sys.argv[1:2]
+def called() -> Callable[[], int]:
+    """What to run, everything imported."""
+    name = sys.argv[1:2]
     # Help, and whoever mistypes a name, need all of them.
-    app = app_of(called if set(called) & set(COMMANDS) else COMMANDS)
-    return int(app(standalone_mode=True, **narrow_help.settings(app)) or 0)
+    app = app_of(name if set(name) & set(COMMANDS) else COMMANDS)
+    return lambda: int(app(standalone_mode=True, **narrow_help.settings(app)) or 0)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from privirec.carriers import child_processes, serving
@@ -22,7 +23,7 @@ from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import DEFAULT_PROGRAM, ProgramSettings
 from privirec.report import live
 from privirec.report.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.network.coordinator import Deadlines
+from privirec.runtime.network.coordinator import Deadlines, Stage
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.terms import (
     CORRUPT_SHARE,
@@ -58,6 +59,7 @@ Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="
 
 @app.command()
 def up(
+    context: typer.Context,
     folder: Folder,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port for clients.")] = 9443,
@@ -98,7 +100,7 @@ def up(
     if carrier is options.CarrierName.HTTPS:
         host = "127.0.0.1" if behind_proxy else host
         listening = Listening(host, port, watched_port, watched_host, behind_proxy)
-        _up_https(home, listening, largest_reply << 20)
+        _up_https(home, listening, largest_reply << 20, _given_to(context))
         return
     if behind_proxy:
         raise UsageError("--behind-proxy is for --carrier https")
@@ -107,7 +109,7 @@ def up(
     launch.write_app(folder / "app")
     env = _environment(home)
     with alone(folder / "flower", wait=False), child_processes.Processes() as running:
-        serving.remember(home, serving.FLOWER)
+        serving.remember(home, serving.FLOWER, _given_to(context))
         link = launch.start_superlink(running, home, host, port, env, largest_reply << 20)
         say(f"Up on {host}:{port} for {len(roster)} clients; log in {link.log}")
         say(f"Start runs with: privirec server run {shlex.quote(str(folder))} NAME")
@@ -123,7 +125,20 @@ def up(
         raise FederationError(f"the server stopped: {child_processes.last_line(link.log)}")
 
 
-def _up_https(home: OperatorFolder, listening: Listening, largest_answer: int) -> None:
+def _given_to(context: typer.Context) -> list[str]:
+    """The options of a command that differ from what they are without being given, as words."""
+    words: list[str] = []
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        if not isinstance(option, click.Option) or value == option.get_default(context):
+            continue
+        words += [option.opts[0]] if option.is_flag else [option.opts[0], str(value)]
+    return words
+
+
+def _up_https(
+    home: OperatorFolder, listening: Listening, largest_answer: int, given: Sequence[str]
+) -> None:
     check_installed()
     from privirec.carriers.https.limits import Limits  # noqa: PLC0415 - needs the extra
     from privirec.carriers.https.server import serve  # noqa: PLC0415
@@ -134,6 +149,7 @@ def _up_https(home: OperatorFolder, listening: Listening, largest_answer: int) -
         child_processes.check_free(listening.watched_host, listening.watched_port)
 
     def ready() -> None:
+        serving.remember(home, serving.HTTPS, given)
         scheme = "http, for a proxy," if listening.behind_proxy else "https"
         say(f"Up on {listening.host}:{listening.port} ({scheme} for {len(roster)} clients)")
         if listening.watched_port:
@@ -196,7 +212,10 @@ def run(
         federated=options.given(epsilon=epsilon, delta=delta, way=way),
     )
     n_items = len(home.catalogue.item_ids)
-    n_clients = len(home.members.roster()) if plan.noisy else 1
+    if not (approved := len(home.members.roster())):
+        where = shlex.quote(str(folder))
+        raise UsageError(f"nobody is in the roster yet: privirec keys approve {where} CARD")
+    n_clients = approved if plan.noisy else 1
     recommender = plan.recommender("", n_items)
     settings = plan.settings(recommender, n_items, n_clients)
     promised = getattr(settings, "epsilon", None)
@@ -253,13 +272,14 @@ def run(
 
 def _saying_what_to_expect(watch: Watch, settings: ProgramSettings, n_items: int) -> Watch:
     """Says once what noise leaves of the people, as soon as it is known how many there are: when
-    clients are gathered, and before anybody sends a vector."""
+    all clients are gathered, and before anybody sends a vector."""
     is_said = False
 
     def see(status: dict[str, Any]) -> None:
         nonlocal is_said
         people = sum(each["users"] for each in status.get("clients", {}).values())
-        if people and not is_said:
+        is_gathered = status.get("stage") != Stage.GATHERING.value
+        if people and is_gathered and not is_said:
             is_said = True
             if expected := outlook(settings, people, n_items):
                 say(expected)

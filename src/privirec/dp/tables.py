@@ -27,7 +27,7 @@ SUPPORT = 15
 LARGEST_TABLE_DEVIATION = 2184
 """15 deviations on either side fit 2^16 cells."""
 LEAST_TABLE_VARIANCE = Fraction(1, 200)
-"""With less, 0 would have all of the probability there is, which is one unit more than 160 bits."""
+"""With much less, 0 has all of the probability there is, which is one more than 160 bits hold."""
 
 # Fixed point in which weights are computed; what is kept of them is less than half as fine.
 _PRECISION = 384
@@ -152,10 +152,7 @@ def _share_out(words: _Words, cell_bits: int) -> None:
     """
     full = 1 << (UNIFORM_BITS - cell_bits)
     is_small = words.cells < full >> FINE_BITS
-    is_full = (words.cells == full >> FINE_BITS) & ~words.fine.any(axis=1)
-    small, large = _numbered(is_small), _numbered(~(is_small | is_full))
-    for cell in _numbered(is_full):
-        words.put(cell, cell, 0)
+    small, large = _numbered(is_small), _numbered(~is_small)
     for donor in reversed(large):
         left = words.number(donor)
         while left > full:

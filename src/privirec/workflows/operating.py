@@ -98,7 +98,7 @@ def overview(home: OperatorFolder, name: str) -> RunOverview:
         "sum": status.get("sum", ""),
         "step": status.get("step", ""),
         "waited_seconds": status.get("waited", 0),
-        "clients": sum(not each["revoked"] for each in clients),
+        "clients": len(clients) if status.get("clients") else len(home.members.roster()),
         "in_the_run": sum(each["takes_part"] for each in clients),
         "dropped": sum(each["state"] == ClientState.DROPPED for each in clients),
         "bytes_up": sum(each["bytes_up"] for each in clients),
@@ -119,20 +119,25 @@ def overviews(home: OperatorFolder) -> list[RunOverview]:
 
 
 def client_rows(home: OperatorFolder, status: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The roster, by name, with where each client stands in a run (an empty status: in none)."""
+    """By name, where each client stands in a run, as its roster was; of the present roster where a
+    run has none yet (an empty status)."""
+    of_the_run = status.get("clients", {})
     for member in home.members.members:
-        line = status.get("clients", {}).get(str(member.client), {})
+        if of_the_run and str(member.client) not in of_the_run:
+            continue  # came later, or had gone before
+        line = of_the_run.get(str(member.client), {})
         state = line.get("state", "")
+        since = "revoked since" if member.revoked and state else ""
         yield {
             "client": member.client,
             "name": member.name,
-            "state": "revoked" if member.revoked else state,
+            "state": "revoked" if member.revoked and not state else state,
             "revoked": member.revoked,
             "takes_part": bool(state) and not ClientState(state).is_missing,
             "users": line.get("users", 0),
             "bytes_up": line.get("bytes_up", 0),
             "bytes_down": line.get("bytes_down", 0),
-            "why": line.get("why", ""),
+            "why": line.get("why", "") or since,
         }
 
 

@@ -30,6 +30,7 @@ def check(folder: Path, server: str | None = None) -> None:
     _check_certificate(folder)
     if address := server or home.settings.server:
         check_address(address)
+        say(f"Its server, {address}, was not asked: without --check the client connects to it.")
     else:
         warn(f"No server is known yet: {_joining(folder)}")
     found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))
@@ -37,7 +38,9 @@ def check(folder: Path, server: str | None = None) -> None:
     if unknown:
         warn(f"Left out: {unknown:,} interactions with items that catalogue.txt does not have.")
     allowed = Policy.load(folder / "policy.toml")
-    if not allowed.computations:
+    if not allowed.takes_part:
+        warn("policy.toml says takes_part = false: this client takes part in nothing.")
+    elif not allowed.computations:
         warn("policy.toml names no computations: this client takes part in no exact run.")
     say(
         f"Opened by sums so far: {opened:.3f} of the item-item matrix; "

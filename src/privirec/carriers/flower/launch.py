@@ -313,4 +313,7 @@ def _reason(said: str) -> str:
     if "terminated gracefully" in said:
         return "the server ended the connection, as it does when it is started anew"
     told = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
-    return (told[-1] if told else "without a word")[:400]
+    told = [line for line in told if not line.startswith("INFO")]  # of its helpers, which end too
+    if not told:
+        return "no server of Flower's answers; the address of one over HTTPS begins with https://"
+    return told[-1][:400]

@@ -31,7 +31,7 @@ from privirec.carriers.https.signing import (
     message_number,
     signed_headers,
 )
-from privirec.errors import FederationError
+from privirec.errors import FederationError, UsageError
 from privirec.runtime.network.logs import SAY_AGAIN
 from privirec.secagg.keys import Identity
 
@@ -130,7 +130,7 @@ class Device:
         self.bytes_up = self.bytes_down = self.requests = 0
         """Of messages and answers, and how many requests that took."""
         self._http = httpx.Client(
-            base_url=server,
+            base_url=_address(server),
             verify=tls,
             transport=transport,
             timeout=TIMEOUT,
@@ -328,6 +328,13 @@ class Device:
         told = reply.headers.get("retry-after", "")
         seconds = float(told[:6]) if told.isdecimal() else FIRST_BACK_OFF
         return max(SHORTEST_PAUSE, min(seconds, LONGEST_PAUSE)) * self._jitter.uniform(0.8, 1.2)
+
+
+def _address(server: str) -> httpx.URL:
+    try:
+        return httpx.URL(server)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise UsageError(f"{server!r} is not an address of a server ({error})") from None
 
 
 def _why(error: Exception) -> str:

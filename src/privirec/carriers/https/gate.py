@@ -74,8 +74,14 @@ class Gate:
         # The server's new key may come after the roster that names it.
         changed = _changed(self._home.folder / "roster.json", self._home.folder / "run.key")
         if changed != self._read_at:
-            self._read_at = changed  # one that cannot be read is tried once
-            found = self._home.members
+            try:
+                found = self._home.members
+            except OSError:
+                raise  # of this machine, which may be over in a second
+            except Exception:
+                self._read_at = changed  # one that is none is not read again
+                raise
+            self._read_at = changed
             self._members = {member.client: member for member in found.members}
             self._server_key = bytes.fromhex(found.server)
             self._server = self._home.server

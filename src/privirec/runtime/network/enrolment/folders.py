@@ -63,7 +63,9 @@ def check_address(server: str) -> None:
         if not re.fullmatch(rf"https://{_HOST}/?", server) or not _has_a_host(server):
             raise UsageError(f"{server!r} is not https://HOST or https://HOST:PORT")
     elif not re.fullmatch(rf"{_HOST}:[0-9]+", server) or not _has_a_host(f"//{server}"):
-        raise UsageError(f"{server!r} is neither https://HOST:PORT nor HOST:PORT")
+        raise UsageError(
+            f"{server!r} is neither https://HOST:PORT nor HOST:PORT (of IPv6: [::1]:PORT)"
+        )
 
 
 def _has_a_host(server: str) -> bool:

@@ -1,0 +1,81 @@
+"""How a command ends when somebody interrupts it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+BEGINNING = """
+import os, signal, sys, weakref
+from privirec.cli.ending import end_well
+
+def interrupt(number=signal.SIGINT):
+    os.kill(os.getpid(), number)
+    for _ in range(1000):
+        pass
+"""
+
+
+def ended(program: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-c", BEGINNING + textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_one_line_and_what_has_to_be_put_away_is(name: str, code: int) -> None:
+    """Also where somebody is impatient."""
+    found = ended(
+        f"""
+        def command():
+            try:
+                interrupt(signal.{name})
+                print("went on")
+            finally:
+                interrupt()
+                interrupt(signal.SIGTERM)
+                print("put away")
+        end_well(command)
+        """
+    )
+    assert found == (code, "put away\n", "privirec: interrupted\n")
+
+
+def test_one_that_is_lost_is_followed_by_one_that_counts() -> None:
+    """Python throws away what is raised in a callback of a weak reference."""
+    code, said, errors = ended(
+        """
+        class Thing: pass
+
+        def command():
+            thing = Thing()
+            reference = weakref.ref(thing, lambda _: interrupt())
+            del thing
+            print("the first was lost")
+            interrupt()
+            print("and so was the second")
+        end_well(command)
+        """
+    )
+    assert (code, said) == (130, "the first was lost\n")
+    assert errors.endswith("privirec: interrupted\n")
+
+
+@pytest.mark.parametrize("arguments", [["client", "--help"], ["keys", "--help"], ["client", "x"]])
+def test_while_modules_are_imported_it_is_one_line_too(arguments: list[str]) -> None:
+    code, said, errors = ended(
+        f"""
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if name in ("privirec.cli.client", "privirec.cli.keys", "pydantic"):
+                    interrupt()
+        sys.meta_path.insert(0, Finder())
+        sys.argv = ["privirec", *{arguments}]
+        from privirec.cli import start
+        start()
+        """
+    )
+    assert (code, said, errors) == (130, "", "privirec: interrupted\n")
