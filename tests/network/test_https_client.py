@@ -202,14 +202,18 @@ def test_a_file_that_was_changed_is_read_again(
     assert not open_now
 
 
+@pytest.mark.parametrize("half", [None, b"{"])
 @pytest.mark.parametrize("name", ["roster.json", "identity.key"])
 def test_a_folder_that_cannot_be_read_is_tried_again_later(
-    client: ClientFolder, answering: Answering, name: str
+    client: ClientFolder, answering: Answering, name: str, half: bytes | None
 ) -> None:
     """It may be in the middle of a change; the client ends neither then nor by a message."""
     answering.keys()
     kept = (client.folder / name).read_bytes()
     (client.folder / name).unlink()
+    if half is not None:
+        (client.folder / name).write_bytes(half)
+        (client.folder / name).chmod(0o600)
     with pytest.raises(Unreachable, match="keys cannot be read"):
         answering.keys()
     with pytest.raises(Unreachable, match="this client cannot answer"):
