@@ -113,6 +113,13 @@ def test_import_show_export(tmp_path: Path) -> None:
     run("store", "show", *store, "--user", "cy", error="no user cy")
     assert "3 interactions written" in run("store", "export", tmp_path / "out.csv", *store)
     assert (tmp_path / "out.csv").read_text() == "user,item\nann,x\nann,y\nbob,x\n"
+    run("store", "forget", "--everything", *store)
+    again = ("store", "export", tmp_path / "out.csv", *store)
+    run(*again, error="out.csv: is there already, and nothing was written; --overwrite")
+    assert (tmp_path / "out.csv").read_text() == "user,item\nann,x\nann,y\nbob,x\n"
+    assert "0 interactions written" in run(*again, "--overwrite")
+    assert (tmp_path / "out.csv").read_text() == "user,item\n"
+    run("store", "import", tmp_path / "in.csv", *store)
     run("store", "export", tmp_path / "out.doc", *store, error="ends in .csv or .txt")
     run("store", "import", tmp_path / "nothing.csv", *store, error="cannot be read")
     run("store", "add", "z", *store, error="2 users, so say which")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -252,7 +252,7 @@ def convert(
         _say_made(made)
         return
     one_file = target.suffix.lower() in WRITTEN
-    _refuse_to_replace([target] if one_file else _parts_in(target))
+    options.refuse_to_replace([target] if one_file else _parts_in(target))
     if not one_file and target.is_file():
         raise UsageError(f"{target}: is a file; give a folder or a name that ends in .txt or .csv")
     check_writable(target if one_file else None, folder=None if one_file else target)
@@ -289,12 +289,6 @@ def _parts_in(folder: Path) -> list[Path]:
     return [folder / f"{part}{suffix}" for part in ("train", "test") for suffix in SUFFIXES]
 
 
-def _refuse_to_replace(files: Iterable[Path]) -> None:
-    for file in files:
-        if file.is_file():
-            raise UsageError(f"{file}: is there already, and nothing was written")
-
-
 def _write_one_file(target: Path, interactions: Interactions) -> None:
     if target.suffix.lower() == ".csv":
         write_csv(target, interactions)
@@ -309,7 +303,7 @@ def _write_one_file(target: Path, interactions: Interactions) -> None:
 def _numbered(interactions: Interactions, target: Path) -> Interactions:
     """Numbers in the place of names, which are written down beside the target, under its name."""
     users, items = (target.with_name(f"{target.stem}.{kind}.txt") for kind in ("users", "items"))
-    _refuse_to_replace([users, items])
+    options.refuse_to_replace([users, items])
     _write_names(users, interactions.user_ids)
     _write_names(items, interactions.item_ids)
     say(f"Names are numbered: {users} and {items} say which name got which number.")

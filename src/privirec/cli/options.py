@@ -130,6 +130,13 @@ Overwrite = Annotated[
 ]
 
 
+def refuse_to_replace(files: Iterable[Path], *, hint: str = "") -> None:
+    """Refuse to write over files that are there already."""
+    for file in files:
+        if file.is_file():
+            raise UsageError(f"{file}: is there already, and nothing was written{hint}")
+
+
 def check_save(save: Path | None, overwrite: bool) -> None:
     """Refuse, before hours of work, to replace what is there unless somebody said so."""
     if save is None:

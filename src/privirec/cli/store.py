@@ -122,8 +122,13 @@ def export(
         typer.Argument(help="A .csv or .txt file.", metavar="FILE", callback=options.writable_file),
     ],
     store: StoreFile,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that is there already.")
+    ] = False,
 ) -> None:
     """Write all histories to a file that only its owner can read."""
+    if not overwrite:
+        options.refuse_to_replace([target], hint="; --overwrite replaces it")
     with Store(store) as opened:
         count = opened.export(target)
     say(f"{counted(count)} written to {target}.")
