@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from privirec.codec import Frame, Malformed
-from privirec.errors import FederationError
+from privirec.errors import FederationError, PrivirecError
 
 LOCK = ".lock"
 """What is in a folder in which only one process at a time may work."""
@@ -31,6 +31,14 @@ def private_folder(folder: Path) -> Path:
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     return folder
+
+
+def check_folder(folder: Path, whose: str, refusal: type[PrivirecError]) -> None:
+    """Refuse a path at which there is nothing, or a file."""
+    if not folder.exists():
+        raise refusal(f"{folder}: no such folder")
+    if not folder.is_dir():
+        raise refusal(f"{folder}: a file, where {whose} is a folder")
 
 
 def write_whole(path: Path, *parts: bytes, durable: bool = True, mode: int = 0o600) -> None:

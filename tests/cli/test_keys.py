@@ -160,6 +160,31 @@ def test_the_operators_key_is_elsewhere(home: OperatorFolder, tmp_path: Path) ->
     assert not (home.folder / "operator.key").exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("budget",),
+        ("device", "policy"),
+        ("device", "page"),
+        ("client",),
+        ("keys", "rotate"),
+        ("keys", "join", "--roster", "roster.json"),
+        ("keys", "list"),
+        ("keys", "certificates"),
+    ],
+    ids=" ".join,
+)
+def test_a_folder_that_is_not_there_is_called_that(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "flat.csv").write_text("user,item\n")
+    for name, words in (("nosuch", "no such folder"), ("flat.csv", "a file, where a")):
+        done = CliRunner().invoke(app, [*command, str(tmp_path / name)])
+        assert isinstance(done.exception, UsageError), done.output
+        assert str(done.exception).startswith(f"{tmp_path / name}: {words}")
+    assert not (tmp_path / "nosuch").exists()
+
+
 def test_new_keys_never_stand_beside_old_ones(home: OperatorFolder) -> None:
     (card, *_) = cards(home)
     before = card.read_bytes()

@@ -232,6 +232,7 @@ def join(
     another past, is refused.
     """
     home = ClientFolder(folder)
+    home.check()
     if not home.has_joined and operator_key is None:
         raise UsageError("the first time, give the operator's key: --operator KEY")
     found = home.offered(roster, operator=operator_key)

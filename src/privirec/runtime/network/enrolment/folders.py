@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.data.catalogue import Catalogue, read_catalogue
-from privirec.durable import private_folder, sync, write_whole
+from privirec.durable import check_folder, private_folder, sync, write_whole
 from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.cards import Card, Rotation
@@ -124,6 +124,7 @@ class OperatorFolder:
         try:
             key = path.read_text(encoding="ascii").strip()
         except (FileNotFoundError, NotADirectoryError):
+            check_folder(self.folder, "an operator", UsageError)
             raise UsageError(
                 f"{path}: missing; make an operator's folder: privirec keys operator"
             ) from None
@@ -195,13 +196,19 @@ class ClientFolder:
             write_whole(folder / "policy.toml", Policy().as_toml().encode())
         return cls(folder)
 
+    def check(self) -> None:
+        """Refuse what is no folder at all."""
+        check_folder(self.folder, "a client", UsageError)
+
     @property
     def identity(self) -> Identity:
+        self.check()
         return read_identity(self.folder / "identity.key")
 
     @property
     def settings(self) -> ClientSettings:
-        if not (self.folder / "client.json").exists():
+        if not self.has_joined:
+            self.check()
             raise UsageError(f"{self.folder}: has not joined a federation; see: privirec keys join")
         record = read_json(self.folder / "client.json", "a client's settings")
         try:
