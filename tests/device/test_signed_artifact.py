@@ -225,7 +225,11 @@ def test_truncation_is_noticed_even_without_the_hash(
 
 
 def test_missing_files(saved: Path, tmp_path: Path) -> None:
-    refused(tmp_path / "nowhere", "no manifest.json there")
+    refused(tmp_path / "nowhere", "nowhere: no such folder$")
+    (tmp_path / "flat.csv").write_text("user,item\n")
+    refused(tmp_path / "flat.csv", "flat.csv: a file, where a model is a folder$")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "empty: no manifest.json there")
     (saved / "model.safetensors").unlink()
     refused(saved, r"no model.safetensors there")
 

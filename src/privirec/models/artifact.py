@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from privirec.compiled import Later
 from privirec.data.catalogue import Catalogue
-from privirec.durable import file_sha256, sync, write_whole
+from privirec.durable import check_folder, file_sha256, sync, write_whole
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters.components import Components
 from privirec.filters.normalize import Normalisation
@@ -261,7 +261,8 @@ def _read_small(where: Path) -> bytes:
     try:
         with where.open("rb") as file:
             content = file.read(_LARGEST_MANIFEST + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        check_folder(where.parent, "a model", ArtifactError)
         raise ArtifactError(f"{where.parent}: no {where.name} there") from None
     except OSError as error:
         raise ArtifactError(f"{where}: {error.strerror}") from None
