@@ -52,6 +52,11 @@ def test_numbers_with_a_fraction_of_zero_are_whole() -> None:
         (np.array([[1, -1]]), DataError, "holds -1: negative values are no interactions"),
         ("ratings.csv", UsageError, "no matrix but str.*read_interactions reads files"),
         (None, UsageError, "no matrix but NoneType"),
+        (
+            Dataset("a", *2 * [Interactions.from_pairs([0], [0])]),
+            UsageError,
+            r"is a Dataset: give its \.train, or \.together\(\) for all of it",
+        ),
         (object(), UsageError, "object cannot be read as a matrix"),
     ],
 )

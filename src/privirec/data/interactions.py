@@ -321,6 +321,8 @@ def sparse_rows(user_items: object) -> sp.csr_array:
 
     What is no matrix, and values that are negative or no numbers, are refused.
     """
+    if isinstance(user_items, Dataset):
+        raise UsageError("user_items is a Dataset: give its .train, or .together() for all of it")
     if user_items is None or isinstance(user_items, str | bytes | dict | set):
         raise UsageError(
             f"user_items is no matrix but {type(user_items).__name__}; rows are users, columns "
