@@ -189,6 +189,8 @@ def test_separate_files_of_train_and_test(write: Write) -> None:
         load_dataset(train, test=train)
     with pytest.raises(UsageError, match="split already"):
         load_dataset(train, test=test, by="time")
+    with pytest.raises(UsageError, match="no way to split by 'foo'; there are random, time, leave"):
+        load_dataset("synthetic:small", by="foo")  # type: ignore[arg-type]
 
 
 def test_everything_of_a_data_set(write: Write) -> None:

@@ -15,7 +15,7 @@ from privirec.data.columns import TableOptions
 from privirec.data.formats import SUFFIXES, read_file
 from privirec.data.interactions import Dataset, Interactions
 from privirec.data.shards import ShardedDataset, is_sharded
-from privirec.data.splits import By, split
+from privirec.data.splits import By, check_way, split
 from privirec.data.synthetic import DEFAULT_SEED, PREFIX, synthetic
 from privirec.data.text import first_line_of, read_bytes, read_text, text_lines
 from privirec.errors import DataError, UsageError
@@ -139,6 +139,7 @@ def load_dataset(
     **of_table
         The same, setting by setting: `load_dataset("log.csv", user_column="who", min_rating=4)`.
     """
+    check_way(by)
     table = _options_of(table, of_table)
     name = str(name_or_path)
     path = Path(name_or_path)

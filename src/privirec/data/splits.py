@@ -47,15 +47,14 @@ def split(
         Keep the values of a matrix as weights, or those in the column of a DataFrame of which this
         is the name. Interactions keep their weights in any case.
     """
+    check_way(by)
     interactions = _as_given(user_items, weighted)
     if by == "random":
         train, held_out = _hold_out(interactions, test, seed, b"test")
     elif by == "leave-one-out":
         train, held_out = _leave_one_out(interactions, seed)
-    elif by == "time":
-        train, held_out = _latest(interactions, test)
     else:
-        raise UsageError(f"no way to split by {by!r}; there are {', '.join(WAYS)}")
+        train, held_out = _latest(interactions, test)
     return Dataset(name, train, held_out)
 
 
@@ -70,6 +69,12 @@ def _as_given(user_items: UserItems, weighted: bool | str = False) -> Interactio
     if isinstance(user_items, Interactions) and not weighted:
         return user_items  # with its weights, if it has any
     return as_interactions(user_items, weighted)
+
+
+def check_way(by: str) -> None:
+    """Refuse a way to split that there is not."""
+    if by not in WAYS:
+        raise UsageError(f"no way to split by {by!r}; there are {', '.join(WAYS)}")
 
 
 def check_share(share: float) -> None:
