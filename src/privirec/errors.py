@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class PrivirecError(Exception):
@@ -31,6 +33,12 @@ def warn_of_data(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("privirec."):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, DataWarning, stacklevel=level)
+
+
+def is_meant(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: the nearest one, if any is near."""
+    near = get_close_matches(name, known, 1)
+    return f"; is {near[0]} meant?" if near else ""
 
 
 class ArtifactError(PrivirecError):

@@ -272,8 +272,12 @@ class ModelTests:
     # --- settings ---------------------------------------------------------------------------------
 
     def test_unknown_settings_are_refused(self) -> None:
-        with pytest.raises(UsageError, match=f"{self.model.name}: gama: Extra inputs"):
-            self.model(gama=1)
+        known = list(self.model.config_type.model_fields)
+        name = f"{self.model.name}: there is no setting"
+        with pytest.raises(UsageError, match=f"{name} zzz; there are {', '.join(known)}$"):
+            self.model(zzz=1)
+        with pytest.raises(UsageError, match=rf"{name} {known[0]}x; is {known[0]} meant\?$"):
+            self.model(**{f"{known[0]}x": 1})
         with pytest.raises(ValueError, match="frozen"):
             self.model().config.gamma = 2  # type: ignore[attr-defined]
 

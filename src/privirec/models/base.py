@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from privirec.data.given import UserItems, as_interactions, relative, rows_over
 from privirec.data.interactions import Interactions
-from privirec.errors import ArtifactError, UsageError
+from privirec.errors import ArtifactError, UsageError, is_meant
 from privirec.filters.components import Components, centralized
 from privirec.filters.costs import row_sums_pay
 from privirec.filters.eigen import Progress
@@ -90,6 +90,10 @@ class Recommender(Recommending):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "settings"
+            if first["type"] == "extra_forbidden":
+                known = self.config_type.model_fields
+                hint = is_meant(where, known) or f"; there are {', '.join(known)}"
+                raise UsageError(f"{self.name}: there is no setting {where}{hint}") from None
             raise UsageError(f"{self.name}: {where}: {first['msg']}") from None
         self._asked = self.config
         self._components: Components | None = None

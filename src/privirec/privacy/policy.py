@@ -11,14 +11,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.dp.gaussian import LARGEST_EPSILON, LEAST_EPSILON
-from privirec.errors import UsageError
+from privirec.errors import UsageError, is_meant
 from privirec.federated.contributions import Aim
 from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.privacy.cohorts import Demands
@@ -138,8 +137,7 @@ class Policy(BaseModel):
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             if first["type"] == "extra_forbidden":
-                near = get_close_matches(where, cls.model_fields, 1)
-                hint = f"; is {near[0]} meant?" if near else ""
+                hint = is_meant(where, cls.model_fields)
                 raise UsageError(f"{path}: there is no setting {where}{hint}") from None
             raise UsageError(f"{path}: {where}: {first['msg']}") from None
 
