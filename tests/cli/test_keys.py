@@ -126,6 +126,9 @@ def test_keys_are_rotated_by_the_client_and_accepted_by_the_operator(
     assert fingerprint(new) in shown
     assert client.identity.public.hex() == old
     again = ("join", client.folder, "--roster", roster, "--yes")
+    done = CliRunner().invoke(app, ["keys", *map(str, again), "--server", "ftp://x"])
+    assert "'ftp://x' is neither https" in str(done.exception)
+    assert done.output == ""
     assert f"start it again: privirec client {client.folder}" in keys(*again)
     assert client.identity.public.hex() == new != old
     assert "goes on with this by itself" in keys(*again, "--server", "https://fed.example:9443")
@@ -140,8 +143,17 @@ def test_the_operators_key_is_elsewhere(home: OperatorFolder, tmp_path: Path) ->
     shutil.copytree(home.folder, desk)
     safe = tmp_path / "safe.key"
     (home.folder / "operator.key").rename(safe)
-    with pytest.raises(UsageError, match="--operator-key PATH"):
-        keys("approve", home.folder, oslo, "--yes")
+    for refused in (
+        ("approve", home.folder, oslo),
+        ("revoke", home.folder, 0),
+        ("accept", home.folder, "rotation.json"),
+        ("run-key", home.folder),
+    ):
+        done = CliRunner().invoke(app, ["keys", *map(str, refused), "--yes"])
+        assert done.output == ""
+        why = str(done.exception)
+        assert why.startswith(f"nothing was changed: {home.folder / 'operator.key'}: no key there")
+        assert "--operator-key PATH" in why
     keys("approve", home.folder, oslo, "--yes", "--operator-key", safe)
     assert len(home.members.members) == 2
     keys("approve", desk, porto, "--yes")  # a fork of what the server has

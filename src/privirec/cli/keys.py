@@ -16,7 +16,12 @@ from privirec.report.rows import print_table, say, warn
 from privirec.runtime.network.enrolment.cards import Card, Rotation
 from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.fingerprints import fingerprint, is_told
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder, is_https
+from privirec.runtime.network.enrolment.folders import (
+    ClientFolder,
+    OperatorFolder,
+    check_address,
+    is_https,
+)
 from privirec.runtime.network.enrolment.identities import make_identity, read_identity
 from privirec.runtime.network.enrolment.roster import RosterFile
 
@@ -74,7 +79,7 @@ def approve(
     read out the fingerprint that `keys new` printed there, by telephone for example.
     """
     home = OperatorFolder(folder)
-    before = members = home.members
+    before = members = _signable(home, operator_key)
     if fingerprints and len(fingerprints) != len(cards):
         raise UsageError(f"{len(fingerprints)} fingerprints for {len(cards)} cards")
     for place, path in enumerate(cards):
@@ -94,7 +99,7 @@ def revoke(
 ) -> None:
     """Take a client out of the roster; its number and its keys are never given to another."""
     home = OperatorFolder(folder)
-    before = home.members
+    before = _signable(home, operator_key)
     _save(home, before, before.revoke(client), operator_key, yes=yes)
 
 
@@ -107,7 +112,7 @@ def accept(
 ) -> None:
     """Put a client's new keys in place of its old ones, as the old ones say (see `keys rotate`)."""
     home = OperatorFolder(folder)
-    before = home.members
+    before = _signable(home, operator_key)
     _save(home, before, before.rotate(Rotation.read(rotation)), operator_key, yes=yes)
 
 
@@ -118,7 +123,7 @@ def run_key(folder: Folder, operator_key: OperatorKey = None, yes: Yes = False) 
     Make it where the operator's key is, then bring run.key and the roster to the server.
     """
     home = OperatorFolder(folder)
-    before = home.members
+    before = _signable(home, operator_key)
     fresh = folder / "run.key.new"
     make_identity(fresh)
     try:
@@ -233,6 +238,8 @@ def join(
     """
     home = ClientFolder(folder)
     home.check()
+    if server:
+        check_address(server)
     if not home.has_joined and operator_key is None:
         raise UsageError("the first time, give the operator's key: --operator KEY")
     found = home.offered(roster, operator=operator_key)
@@ -292,6 +299,16 @@ def _show(found: RosterFile, before: RosterFile | None) -> None:
         return
     columns = [(key, key) for key in ("what", "client", "name", "fingerprint")]
     print_table(title, columns, rows)
+
+
+def _signable(home: OperatorFolder, operator_key: Path | None) -> RosterFile:
+    """The roster, if whoever asks has the key to sign the next one: before anything is shown."""
+    members = home.members
+    try:
+        home.signed(members, operator_key)
+    except UsageError as error:
+        raise UsageError(f"nothing was changed: {error}") from None
+    return members
 
 
 def _save(

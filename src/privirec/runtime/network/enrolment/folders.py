@@ -161,7 +161,10 @@ class OperatorFolder:
 
     def save(self, members: RosterFile, operator_key: Path | None = None) -> None:
         """Sign a changed roster, with the operator's key wherever that is kept."""
-        self.install(members.signed(read_identity(operator_key or self.folder / "operator.key")))
+        self.install(self.signed(members, operator_key))
+
+    def signed(self, members: RosterFile, operator_key: Path | None = None) -> RosterFile:
+        return members.signed(read_identity(operator_key or self.folder / "operator.key"))
 
     def offered(self, path: Path) -> RosterFile:
         """A roster that was signed elsewhere, if it continues the one that is here."""
