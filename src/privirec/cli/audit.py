@@ -18,7 +18,7 @@ from privirec.report.audit_page import promise_of, write_page
 from privirec.report.pictures.audit import audit_plot
 from privirec.report.progress import shown_progress
 from privirec.report.rows import print_table, say, write_json_lines
-from privirec.workflows.audit import audit, read_rows, unmet_needs
+from privirec.workflows.audit import audit, check_release, read_rows, unmet_needs
 
 COLUMNS = [
     ("attack", "attack"),
@@ -143,6 +143,7 @@ def command(
     chosen = options.given(
         rank=rank, rounds=rounds, head=head, ring_bits=ring_bits, epsilon=epsilon, delta=delta
     )
+    check_release(release, chosen, preset=preset, noise=not without_noise)
     data = load_dataset(dataset, data_dir, test=test_file, by=by, table=table)
     earlier = [] if beside is None else read_rows(beside, data.name)
     say("This takes seconds to many minutes; longest where an attack reads most (peeling).")

@@ -152,8 +152,22 @@ def release_of(
         federation = AskedAgain(train, settings, seed, noise=noise)
         release = federation.run(train, 0)
         return replace(release, federation=federation)
+    check_release(name, given, preset=preset, noise=noise)
     folder = Path(name)
-    if not folder.is_dir():
+    return recorded(folder, dataset) if is_record(folder) else _saved(folder, dataset)
+
+
+def check_release(
+    name: str,
+    given: Mapping[str, Any] | None = None,
+    *,
+    preset: str | None = None,
+    noise: bool = True,
+) -> None:
+    """Refuse what `release_of` could not give, as far as that is known without the data."""
+    if name in PROGRAMS:
+        return
+    if not Path(name).is_dir():
         known = ", ".join(PROGRAMS)
         raise UsageError(
             f"no release {name!r}: name a program ({known}), a saved model's folder, or the folder "
@@ -163,7 +177,8 @@ def release_of(
         raise UsageError(f"{name} is saved: its settings cannot be chosen any more")
     if not noise:
         raise UsageError(f"{name} is saved: its noise cannot be switched off any more")
-    return recorded(folder, dataset) if is_record(folder) else _saved(folder, dataset)
+    if not is_record(Path(name)):
+        artifact.read_manifest(Path(name))
 
 
 def _saved(folder: Path, dataset: Dataset) -> Release:
