@@ -181,7 +181,7 @@ def test_make_and_convert_to_shards(tmp_path: Path, write: Write) -> None:
     source = write("parts/a.csv", "user,item\nx,1\ny,2\n").parent
     write("parts/b.csv", "user,item\nx,2\nx,3\n")
     result = run("convert", source, tmp_path / "out", "--test", 0)
-    assert "2 users, 3 items, 4 interactions in 1 shards" in result.stdout
+    assert "2 users, 3 items, 4 interactions in 1 shard in" in result.stdout
     train = load_dataset(tmp_path / "out").train
     assert dict(zip(train.user_ids.tolist(), train.user_degrees.tolist(), strict=True)) == {
         "x": 3,

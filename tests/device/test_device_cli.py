@@ -114,6 +114,9 @@ def test_import_show_export(tmp_path: Path) -> None:
     assert "3 interactions written" in run("store", "export", tmp_path / "out.csv", *store)
     assert (tmp_path / "out.csv").read_text() == "user,item\nann,x\nann,y\nbob,x\n"
     run("store", "forget", "--everything", *store)
+    out = run("store", "show", *store)
+    assert "0 interactions, users: 0" in out
+    assert "No run" not in out
     again = ("store", "export", tmp_path / "out.csv", *store)
     run(*again, error="out.csv: is there already, and nothing was written; --overwrite")
     assert (tmp_path / "out.csv").read_text() == "user,item\nann,x\nann,y\nbob,x\n"

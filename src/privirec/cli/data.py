@@ -313,7 +313,7 @@ def _numbered(interactions: Interactions, target: Path) -> Interactions:
 def _say_made(made: ShardedDataset) -> None:
     say(
         f"{made.name}: {made.n_users:,} users, {made.n_items:,} items, {made.n_interactions:,} "
-        f"interactions in {len(made)} shards in {made.folder}"
+        f"interactions in {len(made):,} shard{'' if len(made) == 1 else 's'} in {made.folder}"
     )
 
 

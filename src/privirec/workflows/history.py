@@ -58,7 +58,7 @@ def used_by_runs(summary: Summary) -> list[str]:
     """What runs have used of a history, in sentences."""
     run = summary.last_run
     if run is None:
-        said = ["No run has used them."]
+        said = ["No run has used them."] if summary.interactions else []
     else:
         state = "used" if run.finished else "is using or began to use"
         said = [
