@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -41,6 +42,14 @@ def test_whoever_mistypes_a_name_has_all_of_them_to_compare_with() -> None:
     code, imported = called("recomend")
     assert code == 2
     assert imported == {place.split(".")[0] for place in COMMANDS.values()}
+
+
+def test_paragraphs_of_help_flow_and_examples_stand() -> None:
+    """A line ends where there is no more room, not where the source had none."""
+    shown = CliRunner().invoke(app, ["audit", "--help"], env={"COLUMNS": "100"}).output
+    *whole, _ = shown[shown.index("A run of a program") :].split("Every attack")[0].splitlines()
+    assert all(len(line.strip()) > 80 for line in whole)
+    assert re.search(r"\n +privirec audit --dataset gowalla", shown)
 
 
 def test_the_version_is_told() -> None:

@@ -14,7 +14,7 @@ from privirec.data import formats as formats_module
 from privirec.data.columns import TableOptions
 from privirec.data.formats import read_pieces
 from privirec.data.parts import convert_parts, user_hashes
-from privirec.data.shards import ShardedDataset
+from privirec.data.shards import BEGUN, ShardedDataset
 from privirec.data.splits import split
 from privirec.errors import DataError, UsageError
 
@@ -158,6 +158,10 @@ def test_folders_that_hold_no_parts(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no tables"):
         convert_parts(tmp_path / "empty", tmp_path / "out")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / BEGUN).touch()
+    with pytest.raises(DataError, match="in shards already"):
+        convert_parts(tmp_path / "begun", tmp_path / "out")
     for name in ("a.csv", "b.tsv"):
         (tmp_path / "empty" / name).write_text("user,item\n1,2\n".replace(",", "\t"))
     with pytest.raises(UsageError, match="several kinds"):

@@ -6,6 +6,7 @@ Only the command that is called is imported: all of them take a second and a hal
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 
@@ -59,7 +60,24 @@ def app_of(names: Iterable[str]) -> typer.Typer:
             app.add_typer(found, name=name)
         else:
             app.command(name)(found)
+    _let_paragraphs_flow(app)
     return app
+
+
+def _let_paragraphs_flow(app: typer.Typer) -> None:
+    """In help texts: Typer keeps the line breaks of the source, and breaks lines again."""
+    for command in app.registered_commands:
+        text = inspect.cleandoc(command.help or inspect.getdoc(command.callback) or "")
+        command.help = "\n\n".join(map(_in_one_line, text.split("\n\n")))
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _let_paragraphs_flow(group.typer_instance)
+
+
+def _in_one_line(paragraph: str) -> str:
+    """What is indented is an example, and stays as it is."""
+    is_example = paragraph.startswith((" ", "\b"))
+    return paragraph if is_example else " ".join(paragraph.split("\n"))
 
 
 def _show_version(wanted: bool) -> None:

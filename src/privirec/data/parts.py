@@ -28,6 +28,7 @@ from privirec.data.shards import (
     MANIFEST,
     ShardedDataset,
     begin,
+    is_sharded,
     write_shards,
     writing,
 )
@@ -138,6 +139,8 @@ def parts_of(source: Path) -> list[Path]:
         return [source]
     if not source.is_dir():
         raise DataError(f"{source}: no such file or folder")
+    if is_sharded(source):
+        raise DataError(f"{source}: in shards already; privirec run --dataset {source} reads them")
     found = [path for path in sorted(source.iterdir()) if path.suffix.lower() in TABLES]
     if not found:
         raise DataError(f"{source}: holds no tables ({', '.join(TABLES)})")
