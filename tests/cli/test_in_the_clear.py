@@ -16,6 +16,7 @@ from privirec.errors import FederationError
 from privirec.federated.programs import PrivirecKSettings
 from privirec.privacy.policy import Aggregator
 from privirec.privacy.refusal import PolicyRefusal
+from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.run_plan import RunPlan
 from privirec.runtime.terms import RunTerms
@@ -27,6 +28,8 @@ WARNING = "the server sees every client's contribution in the clear"
 
 
 def server_run(folder: Path) -> tuple[list[str], str]:
+    home = OperatorFolder.create(folder)
+    home.save(home.members.approve(ClientFolder.create(folder / "lyon").card("lyon")))
     (folder / "catalogue.txt").write_text("a\nb\nc\nd\n")
     return ["server", "run", str(folder), "monday", *EXACT], (
         "privirec.carriers.flower.runs.start_run"
