@@ -54,6 +54,15 @@ def join(client: ClientFolder, home: OperatorFolder, server: str = "") -> int:
     return client.join(client.offered(roster, operator=home.operator), server=server)
 
 
+def joined(homes: Homes) -> ClientFolder:
+    """A client with a catalogue and a store, in which nothing is yet."""
+    server, (found, *_) = homes
+    join(found, server)
+    write_catalogue(found.folder / "catalogue.txt", Catalogue(["a", "b"]))
+    Store(found.folder / "history.db", create=True).close()
+    return found
+
+
 def stranger(folder: Path, name: str = "new") -> Card:
     return ClientFolder.create(folder).card(name)
 

@@ -9,7 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("httpx", reason="needs pip install 'privirec[https]'")
@@ -17,8 +16,6 @@ pytest.importorskip("httpx", reason="needs pip install 'privirec[https]'")
 from privirec.carriers.https import client as client_module
 from privirec.carriers.https.client import Answering, stay
 from privirec.carriers.https.device import Unreachable
-from privirec.data.catalogue import Catalogue, write_catalogue
-from privirec.device import Store
 from privirec.dp.tables import gaussian_table
 from privirec.durable import is_taken
 from privirec.errors import FederationError, UsageError
@@ -28,7 +25,7 @@ from privirec.runtime.network.node import Node
 from privirec.runtime.network.node.memory import Memory
 from privirec.secagg.keys import Identity
 
-from .test_enrolment import Homes, homes, join
+from .test_enrolment import Homes, homes, join, joined
 
 __all__ = ["homes"]
 
@@ -37,10 +34,8 @@ URL = "https://fed.example"
 
 @pytest.fixture
 def client(homes: Homes) -> ClientFolder:
-    server, (found, *_) = homes
-    join(found, server)
-    write_catalogue(found.folder / "catalogue.txt", Catalogue(np.array(["a", "b"])))
-    Store(found.folder / "history.db", create=True).close()
+    server, _ = homes
+    found = joined(homes)
     make_certificates(server.folder / "tls")
     (server.folder / "tls/ca.crt").rename(found.folder / "ca.crt")
     return found

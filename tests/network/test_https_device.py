@@ -18,7 +18,6 @@ pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 import httpx
 
 from privirec.carriers.https import device as device_module
-from privirec.carriers.https import door as door_module
 from privirec.carriers.https.device import LONGEST_PAUSE, Device, NotLetIn, Unreachable
 from privirec.carriers.trust import trusting
 from privirec.errors import UsageError
@@ -27,19 +26,11 @@ from privirec.secagg.keys import Identity
 
 from .chaos import Federation
 from .https_chaos import HttpsServer, in_small_pieces
-from .test_https import ETAG, echo, lying
+from .test_https import ETAG, _no_waiting, echo, federation, lying
+
+__all__ = ["_no_waiting", "federation"]
 
 EMPTY = httpx.ByteStream(b"")
-
-
-@pytest.fixture
-def federation(tmp_path: Path) -> Federation:
-    return Federation(tmp_path, clients=3)
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door_module, "REFUSED_AFTER", 0.0)
 
 
 def asking(

@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from privirec.cli.every import app
-from privirec.data.catalogue import write_catalogue
-from privirec.device import Catalogue, Store
 from privirec.dp.gaussian import mu_of
 from privirec.dp.loss import Loss
 from privirec.errors import FederationError
@@ -30,7 +28,7 @@ from privirec.runtime.network.node.run_state import ClientRun
 from privirec.secagg.keys import Identity
 from privirec.workflows import budget as accounts
 
-from .test_enrolment import Homes, homes, join
+from .test_enrolment import Homes, homes, join, joined
 
 __all__ = ["homes"]
 
@@ -100,11 +98,7 @@ def test_whatever_is_changed_shows(data: st.DataObject) -> None:
 
 @pytest.fixture
 def client(homes: Homes) -> ClientFolder:
-    server, (found, *_) = homes
-    join(found, server)
-    write_catalogue(found.folder / "catalogue.txt", Catalogue(np.array(["a", "b"])))
-    Store(found.folder / "history.db", create=True).close()
-    return found
+    return joined(homes)
 
 
 def spend(client: ClientFolder, mu: float | None, days_ago: int = 0) -> None:

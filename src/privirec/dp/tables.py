@@ -127,7 +127,7 @@ class _Words:
     as Python's numbers they would take three times as much."""
 
     def __init__(self, cells: NDArray[np.uint32], fine: NDArray[np.uint64]) -> None:
-        self.cells, self.fine = cells, fine
+        self.cells = cells
         self._upper, self._lower = memoryview(cells), memoryview(fine.reshape(-1))
 
     def number(self, cell: int) -> int:
