@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from typing import Any
@@ -10,16 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import log_ndtr as scipy_log_ndtr
-from scipy.special import ndtr as scipy_ndtr
 
 from privirec import compiled
 from privirec.data.few_rows import FewRows
 from privirec.data.interactions import Interactions
 from privirec.dp import sampler_in_numpy, sampler_loops
-from privirec.dp.normal import least, log_ndtr, ndtr, root
 from privirec.dp.sampler import GaussianNoise
 from privirec.federated import kernels, kernels_in_numpy
 from privirec.federated.contributions import Candidate, Histories
@@ -231,25 +227,6 @@ def test_one_person_takes_the_steps_of_spectral_and_validates_alike() -> None:
     (basis, more), (light_basis, light_more) = found
     assert more == light_more
     np.testing.assert_array_equal(basis, light_basis)
-
-
-# --- the normal distribution ----------------------------------------------------------------------
-
-
-@given(st.floats(-1e5, 40))
-@example(5.0)
-@example(2.5)
-def test_the_normal_distribution_is_scipys(x: float) -> None:
-    assert ndtr(x) == pytest.approx(float(scipy_ndtr(x)), rel=1e-12, abs=1e-300)
-    assert log_ndtr(x) == pytest.approx(float(scipy_log_ndtr(x)), rel=1e-12, abs=1e-300)
-
-
-@given(st.floats(-5, 5))
-def test_searches_find_what_is_there(x: float) -> None:
-    assert root(lambda t: t - x, -10, 10) == pytest.approx(x, abs=1e-12)
-    assert root(lambda t: x - t, -10, 10) == pytest.approx(x, abs=1e-12)
-    assert least(lambda t: (t - x) ** 2 + 3, -10, 10, 1e-6) == pytest.approx(3, abs=1e-9)
-    assert math.isfinite(log_ndtr(-1e150))
 
 
 # --- the process ----------------------------------------------------------------------------------

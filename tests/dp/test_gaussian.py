@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from privirec.dp import discrete
+from privirec.dp import discrete, normal
 from privirec.dp.discrete import (
     LEAST_TOTAL_DEVIATION,
     concentrated_epsilon,
     distance,
     epsilon_with,
-    gaussian_deviation,
+    gaussian_variance,
 )
-from privirec.dp.gaussian import LARGEST_EPSILON, composed, delta_of, epsilon_of, mu_of
+from privirec.dp.gaussian import (
+    LARGEST_EPSILON,
+    LEAST_EPSILON,
+    composed,
+    delta_of,
+    epsilon_of,
+    mu_of,
+)
 from privirec.errors import UsageError
 
 levels = st.floats(0.05, 6)
@@ -38,6 +46,64 @@ def test_published_values(mu: float, delta: float, epsilon: float) -> None:
     assert epsilon_of(mu, delta) == pytest.approx(epsilon, rel=2e-3)
 
 
+def exact_delta(epsilon: float, mu: float) -> mpmath.mpf:
+    """delta of the same formula, in 60 digits."""
+    level, wanted = mpmath.mpf(mu), mpmath.mpf(epsilon)
+    first = mpmath.ncdf(level / 2 - wanted / level)
+    return first - mpmath.exp(wanted) * mpmath.ncdf(-level / 2 - wanted / level)
+
+
+@given(st.floats(0, 60), st.floats(-5, 1).map(lambda power: 10**power))
+@example(8.0, 1.5315)
+@example(60.0, 0.9)
+def test_delta_is_rounded_up(epsilon: float, mu: float) -> None:
+    with mpmath.workdps(400):  # the difference of two numbers that agree in hundreds of digits
+        exact = exact_delta(epsilon, mu)
+        found = mpmath.mpf(delta_of(epsilon, mu))
+        assert found >= exact
+        assert found <= exact * (1 + mpmath.mpf(2) ** -51) or found < 1e-300
+
+
+@given(st.floats(0.05, 6), deltas)
+def test_an_epsilon_is_rounded_up_and_a_level_down(mu: float, delta: float) -> None:
+    with mpmath.workdps(60):
+        epsilon = epsilon_of(mu, delta)
+        if 0 < epsilon < math.inf:
+            assert exact_delta(epsilon, mu) <= delta
+            assert exact_delta(epsilon * (1 - 1e-12), mu) > delta
+        if LEAST_EPSILON <= epsilon < math.inf:
+            level = mu_of(epsilon, delta)
+            assert exact_delta(epsilon, level) <= delta
+            assert exact_delta(epsilon, level * (1 + 1e-12)) > delta
+
+
+@given(st.lists(st.floats(1e-9, 1e3), max_size=20))
+def test_levels_are_composed_upwards(parts: list[float]) -> None:
+    square = sum((Fraction(mu) ** 2 for mu in parts), Fraction(0))
+    found = composed(parts)
+    assert Fraction(found) ** 2 >= square
+    assert found == 0 or Fraction(math.nextafter(found, 0)) ** 2 < square
+
+
+@given(st.lists(st.floats(0, 1e-6), max_size=20))
+def test_sums_are_rounded_up(parts: list[float]) -> None:
+    exact = sum(map(Fraction, parts), Fraction(0))
+    found = normal.sum_upward(parts)
+    assert exact <= Fraction(found)
+    assert found == 0 or Fraction(math.nextafter(found, 0)) < exact
+
+
+@given(levels, deltas, st.floats(-18, -9).map(lambda power: 10**power))
+def test_epsilon_with_a_gap_holds_in_exact_arithmetic(mu: float, delta: float, gap: float) -> None:
+    epsilon = epsilon_with(mu, delta, gap)
+    concentrated = concentrated_epsilon(mu, delta)
+    assert epsilon <= concentrated
+    with mpmath.workdps(60):
+        if epsilon < concentrated:
+            paid = (1 + mpmath.exp(mpmath.mpf(epsilon))) * mpmath.mpf(gap)
+            assert exact_delta(epsilon, mu) + paid <= delta
+
+
 @given(levels, deltas)
 def test_there_and_back(mu: float, delta: float) -> None:
     epsilon = epsilon_of(mu, delta)
@@ -45,19 +111,16 @@ def test_there_and_back(mu: float, delta: float) -> None:
     if 0 < epsilon < 100:
         assert delta_of(epsilon * 0.999, mu) > delta
         assert mu_of(epsilon, delta) == pytest.approx(mu, rel=1e-6)
-        assert epsilon_of(mu_of(epsilon, delta), delta) <= epsilon * (1 + 1e-9)
+        assert epsilon_of(mu_of(epsilon, delta), delta) <= epsilon * (1 + 1e-12)
 
 
 @given(st.floats(1e-4, 60), st.floats(-30, -1e-9).map(lambda power: 10**power))
 def test_the_level_of_any_promise_keeps_it(epsilon: float, delta: float) -> None:
     """Beside the same formula in numbers of any precision."""
     with mpmath.workdps(60):
-        mu, wanted = mpmath.mpf(mu_of(epsilon, delta)), mpmath.mpf(epsilon)
+        mu = mu_of(epsilon, delta)
         assert mu > 0
-        found = mpmath.ncdf(mu / 2 - wanted / mu) - mpmath.exp(wanted) * mpmath.ncdf(
-            -mu / 2 - wanted / mu
-        )
-        assert found <= mpmath.mpf(delta) * (1 + mpmath.mpf(10) ** -9)
+        assert exact_delta(epsilon, mu) <= delta
 
 
 @given(st.lists(levels, min_size=1, max_size=5), deltas)
@@ -137,7 +200,7 @@ def test_what_discreteness_costs() -> None:
     assert distance(1000, 500_500) < 3e-12
     assert 0 < epsilon_with(mu, delta, distance(1000, 500_500)) <= 8
     assert epsilon_with(mu, delta, 1e-6) == concentrated_epsilon(mu, delta) > 8.5
-    assert gaussian_deviation(64) < 64
+    assert gaussian_variance(Fraction(64**2)) < 64**2
     with pytest.raises(UsageError, match="too coarse"):
         distance(LEAST_TOTAL_DEVIATION - 1, 1)
 

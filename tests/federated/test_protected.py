@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from contextlib import nullcontext
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import chi2, norm
 
 from privirec.data import Interactions
-from privirec.dp.discrete import distance, gaussian_deviation
+from privirec.dp.discrete import distance
 from privirec.dp.gaussian import delta_of, epsilon_of
 from privirec.dp.loss import Loss
 from privirec.errors import FederationError, OverflowRefused, UsageError
@@ -414,9 +415,10 @@ def test_the_promise_is_kept_and_not_by_wasting(
 
 def test_a_share_keeps_its_level_where_there_is_nothing_to_round_up() -> None:
     """4096 / 32 is a whole number: without what rounding to whole numbers costs it would do."""
-    share = calibration._share(32.0, 1, Promise(8.0, 1e-6, 1, 1), 1.0)
+    share = calibration._share(Fraction(32**2), 1, Promise(8.0, 1e-6, 1, 1), 1.0)
     assert share == NoiseShare(129, 1, 1, 12)
-    assert share.protection(1).loss.mu <= 32.0 < 4096 / gaussian_deviation(128)
+    assert share.protection(1).loss.mu <= 32.0
+    assert NoiseShare(128, 1, 1, 12).protection(1).loss.mu > 32.0
 
 
 def test_parts_of_the_budget_add_up_to_it() -> None:

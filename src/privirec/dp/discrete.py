@@ -1,4 +1,4 @@
-"""Noise in whole numbers, added by many clients, against the Gaussian of the formulas.
+"""Noise in whole numbers, added by many clients, compared with the Gaussian of the formulas.
 
 Each client adds discrete Gaussian noise. Their sum is a discrete Gaussian with the sum of the
 variances, but for a relative error of at most 10 exp(-pi^2 v) a client, v the variance of one of
@@ -22,9 +22,11 @@ gives an epsilon that is a little larger, and the smaller of the two counts.
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
 
-from privirec.dp.gaussian import LARGEST_EPSILON, delta_of, epsilon_of
-from privirec.dp.normal import least
+from privirec.dp import normal
+from privirec.dp.gaussian import LARGEST_EPSILON, check_delta, delta_of, epsilon_of
 from privirec.errors import UsageError
 
 LEAST_DEVIATION = 8
@@ -32,26 +34,28 @@ LEAST_DEVIATION = 8
 LEAST_TOTAL_DEVIATION = 64
 """Of the sum, in units: there the leading order is all that counts."""
 
-_SMALL_STEPS = 20
+_SMALL_STEPS = 5
 """Steps of the search for epsilon, before they grow."""
 
 
 def distance(deviation: float, entries: int) -> float:
-    """Total variation between noise of whole numbers and the rounded Gaussian, over all entries."""
+    """Return the total variation between noise of whole numbers and the rounded Gaussian, over all
+    entries. Twice what was shown, so that its own rounding does not matter."""
     if deviation < LEAST_TOTAL_DEVIATION:
         raise UsageError(
             f"noise of {deviation:g} units is too coarse: {LEAST_TOTAL_DEVIATION} are the least"
         )
-    return 2 * math.sqrt(entries) / (1175 * deviation**4)
+    square = deviation * deviation
+    return 2 * math.sqrt(entries) / (1175 * square * square)
 
 
-def gaussian_deviation(deviation: float) -> float:
-    """Of the Gaussian whose rounded version has this deviation."""
-    return math.sqrt(deviation**2 - 1 / 12)
+def gaussian_variance(variance: Fraction) -> Fraction:
+    """Return the variance of the Gaussian whose rounded version has this variance."""
+    return variance - Fraction(1, 12)
 
 
 def epsilon_with(mu: float, delta: float, gap: float) -> float:
-    """The least epsilon that we can show of a release with discrete Gaussian noise, which is
+    """Return the least epsilon that we can show of a release with discrete Gaussian noise, which is
     mu-GDP but for a distance in total variation of `gap`; infinite where there is none.
 
     What the gap costs grows with epsilon, so that epsilon climbs to where both fit into delta. Near
@@ -60,28 +64,36 @@ def epsilon_with(mu: float, delta: float, gap: float) -> float:
     concentrated = concentrated_epsilon(mu, delta)
     epsilon, climbed = 0.0, 0
     while epsilon < concentrated:
-        left = delta - (1 + math.exp(epsilon)) * gap
+        left = delta - normal.upward(_cost_of_gap(epsilon, gap))
         if left <= 0:
             break
-        if delta_of(epsilon, mu) <= left:
+        if delta_of(epsilon, mu) <= math.nextafter(left, 0.0):
             return epsilon
-        least_step = 1e-9 * 2.0 ** max(0, climbed - _SMALL_STEPS)
+        least_step = math.ldexp(1e-9, 3 * max(0, climbed - _SMALL_STEPS))
         epsilon, climbed = max(epsilon_of(mu, left), epsilon * (1 + least_step)), climbed + 1
     return concentrated
 
 
+def _cost_of_gap(epsilon: float, gap: float) -> Decimal:
+    with localcontext(normal.CONTEXT):
+        return (1 + normal.exp(epsilon)) * Decimal(gap)
+
+
 def concentrated_epsilon(mu: float, delta: float) -> float:
-    """epsilon of a release whose Renyi divergence of every order a is at most a mu^2 / 2, by the
-    best of these orders; for every order the bound holds, so a coarse search will do."""
+    """Return epsilon of a release whose Renyi divergence of every order a is at most a mu^2 / 2, by
+    the best of these orders; for every order the bound holds, so a coarse search will do."""
+    check_delta(delta)
     if mu <= 0:
         return 0.0
-    rho = mu * mu / 2
+    if math.isinf(mu):
+        return math.inf
 
-    def bound(excess: float) -> float:
-        order = 1 + math.exp(excess)
-        return (
-            rho * order + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-        )
+    def bound(excess: float) -> Decimal:
+        with localcontext(normal.CONTEXT):
+            rest = normal.exp(excess)  # of the order beyond one
+            order = 1 + rest
+            rho = Decimal(mu) * Decimal(mu) / 2
+            return rho * order + (rest / order).ln() - (normal.log(delta) + order.ln()) / rest
 
-    epsilon = max(0.0, least(bound, -12.0, 16.0, within=1e-6))
+    epsilon = max(0.0, normal.upward(normal.least(bound, -12.0, 16.0, within=1e-4)))
     return epsilon if epsilon <= LARGEST_EPSILON else math.inf

@@ -1,4 +1,4 @@
-"""What Gaussian noise buys: exact conversions between mu and (epsilon, delta).
+"""Exact conversions between the level mu of Gaussian noise and (epsilon, delta).
 
 Noise of deviation s on something that one person changes by at most D (as a vector, in Euclidean
 length) is mu-GDP with mu = D / s: telling whether the person took part is no easier than telling a
@@ -9,79 +9,96 @@ mu = sqrt(mu_1^2 + mu_2^2 + ...): nothing is lost in adding up. In terms of epsi
     delta = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)
 
 for every epsilon >= 0, and that is the least delta (Balle and Wang 2018).
+
+All results are the same on every machine, and are rounded towards promising less: delta, epsilon
+and a composed mu up, the mu that a promise allows down.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
 
-from privirec.dp.normal import log_ndtr, ndtr, root
+from privirec.dp import normal
 from privirec.errors import UsageError
 
-FOR_ROUNDING = 1e-9
-"""By so much less is a level than a promise allows: deltas are computed in doubles, which for tiny
-ones are right to nine digits."""
 LEAST_EPSILON = 1e-4
-"""Below this the difference of two nearly equal numbers, which delta is, loses its digits."""
+"""Smallest epsilon that can be promised: smaller ones would need absurd amounts of noise."""
 LARGEST_EPSILON = 60.0
 """Beyond this a promise means nothing, and could not be shown: tables of the discrete Gaussian
 (`dp.tables`) are exact but for a chance below 2^-144, for which e^epsilon times as much is paid."""
 
 
 def composed(levels: Iterable[float]) -> float:
-    """mu of all releases together."""
-    return math.sqrt(math.fsum(mu * mu for mu in levels))
+    """Return mu of all releases together, rounded up."""
+    found = list(levels)
+    if not all(map(math.isfinite, found)):
+        return math.inf
+    return root_upward(sum((Fraction(mu) ** 2 for mu in found), Fraction(0)))
+
+
+def root_upward(square: Fraction) -> float:
+    """Return the least double whose square is at least this number."""
+    root = math.sqrt(square)
+    while Fraction(root) ** 2 < square:
+        root = math.nextafter(root, math.inf)
+    while root > 0 and Fraction(before := math.nextafter(root, 0.0)) ** 2 >= square:
+        root = before
+    return root
 
 
 def delta_of(epsilon: float, mu: float) -> float:
-    """The least delta with which a mu-GDP release is (epsilon, delta)-private."""
-    if mu <= 0:
-        return 0.0
-    first = ndtr(mu / 2 - epsilon / mu)
-    second = math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
-    return float(max(0.0, first - second))
+    """Return the least delta with which a mu-GDP release is (epsilon, delta)-private, rounded
+    up."""
+    return min(1.0, normal.upward(_delta(epsilon, mu))) if mu > 0 else 0.0
 
 
+def _delta(epsilon: float, mu: float) -> Decimal:
+    with localcontext(normal.CONTEXT):
+        half, shift = Decimal(mu) / 2, Decimal(epsilon) / Decimal(mu)
+        return normal.cdf(half - shift) - normal.exp(epsilon) * normal.cdf(-half - shift)
+
+
+@lru_cache(maxsize=4096)
 def epsilon_of(mu: float, delta: float) -> float:
-    """The least epsilon with which a mu-GDP release is (epsilon, delta)-private."""
-    _check_delta(delta)
-    if delta_of(0.0, mu) <= delta:
+    """Return the least epsilon with which a mu-GDP release is (epsilon, delta)-private; infinite
+    beyond LARGEST_EPSILON."""
+    check_delta(delta)
+    if mu <= 0 or _excess(0.0, mu, delta) <= 0:
         return 0.0
-    if delta_of(LARGEST_EPSILON, mu) > delta:
+    if math.isinf(mu) or _excess(LARGEST_EPSILON, mu, delta) > 0:
         return math.inf
-    found = root(lambda epsilon: _log(delta_of(epsilon, mu)) - _log(delta), 0, LARGEST_EPSILON)
-    return _safe(found, lambda epsilon: delta_of(epsilon, mu) <= delta)
+    return normal.root(lambda epsilon: _excess(epsilon, mu, delta), 0.0, LARGEST_EPSILON)
 
 
+@lru_cache(maxsize=4096)
 def mu_of(epsilon: float, delta: float) -> float:
-    """The most noise-free level at which a release is still (epsilon, delta)-private."""
-    _check_delta(delta)
+    """Return the largest level at which a release is still (epsilon, delta)-private."""
+    check_delta(delta)
     if not LEAST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise UsageError(
             f"epsilon = {epsilon}: a number from {LEAST_EPSILON:g} to {LARGEST_EPSILON:g}"
         )
     upper = 1.0
-    while delta_of(epsilon, upper) <= delta:
+    while _excess(epsilon, upper, delta) <= 0:
         upper *= 2
-    found = root(lambda mu: _log(delta_of(epsilon, mu)) - _log(delta), 1e-9, upper)
-    kept = -_safe(-found, lambda mu: delta_of(epsilon, -mu) <= delta)
-    return kept * (1 - FOR_ROUNDING)
+    lower = upper
+    while _excess(epsilon, lower, delta) > 0:
+        lower /= 2
+    return normal.root(lambda mu: _excess(epsilon, mu, delta), lower, upper)
 
 
-def _safe(value: float, holds: object) -> float:
-    """The nearest number above `value` for which the promise holds: roots end on either side."""
-    step = 1e-12
-    while not holds(value):  # type: ignore[operator]
-        value += step * max(1.0, abs(value))
-        step *= 2
-    return value
+def _excess(epsilon: float, mu: float, delta: float) -> Decimal:
+    """Return by how much the delta of a release exceeds the one that is allowed. In log odds that
+    is nearly a straight line in epsilon and in mu."""
+    with localcontext(normal.CONTEXT):
+        return normal.log_odds(normal.raised(_delta(epsilon, mu))) - normal.log_odds(Decimal(delta))
 
 
-def _log(probability: float) -> float:
-    return math.log(probability) if probability > 0 else -1e3
-
-
-def _check_delta(delta: float) -> None:
+def check_delta(delta: float) -> None:
+    """Raise UsageError unless `delta` is a probability between 0 and 1."""
     if not 0 < delta < 1:
         raise UsageError(f"delta = {delta}: a number between 0 and 1")

@@ -9,6 +9,7 @@ from typing import Self
 
 from privirec.dp.discrete import epsilon_with
 from privirec.dp.gaussian import composed
+from privirec.dp.normal import sum_upward
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Loss:
     def together(cls, losses: Iterable[Loss]) -> Self:
         """Of all these sums."""
         found = list(losses)
-        return cls(composed(one.mu for one in found), math.fsum(one.gap for one in found))
+        return cls(composed(one.mu for one in found), sum_upward(one.gap for one in found))
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon that this is, at a delta; infinite where it is none."""

@@ -1,53 +1,168 @@
-"""The standard normal distribution, and two searches, with nothing but `math`.
+"""The standard normal distribution in decimal arithmetic.
 
-What a device has to know of noise would otherwise load most of SciPy.
+Every number here decides how much noise a run needs, or what a promise is worth, and all machines
+must find the same one. The mathematical library of a machine rounds exp, log and erf in its own
+way; `decimal` defines each digit of its results. Functions that return a `Decimal` are right to
+`DIGITS` significant digits. `upward` makes a double of it that is never too small.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
 
-_FAR = -30.0
-"""From here on the series below is exact to the last digits, and erfc still is no denormal."""
+DIGITS = 40
+"""Correct significant digits of every result."""
+_GUARD = 10
+"""Digits beyond those that a result needs, for the rounding of single operations."""
+_FAR = 16
+"""From here on the asymptotic series of the tail is exact to DIGITS."""
+RESOLUTION = 2.0**-44
+"""How close `root` comes, as a share of its result."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
-
-def ndtr(x: float) -> float:
-    """Phi(x)."""
-    return 0.5 * math.erfc(-x / math.sqrt(2))
+CONTEXT = Context(prec=DIGITS + _GUARD, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_ERROR = Decimal(10) ** -DIGITS
 
 
-def log_ndtr(x: float) -> float:
-    """The logarithm of Phi(x), however small that is.
-
-    Far out Phi(x) = phi(x) / |x| (1 - 1/x^2 + 3/x^4 - 15/x^6 ...), where what is left out is less
-    than the first term that is.
-    """
+def cdf(x: Decimal) -> Decimal:
+    """Return Phi(x), the probability that a standard normal variable is at most x."""
     if x > 0:
-        return math.log1p(-0.5 * math.erfc(x / math.sqrt(2)))
-    if x > _FAR:
-        return math.log(0.5 * math.erfc(-x / math.sqrt(2)))
-    term, rest = 1.0, 0.0
-    for odd in range(1, 20, 2):
-        term *= -odd / (x * x)
-        rest += term
-    return -x * x / 2 - math.log(-x) - 0.5 * math.log(2 * math.pi) + math.log1p(rest)
+        with localcontext(CONTEXT):
+            return 1 - _tail(x)
+    return _tail(x.copy_negate())
 
 
-def root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a monotone function changes its sign, to the last digits."""
-    rises = function(high) > 0
-    while low < (middle := (low + high) / 2) < high:
-        if (function(middle) > 0) == rises:
-            high = middle
-        else:
-            low = middle
-    return high
+def _tail(x: Decimal) -> Decimal:
+    """Return Phi(-x) for x >= 0.
+
+    Near the centre, Phi(x) - 1/2 = phi(x) (x + x^3/3 + x^5/15 + ...). All terms are positive, but
+    the difference from 1/2 loses as many digits as the tail is small, so the precision grows. Far
+    out, Phi(-x) = phi(x)/x (1 - 1/x^2 + 3/x^4 - ...), and the error is below the first term that is
+    left out.
+    """
+    squared = CONTEXT.multiply(x, x)
+    if x >= _FAR:
+        with localcontext(CONTEXT):
+            term, total, odd = Decimal(1), Decimal(1), 1
+            while abs(term) > _ERROR:
+                term *= -odd / squared
+                total += term
+                odd += 2
+            return _density(squared) * total / x
+    lost = int(squared) // 4  # log10(e) / 2 is less than a quarter
+    with localcontext(CONTEXT) as context:
+        context.prec += lost
+        squared = x * x
+        enough = Decimal(10) ** -context.prec
+        term = total = x
+        odd = 1
+        while term > enough:
+            odd += 2
+            term = term * squared / odd
+            total += term
+        return Decimal("0.5") - _density(squared) * total
 
 
-def least(function: Callable[[float], float], low: float, high: float, within: float) -> float:
-    """The smallest value of a function that falls and then rises."""
+def _density(squared: Decimal) -> Decimal:
+    """Return phi(x) for a given x^2, to the precision of the current context."""
+    with localcontext() as context:
+        digits = context.prec
+        context.prec += _GUARD
+        return (-squared / 2).exp() / _root_of_two_pi(digits)
+
+
+@lru_cache(maxsize=128)
+def _root_of_two_pi(digits: int) -> Decimal:
+    """Return sqrt(2 pi), with pi by Machin's formula in whole numbers."""
+    unit = 10 ** (digits + 2 * _GUARD)
+
+    def arc_tangent(inverse: int) -> int:
+        power = unit // inverse
+        total, odd = power, 1
+        while power:
+            power //= -inverse * inverse
+            odd += 2
+            total += power // odd
+        return total
+
+    pi = 4 * (4 * arc_tangent(5) - arc_tangent(239))
+    with localcontext(CONTEXT) as context:
+        context.prec = digits + _GUARD
+        return (Decimal(2 * pi) / unit).sqrt()
+
+
+def exp(x: float) -> Decimal:
+    """Return e^x."""
+    return CONTEXT.exp(Decimal(x))
+
+
+def log(x: float) -> Decimal:
+    """Return the natural logarithm of x."""
+    return CONTEXT.ln(Decimal(x))
+
+
+def log_odds(chance: Decimal) -> Decimal:
+    """Return log(p / (1 - p)), for 1 as for the number next to it."""
+    with localcontext(CONTEXT):
+        return (chance / max(1 - chance, _ERROR)).ln()
+
+
+def raised(value: Decimal) -> Decimal:
+    """Return a number that is no less than what `value` stands for: its error is 10^-DIGITS."""
+    with localcontext(CONTEXT):
+        return value + abs(value) * _ERROR
+
+
+def upward(value: Decimal) -> float:
+    """Return the least double that is no less than what `value` stands for."""
+    value = raised(value)
+    nearest = float(value)
+    return math.nextafter(nearest, math.inf) if Decimal(nearest) < value else nearest
+
+
+def sum_upward(values: Iterable[float]) -> float:
+    """Return the least double that is no less than the sum of these."""
+    found = list(values)
+    total = math.fsum(found)
+    exact = sum(map(Fraction, found), Fraction(0))
+    return math.nextafter(total, math.inf) if Fraction(total) < exact else total
+
+
+def root(function: Callable[[float], Decimal], low: float, high: float) -> float:
+    """Return where a monotone function changes its sign, on the side on which it is not positive.
+
+    The Illinois method: regula falsi, except that the value at an end that stays for two steps is
+    halved. Points keep a distance from both ends, so that the last step takes them together. Every
+    fourth step halves the interval, whatever the function.
+    """
+    with localcontext(CONTEXT):
+        at_low, at_high = function(low), function(high)
+        falls = at_low > 0
+        if falls == (at_high > 0):
+            raise ValueError("a function that does not change its sign")
+        stayed, steps = "", 0
+        while high - low > RESOLUTION * high:
+            steps += 1
+            apart = RESOLUTION / 3 * high
+            share = float(at_low / (at_low - at_high)) if steps % 4 else 0.5
+            point = low + share * (high - low)
+            point = min(max(point, low + apart), high - apart)
+            value = function(point)
+            if (value > 0) == falls:
+                low, at_low = point, value
+                at_high, stayed = (at_high / 2 if stayed == "high" else at_high), "high"
+            else:
+                high, at_high = point, value
+                at_low, stayed = (at_low / 2 if stayed == "low" else at_low), "low"
+        return high if falls else low
+
+
+def least(function: Callable[[float], Decimal], low: float, high: float, within: float) -> Decimal:
+    """Return the smallest value of a function that falls and then rises."""
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     at_left, at_right = function(left), function(right)
     while high - low > within:

@@ -7,11 +7,10 @@ from how many people there are. The scale of a row is the largest with which bot
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.dp.normal import log, upward
 from privirec.errors import OverflowRefused
 from privirec.federated.noise import TAIL_BITS
 
@@ -42,9 +41,10 @@ def rounding_reach(item_degrees: Integers, width: int, entries: int) -> Integers
     at most twice what the sum of all |x| may be, which is less than half of the ring.
     """
     most = 2 ** (width - 1) - 1
-    log = math.log(2 * max(entries, 1)) + TAIL_BITS * math.log(2)
+    chance = upward(log(max(entries, 1) << TAIL_BITS + 1))
+    third = chance / 3
     variance = np.minimum(item_degrees / 4, float(most))
-    far = np.ceil(log / 3 + np.sqrt(2 * variance * log + (log / 3) ** 2))
+    far = np.ceil(third + np.sqrt(2 * variance * chance + third * third))
     return np.minimum(item_degrees, far.astype(np.int64))
 
 

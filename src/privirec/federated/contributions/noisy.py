@@ -11,6 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from fractions import Fraction
 from functools import cached_property
 from math import isqrt
 from typing import Any, ClassVar
@@ -19,8 +20,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from privirec.data.few_rows import FewRows
-from privirec.dp.discrete import distance, gaussian_deviation
+from privirec.dp.discrete import distance, gaussian_variance
+from privirec.dp.gaussian import root_upward
 from privirec.dp.loss import Loss, Protection
+from privirec.dp.normal import log, upward
 from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.errors import FederationError
 from privirec.federated.contributions.base import (
@@ -54,15 +57,15 @@ class NoiseShare:
 
     @property
     def protecting_deviation(self) -> float:
-        """Of the noise in the sum that nobody can take off, in units."""
+        """Standard deviation, in units, of the noise in the sum that nobody can take off."""
         return self.deviation * math.sqrt(self.contributors)
 
     def protection(self, entries: int) -> Protection:
-        """What it promises of a sum with so many entries, of which one person changes no more than
-        a vector of length one."""
-        deviation = self.protecting_deviation
-        mu = 2.0**self.fraction_bits / gaussian_deviation(deviation)
-        return Protection(Loss(mu, distance(deviation, entries)), self.contributors)
+        """Return the promise for a sum of this many entries, in which one person changes no more
+        than a vector of length one. Its level is computed exactly and rounded up."""
+        variance = gaussian_variance(Fraction(self.deviation**2 * self.contributors))
+        mu = root_upward(4**self.fraction_bits / variance)
+        return Protection(Loss(mu, distance(self.protecting_deviation, entries)), self.contributors)
 
     @property
     def opened_deviation(self) -> float:
@@ -70,15 +73,15 @@ class NoiseShare:
         return math.ldexp(self.deviation * math.sqrt(self.clients), -self.fraction_bits)
 
     def added(self, entries: int) -> AddedNoise:
-        """As a ledger and an encoding know it. A discrete Gaussian has lighter tails than a
-        Gaussian of its deviation: P[|x| > r s] <= 2 exp(-r^2 / 2)."""
-        reach = math.sqrt(2 * (math.log(2 * entries) + TAIL_BITS * math.log(2)))
+        """Return the noise as a ledger and an encoding know it. A discrete Gaussian has lighter
+        tails than a Gaussian of its deviation: P[|x| > r s] <= 2 exp(-r^2 / 2)."""
+        reach = math.sqrt(2 * upward(log(entries << TAIL_BITS + 1)))
         return AddedNoise(
             "discrete Gaussian",
             math.ldexp(self.protecting_deviation, -self.fraction_bits),
             "contributions of length one",
             reach * self.opened_deviation,
-            2.0**-TAIL_BITS,
+            math.ldexp(1.0, -TAIL_BITS),
         )
 
 

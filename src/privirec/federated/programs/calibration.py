@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from privirec.dp.discrete import LEAST_DEVIATION, distance
 from privirec.dp.gaussian import mu_of
 from privirec.dp.loss import Loss
+from privirec.dp.normal import exp, upward
 from privirec.federated.contributions import NoiseShare
 
 LEAST_FRACTION_BITS = 12
@@ -52,10 +54,11 @@ class Calibration:
         """The least noise in whole units that keeps the promise. `parts` of mu^2, which add up to
         one, go into sums of these lengths, to each of which a person adds a vector of length at
         most one."""
-        affordable = FOR_DISCRETENESS / len(parts) * promise.delta / (1 + math.exp(promise.epsilon))
-        mu = promise.mu
+        paid = 1 + upward(exp(promise.epsilon))
+        affordable = FOR_DISCRETENESS / len(parts) * promise.delta / paid
+        square = Fraction(promise.mu) ** 2
         shares = tuple(
-            _share(mu * math.sqrt(part), length, promise, affordable)
+            _share(square * Fraction(part), length, promise, affordable)
             for part, length in zip(parts, lengths, strict=True)
         )
         losses = (
@@ -64,13 +67,14 @@ class Calibration:
         return cls(shares, Loss.together(losses).epsilon(promise.delta))
 
 
-def _share(mu: float, entries: int, promise: Promise, affordable: float) -> NoiseShare:
-    """A client's noise for one sum that is to be mu-private: in units so small that whole numbers
-    of them cost next to nothing."""
+def _share(square: Fraction, entries: int, promise: Promise, affordable: float) -> NoiseShare:
+    """Return a client's noise for one sum that is to be mu-private, for a given mu^2, in units so
+    small that whole numbers of them cost next to nothing."""
     bits = LEAST_FRACTION_BITS
     while True:
-        needed = (2.0**bits / mu) ** 2 + 1 / 12
-        deviation = math.ceil(math.sqrt(needed / promise.contributors))
+        needed = (4**bits / square + Fraction(1, 12)) / promise.contributors
+        # The least whole number whose square is no less.
+        deviation = math.isqrt(math.ceil(needed) - 1) + 1
         share = NoiseShare(deviation, promise.clients, promise.contributors, bits)
         if deviation >= FINE_ENOUGH and distance(share.protecting_deviation, entries) <= affordable:
             return share

@@ -66,7 +66,7 @@ class Budget:
         ):
             limit = getattr(policy, setting)
             before, after = spent.noisy, Loss.together((spent.noisy, more))
-            if after.epsilon(policy.delta) > limit * (1 + 1e-9):
+            if after.epsilon(policy.delta) > limit:
                 refuse(
                     Rule.BUDGET,
                     f"sums that cost epsilon {_shown(more.epsilon(policy.delta))}, where "
