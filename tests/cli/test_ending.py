@@ -12,6 +12,10 @@ BEGINNING = """
 import os, signal, sys, weakref
 from privirec.cli.ending import end_well
 
+# As at a terminal. A shell starts what goes to the background (`make test &`) deaf to Ctrl-C, and
+# every child inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def interrupt(number=signal.SIGINT):
     os.kill(os.getpid(), number)
     for _ in range(1000):
