@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 BEGINNING = """
-import os, signal, sys, weakref
+import signal, sys, weakref
 from privirec.cli.ending import end_well
 
 # As at a terminal. A shell starts what goes to the background (`make test &`) deaf to Ctrl-C, and
@@ -17,9 +17,7 @@ from privirec.cli.ending import end_well
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def interrupt(number=signal.SIGINT):
-    os.kill(os.getpid(), number)
-    for _ in range(1000):
-        pass
+    signal.raise_signal(number)  # to this thread, so that Python handles it before it goes on
 """
 
 
