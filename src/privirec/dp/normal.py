@@ -20,7 +20,7 @@ _GUARD = 10
 """Digits beyond those that a result needs, for the rounding of single operations."""
 _FAR = 16
 """From here on the asymptotic series of the tail is exact to DIGITS."""
-RESOLUTION = 2.0**-44
+RESOLUTION = 1 / (1 << 44)
 """How close `root` comes, as a share of its result."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 

@@ -142,7 +142,7 @@ class ClientPolicy:
     """The least that the server must be taken for, by protocols to which it makes a difference."""
     proven_sums: bool = False
     """Accept sums whose bound is one on the sum: only where the application has a proof of it."""
-    own_noise: float = 2.0**-14
+    own_noise: float = 1 / (1 << 14)
     """Of protocols that blur: least deviation of the noise that stays in a sum when nobody drops
     out, in parts of the largest possible sum."""
     pair_noise: float = 1.0

@@ -34,9 +34,9 @@ from privirec.secagg.parameters import Statement
 
 # Integer noise is Gaussian noise of a variance smaller by 4 square units, rounded at random.
 _ROUNDED = 4
-_UNIT = 2.0**-53
+_UNIT = 1 / (1 << 53)
 """Largest relative error of one operation in double precision."""
-_COSINE_ERROR = 2.0**-48
+_COSINE_ERROR = 1 / (1 << 48)
 """Largest error of the cosine of k times a computed angle, divided by k: three roundings of an
 angle below 2 pi k, and a few of the cosine itself."""
 
