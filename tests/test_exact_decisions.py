@@ -134,7 +134,10 @@ def _operation(node: ast.AST, names: dict[str, str]) -> str | None:
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in METHODS
-        and not (isinstance(node.func.value, ast.Name) and node.func.value.id in ("np", "self", "runtime"))
+        and not (
+            isinstance(node.func.value, ast.Name)
+            and node.func.value.id in ("np", "self", "runtime")
+        )
     ):
         return f".{node.func.attr}()"
     return None
@@ -183,7 +186,12 @@ def test_an_operation_that_depends_on_the_machine_is_found(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["y = math.sqrt(x)", "from math import isqrt\ny = isqrt(x)", "y = 2**n", "y = Fraction(x) ** 2"],
+    [
+        "y = math.sqrt(x)",
+        "from math import isqrt\ny = isqrt(x)",
+        "y = 2**n",
+        "y = Fraction(x) ** 2",
+    ],
 )
 def test_an_exact_operation_is_allowed(line: str) -> None:
     assert not list(offences(ast.parse(line)))

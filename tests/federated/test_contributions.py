@@ -37,14 +37,13 @@ from privirec.federated.contributions import (
     SeededStep,
     UserStart,
     base,
-    item_item,
     outer,
     start_signs,
 )
 from privirec.federated.contributions.noisy import NormedSum
 from privirec.federated.contributions.scaled_step import CoarseBlock
 from privirec.federated.programs import LinkPropMultiSettings
-from privirec.filters import factored
+from privirec.filters import exact, factored
 from privirec.filters.normalize import degree_power
 
 SEED = bytes(range(32))
@@ -409,7 +408,7 @@ def test_item_item_weights_are_those_of_any_machine() -> None:
     assert ask.weights(np.arange(5)).tolist() == [
         *(0, 2**52, 1960305596233800, 1205075532806062, 853272570516940)
     ]
-    powers = item_item.exact_powers(np.array([20, 0, 20]), -2 * 0.6)
+    powers = exact.powers(np.array([20, 0, 20]), -2 * 0.6)
     assert powers.tolist() == [0.02746401358265295, 0.0, 0.02746401358265295]
 
 

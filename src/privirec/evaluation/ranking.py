@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import numba
@@ -22,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from privirec.data.given import as_interactions, count_of
 from privirec.data.interactions import Dataset
 from privirec.errors import DataError, UsageError
+from privirec.filters import exact
 from privirec.filters.parts import Parts
 from privirec.filters.scorers import Scorer, UserScorer
 from privirec.threads import one_kernel_thread
@@ -119,9 +121,17 @@ def grade_rankings(
     recall = np.empty(len(items))
     ndcg = np.empty(len(items))
     first = np.empty(len(items), np.int64)
-    discounts = 1 / np.log2(np.arange(2, items.shape[1] + 2))
-    _measure(items, test.indptr, test.indices, discounts, recall, ndcg, first)
+    _measure(items, test.indptr, test.indices, discounts(items.shape[1]), recall, ndcg, first)
     return recall, ndcg, first
+
+
+@lru_cache(maxsize=16)
+def discounts(k: int) -> NDArray[np.float64]:
+    """1 / log2(place + 1) for each place of a list, from 1: the same bits on every machine, since
+    clients sum what comes of it (`federated/contributions/validation.py`)."""
+    found = np.array([exact.ratio_of_logarithms(2, place + 1) for place in range(1, k + 1)])
+    found.flags.writeable = False
+    return found
 
 
 @dataclass(frozen=True)

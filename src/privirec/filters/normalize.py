@@ -8,6 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privirec.filters import exact
+
 
 @dataclass(frozen=True)
 class Normalisation:
@@ -48,8 +50,13 @@ to learn, and there a person stands out to somebody who knows nothing but a cand
 
 
 def degree_power(degrees: ArrayLike, exponent: float) -> NDArray[np.float64]:
-    """degrees ** exponent, with zero for a degree of zero: who has no history has no weight."""
-    values = np.asarray(degrees, np.float64)
+    """degrees ** exponent, with zero for a degree of zero: who has no history has no weight.
+
+    Powers of whole numbers are the same on every machine: clients make what they send of them.
+    Sums of weights and noisy votes are no whole numbers; too many of them differ to be exact.
+    """
+    given = np.asarray(degrees)
+    values = given.astype(np.float64)
     powers = np.zeros_like(values)
     some = values > 0
     if exponent == 0.5:
@@ -57,6 +64,10 @@ def degree_power(degrees: ArrayLike, exponent: float) -> NDArray[np.float64]:
         np.sqrt(values, out=powers, where=some)
     elif exponent == -0.5:
         np.divide(1.0, np.sqrt(values), out=powers, where=some)
+    elif exponent == -1.0:
+        np.divide(1.0, values, out=powers, where=some)
+    elif given.dtype.kind in "iu":
+        powers = exact.powers(given, exponent)
     else:
         np.power(values, exponent, out=powers, where=some)
     return powers

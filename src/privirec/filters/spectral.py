@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.filters import exact
 from privirec.filters.normalize import degree_power
 from privirec.filters.operators import Float32, in_bytes
 
@@ -61,13 +62,16 @@ def response(
     coefficients: tuple[float, ...] = (1.0,),
 ) -> NDArray[np.float64]:
     """h(lambda): 1 ("ideal"), lambda^p ("power"), exp(-t (1 - lambda)) ("heat") or a polynomial.
-    Vectors beyond the rank of P~, with an eigenvalue of zero, mean nothing."""
+    Vectors beyond the rank of P~, with an eigenvalue of zero, mean nothing.
+
+    The same bits on every machine: clients rank what they kept back by it.
+    """
     values = values.astype(np.float64)
     some = values > 0
     if kind == "power":
-        found = np.where(some, values, 1.0) ** power
+        found = exact.powers(np.maximum(values, 0.0), power)
     elif kind == "heat":
-        found = np.exp(-time * (1 - values))
+        found = exact.exponentials(-time * (1 - values))
     elif kind == "polynomial":
         found = np.polynomial.polynomial.polyval(values, np.array(coefficients))
     else:

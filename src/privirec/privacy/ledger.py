@@ -94,7 +94,7 @@ class Ledger:
                 "server",
                 ask.noise,
                 ask.gives_away,
-                residual_deviation * 2.0**-encoding.fraction_bits,
+                math.ldexp(residual_deviation, -encoding.fraction_bits),
                 self._loss(ask),
             )
         )

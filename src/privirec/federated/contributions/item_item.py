@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Context, Decimal
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from privirec.errors import FederationError, OverflowRefused
 from privirec.federated.contributions import base
@@ -25,6 +24,7 @@ from privirec.federated.contributions.base import (
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.loops import kernels
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
+from privirec.filters import exact
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ class ItemItem(Contribution):
 
     def weights(self, degrees: Integers) -> Integers:
         """The integer that stands for d_u^(-2 alpha)."""
-        scale = 2.0**self.encoding.fraction_bits
+        scale = math.ldexp(1.0, self.encoding.fraction_bits)
         if self.alpha == 0.5:
             shares = np.zeros(len(degrees))
             np.divide(1.0, degrees, out=shares, where=degrees > 0)
         else:
-            shares = exact_powers(degrees, -2 * self.alpha)
+            shares = exact.powers(degrees, -2 * self.alpha)
         return np.rint(shares * scale).astype(np.int64)
 
     def blocks(
@@ -160,14 +160,6 @@ class ItemItem(Contribution):
             last = min(last, self.n_items)
             yield first, last
             first = last
-
-
-def exact_powers(degrees: Integers, exponent: float) -> NDArray[np.float64]:
-    """degrees ** exponent, zero for zero, in decimals: libraries round powers of doubles unlike."""
-    context = Context(prec=40)
-    known, where = np.unique(degrees, return_inverse=True)
-    powers = [float(context.power(d, Decimal(exponent))) if d else 0.0 for d in known.tolist()]
-    return np.array(powers)[where]
 
 
 def _canonical(matrix: sp.csr_array) -> sp.csr_array:

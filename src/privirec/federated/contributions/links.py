@@ -27,9 +27,10 @@ from privirec.federated.contributions.base import (
     PlannedSum,
     SumShape,
 )
-from privirec.federated.contributions.item_item import ItemItem, exact_powers
+from privirec.federated.contributions.item_item import ItemItem
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
+from privirec.filters import exact
 from privirec.filters.links import HALF, LinkScores
 from privirec.filters.operators import SparseOperator
 
@@ -139,7 +140,7 @@ class _OfLinks(Contribution):
             strict=True,
         ):
             data = unit.decode(entries)
-            left, right = (exact_powers(degrees, -each) for each in (self.left, self.right))
+            left, right = (exact.powers(degrees, -each) for each in (self.left, self.right))
             kernels.scale_sparse(self.indptr, self.indices, data, left, right)
             shape = (self.n_items, self.n_items)
             matrix = sp.csr_array((data.astype(np.float32), self.indices, self.indptr), shape=shape)
@@ -148,7 +149,7 @@ class _OfLinks(Contribution):
 
     def _scores(self, histories: Histories, stage: int, degrees: Integers) -> LinkScores:
         """At one stage, of users with these degrees."""
-        weights = exact_powers(degrees, -self.alpha).astype(np.float32)
+        weights = exact.powers(degrees, -self.alpha).astype(np.float32)
         return LinkScores(histories.matrix, self.operators[stage], weights)
 
     def _degrees_before(self, histories: Histories, stage: int) -> Integers:

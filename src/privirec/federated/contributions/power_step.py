@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -168,7 +169,8 @@ class PowerStep(BroadcastBlock):
         return FixedPoint.for_sum(self.width, bound, largest, signed=self.shape.signed)
 
     def rows_per_user(self, histories: Histories) -> Integers:
-        return self.means(histories, 2.0 ** (self.encoding.fraction_bits - self.block_bits))
+        shift = self.encoding.fraction_bits - self.block_bits
+        return self.means(histories, math.ldexp(1.0, shift))
 
     def means(self, histories: Histories, scale: float = 1.0) -> Integers:
         """Means of the block over each history, in its units or scaled by a power of two, rounded:

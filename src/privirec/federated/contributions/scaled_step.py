@@ -13,6 +13,7 @@ server goes on with the block that it has sent, and not with the one that it had
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -175,8 +176,9 @@ class RowScaled(OuterProducts):
     def decode(self, total: Integers) -> NDArray[np.float64]:
         """P~ X from the sum; rows that were scaled to nothing are zero."""
         scales = self.scales.astype(np.float64)
-        units = np.divide(2.0**SCALE_BITS, scales, out=np.zeros(len(scales)), where=scales > 0)
-        units *= degree_power(self.item_degrees, -0.5) * 2.0**-self.step.block_bits
+        one = math.ldexp(1.0, SCALE_BITS)
+        units = np.divide(one, scales, out=np.zeros(len(scales)), where=scales > 0)
+        units *= np.ldexp(degree_power(self.item_degrees, -0.5), -self.step.block_bits)
         image = np.asarray(total[: self.n_items], np.float64)
         left_over = total[self.n_items :] / self._finer[self.n_items :, None]
         image[self._row_items[self.n_items :]] += left_over

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -55,6 +56,6 @@ class UserStart(BroadcastBlock):
         if last > len(self.block):
             raise OverflowRefused(f"user {last - 1} has no row in a start block of this cohort")
         roots = np.sqrt(np.maximum(histories.degrees, 1).astype(np.float64))[:, None]
-        scale = 2.0 ** (self.encoding.fraction_bits - self.block_bits)
+        scale = math.ldexp(1.0, self.encoding.fraction_bits - self.block_bits)
         rows = self.block[histories.first_user : last]
         return np.rint(rows / roots * scale).astype(np.int64)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from math import isqrt, sqrt
+from math import isqrt, ldexp, sqrt
 
 from privirec.secagg.errors import ParametersInfeasible, RingTooNarrow
 from privirec.secagg.parameters import PPM, Statement, is_connected
@@ -47,12 +47,12 @@ class NoiseLevels:
     @property
     def own(self) -> float:
         """Deviation of a client's own noise, in announced units."""
-        return 2.0 ** (self.unit + self.own_bits)
+        return ldexp(1.0, self.unit + self.own_bits)
 
     @property
     def pair(self) -> float:
         """Deviation of the noise between two neighbours, in announced units."""
-        return 2.0 ** (self.unit + self.pair_bits)
+        return ldexp(1.0, self.unit + self.pair_bits)
 
     def is_smooth(self, neighbours: int) -> bool:
         """Whether the integers are fine enough for the guarantee of real Gaussian noise."""
@@ -69,7 +69,7 @@ class NoiseLevels:
         rounding = 1 / 12 if self.unit > 0 else 0
         variance = survivors * (4**self.own_bits + rounding) + cut_edges * 4**self.pair_bits
         # Opened sums are rounded to announced units.
-        return sqrt(variance * 4.0**self.unit + (1 / 12 if self.unit < 0 else 0))
+        return sqrt(ldexp(variance, 2 * self.unit) + (1 / 12 if self.unit < 0 else 0))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,137 @@
+"""Other machines than this one, as far as a process can be told to be one.
+
+NumPy picks loops, and OpenBLAS matrix products, by what the CPU can do; the C library has an exp, a
+log and a pow for CPUs with fused multiplications and others for those without; numba compiles for
+the CPU that it finds. All of them read their orders when a process starts, so an unlike machine is
+a process with an environment of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import threadpoolctl
+
+try:
+    from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+except ImportError:  # NumPy 1
+    from numpy.core._multiarray_umath import (  # type: ignore[no-redef]
+        __cpu_dispatch__,
+        __cpu_features__,
+    )
+
+_SWITCHES = (
+    *("OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "GLIBC_TUNABLES"),
+    *("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"),
+)
+_WIDE = [name for name in __cpu_dispatch__ if name.startswith("AVX512") or name == "X86_V4"]
+_NO_WIDE = "-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A kind of CPU that this one can stand in for."""
+
+    name: str
+    blas: str = ""
+    """Whose matrix products OpenBLAS computes; as it likes if empty."""
+    without: Sequence[str] = ()
+    """Loops of NumPy that it does not have."""
+    libm: str = ""
+    """What the C library is told that the CPU lacks."""
+    compiled_for: str = ""
+    """A CPU by LLVM's name for it."""
+    needs: str = ""
+    """What this CPU must have to stand in for it, by NumPy's name."""
+
+    def environment(self, *, compiled: bool = True) -> dict[str, str]:
+        """For a process that is such a machine. Not `compiled`: loops that numba has compiled for
+        this CPU are used, and not compiled again."""
+        made = {name: value for name, value in os.environ.items() if name not in _SWITCHES}
+        if self.blas:
+            made["OPENBLAS_CORETYPE"] = self.blas
+        if self.without:
+            made["NPY_DISABLE_CPU_FEATURES"] = " ".join(self.without)
+        if self.libm:
+            made["GLIBC_TUNABLES"] = f"glibc.cpu.hwcaps={self.libm}"
+        if self.compiled_for and compiled:
+            made["NUMBA_CPU_NAME"] = self.compiled_for
+            made["NUMBA_CPU_FEATURES"] = ""  # those of that CPU
+        return made
+
+    def cannot_be(self) -> str:
+        """Why this machine cannot stand in for it; empty if it can."""
+        if self.name == PLAIN.name:
+            return ""
+        if platform.machine().lower() not in ("x86_64", "amd64"):
+            return f"{platform.machine()}: there are no switches for CPUs but those of x86"
+        if self.needs and not __cpu_features__.get(self.needs):
+            return f"this CPU has no {self.needs}"
+        return ""
+
+
+PLAIN = Machine("plain")
+"""The CPU that is there."""
+HASWELL = Machine("haswell", "Haswell", _WIDE, _NO_WIDE, "haswell", needs="AVX2")
+"""An ordinary CPU: no AVX-512."""
+SANDYBRIDGE = Machine(
+    *("sandybridge", "Sandybridge", list(__cpu_dispatch__)),
+    *(f"-AVX2,-FMA,-FMA4,{_NO_WIDE}", "nehalem", "AVX"),
+)
+"""An old one: no fused multiplications either, neither in matrix products nor in the C library."""
+SKYLAKE = Machine("skylake", "SkylakeX", compiled_for="skylake-avx512", needs="AVX512_SKX")
+"""A server's: AVX-512 also in matrix products, which OpenBLAS does not use on all that have it."""
+MACHINES = (PLAIN, HASWELL, SANDYBRIDGE, SKYLAKE)
+
+
+def unlike() -> list[Any]:
+    """All machines but this one, as parameters of a test; those that cannot be are skipped and say
+    why."""
+    return [
+        pytest.param(
+            one,
+            id=one.name,
+            marks=[pytest.mark.skip(reason=one.cannot_be())] if one.cannot_be() else [],
+        )
+        for one in MACHINES
+        if one is not PLAIN
+    ]
+
+
+def run(machine: Machine, program: str, *arguments: str, compiled: bool = True) -> Any:
+    """What a program prints, as JSON, on such a machine."""
+    done = subprocess.run(
+        [sys.executable, program, *arguments],
+        env=machine.environment(compiled=compiled) | {"OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def taken_for() -> dict[str, list[str]]:
+    """What this process takes its machine for: loops of NumPy, and whose matrix products."""
+    libraries = [one for one in threadpoolctl.threadpool_info() if one["user_api"] == "blas"]
+    return {
+        "loops": [name for name in __cpu_dispatch__ if __cpu_features__[name]],
+        "blas": sorted({one.get("architecture", one["internal_api"]) for one in libraries}),
+    }
+
+
+def check_taken(machine: Machine, said: dict[str, list[str]]) -> None:
+    """Fail unless a process that said so was such a machine: a switch that nobody reads would let
+    every comparison pass."""
+    assert not set(said["loops"]) & set(machine.without), said
+    if machine.blas:
+        assert said["blas"] == [machine.blas], said
