@@ -39,6 +39,7 @@ NUMPY = {
     *("tensordot", "linalg", "mean", "average", "std", "var", "sum", "nansum", "trapezoid"),
 }
 """Not allowed of `numpy`: functions whose results depend on the machine, at least for floats."""
+NOT_ARRAYS = ("np", "self", "runtime")
 METHODS = {"sum", "mean", "std", "var", "dot"}
 """Not allowed of arrays: the order of a sum depends on the machine."""
 
