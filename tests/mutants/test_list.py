@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
-
-import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -34,12 +33,23 @@ def test_there_are_enough_of_them_and_everywhere() -> None:
         assert any(file.startswith(part) for file in files), part
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_has_its_place_and_its_tests(mutant) -> None:  # type: ignore[no-untyped-def]
-    source = mutant.source()
-    assert source is not None, f"its text is not once in {mutant.file}"
-    compile(source, mutant.file, "exec")
-    for test in mutant.tests:
-        file, _, name = test.partition("::")
-        assert re.search(rf"^def {name}\(" if name else "", (ROOT / file).read_text(), re.M), test
-    assert mutant.tests or mutant.equivalent
+def test_every_mutant_has_its_place_and_its_tests() -> None:
+    """All that is wrong at once: the list is long."""
+    read = cache(lambda file: (ROOT / file).read_text(encoding="utf-8"))
+    wrong = []
+    for mutant in MUTANTS:
+        source = mutant.source()
+        if source is None:
+            wrong.append(f"{mutant.name}: its text is not once in {mutant.file}")
+        else:
+            try:
+                compile(source, mutant.file, "exec")
+            except SyntaxError as error:
+                wrong.append(f"{mutant.name}: {error}")
+        for test in mutant.tests:
+            file, _, name = test.partition("::")
+            if not re.search(rf"^def {name}\(" if name else "", read(file), re.MULTILINE):
+                wrong.append(f"{mutant.name}: there is no {test}")
+        if not mutant.tests and not mutant.equivalent:
+            wrong.append(f"{mutant.name}: no test is to notice it, and it is not equivalent")
+    assert not wrong

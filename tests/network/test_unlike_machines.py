@@ -1,0 +1,172 @@
+"""A federation of unlike machines: real processes over HTTPS that stand in for other CPUs.
+
+Each client runs as another CPU (`cpus`), with another number of threads. It derives the plan, the
+scales and its noise itself; the server adds up what the clients send. If a client rounded a scale
+in its own way, it would refuse the plan, or the sum would differ from the simulation's.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
+
+import cpus
+from privirec.carriers.child_processes import Running
+from privirec.carriers.https.one_machine import HttpsNetwork
+from privirec.data import Interactions
+from privirec.data.synthetic import synthetic
+from privirec.federated.contributions import Contribution, PlannedSum
+from privirec.federated.programs import PrivirecKSettings, ProgramSettings, program_of
+from privirec.federated.programs.protected import ProtectedSettings
+from privirec.federated.randomness import ClientRandomness
+from privirec.privacy.ledger import Ledger
+from privirec.runtime.execute import execute
+from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.network.runs import RunFile
+from privirec.runtime.opened import total_of
+from privirec.runtime.terms import RunTerms, vector_shape
+
+from .chaos import small_policy
+
+MACHINES = [one for one in (*cpus.MACHINES, cpus.PLAIN) if not one.cannot_be()]
+
+CLIENT = """
+# Runs `privirec client`, and writes down the CPU that it detects and the seed of its noise.
+import json, os, sys
+from pathlib import Path
+
+sys.path.insert(0, os.environ["TESTS"])
+import cpus
+from privirec.federated.randomness import ClientRandomness
+
+told = Path(os.environ["TOLD"])
+told.with_suffix(".cpu").write_text(json.dumps(cpus.taken_for()))
+made = ClientRandomness.__init__
+
+def noting(self, seed):
+    made(self, seed)
+    told.write_bytes(seed)
+
+ClientRandomness.__init__ = noting
+from privirec.cli import start
+start()
+"""
+
+
+@dataclass
+class UnlikeNetwork(HttpsNetwork):
+    """Clients as different machines; the server is this one."""
+
+    program: Path = field(default_factory=Path)
+
+    def start_client(self, folder: Path) -> Running:
+        number = self.clients.index(folder)
+        machine = MACHINES[number % len(MACHINES)]
+        command = ["client", str(folder), "--server", f"https://127.0.0.1:{self.port}"]
+        threads = str(1 + number % 2)
+        env = machine.environment(compiled=False) | {
+            "TESTS": str(Path(cpus.__file__).parent),
+            "TOLD": str(self.told(number)),
+            "OPENBLAS_NUM_THREADS": threads,
+            "OMP_NUM_THREADS": threads,
+            "PYTHONPATH": str(Path(sys.modules["privirec"].__path__[0]).parent),
+        }
+        return self.processes.start(
+            folder.name, [sys.executable, "-P", str(self.program), *command], env, folder / "out"
+        )
+
+    def told(self, number: int) -> Path:
+        return self.folder / f"told-{number}"
+
+
+def run(folder: Path, train: Interactions, file: RunFile) -> tuple[UnlikeNetwork, dict[str, Any]]:
+    """A run with a client for each machine, to its end; every client installs the model."""
+    program = folder / "client.py"
+    folder.mkdir()
+    program.write_text(CLIENT)
+    with UnlikeNetwork(folder / "f", program=program) as network:
+        policy = small_policy(most_epsilon_per_period=20.0, smallest_cohort=2)
+        network.prepare(train, len(MACHINES), policy)
+        network.start()
+        result = network.run("one", file, lambda status: None)
+    assert result["reason"] == ""
+    for number, path in enumerate(network.clients):
+        assert (path / "model" / "current").exists(), (path / "out").read_text()
+        said = cpus.json.loads(network.told(number).with_suffix(".cpu").read_text())
+        cpus.check_taken(MACHINES[number % len(MACHINES)], said)
+    return network, result
+
+
+@pytest.fixture(scope="module")
+def train() -> Interactions:
+    return synthetic("synthetic:small").train
+
+
+@pytest.mark.heavy
+def test_an_exact_run(tmp_path: Path, train: Interactions) -> None:
+    settings = PrivirecKSettings(rank=4, rounds=2)
+    file = RunFile(terms=RunTerms(settings=settings), config={"rank": 4})
+    network, _ = run(tmp_path / "exact", train, file)
+    check_sums(network, settings, train, Simulation(train))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("way", ["gram", "power"])
+def test_a_protected_run(
+    tmp_path: Path, train: Interactions, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """A simulation whose clients draw noise from the same seeds gives the same sums."""
+    settings = ProtectedSettings(
+        epsilon=16.0,
+        clients=len(MACHINES),
+        contributors=2,
+        way=way,
+        head=12,
+        columns=3 if way == "power" else None,
+    )
+    file = RunFile(terms=RunTerms(settings=settings), model="denoised")
+    network, _ = run(tmp_path / way, train, file)
+    seeds = [network.told(number).read_bytes() for number in range(len(MACHINES))]
+    assert len(set(seeds)) == len(MACHINES)
+    monkeypatch.setattr(
+        ClientRandomness, "insecure", lambda seed, client: ClientRandomness(seeds[client])
+    )
+    check_sums(network, settings, train, Simulation(train, len(MACHINES)))
+
+
+def check_sums(
+    network: UnlikeNetwork, settings: ProgramSettings, train: Interactions, simulation: Simulation
+) -> None:
+    """Fail unless every sum that the server opened is the simulation's, bit for bit."""
+    folder = network.home.folder / "runs" / "one"
+    assert RunFile.model_validate_json((folder / "run.json").read_text()).terms.settings == settings
+    program = program_of(settings, train.n_users, train.n_items)
+    opened = Opened(folder / "sums", program.sums(), simulation)
+    execute(program.steps(), opened)
+    assert opened.number == len(program.sums()) > 1
+
+
+class Opened:
+    """Gives a program the sums on a server's disk, and compares them with the simulation's."""
+
+    def __init__(self, folder: Path, planned: list[PlannedSum], simulation: Simulation) -> None:
+        self.folder = folder
+        self.planned = planned
+        self.simulation = simulation
+        self.number = 0
+
+    def sum(self, ask: Contribution, ledger: Ledger) -> Any:
+        self.number += 1
+        expected = self.simulation.sum(ask, ledger)
+        shape = vector_shape(self.planned[self.number - 1])
+        words = np.fromfile(self.folder / str(self.number), shape.ring.dtype)
+        found = total_of(ask, words, shape)
+        np.testing.assert_array_equal(found, expected)
+        return found
