@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -71,7 +72,7 @@ def during(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[dict[str, Any
         return closed
 
     monkeypatch.setattr(client_module, "Device", Connected)
-    monkeypatch.setattr(client_module, "log_to", lambda _: None)
+    monkeypatch.setattr(client_module, "logged_to", lambda _: contextlib.nullcontext())
     return set_to
 
 

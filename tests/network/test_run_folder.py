@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from privirec.durable import alone
 from privirec.errors import UsageError
 from privirec.federated.programs import PrivirecKSettings
 from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.network.logs import logged_to
 from privirec.runtime.network.runs import SILENCE, RunFile, RunFolder
 from privirec.runtime.terms import RunTerms
 
@@ -77,3 +79,16 @@ def test_only_a_run_that_is_going_on_is_asked_to_stop(run: RunFolder) -> None:
     (run.folder / "failure.json").touch()
     with pytest.raises(UsageError, match="is not going on"):
         run.ask_to_stop()
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    log = logging.getLogger("privirec.server")
+    with logged_to(tmp_path / "gone" / "server.log"):
+        log.warning("the folder does not exist")
+    with logged_to(tmp_path / "server.log"):
+        log.warning("said")
+    log.warning("said later")
+    assert (tmp_path / "server.log").read_text().endswith("WARNING said\n")

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from privirec.carriers.flower.packing import pack, unpack
 from privirec.errors import FederationError, PrivirecError
 from privirec.runtime.network.enrolment.folders import ClientFolder
-from privirec.runtime.network.logs import log_to
+from privirec.runtime.network.logs import logged_to
 
 OWN_PROBLEM = "a problem of its own; its log says which"
 """All that a server hears of an error on a client."""
@@ -26,15 +26,15 @@ log = logging.getLogger("privirec.client")
 def answer(message: Message, context: Context) -> Message:
     """Bytes in, bytes out. The folder comes from `--node-config 'home="..."'`."""
     home = Path(str(context.node_config.get("home") or os.environ.get("PRIVIREC_CLIENT", "")))
-    try:
-        log_to(home / "client.log")
-        with closing(ClientFolder(home).node()) as node:
-            reply = node.answer(unpack(message))
-    except Exception as error:
-        # Flower tells the server what an exception says, which may be a path or worse.
-        if isinstance(error, PrivirecError | OSError):
-            log.error("cannot answer: %s", error)
-        else:
-            log.exception("cannot answer")
-        raise FederationError(OWN_PROBLEM) from None
+    with logged_to(home / "client.log"):
+        try:
+            with closing(ClientFolder(home).node()) as node:
+                reply = node.answer(unpack(message))
+        except Exception as error:
+            # Flower tells the server what an exception says, which may be a path or worse.
+            if isinstance(error, PrivirecError | OSError):
+                log.error("cannot answer: %s", error)
+            else:
+                log.exception("cannot answer")
+            raise FederationError(OWN_PROBLEM) from None
     return Message(pack(reply), reply_to=message)

@@ -12,7 +12,7 @@ from privirec.durable import alone, private_folder
 from privirec.errors import PrivirecError
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.folders import ClientFolder
-from privirec.runtime.network.logs import log_to
+from privirec.runtime.network.logs import logged_to
 from privirec.runtime.network.node import Node
 from privirec.secagg.keys import Identity
 
@@ -73,9 +73,11 @@ def stay(folder: Path, server: str, tell: Callable[[str], None]) -> None:
     home = ClientFolder(folder)
     answering = Answering(home)
     client, keys = answering.node().client, answering.node().keys
-    log_to(folder / "client.log")
 
-    with alone(private_folder(folder / "https"), wait=False):
+    with (
+        logged_to(folder / "client.log"),
+        alone(private_folder(folder / "https"), wait=False),
+    ):
         tell(f"Client {client} connects to {server}; what it does is in {folder / 'client.log'}")
         device = Device(
             server,

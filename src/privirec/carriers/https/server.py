@@ -27,7 +27,7 @@ from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
 from privirec.runtime.network.enrolment.certificates import check_certificate
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.network.logs import log_to
+from privirec.runtime.network.logs import logged_to
 from privirec.runtime.network.runs import RunFolder
 
 log = logging.getLogger("privirec.server")
@@ -46,10 +46,9 @@ def serve(
     """Until interrupted; `ready` is called when clients can come."""
     limits = limits or Limits()
     tls = {} if listening.behind_proxy else _certificate(home.folder / "tls")
-    with alone(own_folder(home), wait=False):
+    with alone(own_folder(home), wait=False), logged_to(own_folder(home) / "server.log"):
         serving.remember(home, serving.HTTPS)
         prepare_process()
-        log_to(own_folder(home) / "server.log")
         mailbox = Mailbox(own_folder(home) / "spool", limits)
         lines = Lines(limits.within)
         door = Door(Gate(home, limits), mailbox, limits, Metrics(), lines)

@@ -17,7 +17,16 @@ SAY_AGAIN = 30.0
 
 
 class _OwnersFile(WatchedFileHandler):
-    """For its owner only. Whoever rotates logs may move it away: the next line begins a new one."""
+    """A log for its owner only. Rotation may move it away: the next line begins a new file.
+
+    A file that cannot be opened, in a folder that is gone, ends nothing.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
 
     def _open(self) -> TextIOWrapper:
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -31,17 +40,9 @@ class _Lines(logging.Formatter):
         return one_line(super().formatMessage(record), 2000)
 
 
-def log_to(path: Path) -> None:
-    """What this program says goes to a file."""
-    logger = logging.getLogger("privirec")
-    if not logger.handlers:
-        logger.addHandler(_file(path))
-        logger.setLevel(logging.INFO)
-
-
 @contextmanager
 def logged_to(path: Path) -> Iterator[None]:
-    """What this program says in the meantime goes to this file too."""
+    """Write what this program logs in the meantime to a file, too."""
     logger = logging.getLogger("privirec")
     handler = _file(path)
     logger.addHandler(handler)
