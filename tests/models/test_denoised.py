@@ -75,6 +75,20 @@ def test_more_noise_asks_for_more_ridge() -> None:
     assert chosen[0] < chosen[-1]
 
 
+@pytest.mark.parametrize("size", [2, 5, 20])
+def test_noise_alone_of_any_size_gives_a_model(size: int) -> None:
+    """Small matrices of noise have eigenvalues beyond the limit that the ridge is made for."""
+    for seed in range(60):
+        operator = SparseOperator(sp.csr_array(noise(size, 100.0, seed)))
+        components = Components(
+            np.ones(size, np.int64),
+            operator,
+            normalisation=PROTECTED_PAIRS,
+            noise_deviation=100.0,
+        )
+        assert np.isfinite(Denoised().use(components).score(np.eye(size, dtype=np.float32))).all()
+
+
 def test_denoising_is_worth_it(small: Dataset) -> None:
     """The same noisy matrix, taken as it is and with what is known of its noise."""
     found, plain = [], []

@@ -116,14 +116,31 @@ class Denoised(Recommender):
         ridge = config.ridge
         if ridge is None:
             ridge = best_ridge(gram, deviation, config) if deviation else 0.0
-        weights = softened(gram, config.threshold * deviation)
-        make_weights(weights, config.regularisation + ridge * edge)
+        ridge, weights = self._inverted(gram, deviation, ridge)
         damping = config.damping
         if damping is None:
             damping = MOST_DAMPING * ridge * edge / (ridge * edge + 2 * mean) if deviation else 0.0
         weights *= (left * popularity**-damping)[:, None].astype(np.float32)
         weights /= right[None].astype(np.float32)
         return weights
+
+    def _inverted(self, gram: Float32, deviation: float, ridge: float) -> tuple[float, Float32]:
+        """Weights of EASE, with a larger ridge where this one leaves a negative eigenvalue.
+
+        The eigenvalues of a small matrix of noise may lie beyond 2 s sqrt(m), which is a limit.
+        """
+        config = self.config
+        edge = 2 * deviation * math.sqrt(len(gram))
+        while True:
+            weights = softened(gram, config.threshold * deviation)
+            try:
+                make_weights(weights, config.regularisation + ridge * edge)
+            except UsageError:
+                if not ridge or config.ridge is not None:
+                    raise
+                ridge *= 2
+            else:
+                return ridge, weights
 
     def _prepare(self, components: Components, derived: Derived) -> None:
         items, left, right = derived["items"], derived["left"], derived["right"]

@@ -16,7 +16,7 @@ from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Policy
 from privirec.report.lines import say, warn
 from privirec.runtime.network.enrolment.folders import ClientFolder, check_address, is_https
-from privirec.runtime.network.logs import SAY_AGAIN, log_to
+from privirec.runtime.network.logs import SAY_AGAIN, logged_to
 
 log = logging.getLogger("privirec.client")
 
@@ -95,9 +95,12 @@ def _stay_with_flower(folder: Path, client: int, address: str) -> None:
 
     launch.check_flower()
     env = launch.environment(folder / "flower")
-    log_to(folder / "client.log")
 
-    with alone(folder / "flower", wait=False), child_processes.Processes() as running:
+    with (
+        logged_to(folder / "client.log"),
+        alone(folder / "flower", wait=False),
+        child_processes.Processes() as running,
+    ):
         own = launch.FlowerClient(running, folder, address, env).start()
         _tell(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
         connected, say_again_at = False, 0.0
