@@ -7,7 +7,12 @@ READY := $(VENV)/.ready
 # Every program that tests start would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test lint unit heavy long mutants chaos bench fuzz docs clean
+.PHONY: setup demo test lint unit check cpus long mutants chaos bench fuzz docs clean
+
+UNIT := not check and not fullscale and not long
+# Everything that computes with floating-point numbers.
+NUMERIC := $(addprefix tests/,data filters models federated secagg dp privacy evaluation runtime) \
+  tests/test_without_compiler.py
 
 setup: $(READY)
 
@@ -20,7 +25,8 @@ $(READY): pyproject.toml
 demo: $(READY)
 	$(BIN)/privirec demo
 
-test: lint unit heavy
+# What a newcomer runs: every idea once.
+test: lint unit
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -28,16 +34,22 @@ lint: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/python -m pytest --numprocesses=auto -m "not heavy and not fullscale and not long"
+	$(BIN)/python -m pytest --numprocesses=auto -m "$(UNIT)"
 
-# One process more than there are cores in CI: most of these wait for programs that they have started.
-heavy: $(READY)
-	$(BIN)/python -m pytest --numprocesses=3 --maxschedchunk=1 --durations=10 -m "(heavy or fullscale) and not long"
+# Breadth: full-size data, browsers, the site, the wheel, processes that are killed, other CPUs. One
+# worker more than there are cores in CI: most of these tests wait for programs that they started.
+check: $(READY) cpus
+	$(BIN)/python -m pytest --numprocesses=3 --maxschedchunk=1 --durations=10 -m "(check or fullscale) and not long"
 
-# What make test has no time for: a thousand seeds of everything, every write that can fail, every guard.
+# The numeric tests as on a CPU without AVX-512, and as on one without fused multiplication.
+cpus: $(READY)
+	$(BIN)/python tests/cpus.py haswell $(BIN)/python -m pytest --numprocesses=auto -m "$(UNIT)" $(NUMERIC)
+	$(BIN)/python tests/cpus.py sandybridge $(BIN)/python -m pytest --numprocesses=auto -m "$(UNIT)" $(NUMERIC)
+
+# Depth: a thousand seeds of everything, every write that can fail, every guard.
 long: $(READY) mutants
 	$(BIN)/python -m pytest --numprocesses=auto --maxschedchunk=1 --durations=10 -m long
-	PRIVIREC_EXAMPLES=100 $(BIN)/python -m pytest --numprocesses=auto -m "not heavy and not fullscale and not long"
+	PRIVIREC_EXAMPLES=100 $(BIN)/python -m pytest --numprocesses=auto -m "$(UNIT)"
 
 # Breaks the code in one place after the other; a test must notice each time. See tests/mutants/.
 mutants: $(READY)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,11 +29,13 @@ except ImportError:  # NumPy 1
         __cpu_features__,
     )
 
+HERE = Path(__file__).parent
 _SWITCHES = (
     *("OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "GLIBC_TUNABLES"),
     *("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"),
 )
 _WIDE = [name for name in __cpu_dispatch__ if name.startswith("AVX512") or name == "X86_V4"]
+_TELL = "import json, cpus; print(json.dumps(cpus.taken_for()))"
 _NO_WIDE = "-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ"
 
 
@@ -135,3 +138,21 @@ def check_taken(machine: Machine, said: dict[str, list[str]]) -> None:
     assert not set(said["loops"]) & set(machine.without), said
     if machine.blas:
         assert said["blas"] == [machine.blas], said
+
+
+def main() -> int:
+    """Run a command as on another machine: `cpus.py MACHINE COMMAND...`."""
+    machine = next(one for one in MACHINES if one.name == sys.argv[1])
+    if why := machine.cannot_be():
+        print(f"Skipped, the tests as on {machine.name}: {why}")
+        return 0
+    env = machine.environment()
+    said = json.loads(subprocess.check_output([sys.executable, "-c", _TELL], env=env, cwd=HERE))
+    check_taken(machine, said)
+    print(f"As on {machine.name}: matrix products of {', '.join(said['blas'])}, loops for", end=" ")
+    print(", ".join(said["loops"]) or "no extensions", flush=True)
+    return subprocess.run(sys.argv[2:], env=env, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -30,7 +30,7 @@ def _run(*command: str | Path) -> str:
     return done.stdout
 
 
-@pytest.mark.heavy
+@pytest.mark.check
 def test_a_wheel_is_installed_and_works_without_a_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ PAGES = documented.ROOT / "docs" / "start"
 SECONDS = 600
 """The pages promise ten minutes."""
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.check
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def _loaded_by(site: Path) -> Iterator[tuple[Path, str]]:
             yield sheet, target
 
 
-@pytest.mark.heavy
+@pytest.mark.check
 def test_the_site_is_whole_and_loads_nothing_from_elsewhere(site: Path) -> None:
     loaded = list(_loaded_by(site))
     assert len(loaded) > 100

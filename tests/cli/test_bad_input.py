@@ -7,30 +7,86 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from privirec import cli
+
 SMALL = ["--dataset", "synthetic:small"]
-EMPTY_CACHE = tempfile.mkdtemp(prefix="privirec-test-")
 
 
-def privirec(*args: str) -> subprocess.CompletedProcess[str]:
-    """The command as on a machine without data sets, whatever this one has."""
-    env = {key: value for key, value in os.environ.items() if key != "PRIVIREC_DATA"}
-    return subprocess.run(
-        [sys.executable, "-m", "privirec", *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env=env | {"XDG_CACHE_HOME": EMPTY_CACHE},
-    )
+@dataclass(frozen=True)
+class Result:
+    """How a command ended, and what it wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def without_data(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without data sets, whatever this one has."""
+    monkeypatch.delenv("PRIVIREC_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def privirec(
+    without_data: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Command]:
+    """The command, from its arguments to its exit code, in this process.
+
+    `test_a_process_of_its_own` shows that a program that was started does the same.
+    """
+
+    def run(*args: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["privirec", *args])
+        capsys.readouterr()
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            with pytest.raises(SystemExit) as ended:
+                cli.start()
+        return Result(int(ended.value.code or 0), *capsys.readouterr())
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def started(without_data: None) -> Command:
+    """The command as a program of its own."""
+
+    def run(*args: str, **env: str) -> Result:
+        done = subprocess.run(
+            [sys.executable, "-m", "privirec", *args],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            env=os.environ | env,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+def test_a_process_of_its_own(privirec: Command, started: Command) -> None:
+    for args in (["cost", "--users", "10", "--items", "5"], ["run", *SMALL, "--rank", "301"]):
+        assert started(*args, COLUMNS="80", TERM="dumb") == privirec(*args)
+
+
+def refused(result: Result, *words: str) -> None:
     assert result.returncode == 2, result
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1, result.stderr
@@ -59,17 +115,17 @@ def data_folder(folder: Path, train: str, test: str = "0 2\n1 0\n") -> str:
     ids=["malformed", "negative", "huge", "empty", "unknown test user"],
 )
 def test_bad_data_names_file_and_line(
-    tmp_path: Path, train: str, test: str, words: list[str]
+    tmp_path: Path, train: str, test: str, words: list[str], privirec: Command
 ) -> None:
     refused(privirec("run", "--dataset", data_folder(tmp_path / "d", train, test)), *words)
 
 
-def test_missing_data_set_says_how_to_get_it(tmp_path: Path) -> None:
+def test_missing_data_set_says_how_to_get_it(tmp_path: Path, privirec: Command) -> None:
     result = privirec("run", "--dataset", "gowalla", "--data-dir", str(tmp_path))
     refused(result, "gowalla", "privirec data get gowalla")
 
 
-def test_rank_larger_than_the_catalogue(tmp_path: Path) -> None:
+def test_rank_larger_than_the_catalogue(tmp_path: Path, privirec: Command) -> None:
     for method in ("centralized", "privirec", "privirec-k"):
         save = tmp_path / "model"
         args = ["run", *SMALL, "--method", method, "--rank", "301", "--save", str(save)]
@@ -78,7 +134,7 @@ def test_rank_larger_than_the_catalogue(tmp_path: Path) -> None:
     refused(privirec("sweep", *SMALL, "--ranks", "301", "--out", str(tmp_path)), "301", "300")
 
 
-def test_settings_that_do_not_fit_are_refused() -> None:
+def test_settings_that_do_not_fit_are_refused(privirec: Command) -> None:
     refused(privirec("run", *SMALL, "--rounds", "3"), "centralized")
     refused(privirec("run", *SMALL, "--model", "turbo-cf", "--solver", "power-1qr"), "turbo-cf")
     refused(privirec("run", *SMALL, "--method", "privirec", "--ring-bits", "8"), "8-bit ring")
@@ -87,26 +143,26 @@ def test_settings_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_output_without_permission(tmp_path: Path) -> None:
+def test_output_without_permission(tmp_path: Path, privirec: Command) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
     refused(privirec("run", *SMALL, "--save", str(locked / "model")), "cannot be written")
 
 
-def test_output_that_cannot_be_a_file(tmp_path: Path) -> None:
+def test_output_that_cannot_be_a_file(tmp_path: Path, privirec: Command) -> None:
     (tmp_path / "file").write_text("mine")
     refused(privirec("run", *SMALL, "--json", str(tmp_path / "file" / "x.json")), "file")
     refused(privirec("run", *SMALL, "--save", str(tmp_path / "file")), "file")
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_save_does_not_replace_what_is_not_a_model(tmp_path: Path) -> None:
+def test_save_does_not_replace_what_is_not_a_model(tmp_path: Path, privirec: Command) -> None:
     (tmp_path / "precious").write_text("mine")
     refused(privirec("run", *SMALL, "--save", str(tmp_path)), "not a saved model")
     assert (tmp_path / "precious").read_text() == "mine"
 
 
-def test_save_replaces_a_model_only_if_told_to(tmp_path: Path) -> None:
+def test_save_replaces_a_model_only_if_told_to(tmp_path: Path, privirec: Command) -> None:
     save = str(tmp_path / "model")
     fit = ["fit", "synthetic:small", "--model", "popularity", "--save", save]
     assert privirec(*fit).returncode == 0
@@ -119,7 +175,7 @@ def test_save_replaces_a_model_only_if_told_to(tmp_path: Path) -> None:
     assert (tmp_path / "model" / "manifest.json").read_bytes() != before
 
 
-def test_what_is_said_of_data_is_one_line(tmp_path: Path) -> None:
+def test_what_is_said_of_data_is_one_line(tmp_path: Path, privirec: Command) -> None:
     rated = tmp_path / "r.csv"
     rows = [
         f"{user};{(user * 3 + item) % 11};{item % 5 + 1}" for user in range(20) for item in range(7)
@@ -136,7 +192,7 @@ def test_what_is_said_of_data_is_one_line(tmp_path: Path) -> None:
     refused(privirec(*both), "the whole test set is in train too")
 
 
-def test_options_that_would_do_nothing_are_refused() -> None:
+def test_options_that_would_do_nothing_are_refused(privirec: Command) -> None:
     refused(privirec("run", *SMALL, "--preset", "paper"), "preset paper", "centralized")
     refused(privirec("run", *SMALL, "--aggregator", "secagg+"), "aggregator", "centralized")
     refused(privirec("run", *SMALL, "--method", "privirec", "--drop-share", "0.1"), "in-process")
@@ -147,7 +203,7 @@ def test_options_that_would_do_nothing_are_refused() -> None:
     refused(privirec("run", *SMALL, "--model", "turbo-cf", "--rank", "3"), "turbo-cf")
 
 
-def test_small_catalogues_take_the_defaults(tmp_path: Path) -> None:
+def test_small_catalogues_take_the_defaults(tmp_path: Path, privirec: Command) -> None:
     folder = data_folder(tmp_path / "d", "0 0 1 2\n1 1 2 3\n2 0 3\n", "0 3\n1 0\n")
     for method in ("centralized", "privirec", "privirec-k"):
         result = privirec("run", "--dataset", folder, "--method", method)
@@ -155,26 +211,21 @@ def test_small_catalogues_take_the_defaults(tmp_path: Path) -> None:
     assert privirec("cost", "--users", "10", "--items", "5").returncode == 0
 
 
-def test_tables_are_never_cut() -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "privirec", "cost"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": "40", "FORCE_COLOR": "1"},
-    )
+def test_tables_are_never_cut(started: Command) -> None:
+    result = started("cost", COLUMNS="40", FORCE_COLOR="1")
+    assert result.returncode == 0, result.stderr
     assert "1,679M" in result.stdout
     assert "\u2026" not in result.stdout
 
 
-def test_full_disk_leaves_nothing_behind() -> None:
+def test_full_disk_leaves_nothing_behind(privirec: Command) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full on this system")
     refused(privirec("run", *SMALL, "--rank", "16", "--json", "/dev/full"), "/dev/full")
 
 
-@pytest.mark.heavy
-def test_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
+@pytest.mark.check
+def test_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path, privirec: Command) -> None:
     args = [
         *["sweep", "--dataset", "synthetic:3000x2500", "--ranks", "64:1024:64"],
         *["--rounds", "2,3", "--threads", "1"],
@@ -204,7 +255,7 @@ def test_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert final == (tmp_path / "whole" / name).read_text()
 
 
-def test_json_rows_have_the_promised_fields(tmp_path: Path) -> None:
+def test_json_rows_have_the_promised_fields(tmp_path: Path, privirec: Command) -> None:
     path = tmp_path / "rows.json"
     args = ["run", *SMALL, "--method", "privirec-k", "--rank", "16", "--json", str(path)]
     assert privirec(*args).returncode == 0
@@ -219,7 +270,7 @@ def test_json_rows_have_the_promised_fields(tmp_path: Path) -> None:
     assert all(not isinstance(value, dict | list) for value in row.values())
 
 
-def test_audit_says_when_nothing_applies(tmp_path: Path) -> None:
+def test_audit_says_when_nothing_applies(tmp_path: Path, privirec: Command) -> None:
     save = str(tmp_path / "model")
     made = privirec("run", *SMALL, "--method", "privirec-k", "--rank", "8", "--save", save)
     assert made.returncode == 0
@@ -233,14 +284,18 @@ def test_audit_says_when_nothing_applies(tmp_path: Path) -> None:
     refused(privirec("audit", *SMALL, "--release", "protected", "--preset", "paper"), "preset")
 
 
-def test_an_audit_refuses_before_it_says_how_long_it_takes(tmp_path: Path) -> None:
+def test_an_audit_refuses_before_it_says_how_long_it_takes(
+    tmp_path: Path, privirec: Command
+) -> None:
     for release, words in (("magic", ["magic", "privirec-k"]), (str(tmp_path), ["manifest.json"])):
         result = privirec("audit", *SMALL, "--release", release)
         refused(result, *words)
         assert result.stdout == ""
 
 
-def test_an_audit_of_a_model_without_clients_says_what_it_gives_away(tmp_path: Path) -> None:
+def test_an_audit_of_a_model_without_clients_says_what_it_gives_away(
+    tmp_path: Path, privirec: Command
+) -> None:
     save, page = str(tmp_path / "model"), tmp_path / "page"
     made = privirec("run", *SMALL, "--rank", "8", "--save", save)
     assert "can be worked out" in made.stderr
@@ -257,7 +312,7 @@ def test_an_audit_of_a_model_without_clients_says_what_it_gives_away(tmp_path: P
     assert "http" not in text
 
 
-def test_help_teaches_and_stays_quiet_in_a_pipe() -> None:
+def test_help_teaches_and_stays_quiet_in_a_pipe(privirec: Command) -> None:
     for command in ("demo", "run", "table", "sweep", "cost", "audit", "doctor", "data"):
         result = privirec(command, "--help")
         assert result.returncode == 0
@@ -269,7 +324,7 @@ def test_help_teaches_and_stays_quiet_in_a_pipe() -> None:
     assert result.stderr == ""
 
 
-def test_federate_replaces_a_model_only_if_told_to(tmp_path: Path) -> None:
+def test_federate_replaces_a_model_only_if_told_to(tmp_path: Path, privirec: Command) -> None:
     pytest.importorskip("flwr")
     save = tmp_path / "model"
     fit = ["fit", "synthetic:small", "--model", "popularity", "--save", str(save)]

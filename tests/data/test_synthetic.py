@@ -71,7 +71,7 @@ def test_gowalla_look_alike_has_its_degrees() -> None:
     np.testing.assert_allclose(item_quantiles, [9, 12, 19, 139], rtol=0.25)
 
 
-@pytest.mark.heavy
+@pytest.mark.check
 def test_amazon_book_look_alike() -> None:
     found = statistics(synthetic("synthetic:amazon-book"))
     assert (found.users, found.items) == (52_643, 91_599)

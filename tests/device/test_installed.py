@@ -150,6 +150,7 @@ while True:
 """
 
 
+@pytest.mark.check
 def test_killed_while_installing(versions: list[Path], tmp_path: Path) -> None:
     installed = Installed(tmp_path / "models")
     installed.install(versions[0])

@@ -108,6 +108,7 @@ def kill_often(folder: Path, times: int, seed: int) -> None:
     assert finished > times  # it was killed at work, not before
 
 
+@pytest.mark.check
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     kill_often(tmp_path, times=10, seed=1)
 

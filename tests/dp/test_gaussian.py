@@ -205,6 +205,7 @@ def test_what_discreteness_costs() -> None:
         distance(LEAST_TOTAL_DEVIATION - 1, 1)
 
 
+@pytest.mark.check
 def test_epsilon_is_found_in_few_steps_where_the_gap_eats_delta(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -154,6 +154,7 @@ def reference(deviation: int, entry: int, seed: bytes) -> tuple[int, bool]:
     return total, tied
 
 
+@pytest.mark.check
 def test_values_are_those_of_160_bit_numbers() -> None:
     drawn = draw(2048, 400_000)
     words = (

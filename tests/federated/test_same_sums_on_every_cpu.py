@@ -54,6 +54,7 @@ def here(asks: Path) -> dict[str, Any]:
     return sums_of_asks.answers(asks)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("machine", cpus.unlike())
 def test_everything_that_is_agreed_on(
     machine: cpus.Machine, asks: Path, here: dict[str, Any]

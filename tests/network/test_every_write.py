@@ -399,7 +399,11 @@ def test_every_write_is_seen(recorded: Recorded, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "number", "fault"), [("input", 3, Fault.KILL), ("input", 3, Fault.FULL)]
+    ("name", "number", "fault"),
+    [
+        pytest.param("input", 3, Fault.KILL, marks=pytest.mark.check),
+        ("input", 3, Fault.FULL),
+    ],
 )
 def test_no_write_leads_to_a_second_vector(
     recorded: Recorded, name: str, number: int, fault: Fault, folder: Path
@@ -455,7 +459,9 @@ def without_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Memory, "note_answer", lambda *_: None)
 
 
-@pytest.mark.parametrize("guard_off", [without_order, without_commit])
+@pytest.mark.parametrize(
+    "guard_off", [pytest.param(without_order, marks=pytest.mark.check), without_commit]
+)
 def test_without_the_order_two_vectors_leave_under_one_mask(
     recorded: Recorded,
     folder: Path,

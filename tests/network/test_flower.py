@@ -50,7 +50,7 @@ from .chaos import check_same, small_policy
 
 have_flower = importlib.util.find_spec("flwr") is not None
 needs_flower = pytest.mark.skipif(not have_flower, reason="needs Flower, the extra 'flower'")
-heavy = pytest.mark.heavy
+check = pytest.mark.check
 REAL_RUNS = int(os.environ.get("PRIVIREC_CHAOS_PROCESSES", "1"))
 PLANTED_USERS, PLANTED_ITEMS = 771_770_000, 993_990_000
 
@@ -277,6 +277,7 @@ def _signed(key: ec.EllipticCurvePrivateKey, late: float = 0) -> dict[str, str]:
     }
 
 
+@pytest.mark.check
 @needs_flower
 def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
     """In processes of their own, because it changes Flower."""
@@ -301,6 +302,7 @@ def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", text], check=True)
 
 
+@pytest.mark.check
 @needs_flower
 @pytest.mark.parametrize(
     ("side", "parts"),
@@ -358,7 +360,7 @@ def test_flower_finds_no_programs_but_ours(tmp_path: Path) -> None:
         allowed_programs.write_programs(tmp_path / "bin", env, {})  # nothing can be written there
 
 
-@heavy
+@check
 @needs_flower
 def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path: Path) -> None:
     plan = Plan(method="privirec-k", rank=8, rounds=2)
@@ -451,7 +453,7 @@ def test_killed_programs_come_back(
 
 
 @pytest.mark.long  # the door itself is tried in `test_the_door_for_clients`
-@heavy
+@check
 @needs_flower
 def test_who_has_no_business_there_cannot_connect(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

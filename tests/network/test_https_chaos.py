@@ -42,7 +42,7 @@ def test_without_trouble_every_client_ends_with_the_simulations_model(tmp_path: 
     check_nobody_answered_twice(outcome.messages)
 
 
-@pytest.mark.heavy
+@pytest.mark.check
 def test_ends_right_or_stops_safely(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="privirec")
     finished = 0
@@ -56,10 +56,10 @@ def test_ends_right_or_stops_safely(tmp_path: Path, caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize(
     "trouble",
     [
-        pytest.param(Trouble(kill=0.04), marks=pytest.mark.heavy),
+        pytest.param(Trouble(kill=0.04), marks=pytest.mark.check),
         pytest.param(Trouble(duplicate=0.3, delay=0.2), marks=pytest.mark.long),
         pytest.param(Trouble(corrupt=0.1), marks=pytest.mark.long),
-        pytest.param(Trouble(drop=0.1, fail=0.1), marks=pytest.mark.heavy),
+        pytest.param(Trouble(drop=0.1, fail=0.1), marks=pytest.mark.check),
         pytest.param(Trouble(restart=0.04), marks=pytest.mark.long),
     ],
     ids=["kills", "duplicates and delays", "damage", "losses", "server restarts"],

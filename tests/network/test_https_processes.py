@@ -223,7 +223,7 @@ def test_without_a_certificate_one_line(tmp_path: Path) -> None:
         server_module.serve(home, Listening("127.0.0.1", free_port(), 0))
 
 
-@pytest.mark.heavy
+@pytest.mark.check
 @pytest.mark.parametrize("seed", range(REAL_RUNS))
 def test_killed_processes_come_back(seed: int, tmp_path: Path) -> None:
     """kill -9 at each sum, of a client's process or of the server's. A server that is started again
@@ -267,7 +267,7 @@ def test_killed_processes_come_back(seed: int, tmp_path: Path) -> None:
     assert journal.count(b'"event":"opened"') == 3
 
 
-@pytest.mark.heavy
+@pytest.mark.check
 def test_a_federation_on_one_machine_gives_what_the_simulation_gives(small: Dataset) -> None:
     plan = Plan(method="privirec-k", rank=8, rounds=2)
     request = FederateRequest(plan, clients=3, check=True, carrier="https")

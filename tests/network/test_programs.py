@@ -19,7 +19,7 @@ import pytest
 from privirec.carriers.flower.launch import free_port
 
 pytestmark = [
-    pytest.mark.heavy,
+    pytest.mark.check,
     pytest.mark.skipif(
         importlib.util.find_spec("flwr") is None,
         reason="needs Flower, the extra 'flower'",

@@ -109,7 +109,7 @@ def train() -> Interactions:
     return synthetic("synthetic:small").train
 
 
-@pytest.mark.heavy
+@pytest.mark.check
 def test_an_exact_run(tmp_path: Path, train: Interactions) -> None:
     settings = PrivirecKSettings(rank=4, rounds=2)
     file = RunFile(terms=RunTerms(settings=settings), config={"rank": 4})
@@ -117,7 +117,7 @@ def test_an_exact_run(tmp_path: Path, train: Interactions) -> None:
     check_sums(network, settings, train, Simulation(train))
 
 
-@pytest.mark.heavy
+@pytest.mark.check
 @pytest.mark.parametrize("way", ["gram", "power"])
 def test_a_protected_run(
     tmp_path: Path, train: Interactions, monkeypatch: pytest.MonkeyPatch, way: str

@@ -26,7 +26,7 @@ from .browser import axe_script, chromium, emulate, serious_findings, size
 from .conftest import ME
 from .visitor import Visitor, serving
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.check
 
 OPERATOR_PATHS = ("", "clients", "runs", "run?name=monday", "start", "nothing")
 PATHS = ("", "history", "search?text=garden", "item?id=7", "left", "policy", "forget", "nothing")

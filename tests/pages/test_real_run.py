@@ -21,7 +21,7 @@ from privirec.workflows.own_device import OwnDevice
 from .small_federation import SmallFederation
 from .visitor import Visitor, serving
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.check
 
 
 def test_a_run_with_noise_on_both_pages(federation: SmallFederation) -> None:

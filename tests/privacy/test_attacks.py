@@ -123,7 +123,10 @@ def test_protected_sums_give_histories_away_without_their_noise_and_nothing_with
         assert guessed["control_hits_on_participants"] <= 1
 
 
-@pytest.mark.parametrize("attack", ["differencing-cohorts", "differencing-runs"])
+@pytest.mark.parametrize(
+    "attack",
+    ["differencing-cohorts", pytest.param("differencing-runs", marks=pytest.mark.check)],
+)
 def test_two_runs_give_the_difference_away_unless_there_is_noise(
     small: Dataset, attack: str
 ) -> None:

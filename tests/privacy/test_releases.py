@@ -81,10 +81,9 @@ def test_what_a_run_opens_is_what_its_program_asked_for(small: Dataset) -> None:
             {"rank": 4, "rounds": 2, "start": "users"},
             ["matching-pursuit", "start-block", "aimed-server"],
         ),
-        (
-            "protected",
-            {"way": "gram"},
-            ["cliques", "aimed-server", "last-item"],
+        pytest.param(
+            *("protected", {"way": "gram"}, ["cliques", "aimed-server", "last-item"]),
+            marks=pytest.mark.check,
         ),
         ("protected", {"way": "power"}, ["cliques", "aimed-server", "last-item"]),
     ],

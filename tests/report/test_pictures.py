@@ -224,6 +224,7 @@ def test_every_sum_has_its_stage() -> None:
 # --- audit ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.check
 def test_audit_draws_attacks_with_and_without_noise(tmp_path: Path) -> None:
     rows, picture = tmp_path / "rows.jsonl", tmp_path / "audit.png"
     data = ["audit", "--dataset", "synthetic:small", "--release", "protected"]

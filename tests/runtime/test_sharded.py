@@ -160,6 +160,7 @@ with threads.limit(1):
 """
 
 
+@pytest.mark.check
 def test_a_killed_run_goes_on_with_the_next_sum(tmp_path: Path) -> None:
     make_shards("synthetic:60x20", tmp_path / "d", users_per_shard=25)
     command = [sys.executable, "-c", WORKER, *(str(tmp_path / part) for part in ("d", "w"))]

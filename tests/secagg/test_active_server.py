@@ -169,7 +169,7 @@ def test_an_active_server_cuts_out_nobody(active: LyingServer, late: int, size: 
         assert [len(group) for group in server.groups()] == [200 - 2 * late]
 
 
-@pytest.mark.heavy
+@pytest.mark.check
 def test_three_hundred_clients_withstand_an_active_server() -> None:
     """The very federation of the attacks on a trusted one."""
     server = gathered(Setting(300))

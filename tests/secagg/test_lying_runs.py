@@ -174,6 +174,7 @@ def lying_runs(seeds: range) -> tuple[Counter[str], Counter[str], Counter[str]]:
     return honest, lying, refusals
 
 
+@pytest.mark.check
 def test_forty_runs_with_lying_servers() -> None:
     honest, lying, refusals = lying_runs(range(40))
     assert honest == {"finished": 10}
@@ -193,6 +194,7 @@ def test_a_thousand_runs_with_lying_servers(start: int) -> None:
     assert {"Unconfirmed", "BadSignature", "TooManyDropped", "SecondSurvivorSet"} <= refusals.keys()
 
 
+@pytest.mark.check
 def test_the_same_runs_show_single_clients_where_the_server_is_trusted() -> None:
     """The checks can fail: some of these lies succeed against clients that expect none."""
     caught = 0

@@ -365,6 +365,7 @@ def test_the_least_budget_that_reaches_a_target(tmp_path: Path) -> None:
             assert counted[f"bytes_{way}_per_client"] == row[f"bytes_{way}_per_client"]
 
 
+@pytest.mark.check
 @pytest.mark.usefixtures("no_kernels", "quick")
 def test_a_target_that_nothing_reaches_is_one_line(tmp_path: Path) -> None:
     asked = [*shlex.split(TARGET)[1:], "0.99", "--out", str(tmp_path)]

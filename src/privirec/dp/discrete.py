@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 
 from privirec.dp import normal
 from privirec.dp.gaussian import LARGEST_EPSILON, check_delta, delta_of, epsilon_of
@@ -54,6 +55,7 @@ def gaussian_variance(variance: Fraction) -> Fraction:
     return variance - Fraction(1, 12)
 
 
+@lru_cache(maxsize=4096)
 def epsilon_with(mu: float, delta: float, gap: float) -> float:
     """Return the least epsilon that we can show of a release with discrete Gaussian noise, which is
     mu-GDP but for a distance in total variation of `gap`; infinite where there is none.
