@@ -34,7 +34,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/python -m pytest --numprocesses=auto -m "$(UNIT)"
+	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile -m "$(UNIT)"
 
 # Breadth: full-size data, browsers, the site, the wheel, processes that are killed, other CPUs. One
 # worker more than there are cores in CI: most of these tests wait for programs that they started.
@@ -43,13 +43,13 @@ check: $(READY) cpus
 
 # The numeric tests as on a CPU without AVX-512, and as on one without fused multiplication.
 cpus: $(READY)
-	$(BIN)/python tests/cpus.py haswell $(BIN)/python -m pytest --numprocesses=auto -m "$(UNIT)" $(NUMERIC)
-	$(BIN)/python tests/cpus.py sandybridge $(BIN)/python -m pytest --numprocesses=auto -m "$(UNIT)" $(NUMERIC)
+	$(BIN)/python tests/cpus.py haswell $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile -m "$(UNIT)" $(NUMERIC)
+	$(BIN)/python tests/cpus.py sandybridge $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile -m "$(UNIT)" $(NUMERIC)
 
 # Depth: a thousand seeds of everything, every write that can fail, every guard.
 long: $(READY) mutants
 	$(BIN)/python -m pytest --numprocesses=auto --maxschedchunk=1 --durations=10 -m long
-	PRIVIREC_EXAMPLES=100 $(BIN)/python -m pytest --numprocesses=auto -m "$(UNIT)"
+	PRIVIREC_EXAMPLES=100 $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile -m "$(UNIT)"
 
 # Breaks the code in one place after the other; a test must notice each time. See tests/mutants/.
 mutants: $(READY)

@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis searches, and data sets small enough to check by hand."""
+"""Set up hypothesis, temporary folders and small data sets for all tests."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ MEMORY_DISK = Path("/dev/shm")  # noqa: S108
 if os.access(MEMORY_DISK, os.W_OK) and shutil.disk_usage(MEMORY_DISK).free > 2 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
 
-LONGEST = (
-    "test_programs.py::test_from_nothing_to_recommendations",
-    "test_paths.py::test_an_operator",
-    "test_flower.py::test_a_whole_federation_gives_the_simulations_model",
-    "test_paths.py::test_a_person",
+FIRST = (
+    # The longest, so that no worker is left with one of them at the end.
+    *("test_programs.py", "test_paths.py", "test_flower.py", "test_unlike_machines.py"),
+    # Kernels that take a quarter of a minute to compile, which other files need too.
+    "test_peeling.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first, so that no worker is left with one of them at the end."""
-    items.sort(key=lambda item: not item.nodeid.endswith(LONGEST))
+    """Some files before all others."""
+    items.sort(key=lambda item: item.path.name not in FIRST)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -134,6 +134,7 @@ Store(sys.argv[1], create=True)
 """
 
 
+@pytest.mark.check
 def test_killed_while_it_is_made(tmp_path: Path) -> None:
     """Killed at every step of its creation the store is there and sound, or not there."""
     killed, there = 0, 0

@@ -204,6 +204,7 @@ def by_ranx(qrels: dict, run: dict, names: list[str]) -> dict[str, float]:
     return found
 
 
+@pytest.mark.check
 def test_equal_to_ranx() -> None:
     rng = np.random.default_rng(7)
     n_users, n_items = 60, 80

@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 
+from breadth import first
 from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Aggregator
 from privirec.runtime.network import envelope
@@ -306,7 +307,7 @@ RESTARTS["lightsecagg"] = [
 
 @pytest.mark.parametrize(
     ("aggregator", "place", "number"),
-    [(name, *where) for name, places in RESTARTS.items() for where in places],
+    [one for name, places in RESTARTS.items() for one in first(3, [(name, *it) for it in places])],
 )
 def test_a_restart_at_every_stage_goes_on(
     tmp_path: Path, aggregator: Aggregator, place: Stage | str, number: int

