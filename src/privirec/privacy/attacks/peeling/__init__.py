@@ -217,9 +217,9 @@ def _peel(
     rule = Rule(weights, len(weights) - 1, hidden_items)
     total = int(degrees.sum())
 
-    # Fixed widths: every release runs through the same compiled code.
+    # Fixed widths, and starts that can be written: every release runs through one compiled code.
     matrix = Matrix(
-        remaining.indptr.astype(np.int64, copy=False),
+        remaining.indptr.astype(np.int64),
         remaining.indices.astype(np.int32, copy=False),
         remaining.data,
     )
