@@ -42,6 +42,7 @@ ALLOWED = {
         *("errors", "durable", "threads", "codec"),
     },
 }
+ALLOWED["private"] = {"runtime", "federated", "privacy", "models", "filters", "data", "errors"}
 LIBRARY = set(ALLOWED)
 ALLOWED |= {
     "__init__": LIBRARY - {"runtime", "carriers"},

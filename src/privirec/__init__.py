@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         Spectral,
         TurboCF,
     )
+    from privirec.private import PrivateRecommender
 
 __all__ = [
     "BSPMEM",
@@ -64,6 +65,7 @@ __all__ = [
     "LinkPropMulti",
     "Metrics",
     "Popularity",
+    "PrivateRecommender",
     "PrivirecError",
     "Recommender",
     "Spectral",
@@ -92,6 +94,7 @@ _HOMES = {
         *("BSPMEM", "BSPMLM", "EASE", "GFCF", "Denoised", "ItemKNN", "LinkProp", "LinkPropMulti"),
         *("Popularity", "Recommender", "Spectral", "TurboCF"),
     ),
+    "privirec.private": ("PrivateRecommender",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -10,6 +10,7 @@ from typing import Any
 from privirec.data.interactions import Interactions
 from privirec.federated.contributions import Contribution, Histories
 from privirec.federated.programs import Program
+from privirec.federated.randomness import ClientRandomness, ClientStream
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.local.client import (
@@ -31,24 +32,30 @@ class Simulation:
         *,
         noise_at_once: bool = False,
         held_out: float = 0.0,
+        randomness: ClientRandomness | None = None,
     ) -> None:
         """`n_clients`, `seed` and `held_out` as in `clients_of`; the first two matter only for sums
         with noise, or where something is kept back.
 
         `noise_at_once`: draw the sum of all clients' noise, instead of each client's. It has the
-        same distribution, and not the same bits.
+        same distribution, and not the same bits. `randomness`: take the noise of one client that
+        holds everything from there, and not from the seed.
         """
         check_counted(train)
         self._histories = split_as_dealt(Histories(train.matrix), held_out, n_clients, seed)
         self._n_clients = n_clients
         self._seed = seed
         self._noise_at_once = noise_at_once
+        self._randomness = randomness
         self._asked = 0
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         ledger.add_sum(ask)  # first, as it refuses a ring that is too narrow
         self._asked += 1
         n_users = self._histories.n_users
+        if self._randomness is not None:
+            stream = self._randomness.stream(self._asked, ask.name)
+            return ask.total(self._histories, [ClientStream(0, n_users, stream)])
         sum_of_run = self._seed, self._asked, ask.name
         if self._noise_at_once:
             together = summed_stream(n_users, self._n_clients or n_users, *sum_of_run)
