@@ -17,8 +17,11 @@ from typing import Any
 
 _HEAVY = ("scipy", "scipy.sparse", "scipy.linalg")
 _NEVER = ("httpx._main", "trio", "anyio")
-"""Modules that are never imported: the command line of httpx, with its printing libraries, and
-event loops. A device needs none of them, and httpx works without them."""
+"""Modules that a device does not need and that are never imported.
+
+These are the command line of httpx, with its printing libraries, and event loops. httpx imports
+them if they are installed, and works without them.
+"""
 _state = {"compile": True}
 
 

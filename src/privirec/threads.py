@@ -21,8 +21,7 @@ def available() -> int:
 
 @contextmanager
 def one_kernel_thread() -> Iterator[None]:
-    """Run compiled loops on one thread: for many small calls, a second thread costs more to wake
-    up."""
+    """Run compiled loops on one thread, for many small calls that do not repay a second one."""
     before = numba.get_num_threads()
     numba.set_num_threads(1)
     try:
