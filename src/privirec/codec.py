@@ -37,7 +37,7 @@ class Frame:
     def read(self, data: bytes | memoryview) -> tuple[dict[str, Any], int]:
         """Return the header and the offset of the body, or raise Malformed."""
         if len(data) < PREFIX_BYTES or bytes(data[:3]) != self.mark:
-            raise Malformed("not of this program")
+            raise Malformed("in an unknown format")
         if data[3] != self.version:
             raise Malformed(f"of version {data[3]}; this program speaks version {self.version}")
         (size,) = struct.unpack_from(">I", data, 4)

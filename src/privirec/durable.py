@@ -41,7 +41,7 @@ def check_folder(folder: Path, whose: str, refusal: type[PrivirecError]) -> None
     if not folder.exists():
         raise refusal(f"{folder}: no such folder")
     if not folder.is_dir():
-        raise refusal(f"{folder}: a file, where {whose} is a folder")
+        raise refusal(f"{folder}: a file, not the folder of {whose}")
 
 
 def write_whole(path: Path, *parts: bytes, durable: bool = True, mode: int = 0o600) -> None:

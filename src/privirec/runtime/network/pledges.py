@@ -126,7 +126,7 @@ class Pledges(BaseModel):
             raise ValueError("clients that are not in ascending order")
         # Every entry must be used, so the number of clients limits the number of entries.
         if set(self.says) != set(range(len(self.said))):
-            raise ValueError("a client that says what the plan does not have, or nobody says")
+            raise ValueError("contents of pledges that are missing, or that no client has pledged")
         places = {place for one in self.said for place in (one.known, one.past)} - {-1}
         if places != set(range(len(self.sets))) or len(set(self.sets)) != len(self.sets):
             raise ValueError("sets of clients that nobody pledges, or that are there twice")

@@ -90,7 +90,7 @@ class Arrivals:
         if client.address is None and self._state.stage is not Stage.GATHERING:
             self._directory.bind(client, address)  # signed for this run, so the client is here
         if client.address != address:
-            raise BadEnvelope(f"a message of client {number} from where it is not")
+            raise BadEnvelope(f"a message of client {number} from another address than its own")
         if number not in waiting_for():
             return  # late or duplicate
         if isinstance(said, Received) and self._state.stage is Stage.HANDING_OUT:

@@ -293,8 +293,8 @@ class ServerRun:
         if event.digest != self.computing.current().digest:
             raise FederationError(
                 "after a restart this server computes other numbers than before (another machine, "
-                "library or number of threads?), and nobody answers two different asks. Start a "
-                "new run"
+                "library or number of threads?), and no client answers two different requests for "
+                "one sum. Start a new run"
             )
 
     def _carried_since(self) -> tuple[float, float]:

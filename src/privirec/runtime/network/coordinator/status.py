@@ -43,8 +43,10 @@ class StatusFile:
             write_whole(self._path, text.encode(), durable=False)
 
     def waited_before(self, now: dict[str, Any]) -> float:
-        """Return how long this step had lasted when the server stopped, so restarts do not extend
-        it."""
+        """Return how long this step had lasted when the server stopped.
+
+        The time limit of a step includes it, so restarts do not extend the limit.
+        """
         with suppress(OSError, ValueError, KeyError, TypeError):
             status = json.loads(self._path.read_bytes())
             if all(status[key] == now[key] for key in ("run", "stage", "step", "sum_number")):

@@ -8,7 +8,10 @@ DIGITS, GROUP = 30, 5
 
 
 def fingerprint(key: str) -> str:
-    """Return thirty digits in groups of five; another key with the same digits takes 2^99 tries."""
+    """Return the fingerprint of a key: thirty digits in groups of five.
+
+    Finding another key with the same fingerprint takes 2^99 tries.
+    """
     digest = hashlib.sha256(b"privirec-fingerprint-1" + bytes.fromhex(key)).digest()
     digits = str(int.from_bytes(digest, "big") % 10**DIGITS).zfill(DIGITS)
     return " ".join(digits[start : start + GROUP] for start in range(0, DIGITS, GROUP))

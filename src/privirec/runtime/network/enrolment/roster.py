@@ -244,7 +244,7 @@ class RosterFile(BaseModel):
     def since(self, before: RosterFile | None) -> list[tuple[str, Member | None, str]]:
         """Return the changes since an earlier roster, or all changes, as (kind, client, key)."""
         standing = before._standing.copy() if before else _Standing(self.operator)
-        words = {"approve": "came", "revoke": "went", "rotate": "new key"}
+        words = {"approve": "approved", "revoke": "revoked", "rotate": "new key"}
         found = []
         for change in self.changes[before.number if before else 0 :]:
             member = standing.take(change)
@@ -316,8 +316,7 @@ class RosterFile(BaseModel):
 
     @classmethod
     def read(cls, path: Path, operator: str | None = None) -> RosterFile:
-        """Read a roster, and check its signature, its operator (if one is given) and its changes.
-        """
+        """Read a roster, and check its signature, its operator (if given) and its changes."""
         content = _read(path, "a roster")
         try:
             # Parsing with `json` first would need twice the memory on every device.
@@ -353,8 +352,8 @@ class RosterFile(BaseModel):
             )
         if self.number < before.number and before.digests[self.number] == self.digests[-1]:
             raise UsageError(
-                f"roster {self.number} is older than roster {before.number}, which is in place: "
-                "somebody wants to go back"
+                f"roster {self.number} is older than roster {before.number}, which is in place; "
+                "going back to an older roster is refused"
             )
         if self.number < before.number or self.digests[before.number] != before.digests[-1]:
             raise UsageError(

@@ -27,7 +27,7 @@ from privirec.errors import SitsOut
 from privirec.runtime.network.refusals import Code, Refusal
 
 _FIRST_MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
-_SITS_OUT = "histories were used in a run since {since} that have changed; it sits out until {next}"
+_SITS_OUT = "histories used in a run since {since} have changed; it sits out until {next}"
 
 
 def now() -> datetime:

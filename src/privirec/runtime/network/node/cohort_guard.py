@@ -38,8 +38,8 @@ class CohortGuard:
     ) -> None:
         """Set up for one client.
 
-        `lineages` is the lasting name of each client whose keys were rotated; by default, a client
-        is known by its key.
+        `lineages` maps clients to their lasting names, which matters once keys were rotated. A
+        client without an entry is known by its key.
         """
         self._client = client
         self._identity = identity
@@ -132,7 +132,7 @@ class CohortGuard:
             )
         self._check_period(state, plan)
         if plan.protected:
-            return  # noise hides everyone, in any company
+            return  # noise hides each client, regardless of the others
         cohorts.check_people(members, corrupt)
         cohorts.check_growth(members, [mine.past])
         if any(self._client in some for some in cohorts.newcomers(members, corrupt)):

@@ -156,9 +156,9 @@ class StepAnswerer:
         if not same_version(plan.version):
             _refuse_plan(f"the plan is of version {plan.version}, this is {__version__}")
         if any(one.width == UNSIGNED_LIMIT and not one.signed for one in plan.shapes()):
-            _refuse_plan("unsigned entries of 64 bits, which leave no room for what does not fit")
+            _refuse_plan("unsigned entries of 64 bits, which signed 64-bit integers cannot hold")
         if plan.protected != state.protected:
-            _refuse_plan("the plan has other noise than the run was begun for")
+            _refuse_plan("the plan has other noise than the server announced for this run")
         self._policy.check_run(plan.for_policy(), self._opened_share())
         self._budget.check(plan.sums())
         self._budget.check_hits(plan.sums())
