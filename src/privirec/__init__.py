@@ -7,7 +7,7 @@
 >>> evaluate(model, data).ndcg > 0.2
 True
 
-What is named here is what the library promises to keep; everything else may move.
+The names exported here are the stable API; everything else may change.
 """
 
 import importlib
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from privirec.version import __version__
 
 # BLAS and our compiled kernels take turns. By default the idle threads of each spin for tens of
-# milliseconds on a core that the other one needs, which cost the second core all of its gain.
-# Read when the libraries load, so it says nothing to a program that has loaded them already.
+# milliseconds on a core that the other needs, which cancels the gain from a second core. The
+# libraries read these variables when they load, so a program that has already loaded them is not
+# affected.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # log2 of clock cycles
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -80,8 +81,8 @@ __all__ = [
     "split",
 ]
 
-# Where each name comes from. They are fetched when they are asked for: commands and clients that
-# compute nothing then start without compiled kernels.
+# Module of each exported name. Names are imported on first use, so that commands and clients that
+# compute nothing start without compiled kernels.
 _HOMES = {
     "privirec.data": (
         *("Dataset", "Interactions", "TableOptions"),

@@ -1,4 +1,4 @@
-"""`python -m privirec` is the `privirec` command."""
+"""Entry point of `python -m privirec`, equivalent to the `privirec` command."""
 
 from privirec.cli import start
 

@@ -1,9 +1,9 @@
-"""The one framing of what travels or is kept: a mark, a header that people can read, a body.
+"""The frame of every message and file: a mark, a readable header and a body.
 
     mark (3 bytes) and version (1) | header length (u32, big-endian) | header (JSON) | body
 
-The header is canonical JSON, so that one content has one encoding. What the body holds, and whether
-a signature or a checksum follows, is for whoever uses the frame to say.
+The header is canonical JSON, so that equal contents have equal encodings. The user of the frame
+defines the body, and whether a signature or a checksum follows it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ PREFIX_BYTES = 8
 
 
 class Malformed(ValueError):
-    """Bytes that are not a frame of this kind; the message says why."""
+    """Bytes that are not a frame of the expected kind; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A kind of frame: its mark, its version, and the longest header it may have."""
+    """A kind of frame: its mark, version and maximum header length in bytes."""
 
     mark: bytes
     version: int
     largest_header: int = 1 << 24
 
     def head(self, header: Mapping[str, Any]) -> bytes:
-        """Everything before the body."""
+        """Return the bytes that precede the body."""
         text = canonical(header)
         return self.mark + bytes([self.version]) + struct.pack(">I", len(text)) + text
 
     def read(self, data: bytes | memoryview) -> tuple[dict[str, Any], int]:
-        """The header, and where the body begins. Raises Malformed."""
+        """Return the header and the offset of the body, or raise Malformed."""
         if len(data) < PREFIX_BYTES or bytes(data[:3]) != self.mark:
-            raise Malformed("not of this program")
+            raise Malformed("in an unknown format")
         if data[3] != self.version:
             raise Malformed(f"of version {data[3]}; this program speaks version {self.version}")
         (size,) = struct.unpack_from(">I", data, 4)
@@ -54,7 +54,7 @@ class Frame:
 
 
 def canonical(content: Any) -> bytes:
-    """The one JSON text of a content: sorted, without spaces, finite numbers only."""
+    """Return the canonical JSON of `content`: sorted keys, no spaces, finite numbers only."""
     return _CANONICAL.encode(content).encode()
 
 

@@ -1,9 +1,9 @@
-"""Modules that are imported when they are first used, and loops that need not be compiled.
+"""Modules that are imported on first use, and compiled loops with a NumPy fallback.
 
-Compiled loops and sparse matrices pay where there are many histories. On a device there is one:
-importing the compiler, and most of SciPy, would take more memory and time than all of its work. A
-process that says so (`go_without`) does with NumPy what they would do, bit for bit; where nobody
-has written that, it imports them after all.
+Compiled loops and sparse matrices pay off when there are many histories. A device has one:
+importing the compiler and most of SciPy would take more memory and time than all of its work. A
+process that calls `go_without` computes the same results with NumPy, bit for bit. A loop without a
+NumPy version still imports the compiled module.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ from typing import Any
 
 _HEAVY = ("scipy", "scipy.sparse", "scipy.linalg")
 _NEVER = ("httpx._main", "trio", "anyio")
-"""httpx's command line, with all that this prints with, and event loops, which a device does not
-need: httpx imports them where they are installed and does without where they are not."""
+"""Modules that a device does not need and that are never imported.
+
+These are the command line of httpx, with its printing libraries, and event loops. httpx imports
+them if they are installed, and works without them.
+"""
 _state = {"compile": True}
 
 
 def go_without() -> None:
-    """From now on this process does with NumPy what NumPy can do. To be said first of all: what
-    was imported before stays."""
+    """Make this process use NumPy in place of compiled loops where a NumPy version exists.
+
+    Call this before any other import; modules that are already imported stay loaded.
+    """
     _state["compile"] = False
     for name in _HEAVY:
         module = sys.modules.setdefault(name, _Postponed(name))
         package, _, own_name = name.rpartition(".")
         if isinstance(parent := sys.modules.get(package), _Postponed):
             setattr(parent, own_name, module)
-    # Pydantic would look through everything that is installed, and let it see all that is checked.
+    # Pydantic would search all installed packages for plugins and let them see all validated data.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for name in _NEVER:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
@@ -42,8 +47,11 @@ def goes_without() -> bool:
 
 
 class _Postponed(ModuleType):
-    """Stands in for a module until somebody wants something of it. (`importlib.util.LazyLoader`
-    loads as soon as a second module imports the first.)"""
+    """Placeholder that imports the real module on first attribute access.
+
+    `importlib.util.LazyLoader` does not help: it loads as soon as a second module imports the
+    first.
+    """
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__") and attribute not in ("__path__", "__version__"):
@@ -56,7 +64,7 @@ class _Postponed(ModuleType):
 
 
 class Later:
-    """A module that is imported when something of it is needed."""
+    """A module that is imported when one of its attributes is first used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -66,7 +74,7 @@ class Later:
 
 
 class Loops(Later):
-    """A module of compiled loops, and one with the same in NumPy."""
+    """A module of compiled loops, with a second module that has the same functions in NumPy."""
 
     def __init__(self, name: str, in_numpy: str) -> None:
         super().__init__(name)
@@ -81,8 +89,10 @@ class Loops(Later):
 
 
 def exported(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package that names what its modules have without importing them all.
-    `names`: which module each name is in."""
+    """Return a `__getattr__` for a package that imports its modules only when needed.
+
+    `names` maps each exported name to its module.
+    """
 
     def found(name: str) -> Any:
         if name not in names:

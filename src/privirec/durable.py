@@ -1,5 +1,8 @@
-"""The one way to write things down: whole or not at all, on the disk when it counts, one process
-at a time, and readable by the owner only."""
+"""Crash-safe and private files.
+
+Writes are atomic and reach the disk where durability matters. Only one process works in a folder at
+a time, and only the owner can read the files.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ from privirec.codec import Frame, Malformed
 from privirec.errors import FederationError, PrivirecError
 
 LOCK = ".lock"
-"""What is in a folder in which only one process at a time may work."""
+"""Name of the lock file in a folder that admits one process at a time."""
 A_LOOK = 0.05
-"""Seconds, more than it takes to see whether a lock is held."""
+"""Seconds; longer than `is_taken` takes to test a lock."""
 
 
 def private_folder(folder: Path) -> Path:
-    """Make the folder if it is missing, for its owner only; an existing one stays as it is."""
+    """Create a folder that only its owner can access; leave an existing one unchanged."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -34,20 +37,20 @@ def private_folder(folder: Path) -> Path:
 
 
 def check_folder(folder: Path, whose: str, refusal: type[PrivirecError]) -> None:
-    """Refuse a path at which there is nothing, or a file."""
+    """Raise `refusal` if the path does not exist or is not a folder."""
     if not folder.exists():
         raise refusal(f"{folder}: no such folder")
     if not folder.is_dir():
-        raise refusal(f"{folder}: a file, where {whose} is a folder")
+        raise refusal(f"{folder}: a file, not the folder of {whose}")
 
 
 def write_whole(path: Path, *parts: bytes, durable: bool = True, mode: int = 0o600) -> None:
-    """Replace a file in one step; after a crash it is the old or the new one."""
+    """Replace a file atomically; after a crash it has either the old or the new content."""
     _write(path, parts, durable, mode)
 
 
 def write_private(path: Path, lines: Iterable[str]) -> None:
-    """The same with lines of text, however many."""
+    """Replace a file atomically with lines of text, which may be a generator."""
     private_folder(path.parent)
     _write(path, (line.encode() + b"\n" for line in lines), True)
 
@@ -56,7 +59,7 @@ def _write(path: Path, parts: Iterable[bytes], durable: bool, mode: int = 0o600)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-            os.fchmod(file.fileno(), mode)  # one that was left there may be open to others
+            os.fchmod(file.fileno(), mode)  # a leftover file may be readable by others
             file.writelines(parts)
             file.flush()
             if durable:
@@ -69,13 +72,13 @@ def _write(path: Path, parts: Iterable[bytes], durable: bool, mode: int = 0o600)
 
 
 def file_sha256(path: Path) -> str:
-    """Digest of a file, in hexadecimal digits."""
+    """Return the SHA-256 digest of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or what was renamed in a folder, is on the disk."""
+    """Wait until a file, or the renames in a folder, have reached the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -85,7 +88,10 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """One process at a time in a folder: this one waits for its turn, or is refused."""
+    """Hold a folder's lock during the body, so that one process at a time works there.
+
+    If another process holds it, wait, or raise FederationError if `wait` is false.
+    """
     with open(os.open(folder / LOCK, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as lock:
         try:
             _lock(lock, wait=wait)
@@ -99,13 +105,16 @@ def _lock(lock: IO[bytes], *, wait: bool) -> None:
         with suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        time.sleep(A_LOOK)  # somebody may only have looked
+        time.sleep(A_LOOK)  # `is_taken` may hold it for an instant
     fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def is_taken(folder: Path) -> bool:
-    """Whether a process is `alone` in a folder. Writes nothing, and keeps nobody out: those who
-    look share the lock for an instant, which `alone` outwaits."""
+    """Return True if a process holds the folder's lock (see `alone`).
+
+    Writes nothing and blocks nobody: it shares the lock for an instant, and `alone` waits longer
+    than that.
+    """
     try:
         with (folder / LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -117,10 +126,12 @@ def is_taken(folder: Path) -> bool:
 
 
 class Journal:
-    """Records that are only ever added. What a crash cut off at the end does not count.
+    """An append-only file of records; a record that a crash cut off at the end is ignored.
 
-    A record: length of the frame and content (u64) | checksum of the length (u32) | checksum of the
-    rest (u32) | frame "PRJ" with what happened | content
+    Layout of a record:
+
+        length of frame and content (u64) | checksum of the length (u32) |
+        checksum of the rest (u32) | frame "PRJ" with the event | content
     """
 
     _FRAME = Frame(b"PRJ", 2)
@@ -131,20 +142,20 @@ class Journal:
         self._end = 0
 
     def records(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """(what happened, content) from the beginning."""
+        """Yield (event, content) of every record from the beginning."""
         if not self.path.exists():
             return
         size = self.path.stat().st_size
         with self.path.open("rb") as file:
             while len(prefix := file.read(self._PREFIX.size)) == self._PREFIX.size:
                 if not any(prefix):
-                    return  # room that was never written to, as a loss of power leaves it
+                    return  # allocated but never written, as after a power failure
                 length, length_check, checksum = self._PREFIX.unpack(prefix)
                 try:
                     if zlib.crc32(prefix[:8]) != length_check:
                         raise Malformed("damaged")
                     if length > size - file.tell():
-                        return  # cut off
+                        return  # the last record was cut off
                     record = file.read(length)
                     if zlib.crc32(record) != checksum:
                         raise Malformed("damaged")
@@ -155,10 +166,10 @@ class Journal:
                 yield what, record[start:]
 
     def add(self, what: Mapping[str, Any], content: bytes = b"") -> None:
-        """On the disk when this returns."""
+        """Append a record; it is on the disk when this returns."""
         record = self._FRAME.head(what) + content
         with open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            file.truncate(self._end)  # what an earlier crash cut off
+            file.truncate(self._end)  # remove a record that a crash cut off
             file.seek(self._end)
             length = len(record).to_bytes(8, "big")
             file.write(self._PREFIX.pack(len(record), zlib.crc32(length), zlib.crc32(record)))
@@ -169,18 +180,20 @@ class Journal:
 
 
 class Database:
-    """A SQLite file that only its owner may read; a transaction is on the disk when it ends."""
+    """A SQLite file that only its owner can read; a committed transaction is on the disk."""
 
     def __init__(self, path: Path, schema: str, version: int = 1, *, otherwise: str = "") -> None:
-        """`schema` creates the tables of a new file. One of another version is refused;
-        `otherwise` says what to do about it."""
+        """Open the file, or create it with the tables of `schema`.
+
+        A file of another version is refused; `otherwise` tells the user what to do about it.
+        """
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         self.path = path
-        # Whichever thread collects a forgotten one may close it; used it is by one alone.
+        # The finalizer may close the connection in any thread; all other use is by one thread.
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        weakref.finalize(self, self._connection.close)  # whoever forgets to close it
-        # Deleted secrets are overwritten; the journal of a transaction is gone when it ends. Of
-        # pages half a megabyte is kept: the file is small, and so may the machine be.
+        weakref.finalize(self, self._connection.close)  # in case close() is never called
+        # Overwrite deleted secrets, and delete a transaction's journal when it ends. Cache only
+        # half a megabyte of pages: the file is small, and the machine may have little memory.
         for setting in ("journal_mode = DELETE", "synchronous = FULL", "secure_delete = ON"):
             self.read(f"PRAGMA {setting}")
         self.read("PRAGMA cache_size = -512")
@@ -195,7 +208,7 @@ class Database:
             raise FederationError(f"{path}: written by another version; {otherwise}")
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         try:
             return self._connection.execute(query, parameters).fetchall()
         except sqlite3.DatabaseError as error:
@@ -203,7 +216,10 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All changes of the body, or none of them. A full disk or a damaged file is an OSError."""
+        """Run the body as one transaction: all of its changes take effect, or none.
+
+        A full disk or a damaged file raises OSError.
+        """
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             try:

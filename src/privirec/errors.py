@@ -1,4 +1,4 @@
-"""Errors that a person can act on. Each message is one line that says what is wrong and where."""
+"""Errors that users can act on. Each message is one line that says what is wrong and where."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from difflib import get_close_matches
 
 
 class PrivirecError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose."""
 
     exit_code = 2
 
 
 class UsageError(PrivirecError):
-    """Arguments that do not fit together or lie outside what is possible."""
+    """Arguments that are out of range or contradict each other."""
 
 
 class DataError(PrivirecError):
-    """A file or data set that cannot be read as what it claims to be."""
+    """A file or data set that does not have the expected format."""
 
 
 class DataWarning(UserWarning):
-    """Something about data that was handled, and that its owner should know."""
+    """A problem in the data that was handled, but that the owner should know about."""
 
 
 def warn_of_data(message: str) -> None:
-    """Give a DataWarning to the line outside this package that asked: Python shows a warning once
-    for each such line."""
+    """Issue a DataWarning for the line outside this package that made the call.
+
+    Python shows a warning once for each such line.
+    """
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("privirec."):
         level, frame = level + 1, frame.f_back
@@ -36,7 +38,7 @@ def warn_of_data(message: str) -> None:
 
 
 def is_meant(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is not known: the nearest one, if any is near."""
+    """Return the end of a message about an unknown name: the closest known one, if any."""
     near = get_close_matches(name, known, 1)
     return f"; is {near[0]} meant?" if near else ""
 
@@ -46,7 +48,7 @@ class ArtifactError(PrivirecError):
 
 
 class OverflowRefused(PrivirecError):
-    """A sum that could leave its ring; refused before anything is sent."""
+    """A sum that could overflow its ring; it is refused before anything is sent."""
 
 
 class FederationError(PrivirecError):
@@ -56,4 +58,4 @@ class FederationError(PrivirecError):
 
 
 class SitsOut(FederationError):
-    """A client takes no part, for a reason of its own that is nobody else's business."""
+    """A client stays out of a run for a private reason, which the server is not told."""

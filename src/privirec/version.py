@@ -1,4 +1,4 @@
-"""The package's version, as pyproject.toml says it."""
+"""The package version, as pyproject.toml states it."""
 
 from importlib.metadata import version
 

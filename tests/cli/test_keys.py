@@ -67,7 +67,7 @@ def test_a_card_is_approved_when_its_fingerprint_was_compared(
         keys("approve", home.folder, lyon, oslo, "--fingerprint", told(lyon))
     assert not home.members.members
     said = keys("approve", home.folder, lyon, "--fingerprint", told(lyon))
-    assert "came" in said
+    assert "approved" in said
     stdin = SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr(asking, "sys", SimpleNamespace(stdin=stdin))
     with pytest.raises(UsageError, match="nothing was changed"):
@@ -99,7 +99,7 @@ def test_joining_shows_who_came_and_went_and_asks(home: OperatorFolder, terminal
     keys("revoke", home.folder, "1", "--yes")
     keys("approve", home.folder, porto, "--yes")
     said = keys(*join, answer="y\n")
-    for line in (f"went 1 oslo {told(oslo)}", f"came 2 porto {told(porto)}"):
+    for line in (f"revoked 1 oslo {told(oslo)}", f"approved 2 porto {told(porto)}"):
         assert line in " ".join(said.split())
     assert told(lyon) not in said
     assert "nothing has changed" in keys(*join, "--yes")
@@ -163,7 +163,7 @@ def test_the_operators_key_is_elsewhere(home: OperatorFolder, tmp_path: Path) ->
     keys("approve", desk, porto, "--yes")
     keys("run-key", desk, "--yes")
     said = keys("update", home.folder, "--roster", desk / "roster.json", "--yes")
-    assert "came" in said
+    assert "approved" in said
     assert "server's key" in said
     with pytest.raises(UsageError, match="not the key that the roster names"):
         _ = home.server
@@ -190,7 +190,7 @@ def test_a_folder_that_is_not_there_is_called_that(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:
     (tmp_path / "flat.csv").write_text("user,item\n")
-    for name, words in (("nosuch", "no such folder"), ("flat.csv", "a file, where a")):
+    for name, words in (("nosuch", "no such folder"), ("flat.csv", "a file, not the folder of a")):
         done = CliRunner().invoke(app, [*command, str(tmp_path / name)])
         assert isinstance(done.exception, UsageError), done.output
         assert str(done.exception).startswith(f"{tmp_path / name}: {words}")

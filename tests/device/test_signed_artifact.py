@@ -231,7 +231,7 @@ def test_truncation_is_noticed_even_without_the_hash(
 def test_missing_files(saved: Path, tmp_path: Path) -> None:
     refused(tmp_path / "nowhere", "nowhere: no such folder$")
     (tmp_path / "flat.csv").write_text("user,item\n")
-    refused(tmp_path / "flat.csv", "flat.csv: a file, where a model is a folder$")
+    refused(tmp_path / "flat.csv", "flat.csv: a file, not the folder of a model$")
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "empty: no manifest.json there")
     (saved / "model.safetensors").unlink()

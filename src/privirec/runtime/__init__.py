@@ -1,1 +1,1 @@
-"""Who carries the messages."""
+"""Runtimes, which compute sums over clients: on one machine or over a network."""

@@ -1,4 +1,4 @@
-"""Drive the steps of a program with something that can sum."""
+"""Execution of a program on a runtime that can compute sums."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Result = TypeVar("Result")
 
 
 class Runtime(Protocol):
-    """Whoever can answer "sum this over the cohort"."""
+    """Something that can sum a contribution over the cohort."""
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
-        """The total, with what it cost entered in the ledger."""
+        """Return the total, and enter its cost in the ledger."""
         ...
 
 
 def execute(
     steps: Steps, runtime: Runtime, on_round: OnRound | None = None
 ) -> tuple[Components, Ledger]:
-    """Run a program to its end, in one process: all noise comes from a seed."""
+    """Run a program to its end in one process, where all noise comes from a seed."""
     ledger = Ledger(secret_noise=False)
     return execute_steps(steps, runtime, ledger, on_round), ledger
 
@@ -36,7 +36,7 @@ def execute_steps(
     ledger: Ledger | None = None,
     on_round: OnRound | None = None,
 ) -> Result:
-    """Run a program, or a part of one, and return what it returns."""
+    """Run a program, or a part of one, and return its result."""
     ledger = Ledger() if ledger is None else ledger
     answer: Any = None
     while True:

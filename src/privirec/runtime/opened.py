@@ -1,4 +1,4 @@
-"""From an opened sum, as a protocol gives it, to the total that a program is sent."""
+"""Conversion of an opened sum from a protocol into the total that a program receives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from privirec.secagg import VectorShape
 
 
 def total_of(ask: Contribution, words: NDArray[Any], shape: VectorShape) -> Any:
-    """The total of an ask. `words`: the sum in the ring in which its protocol opens it."""
+    """Return the total of a contribution.
+
+    `words` is the sum in the ring in which the protocol opens it.
+    """
     return ask.collect(_pieces(ask, words, shape))
 
 

@@ -1,6 +1,6 @@
-"""What an operator chooses for a run, and what follows from it for secure aggregation.
+"""The operator's settings for a run, and the secure-aggregation parameters that follow from them.
 
-All defaults of runs stand here, or with the program or model that they belong to.
+The defaults of a run are defined here, or in the program or model they belong to.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ CORRUPT_SHARE = 0.05
 DROPPED_SHARE = 0.2
 SMALLEST_COHORT = 3
 DROPPED_SHARE_ON_ONE_MACHINE = 0.05
-"""Clients in one process drop out only where a run is told that they do."""
+"""Lower than DROPPED_SHARE: clients in one process drop out only if the run asks for it."""
 SERVER_ON_ONE_MACHINE = ServerModel.SEMI_HONEST
-"""One process that plays all parts has nobody to lie to; sums and drop-outs are the same."""
+"""One process plays all roles, so there is nobody to deceive; sums and drop-outs are the same."""
 
 
 def _settings(given: Any) -> Any:
@@ -49,26 +49,28 @@ def _settings(given: Any) -> Any:
 
 
 class Assumptions(BaseModel):
-    """How many clients secure aggregation withstands, and how surely."""
+    """Shares of corrupt and dropped clients to tolerate, and the failure probabilities."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     corrupt_share: float = Field(CORRUPT_SHARE, ge=0, lt=1)
-    """Clients that may work for the server."""
+    """Share of clients that may collude with the server."""
     dropped_share: float = Field(DROPPED_SHARE, ge=0, lt=1)
-    """Clients that may drop out before the first sum is opened."""
+    """Share of clients that may drop out before the first sum is opened."""
     security_bits: int = 40
     correctness_bits: int = 30
     server: ServerModel = ServerModel.ACTIVE
-    """What secagg+ and secagg take the server for."""
+    """Behaviour of the server that secagg+ and secagg protect against."""
 
     def contributors(self, clients: int) -> int:
-        """Fewest of so many clients whose noise is in a sum and that keep it to themselves: not
-        all of them, since each of the others sees the model and knows its own."""
+        """Return the fewest clients whose noise is in a sum and stays secret.
+
+        At most `clients` - 1, because every client sees the model and knows its own noise.
+        """
         return max(1, min(least_honest(self.statement(clients, 1)), clients - 1))
 
     def statement(self, clients: int, sums: int) -> Statement:
-        """What secure aggregation must withstand with a roster of so many."""
+        """Return the threat and drop-out parameters for a roster of this many clients."""
         return Statement.of(
             clients,
             self.corrupt_share,
@@ -81,36 +83,38 @@ class Assumptions(BaseModel):
 
 
 class RunTerms(Assumptions):
-    """What an operator chooses for a run, besides who takes part."""
+    """Settings that an operator chooses for a run, except the clients."""
 
     settings: Annotated[SerializeAsAny[ProgramSettings], BeforeValidator(_settings)]
-    """Of the program, whose name is in them."""
+    """Settings of the program, including its name."""
     aggregator: Aggregator = DEFAULT_AGGREGATOR
     smallest_cohort: int = Field(SMALLEST_COHORT, ge=2)
     block_entries: int = Field(DEFAULT_BLOCK_ENTRIES, gt=0)
     """Entries in one message of an upload."""
     part_bytes: int = Field(1 << 26, gt=0)
-    """About how much of an upload, or of an artifact, goes into one carried message."""
+    """Approximate bytes of an upload, or of an artifact, in one carried message."""
 
     @property
     def protected(self) -> bool:
-        """Whether noise protects every sum."""
+        """True if noise protects every sum."""
         return program_class(self.settings.method).protects
 
     def least_clients(self, roster: int) -> int:
-        """Fewest that can begin a run: those who do not come count as dropped out."""
+        """Return the fewest clients that can begin a run; absent clients count as dropped out."""
         return max(self.smallest_cohort, roster - self.statement(roster, 1).dropped)
 
 
 def computes(program: type[Program[Any]], config: Config) -> bool:
-    """Whether a program has all settings that a model needs, and none that would change it."""
+    """Return True if the program has all settings the model needs, and none that would alter it."""
     settings = program.settings_type.model_fields.keys()
     return config.needs.keys() <= settings and program.only_for_models_with <= config.needs.keys()
 
 
 def run_defaults() -> dict[str, str | int | float]:
-    """The choices of a run by the names that people give them, each with its default. No model:
-    the one that the method is made for."""
+    """Return the settings of a run by their public names, each with its default.
+
+    An empty model name selects the model that the method is made for.
+    """
     return {
         "name": "",
         "model": "",
@@ -129,10 +133,10 @@ def run_defaults() -> dict[str, str | int | float]:
 
 
 def vector_shape(planned: PlannedSum) -> VectorShape:
-    """A planned sum as set-up needs it.
+    """Return the shape of a planned sum for the set-up exchange.
 
-    The bound of the sum is proven by its encoding before a client answers; set-up needs only that
-    it stays inside the ring.
+    The encoding proves the bound of the sum before a client answers; set-up only needs the sum to
+    stay inside the ring.
     """
     shape = planned.shape
     most = 2 ** (shape.ring_bits - shape.signed) - 1

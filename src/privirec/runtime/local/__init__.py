@@ -1,1 +1,1 @@
-"""Runtimes on one machine: a simulation, and clients in one process."""
+"""Runtimes on one machine: simulations, and clients in one process."""

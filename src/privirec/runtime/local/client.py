@@ -1,4 +1,4 @@
-"""Participants on this machine: histories that stay, and answers that are in the registry."""
+"""Clients on this machine: their histories, and their answers to registered contributions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privirec.federated.randomness import ClientRandomness, ClientStream
 
 
 class LocalClient:
-    """Holds the histories of one user, or of the users of one silo, and randomness of its own."""
+    """Holder of the histories of one user, or of one silo's users, and of its own randomness."""
 
     def __init__(self, histories: Histories, randomness: ClientRandomness) -> None:
         self.histories = histories
@@ -24,13 +24,18 @@ class LocalClient:
         return "LocalClient(<redacted>)"
 
     def answer(self, ask: Contribution, number: int) -> Iterator[Integers]:
-        """The contribution to sum `number` of the run (from 1), block by block; anything unknown is
-        refused."""
+        """Yield the blocks of the contribution to sum `number` of the run (from 1).
+
+        Unknown contributions are refused.
+        """
         return answer(ask, self.histories, self._randomness.stream(number, ask.name))
 
 
 def dealt(n_users: int, n_clients: int | None) -> list[tuple[int, int]]:
-    """First and last user of each client: one client per user, or consecutive runs for so many."""
+    """Return the half-open range of users of each client.
+
+    There is one client per user by default; otherwise each client has consecutive users.
+    """
     n_clients = n_users if n_clients is None else n_clients
     if not 1 <= n_clients <= n_users:
         raise UsageError(f"{n_clients} clients for {n_users} users")
@@ -41,10 +46,10 @@ def dealt(n_users: int, n_clients: int | None) -> list[tuple[int, int]]:
 def clients_of(
     train: Interactions, n_clients: int | None = None, seed: int = 0, held_out: float = 0.0
 ) -> list[LocalClient]:
-    """One client per user, or the users dealt to so many silos in consecutive runs.
+    """Return one client per user, or `n_clients` silos that each have consecutive users.
 
-    Their noise, and which share `held_out` of their items they keep back, come from `seed`, so that
-    a run can be repeated: it hides nothing.
+    The clients' noise and the share `held_out` of items that they keep back come from `seed`. This
+    makes a run repeatable, so the noise hides nothing.
     """
     check_counted(train)
     clients = []
@@ -56,8 +61,11 @@ def clients_of(
 
 
 def check_counted(train: Interactions) -> None:
-    """Refuse weights: sums have proven bounds, and people promises, because everybody counts alike;
-    a weight that a client chooses has no bound."""
+    """Raise UsageError if the interactions have weights.
+
+    The bounds of sums and the privacy guarantees hold because every interaction counts as one. A
+    weight that a client chooses has no bound.
+    """
     if train.weights is not None:
         raise UsageError(
             "a federation counts each interaction as one, since nobody can bound a client's "
@@ -68,7 +76,7 @@ def check_counted(train: Interactions) -> None:
 def split_as_dealt(
     everybody: Histories, held_out: float, n_clients: int | None, seed: int
 ) -> Histories:
-    """All histories with what the clients of `clients_of` keep back."""
+    """Return all histories, with the same items held out as by the clients of `clients_of`."""
     if not held_out:
         return everybody
     indptr = everybody.matrix.indptr
@@ -84,14 +92,17 @@ def split_as_dealt(
 def streams_of(
     n_users: int, n_clients: int | None, seed: int, number: int, name: str
 ) -> Iterator[ClientStream]:
-    """The streams that the clients of `clients_of` use for a sum, made as they are read."""
+    """Yield the noise streams that the clients of `clients_of` use for a sum."""
     for client, (start, stop) in enumerate(dealt(n_users, n_clients)):
         stream = ClientRandomness.insecure(seed, client).stream(number, name)
         yield ClientStream(start, stop - start, stream)
 
 
 def summed_stream(n_users: int, n_clients: int, seed: int, number: int, name: str) -> ClientStream:
-    """The noise of so many clients in one draw: of the same distribution as what `streams_of` adds
-    up, and as quick however many they are."""
+    """Return a stream that draws the sum of all clients' noise at once.
+
+    It has the same distribution as the sum over `streams_of`, and takes the same time for any
+    number of clients.
+    """
     stream = ClientRandomness.insecure(seed, n_clients).stream(number, name)
     return ClientStream(0, n_users, stream, n_clients)

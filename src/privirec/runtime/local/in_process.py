@@ -1,4 +1,4 @@
-"""One client object per participant, contribution by contribution, in one process."""
+"""A runtime with one client object per participant, all in one process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from privirec.threads import one_kernel_thread
 
 
 class InProcess:
-    """Adds up what the clients answer."""
+    """Sums of the clients' answers, without cryptography."""
 
     def __init__(self, clients: Sequence[LocalClient]) -> None:
         self._clients = clients
@@ -29,8 +29,10 @@ class InProcess:
         return total
 
     def _summed_blocks(self, ask: Contribution) -> Iterator[NDArray[np.int64]]:
-        """Block by block over all clients: one block is held at a time, and nobody's whole vector.
-        (Contributions yield expressions, not names, or each waiting client would keep its block.)
+        """Yield each block summed over all clients, so that only one block is in memory at a time.
+
+        Contributions must yield expressions, not names; otherwise each waiting client would keep
+        its block alive.
         """
         encoding = ask.encoding
         streams = [client.answer(ask, self._asked) for client in self._clients]

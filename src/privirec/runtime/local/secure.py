@@ -1,8 +1,8 @@
-"""Clients in one process whose sums come out of real secure aggregation.
+"""Clients in one process whose sums are computed by real secure aggregation.
 
-The set-up exchange deals keys and shares for all sums of the run; the shapes of the sums are known
-before anybody answers. The set of clients in the first sum is the cohort: a client that drops out
-after that ends the run, because the difference of two sums would be its history.
+The set-up exchange deals keys and shares for all sums of the run, whose shapes are known before any
+client answers. The clients in the first sum are the cohort. A client that drops out after that ends
+the run, because the difference of two sums would be its history.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from privirec.threads import one_kernel_thread
 
 @dataclass(frozen=True)
 class DropOuts:
-    """Who leaves, by the number of the client, and when. Whoever leaves stays away."""
+    """Clients that drop out, by number, and when. A client that has dropped out does not return."""
 
     at_set_up: Mapping[str, Collection[int]] = field(default_factory=dict)
     """Stage "advertise" or "share" -> clients."""
     at_sums: Mapping[int, Mapping[str, Collection[int]]] = field(default_factory=dict)
-    """Number of the sum, from 1 -> a stage such as "input" or "unmask" -> clients."""
+    """Number of the sum (from 1) -> stage such as "input" or "unmask" -> clients."""
 
     @classmethod
     def of_share(cls, share: float, n_clients: int, seed: int) -> DropOuts:
-        """A random share of the clients leaves before the first sum."""
+        """Return drop-outs in which a random share of the clients leaves before the first sum."""
         rng = np.random.Generator(np.random.Philox([seed, n_clients]))
         leaving = rng.choice(n_clients, int(share * n_clients), replace=False)
         return cls(at_sums={1: {"input": {int(client) for client in leaving}}})
 
 
 class SecureInProcess:
-    """Adds up what the clients answer, without seeing any answer."""
+    """Sums of the clients' answers by secure aggregation, which hides the single answers."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class SecureInProcess:
         self.survivors: tuple[int, ...] = ()
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
-        self._sums[self._done].check(ask)  # set-up dealt keys for these sums, in this order
+        self._sums[self._done].check(ask)  # set-up dealt keys for these sums in this order
         self._done += 1
         with one_kernel_thread():
             opened = self._federation.sum(
@@ -98,7 +98,10 @@ class SecureInProcess:
         return total
 
     def _bytes_per_client(self) -> tuple[float, float]:
-        """Mean bytes since the last sum, over the clients in it; set-up counts with the first."""
+        """Return mean bytes up and down since the last sum, over the clients in it.
+
+        The first sum includes the traffic of set-up.
+        """
         inside = list(self.survivors)
         traffic = self._federation.traffic
         up = float(traffic.up_per_client()[inside].mean())

@@ -1,7 +1,7 @@
-"""A simulation over shards: one block of users in memory at a time, the same sums bit for bit.
+"""A simulation with one shard of users in memory at a time, and bit-identical sums.
 
-Every contribution is a sum of whole numbers over users, so the total over all of them is the sum of
-the totals over shards, in any order; noise is added once, with the first shard.
+Every contribution is a sum of integers over users. The total is therefore the sum of the shards'
+totals, in any order. Noise is added once, with the first shard.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from privirec.runtime.local.client import streams_of, summed_stream
 KEPT = "privirec/kept-sum/1"
 
 OnShard = Callable[[str, int, int], None]
-"""Name of the sum, shards done, shards in all."""
+"""Called with the name of the sum, the number of shards done and the total number of shards."""
 
 
 class ShardedSimulation:
-    """Sums over shards, with the noise of the clients that the users are dealt to."""
+    """Sums over shards, with the noise of the clients that the users are assigned to."""
 
     def __init__(
         self,
@@ -44,8 +44,10 @@ class ShardedSimulation:
         work: Path | None = None,
         on_shard: OnShard | None = None,
     ) -> None:
-        """`n_clients`, `seed` and `noise_at_once` as in `Simulation`. Finished sums are kept in the
-        folder `work` and not computed again."""
+        """Set up sums over `data`, with `n_clients`, `seed` and `noise_at_once` as in `Simulation`.
+
+        Finished sums are kept in the folder `work` and are not computed again.
+        """
         self._data = data
         self._n_clients = n_clients
         self._seed = seed
@@ -55,7 +57,7 @@ class ShardedSimulation:
         self._asked = 0
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
-        ledger.add_sum(ask)  # first, as it refuses a ring that is too narrow
+        ledger.add_sum(ask)  # first, because it refuses a ring that is too narrow
         self._asked += 1
         if self._kept is None:
             return self._computed(ask)
@@ -96,7 +98,7 @@ class ShardedSimulation:
         return streams_of(n_users, self._n_clients, *sum_of_run)
 
     def _name_of(self, ask: Contribution) -> str:
-        """A digest of all that the sum depends on."""
+        """Return a name with a digest of everything that the sum depends on."""
         about = [KEPT, self._data.fingerprint, self._asked]
         if ask.noise.largest:
             about += [self._seed, self._n_clients, self._noise_at_once]
@@ -106,7 +108,7 @@ class ShardedSimulation:
 
 
 class KeptSums:
-    """Finished sums in a folder, each there whole or not at all."""
+    """Finished sums in a folder; each file is complete or absent."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -116,7 +118,7 @@ class KeptSums:
             raise DataError(f"{folder}: cannot be written: {error.strerror}") from None
 
     def find(self, name: str) -> Any:
-        """The sum of this name; None if it was not finished."""
+        """Return the sum of this name, or None if it was not finished."""
         path = self._path(name)
         if not path.is_file():
             return None

@@ -1,6 +1,6 @@
-"""All histories on one machine, each total computed at once.
+"""A simulation with all histories on one machine, which computes each total directly.
 
-Allowed only because tests hold it bit for bit equal to clients that answer one by one.
+It is a valid substitute because tests hold it bit-identical to clients that answer one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from privirec.runtime.local.client import (
 
 
 class Simulation:
-    """Sums over the whole matrix, with the noise of the clients that the users are dealt to."""
+    """Sums over the whole matrix, with the noise of the clients that the users are assigned to."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class Simulation:
         held_out: float = 0.0,
         randomness: ClientRandomness | None = None,
     ) -> None:
-        """`n_clients`, `seed` and `held_out` as in `clients_of`; the first two matter only for sums
-        with noise, or where something is kept back.
+        """Set up sums over `train`, with `n_clients`, `seed` and `held_out` as in `clients_of`.
 
-        `noise_at_once`: draw the sum of all clients' noise, instead of each client's. It has the
-        same distribution, and not the same bits. `randomness`: take the noise of one client that
-        holds everything from there, and not from the seed.
+        `n_clients` and `seed` matter only for sums with noise, or if items are held out. If
+        `noise_at_once` is true, draw the sum of all clients' noise instead of each client's noise.
+        The result has the same distribution, but not the same bits.
+        If `randomness` is given, one client holds all histories and draws its noise from there.
         """
         check_counted(train)
         self._histories = split_as_dealt(Histories(train.matrix), held_out, n_clients, seed)
@@ -50,7 +50,7 @@ class Simulation:
         self._asked = 0
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
-        ledger.add_sum(ask)  # first, as it refuses a ring that is too narrow
+        ledger.add_sum(ask)  # first, because it refuses a ring that is too narrow
         self._asked += 1
         n_users = self._histories.n_users
         if self._randomness is not None:
@@ -63,5 +63,5 @@ class Simulation:
         return ask.total(self._histories, streams_of(n_users, self._n_clients, *sum_of_run))
 
     def with_factors(self, program: Program[Any], components: Components) -> Components:
-        """The same components, quicker to apply where the program knows how."""
+        """Return the same components in a form that is faster to apply, if the program has one."""
         return program.with_factors(components, self._histories)

@@ -1,1 +1,1 @@
-"""A federation over a network: node and coordinator, free of transport."""
+"""A federation over a network: node and coordinator, independent of the transport."""

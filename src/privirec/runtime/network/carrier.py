@@ -1,7 +1,7 @@
-"""What a carrier must be able to do, and the loop that drives a run over any of them.
+"""The interface of a carrier, and the loop that drives a run over any carrier.
 
-A carrier moves bytes between a coordinator and its clients and is trusted with nothing else: it
-may lose messages, delay them, deliver them twice or change them, and both ends notice.
+A carrier moves bytes between a coordinator and its clients, and is not trusted with anything else.
+It may lose, delay, duplicate or change messages; both ends detect this.
 """
 
 from __future__ import annotations
@@ -15,35 +15,38 @@ from privirec.runtime.network.coordinator import Coordinator, Stage
 from privirec.runtime.network.coordinator.clients import Address
 
 LOOK_FOR_CLIENTS = 2.0
-"""Seconds between two looks at who is connected."""
+"""Seconds between two queries for connected clients."""
 LAST_WORDS = 20.0
-"""Seconds in which clients can hear that a run is over."""
+"""Seconds that clients have to learn that a run is over."""
 GIVE_WAY, LONGEST_GIVEN = 4.0, 1.0
-"""A look at all clients is followed by so many times as long without one, in seconds at most: with
-thousands of clients it would take the time in which they could be answered."""
+"""Factor and maximum (in seconds) of the break after each pass over all clients.
+
+The break is GIVE_WAY times as long as the pass, but at most LONGEST_GIVEN. With thousands of
+clients, passes without a break would leave no time to receive their replies.
+"""
 
 
 class Carrier(Protocol):
-    """Moves messages. An address means nothing but the other end of a line."""
+    """Transport of messages. An address only identifies the other end of a connection."""
 
     def connected(self) -> Collection[Address]:
-        """Who can be reached at present."""
+        """Return the addresses that can be reached at present."""
         ...
 
     def send(self, address: Address, message: bytes) -> bool:
-        """Take a message to be carried there; False if that cannot be done."""
+        """Accept a message for delivery; return False if it cannot be sent."""
         ...
 
     def arrivals(self) -> Iterable[tuple[Address, bytes | None]]:
-        """Replies that have come since the last call; None where nobody answered."""
+        """Yield the replies since the last call, with None for a message that nobody answered."""
         ...
 
     def is_idle(self) -> bool:
-        """Whether every message was answered or given up."""
+        """Return True if every message was answered or given up."""
         ...
 
     def rest(self) -> None:
-        """Nothing came: wait a moment."""
+        """Wait a moment, because nothing arrived."""
         ...
 
 
@@ -55,8 +58,11 @@ def carry(
     alive: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Drive a run to its end. `publish` saves the result and returns the signed artifact; `alive`
-    is called now and then while the run goes on."""
+    """Drive a run to its end.
+
+    `publish` saves the result and returns the signed artifact. `alive` is called regularly while
+    the run goes on.
+    """
     looked, next_look_at_all = -LOOK_FOR_CLIENTS, 0.0
     over: float | None = None
     while True:

@@ -1,9 +1,9 @@
-"""A message under its sender's signature.
+"""A signed message.
 
     frame "PRE" with kind, run, client, fields and sizes of the parts | parts | signature (64)
 
-Both sides sign, so that it does not matter who carries a message, and each direction in its own
-name, so that nothing can be turned back to its sender.
+Both sides sign, so the carrier need not be trusted. The signature covers the direction, so a
+message cannot be reflected to its sender.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from privirec.secagg.keys import SIGNATURE_BYTES, Identity, verify
 
 MOST_PARTS = 1 << 12
 FRAME = Frame(b"PRE", 3, largest_header=1 << 17)
-"""With room for the sizes of so many parts. Headers are read before it is known who sent them."""
+"""Frame whose header has room for the sizes of MOST_PARTS parts.
+
+The limit matters because headers are parsed before the sender is authenticated.
+"""
 EVERYBODY = (1 << 32) - 1
 LARGEST = (1 << 31) - (1 << 20)
-"""Bytes of a message; carriers take less than 2 GiB."""
+"""Maximum bytes of a message; carriers accept less than 2 GiB."""
 
 Direction = Literal["to-client", "to-server"]
 _KINDS = {"to-client": FROM_SERVER, "to-server": FROM_CLIENT}
 
 
 class BadEnvelope(FederationError):
-    """Bytes that are no message from whom they should be: dropped, and nothing has changed."""
+    """Bytes that are not a valid message of the expected sender; dropped without effect."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Envelope:
     parts: tuple[bytes | memoryview, ...] = ()
 
     def seal(self, identity: Identity, direction: Direction) -> bytes:
-        """The bytes that travel."""
+        """Return the signed bytes to send."""
         head = FRAME.head(
             {
                 "kind": self.message.kind,
@@ -63,7 +66,7 @@ class Envelope:
 
 
 def peek(message: bytes, direction: Direction) -> Envelope:
-    """Read a message whose signature still has to be checked, with `check`."""
+    """Parse a message whose signature must still be checked with `check`."""
     if not 0 < len(message) <= LARGEST:
         raise BadEnvelope(f"a message of {len(message)} bytes; {LARGEST} are the most")
     try:

@@ -1,4 +1,4 @@
-"""Where a client's histories come from, fixed for the length of a run."""
+"""Sources of a client's histories, which stay fixed for the length of a run."""
 
 from __future__ import annotations
 
@@ -18,41 +18,47 @@ log = logging.getLogger("privirec.client")
 
 
 class HistorySource(Protocol):
-    """Histories over the client's catalogue.
+    """Source of histories over the client's catalogue.
 
-    Interactions with items that the catalogue does not have are left out, and counted. So is
-    whoever has no other: the people that a client pledges hide others, and somebody with nothing in
-    the sums hides nobody. Asked again in one run, the histories must be the same.
+    Interactions with items outside the catalogue are left out and counted. Users without any other
+    interaction are left out too: the people that a client pledges must hide others, and a user who
+    adds nothing to the sums hides nobody. Repeated calls during one run must return the same
+    histories.
     """
 
     def begin(self, run: str, catalogue: Catalogue, since: datetime | None = None) -> Interactions:
-        """The histories of this run, which is exact if `since` says when its calendar period began:
-        then they are those of that moment, as far as the source can know; SitsOut if something of
-        them was forgotten."""
+        """Return the histories for this run.
+
+        For an exact run, `since` is the start of its calendar period. The histories are then those
+        of that moment, as far as the source can tell, and SitsOut is raised if some of them were
+        forgotten.
+        """
         ...
 
     def may_have_changed(self, since: datetime) -> bool:
-        """Whether histories that differ from those of earlier periods may be of later than this."""
+        """Return True if differences from earlier periods may be changes made after `since`."""
         ...
 
     def check(self, run: str) -> None:
-        """SitsOut if something was forgotten that this run may use."""
+        """Raise SitsOut if something was forgotten that this run may use."""
         ...
 
     def sent(self, run: str) -> None:
-        """From now on something that was made of these histories may have left."""
+        """Record that data derived from these histories may leave from now on."""
         ...
 
     def preview(self, catalogue: Catalogue) -> tuple[Interactions, int]:
-        """The histories as a run would see them, without beginning one, and how many interactions
-        are left out."""
+        """Return the histories as a run would see them, and the number of interactions left out.
+
+        This does not begin a run.
+        """
         ...
 
     def finish(self, run: str) -> None: ...
 
 
 class FromStore:
-    """The device's own store: it notes which run used what, and forgetting ends a run."""
+    """The device's own store. It records which run used which data; forgetting data ends a run."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +68,7 @@ class FromStore:
             return _known(self._path, *store.begin_run(run, catalogue, since))
 
     def may_have_changed(self, since: datetime) -> bool:
-        return False  # the store knows what was there when
+        return False  # the store knows the time of each change
 
     def check(self, run: str) -> None:
         with Store(self._path) as store:
@@ -83,8 +89,10 @@ class FromStore:
 
 
 class FromFile:
-    """A file of interactions in any known format: a silo's export. It has no memory: the client's
-    `Calendar` remembers which histories were used."""
+    """A file of interactions in any known format, such as a silo's export.
+
+    The file has no memory; the client's `Calendar` remembers which histories were used.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -93,7 +101,7 @@ class FromFile:
         return _known(self._path, *self.preview(catalogue))
 
     def may_have_changed(self, since: datetime) -> bool:
-        """By the file system's own time of the last change, whatever the file's date says."""
+        """Compare with the file system's change time (ctime); the file's date can be forged."""
         return self._path.stat().st_ctime >= since.timestamp()
 
     def check(self, run: str) -> None:
@@ -117,8 +125,10 @@ class FromFile:
 
 
 def _known(path: Path, found: Interactions, unknown: int) -> Interactions:
-    """The histories, with a word to the owner where the catalogue does not fit. No refusal: the
-    server would hear of it, and it is about what is in a history."""
+    """Return the histories, and log a message to the owner if the catalogue does not fit.
+
+    This is not a refusal, because the server would learn about the content of a history.
+    """
     if unknown and not found.n_interactions:
         log.error("%s: holds no item of catalogue.txt; is that the right one?", path)
     elif unknown:

@@ -1,4 +1,4 @@
-"""Logs for their owner only; never a history, never a secret."""
+"""Log files that only their owner can read. They never contain a history or a secret."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from pathlib import Path
 from privirec.runtime.network.messages import one_line
 
 SAY_AGAIN = 30.0
-"""Seconds between two lines of a client about a server that does not answer."""
+"""Seconds between two log lines of a client about a server that does not answer."""
 
 
 class _OwnersFile(WatchedFileHandler):
-    """A log for its owner only. Rotation may move it away: the next line begins a new file.
+    """A log file that only its owner can read.
 
-    A file that cannot be opened, in a folder that is gone, ends nothing.
+    After a rotation moved the file away, the next line starts a new one. If the file cannot be
+    opened, because its folder is gone, the program goes on.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -34,7 +35,7 @@ class _OwnersFile(WatchedFileHandler):
 
 
 class _Lines(logging.Formatter):
-    """Messages quote what others sent: one line each, whatever it was."""
+    """Formatter that puts each message on one line, even if it quotes text from others."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return one_line(super().formatMessage(record), 2000)
@@ -42,7 +43,7 @@ class _Lines(logging.Formatter):
 
 @contextmanager
 def logged_to(path: Path) -> Iterator[None]:
-    """Write what this program logs in the meantime to a file, too."""
+    """Also write this program's log messages to a file during the body."""
     logger = logging.getLogger("privirec")
     handler = _file(path)
     logger.addHandler(handler)

@@ -1,7 +1,7 @@
-"""What a server and its clients say to each other, apart from what a protocol says through them.
+"""Messages between a server and its clients, apart from the content of the protocol's messages.
 
-Every kind of message is a model of its own. What is long, or is for a protocol to read, travels in
-*parts* behind it: `EXCHANGE_PARTS` says which parts an exchange has.
+Every kind of message has its own model. Long content, and content for a protocol, travels in
+*parts* after it; `EXCHANGE_PARTS` lists the parts of an exchange.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ARTIFACT_FILES = ("model.safetensors", "manifest.json", "manifest.sig")
 
 
 def one_line(text: str, most: int = 500) -> str:
-    """What somebody else wrote, without line breaks or anything that a terminal would obey."""
+    """Return text from others without line breaks or terminal control characters."""
     text = text[:most]
     if text.isprintable():
         return text
@@ -31,7 +31,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 40)]
 
 
 class Message(BaseModel):
-    """The fields of one message; unknown ones are refused."""
+    """Fields of one message; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -42,7 +42,7 @@ class Message(BaseModel):
 
 
 class Hello(Message):
-    """Who is there? With what client and server must have in common."""
+    """Greeting of the server, with the values that client and server must share."""
 
     kind = "hello"
     version: Words
@@ -50,18 +50,18 @@ class Hello(Message):
     items: Count
     roster: Words
     protected: bool
-    """Whether noise protects every sum of the run. The plan will show."""
+    """True if noise protects every sum of the run. The client checks this against the plan."""
 
 
 class Exchange(Message):
-    """A step of the run: what the protocol says, and what the step needs beside it."""
+    """A step of the run, with the protocol's message and the other inputs of the step as parts."""
 
     kind = "exchange"
     step: Count
 
 
 class SendBlocks(Message):
-    """Send the blocks of an upload, from this one on."""
+    """Request for the blocks of an upload, starting with block `first`."""
 
     kind = "send-blocks"
     step: Count
@@ -69,24 +69,24 @@ class SendBlocks(Message):
 
 
 class ArtifactPiece(Message):
-    """A piece of the model's files, which are read as one after the other."""
+    """A piece of the model's files, which are treated as one concatenated stream."""
 
     kind = "artifact-piece"
-    model_config = ConfigDict(strict=False)  # JSON has lists only
+    model_config = ConfigDict(strict=False)  # JSON has lists, not tuples
 
     files: tuple[tuple[str, Count], ...]
     offset: Count
 
 
 class Abort(Message):
-    """The run is over without a result."""
+    """Notice that the run ended without a result."""
 
     kind = "abort"
     reason: Words
 
 
 class TurnedAway(Message):
-    """The server does not talk to whoever is at this address."""
+    """Notice that the server refuses to talk to this address."""
 
     kind = "turned-away"
     reason: Words
@@ -96,10 +96,13 @@ class TurnedAway(Message):
 
 
 class Here(Message):
-    """A client that takes part, with its pledge; the two sets of that are in the parts."""
+    """A client's announcement that it takes part, with its pledge.
+
+    The two sets of the pledge are in the parts.
+    """
 
     kind = "here"
-    model_config = ConfigDict(strict=False)  # JSON has lists only
+    model_config = ConfigDict(strict=False)  # JSON has lists, not tuples
 
     users: People
     asks: Asked
@@ -109,14 +112,14 @@ class Here(Message):
 
 
 class Answer(Message):
-    """What the protocol answers in a step."""
+    """The protocol's answer in a step."""
 
     kind = "answer"
     step: Count
 
 
 class Blocks(Message):
-    """Blocks of an upload, from `first` on, of so many in all."""
+    """Blocks of an upload from `first` on; `total` is the number of blocks of the whole upload."""
 
     kind = "blocks"
     step: Count
@@ -125,7 +128,7 @@ class Blocks(Message):
 
 
 class Received(Message):
-    """How much of the artifact has arrived."""
+    """Bytes of the artifact received so far, and whether it is installed."""
 
     kind = "received"
     offset: Count
@@ -133,13 +136,13 @@ class Received(Message):
 
 
 class Goodbye(Message):
-    """A client that has heard what it was told last."""
+    """A client's acknowledgement of the server's last message to it."""
 
     kind = "goodbye"
 
 
 class Refused(Message):
-    """A message that is not answered; `final` where the client has left the run."""
+    """A client's refusal to answer a message. If `final`, the client has left the run."""
 
     kind = "refused"
     code: Code = Field(strict=False)
@@ -155,9 +158,9 @@ FROM_CLIENT: dict[str, type[Message]] = {
 }
 
 EXCHANGE_PARTS = {
-    Phase.SETUP: ("protocol", "plan"),  # the plan in the first step only
+    Phase.SETUP: ("protocol", "plan"),  # the plan only in the first step
     Phase.PREPARATION: ("protocol",),
     Phase.INPUT: ("protocol", "ask"),
     Phase.RECOVERY: ("protocol", "clients"),
 }
-"""What the parts of an exchange are; "clients" is the map of those in the sum."""
+"""Parts of an exchange by phase; "clients" is the bit map of the clients in the sum."""

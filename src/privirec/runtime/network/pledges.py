@@ -1,7 +1,7 @@
-"""What a client commits to before a run: its people, what it asks of a sum, and its past.
+"""Pledges: a client's commitment before a run to its people, its demands on a sum and its past.
 
-Signed for one run and one roster, so that a server can neither invent nor change it, nor use it
-again. Every client is shown the pledges of all; see `privacy.cohorts` for what follows from them.
+A pledge is signed for one run and one roster, so that a server can neither invent, change nor reuse
+it. Every client sees the pledges of all; `privacy.cohorts` explains the consequences.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from privirec.secagg.keys import SIGNATURE_BYTES, Identity, Roster, verify
 from privirec.secagg.participants import read_participants, write_participants
 
 MOST_USERS = 1 << 32
-"""Of one client."""
+"""Upper bound on the users of one client, exclusive."""
 _LABEL = b"privirec-pledge-2"
 
 People = Annotated[int, Field(ge=0, lt=MOST_USERS)]
@@ -38,22 +38,21 @@ Period = Annotated[str, Field(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2} 00:00:00\+0
 
 
 class BadPledge(FederationError):
-    """A pledge that its client did not make, or that says what cannot be."""
+    """A pledge that its client did not make, or that is inconsistent."""
 
 
 @dataclass(frozen=True)
 class Pledge:
-    """What one client has signed."""
+    """A signed commitment of one client."""
 
     people: int
     demands: Demands
     known: bytes = b""
-    """Map over the roster of the clients with whom it knows to have been in a sum; empty if
-    nobody."""
+    """Bit map over the roster of clients that it knows it shared a sum with; empty if none."""
     past: bytes = b""
-    """The same, with those with whom it may have been in one."""
+    """Bit map of clients that it may have shared a sum with; a superset of `known`."""
     period: str = ""
-    """When the calendar period began whose histories it uses; empty where it has no calendar."""
+    """Start of the calendar period whose histories it uses; empty if it has no calendar."""
     signature: bytes = b""
 
     @classmethod
@@ -68,7 +67,7 @@ class Pledge:
         return replace(self, signature=identity.sign(self._content(run, client, roster)))
 
     def check(self, run: str, client: int, roster: Roster) -> None:
-        """Raise BadPledge unless this client made it, for this run and with this roster."""
+        """Raise BadPledge unless this client signed it for this run and this roster."""
         try:
             verify(roster[client], self.signature, self._content(run, client, roster), client)
         except ProtocolError:
@@ -89,33 +88,35 @@ class Pledge:
 
 
 class Said(BaseModel):
-    """What a pledge says, without who made it; most clients of a plan say the same."""
+    """Content of a pledge without its client; most clients of a plan have the same content."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     users: People
     asks: Asked
     known: int = Field(-1, ge=-1)
-    """Place of the set in the plan's list; -1 for nobody."""
+    """Index into `Pledges.sets`; -1 for the empty set."""
     past: int = Field(-1, ge=-1)
     period: Period = ""
 
 
 class Pledges(BaseModel):
-    """The pledges of all clients of a plan. What several have pledged stands there once, so that a
-    client costs little more than its signature."""
+    """Pledges of all clients of a plan.
+
+    Equal contents are stored once, so that a client costs little more than its signature.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     clients: Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...], FailFast()]
-    """In ascending order."""
+    """Client numbers in ascending order."""
     says: Annotated[tuple[Annotated[int, Field(ge=0)], ...], FailFast()]
-    """Place in `said`, one for each client."""
+    """Index into `said` for each client."""
     said: Annotated[tuple[Said, ...], FailFast()]
     sets: Annotated[tuple[Annotated[str, Field(pattern="^([0-9a-f]{2})+$")], ...], FailFast()] = ()
-    """Maps over the roster."""
+    """Bit maps over the roster, in hexadecimal."""
     signatures: str = Field("", pattern="^[A-Za-z0-9+/]*={0,2}$")
-    """Of all clients, one after the other, in base 64; empty in a plan that nobody is shown."""
+    """Concatenated signatures of all clients in base 64; empty in a plan that no client sees."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -123,9 +124,9 @@ class Pledges(BaseModel):
             raise ValueError("clients without a pledge")
         if any(after <= before for before, after in pairwise(self.clients)):
             raise ValueError("clients that are not in ascending order")
-        # All that is there is used, and so no more than there are clients.
+        # Every entry must be used, so the number of clients limits the number of entries.
         if set(self.says) != set(range(len(self.said))):
-            raise ValueError("a client that says what the plan does not have, or nobody says")
+            raise ValueError("contents of pledges that are missing, or that no client has pledged")
         places = {place for one in self.said for place in (one.known, one.past)} - {-1}
         if places != set(range(len(self.sets))) or len(set(self.sets)) != len(self.sets):
             raise ValueError("sets of clients that nobody pledges, or that are there twice")
@@ -159,16 +160,16 @@ class Pledges(BaseModel):
 
     @classmethod
     def unsigned(cls, users: Mapping[int, int]) -> Self:
-        """For a plan that nobody will be shown."""
+        """Return pledges without signatures, for a plan that no client sees."""
         return cls.of({client: Pledge(n, Demands(0, 0, 1)) for client, n in users.items()})
 
     def users(self) -> dict[int, int]:
-        """How many people each client has."""
+        """Return the number of people of each client."""
         counts = [one.users for one in self.said]
         return {client: counts[place] for client, place in self._each()}
 
     def periods(self) -> set[str]:
-        """The calendar periods whose histories clients use."""
+        """Return the calendar periods whose histories the clients use."""
         return {self.said[place].period for place in set(self.says)}
 
     def pledge(self, client: int) -> Pledge:
@@ -178,13 +179,16 @@ class Pledges(BaseModel):
         return replace(self._unsigned(self.says[at]), signature=self._signature(at))
 
     def check(self, run: str, roster: Roster) -> None:
-        """Raise BadPledge unless every client made its own, for this run and with this roster."""
+        """Raise BadPledge unless every client signed its pledge for this run and this roster."""
         said = [self._unsigned(place) for place in range(len(self.said))]
         for at, (client, place) in enumerate(self._each()):
             replace(said[place], signature=self._signature(at)).check(run, client, roster)
 
     def members(self, roster: Roster) -> dict[int, Member]:
-        """What everybody has pledged. Who says the same is one object, and so are equal sets."""
+        """Return the pledge of every client as a Member, or raise BadPledge.
+
+        Clients with equal pledges share one Member, and equal sets are one object.
+        """
         try:
             sets = [
                 frozenset(read_participants(bytes.fromhex(text), roster).tolist())
@@ -206,7 +210,7 @@ class Pledges(BaseModel):
         return {client: said[place] for client, place in self._each()}
 
     def _each(self) -> Iterator[tuple[int, int]]:
-        """Every client, and the place of what it says."""
+        """Yield every client with its index into `said`."""
         return zip(self.clients, self.says, strict=True)
 
     def _unsigned(self, place: int) -> Pledge:

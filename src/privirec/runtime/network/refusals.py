@@ -1,9 +1,9 @@
-"""Why a client does not answer: a code for programs beside the words for people.
+"""Reasons why a client does not answer: a code for programs and a text for people.
 
-That a client refuses tells something as well, so no refusal depends on a question and a history
-together (`federated.contributions.ClientContext.contradict`). What is left depends on the question
-alone, or on the client alone, whatever it is asked: that something was changed or forgotten, or
-that a file cannot be read.
+A refusal reveals something by itself. No refusal therefore depends on a request and a history
+together (`federated.contributions.ClientContext.contradict`). It depends on the request alone, or
+on the client alone whatever the request: something was changed or forgotten, or a file cannot be
+read.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ class Code(StrEnum):
     """Stable names of refusals."""
 
     BAD_MESSAGE = "bad-message"
-    """Not signed by the operator, not for this client, or not readable."""
+    """Message that is unreadable, not for this client, or not signed by the server."""
     UNKNOWN_RUN = "unknown-run"
     REPLAYED_RUN = "replayed-run"
     OTHER_VERSION = "other-version"
     OTHER_CATALOGUE = "other-catalogue"
     OTHER_ROSTER = "other-roster"
     HAS_LEFT = "has-left"
-    """This client has left the run."""
+    """Client that has left the run."""
     TOO_EARLY = "too-early"
-    """A step before the one in between was answered."""
+    """Step that is requested before the preceding one was answered."""
     ANSWERED_BEFORE = "answered-before"
-    """A second message for a step that was, or is being, answered to another one."""
+    """Different message for a step that was answered, or is being answered, to another message."""
     NO_UPLOAD = "no-upload"
     BAD_PLAN = "bad-plan"
     BAD_ASK = "bad-ask"
-    """Something else than the plan says, or over numbers that cannot be true."""
+    """Request that deviates from the plan or contains impossible numbers."""
     BAD_ARTIFACT = "bad-artifact"
     BAD_PLEDGE = "bad-pledge"
-    """A plan with a pledge that its client did not make, or that says what cannot be."""
+    """Plan with a pledge that its client did not make, or that is inconsistent."""
     POLICY = "policy"
-    """A computation, an aggregator or a limit of one run."""
+    """Computation or aggregator that the policy forbids, or excess of a limit per run."""
     TOO_FEW_PEOPLE = "too-few-people"
     COHORT = "cohort"
-    """With sums of earlier runs, this one would set a few people apart."""
+    """Sum that, combined with sums of earlier runs, would single out a few people."""
     OPENED_TOO_MUCH = "opened-too-much"
-    """Sums of this and of earlier runs, from which too much could be solved."""
+    """Sums of this and earlier runs that together would reveal too much."""
     AIMED_BLOCK = "aimed-block"
-    """A block that lies on single items."""
+    """Block that is aimed at single items."""
     BUDGET = "budget"
-    """A cost in epsilon beyond what this client allows, or less noise than it counts on."""
+    """Cost in epsilon above the client's limit, or less noise than it relies on."""
     PROTOCOL = "protocol"
-    """The aggregation protocol refuses; the words say why."""
+    """Refusal by the aggregation protocol; the text gives the reason."""
     HISTORIES_CHANGED = "histories-changed"
-    """In the client's log only: the server hears `OWN_PROBLEM`."""
+    """Changed histories. Only the client's log shows this code; the server sees `OWN_PROBLEM`."""
     STATE_RESTORED = "state-restored"
-    """What this client remembers is older than what it has answered, or gone."""
+    """Memory of the client that is missing, altered, or older than its answers."""
     OWN_PROBLEM = "own-problem"
-    """A disk or a file of the client's own; its log says which."""
+    """Problem with the client's own disk or files; its log has the details."""
 
 
 _ABOUT_THE_QUESTION = {
@@ -63,18 +63,21 @@ _ABOUT_THE_QUESTION = {
     *(Code.NO_UPLOAD, Code.BAD_PLAN, Code.BAD_PLEDGE, Code.POLICY, Code.PROTOCOL),
     *(Code.TOO_FEW_PEOPLE, Code.COHORT, Code.OPENED_TOO_MUCH, Code.AIMED_BLOCK, Code.BUDGET),
 }
-"""Whose words say what was asked, what the plan shows and what the policy says; never what is in a
-client's histories."""
+"""Codes whose text mentions only the request, the plan and the policy, never histories."""
 
 OF_ITS_OWN = {Code.OWN_PROBLEM, Code.HAS_LEFT, Code.HISTORIES_CHANGED}
-"""That somebody changed or forgot something is nobody's business: a full disk sounds the same."""
+"""Codes about private matters.
+
+The server sees OWN_PROBLEM for all of them, so that a changed or deleted history looks like a full
+disk.
+"""
 
 
 def for_the_server(client: int, code: Code, reason: str) -> tuple[Code, str]:
-    """What the server hears of a refusal; the rest is in the client's log.
+    """Return the code and text of a refusal as the server sees them; the log has the rest.
 
-    Words that may be about histories, files or what is on the disk, and those of every code that
-    nobody has thought about, are replaced by a sentence that is the same for everybody.
+    A text that may mention histories, files or the state of the disk is replaced by a generic
+    sentence. So is the text of every code that is not known to be safe.
     """
     if code in _ABOUT_THE_QUESTION:
         return code, reason
@@ -84,8 +87,10 @@ def for_the_server(client: int, code: Code, reason: str) -> tuple[Code, str]:
 
 
 class Refusal(FederationError):
-    """A message that is not answered. The run goes on without an answer to it, or, if the refusal
-    is final, without this client."""
+    """A refusal to answer a message.
+
+    The run goes on without this answer, or without this client if the refusal is final.
+    """
 
     def __init__(self, code: Code, reason: str, *, final: bool = False) -> None:
         super().__init__(reason)

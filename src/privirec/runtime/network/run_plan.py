@@ -1,4 +1,4 @@
-"""What a run will do, signed by the operator before anybody answers."""
+"""The plan of a run, signed by the server before any client answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from privirec.version import __version__
 
 
 class RunPlan(BaseModel):
-    """A run: terms, catalogue and cohort, the same for everybody."""
+    """Terms, catalogue and cohort of a run, the same for all clients."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,17 +31,17 @@ class RunPlan(BaseModel):
     terms: RunTerms
     n_items: int = Field(gt=0)
     catalogue: str
-    """Fingerprint of the item ids in their order."""
+    """Fingerprint of the item ids in order."""
     roster: str
     """Digest of the roster."""
     clients: int = Field(gt=0)
-    """Clients in the roster."""
+    """Number of clients in the roster."""
     pledges: Pledges
-    """Of each client that said it is there."""
+    """Pledges of the clients that announced themselves."""
 
     @classmethod
     def parse(cls, text: bytes) -> RunPlan:
-        """From JSON; a plan that cannot be read is refused in one line."""
+        """Parse JSON; raise FederationError with a one-line message if it is not a plan."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
@@ -50,12 +50,12 @@ class RunPlan(BaseModel):
             raise FederationError(f"a plan that cannot be read: {where}: {first['msg']}") from None
 
     def text(self) -> bytes:
-        """As it is sent."""
+        """Return the plan as sent to clients, in JSON."""
         return self.model_dump_json().encode()
 
     @cached_property
     def users(self) -> dict[int, int]:
-        """Users of each client; numbered client after client."""
+        """Number of users of each client."""
         return self.pledges.users()
 
     @property
@@ -63,7 +63,7 @@ class RunPlan(BaseModel):
         return sum(self.users.values())
 
     def first_user(self, client: int) -> int:
-        """Where the users of a client stand in the cohort's numbering."""
+        """Return the number of a client's first user; users are numbered client after client."""
         users = sorted(self.users.items())
         starts = accumulate((count for _, count in users), initial=0)
         return dict(zip((key for key, _ in users), starts, strict=False))[client]
@@ -76,7 +76,7 @@ class RunPlan(BaseModel):
 
     @property
     def protected(self) -> bool:
-        """Whether noise protects every sum."""
+        """True if noise protects every sum."""
         return all(planned.protection for planned in self.sums())
 
     def shapes(self) -> list[VectorShape]:
@@ -86,12 +86,12 @@ class RunPlan(BaseModel):
         return self.terms.statement(self.clients, len(self.sums()))
 
     def steps(self) -> tuple[Step, ...]:
-        """Every exchange of the run, in order."""
+        """Return all exchanges of the run in order."""
         statement = self.statement()
         return protocol(self.terms.aggregator).schedule_for(statement).steps(statement.rounds)
 
     def for_policy(self) -> Terms:
-        """What a client's policy looks at."""
+        """Return the properties of the run that a client's policy judges."""
         program = self.program()
         ledger = Ledger.planned(program.plan())
         return Terms(
@@ -109,15 +109,17 @@ class RunPlan(BaseModel):
 
 
 def asked_digest(plan_text: bytes, ask: bytes) -> bytes:
-    """What a client was asked for in a sum, and what it was told before: the plan and the ask, as
-    they came. Clients for whom it differs are in no sum together."""
+    """Return a digest of the plan and the request for a sum, as a client received them.
+
+    Clients for which this digest differs are never in one sum together.
+    """
     return hashlib.sha256(
         b"privirec-asked" + hashlib.sha256(plan_text).digest() + hashlib.sha256(ask).digest()
     ).digest()
 
 
 def same_version(other: str) -> bool:
-    """Whether programs of this and another version may take part in one run."""
+    """Return True if this version and another one may take part in the same run."""
     return other.split(".")[:2] == __version__.split(".")[:2]
 
 

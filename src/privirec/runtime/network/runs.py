@@ -1,10 +1,10 @@
-"""A run in the operator's folder: what it is started with, served, and followed to its end.
+"""A run in the operator's folder: its settings, the serving process, and the result.
 
-SERVER/runs/NAME/run.json       what it is started with
+SERVER/runs/NAME/run.json       settings that the run is started with
 SERVER/runs/NAME/alive          touched by the server while the run goes on
-SERVER/runs/NAME/stop           there once the operator wants it to end
+SERVER/runs/NAME/stop           created when the operator asks the run to stop
 SERVER/runs/NAME/failure.json   why the serving process ended before the run did
-SERVER/runs/NAME/result.json    what came of it
+SERVER/runs/NAME/result.json    result of the run
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from privirec.runtime.terms import DEFAULT_MODEL, RunTerms
 log = logging.getLogger("privirec.server")
 
 Watch = Callable[[dict[str, Any]], None]
-"""Sees the server's status, an empty one before there is any."""
+"""Called with the server's status, which is empty before the server has written one."""
 
 PAUSE = 0.5
 SILENCE = 60.0
-"""Seconds after which a server that does not touch its file may be gone."""
+"""Seconds without a sign of life after which a server may be gone."""
 STOPPED_BY_OPERATOR = "stopped by the operator"
 
 
 class RunFile(BaseModel):
-    """What a run is started with; kept in the run's folder."""
+    """Settings that a run is started with, kept in the run's folder."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -51,7 +51,7 @@ class RunFile(BaseModel):
     threads: int | None = None
     deadlines: Deadlines = Deadlines()
     manifest: dict[str, Any] = Field(default_factory=dict)
-    """Further facts for the artifact's manifest."""
+    """Further entries for the artifact's manifest."""
 
 
 class RunFolder:
@@ -65,8 +65,10 @@ class RunFolder:
     # --- starting ---------------------------------------------------------------------------------
 
     def prepare(self, file: RunFile) -> bool:
-        """Write down what the run is started with; False if there is nothing to start: a server is
-        at work on it already, or it has ended."""
+        """Write the settings of the run; return False if there is nothing to start.
+
+        This is the case if a server is already working on the run, or if the run has ended.
+        """
         content = file.model_dump_json(indent=2).encode()
         path = self.folder / "run.json"
         is_another = path.exists() and path.read_bytes() != content
@@ -80,7 +82,7 @@ class RunFolder:
             write_whole(path, content)
         if is_taken(self.folder):
             return False
-        # What an earlier attempt said is not about this one.
+        # Remove the outcome of an earlier attempt.
         (self.folder / "failure.json").unlink(missing_ok=True)
         (self.folder / "stop").unlink(missing_ok=True)
         if (self.folder / "server.log").exists():
@@ -95,9 +97,9 @@ class RunFolder:
         carrier_for: Callable[[RunFile], Carrier],
         default: Callable[[], RunFile] | None = None,
     ) -> None:
-        """Drive the run to its end over a carrier, alone in its folder.
+        """Drive the run to its end over a carrier, as the only process in its folder.
 
-        `default` makes the run's file where nobody has written one.
+        `default` creates the run's settings if there is no file with them.
         """
         with alone(self.folder, wait=False), logged_to(self.folder / "server.log"):
             try:
@@ -153,7 +155,7 @@ class RunFolder:
             coordinator.abort(STOPPED_BY_OPERATOR)
 
     def _publish(self, coordinator: Coordinator, file: RunFile, threads: int) -> Path:
-        """The model, signed by the server."""
+        """Save the model, signed by the server, and return its folder."""
         if coordinator.components is None:
             raise FederationError("the run has no result")
         kind = MODELS[file.model]
@@ -202,7 +204,7 @@ class RunFolder:
 
     @property
     def is_going_on(self) -> bool:
-        """Whether a server is at work on it, or has lately been told to be."""
+        """True if a server is working on the run, or has recently been started."""
         ended = any((self.folder / name).exists() for name in ("result.json", "failure.json"))
         if self.is_served:
             return not ended
@@ -214,20 +216,22 @@ class RunFolder:
 
     @property
     def is_served(self) -> bool:
-        """Whether a process is at work on it at this moment."""
+        """True if a process is working on the run at this moment."""
         return is_taken(self.folder)
 
     def ask_to_stop(self) -> None:
-        """The server ends the run within seconds, and tells the clients. Sums that are open stay
-        open."""
+        """Ask the server to end the run, which it does within seconds, and to tell the clients.
+
+        Sums that were opened stay open.
+        """
         if not self.is_going_on:
             raise UsageError(f"the run {self.name} is not going on")
         write_whole(self.folder / "stop", b"")
 
     def follow(self, watch: Watch, is_lost: Callable[[], bool]) -> dict[str, Any]:
-        """Wait for the end of the run: what the server wrote about it.
+        """Wait for the end of the run, and return the result that the server wrote.
 
-        `is_lost` is asked about a server that has been silent for long.
+        `is_lost` is called if the server has been silent for SILENCE seconds.
         """
         asked = time.time()
         while True:

@@ -1,4 +1,4 @@
-"""The server of a federation: its clients, the sums, its journal, the model it hands out."""
+"""The server of a federation: its clients, sums and journal, and the model it distributes."""
 
 from privirec.runtime.network.coordinator.coordinator import Coordinator, Deadlines, Stage
 

@@ -1,4 +1,4 @@
-"""What arrives at the server: who sent it, whether it belongs here, and what it changes."""
+"""Handling of replies at the server: authentication, validation and their effects."""
 
 from __future__ import annotations
 
@@ -25,42 +25,48 @@ from privirec.secagg.keys import Identity, Roster
 log = logging.getLogger("privirec.server")
 
 Waiting = Callable[[], set[int]]
-"""Clients from which something is still missing."""
+"""Returns the clients that still owe something."""
 
 
 class TurnAway(BadEnvelope):
-    """Somebody to whom this server does not talk."""
+    """A sender that this server refuses to talk to."""
 
 
 class _NotOnRoster(BadEnvelope):
-    """A message from somebody who is not in the roster, or that was damaged."""
+    """A message whose sender is not in the roster, or that was damaged."""
 
 
 class Arrivals:
-    """Takes replies in."""
+    """Receiver of replies."""
 
     def __init__(self, directory: Directory, state: ServerRun, roster: Roster) -> None:
         self._directory = directory
         self._state = state
         self._roster = roster
         self._nobody = Identity.generate(os.urandom).public
-        """A key that nobody has, in the place of those who are not in the roster."""
+        """Public key without an owner, used to check senders that are not in the roster."""
 
     def take(self, address: Address, message: bytes, waiting_for: Waiting) -> None:
-        """Take a reply. Raises TurnAway, BadEnvelope or ProtocolError for what does not belong
-        here; nothing has changed then."""
+        """Process a reply.
+
+        Raise TurnAway, BadEnvelope or ProtocolError for a reply that does not belong here; it then
+        has no effect.
+        """
         reply = envelope.peek(message, "to-server")
         try:
             self._check_sender(reply, message)
         except _NotOnRoster as error:
-            # From a line whose client is known it is damage; from another, a stranger.
+            # On the connection of a known client this is damage; on any other it is a stranger.
             raise TurnAway(str(error)) if self._directory.is_stranger(address) else error from None
         self._directory.clients[reply.client].bytes_up += len(message)
         self._take(address, reply, waiting_for)
 
     def _check_sender(self, reply: Envelope, message: bytes) -> None:
-        """Whoever is not in the roster hears the same, after the same work, as whoever signs with
-        another key: nobody learns in this way who is in it."""
+        """Check a message's signature and run.
+
+        A sender outside the roster gets the same error, after the same work, as one that signs with
+        a wrong key. Nobody can find out in this way who is in the roster.
+        """
         try:
             envelope.check(message, self._roster.get(reply.client, self._nobody), "to-server")
         except BadEnvelope:
@@ -82,11 +88,11 @@ class Arrivals:
             self._take_here(address, number, said, reply.parts)
             return
         if client.address is None and self._state.stage is not Stage.GATHERING:
-            self._directory.bind(client, address)  # signed for this run: it is there
+            self._directory.bind(client, address)  # signed for this run, so the client is here
         if client.address != address:
-            raise BadEnvelope(f"a message of client {number} from where it is not")
+            raise BadEnvelope(f"a message of client {number} from another address than its own")
         if number not in waiting_for():
-            return  # late or twice
+            return  # late or duplicate
         if isinstance(said, Received) and self._state.stage is Stage.HANDING_OUT:
             self._take_receipt(client, said)
         elif isinstance(said, Answer | Blocks) and self._state.stage is Stage.SUMMING:
@@ -116,7 +122,10 @@ class Arrivals:
         self._directory.bind(client, address)
 
     def _pledge(self, number: int, said: Here, parts: tuple[bytes | memoryview, ...]) -> Pledge:
-        """Checked here too: one bad pledge in a plan, and every client refuses it."""
+        """Return a client's pledge after checking it.
+
+        The server checks pledges too, because every client refuses a plan with a bad one.
+        """
         if len(parts) != 2:
             raise BadEnvelope(f"a pledge of client {number} without its sets")
         known, past = (bytes(part) for part in parts)
@@ -149,14 +158,14 @@ class Arrivals:
         if said.first != client.received:
             return
         if not parts and client.address is not None:
-            # Asking again at once would go round in circles until the deadline.
+            # An immediate retry would loop until the deadline.
             self._directory.failed(client.address)
             return
         for part in parts:
             try:
                 self._state.take_block(number, bytes(part))
             except ProtocolError as error:
-                # A message that was signed by the client itself and is no block of its upload.
+                # The client signed this message itself, but it is not a block of its upload.
                 log.warning("client %d leaves: %s", number, error)
                 client.gone, client.state = str(error), ClientState.REFUSED
                 return
@@ -173,7 +182,10 @@ class Arrivals:
 
 
 def _could_not_read(reply: Envelope) -> bool:
-    """A client that cannot read a message does not know which run it was of."""
+    """Return True if a client refuses a message that it could not read.
+
+    Such a client does not know which run the message belongs to.
+    """
     said = reply.message
     unread = isinstance(said, Refused) and said.code is Code.BAD_MESSAGE and not said.final
     return unread and not reply.run

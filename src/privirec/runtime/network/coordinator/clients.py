@@ -1,4 +1,4 @@
-"""What the server knows of each client: whether it is there, what it said, when to ask again."""
+"""The server's knowledge of each client: presence, answers and when to ask again."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from privirec.runtime.network.pledges import Pledge
 from privirec.secagg import Phase
 
 Address = Hashable
-"""How a carrier names the other end of a line; not trusted with anything."""
+"""A carrier's name for the other end of a connection; not trusted."""
 
 MOST_COMPLAINTS, MOST_ADDRESSES = 100, 100_000
-"""Lines in the log about bad messages from one address, and addresses that are counted."""
+"""Maximum log lines about bad messages per address, and maximum number of addresses counted."""
 LONGEST_WAIT = 5.0
-"""Seconds between two looks at the clock that count as waiting."""
+"""Maximum seconds between two readings of the clock that count as waiting."""
 
 
 class Deadlines(BaseModel):
-    """How long things may take, in seconds."""
+    """Time limits in seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,12 +33,12 @@ class Deadlines(BaseModel):
     recovery: float = Field(600.0, gt=0)
     artifact: float = Field(900.0, gt=0)
     silence: float = Field(300.0, gt=0)
-    """After so long without an answer the same message is sent again."""
+    """Time without an answer after which the same message is sent again."""
     retry: float = Field(2.0, gt=0)
-    """The same after a failure that was reported."""
+    """Time after a reported failure until the same message is sent again."""
 
     def of(self, phase: Phase) -> float:
-        """How long a step of this phase may take."""
+        """Return the time limit of a step of this phase."""
         return {
             Phase.SETUP: self.setup,
             Phase.PREPARATION: self.preparation,
@@ -48,27 +48,27 @@ class Deadlines(BaseModel):
 
 
 class ClientState(StrEnum):
-    """Where a client stands, in the words that people see."""
+    """State of a client, in the words that users see."""
 
     NOT_HERE = "not here"
     REFUSES = "refuses"
-    """To begin, for now: it is asked again."""
+    """Refused to begin for now; the server asks again."""
     HERE = "here"
     WAITING = "waiting"
-    """The server waits for its answer."""
+    """Owes the server an answer."""
     SENDING = "sending"
     ANSWERED = "answered"
     DROPPED = "dropped"
     REFUSED = "refused"
-    """For good."""
+    """Refused for good."""
     RECEIVING = "receiving"
     INSTALLED = "installed"
     TOLD = "told"
-    """That the run is over."""
+    """Informed that the run is over."""
 
     @property
     def is_missing(self) -> bool:
-        """Whether such a client is not in the sums."""
+        """True if a client in this state is not in the sums."""
         return self in _MISSING
 
 
@@ -92,14 +92,14 @@ class RemoteClient:
     bytes_down: int = 0
     last_refusal: str = ""
     gone: str = ""
-    """Why it takes no further part."""
+    """Reason why it takes no further part; empty if it does."""
     sent_at: float | None = None
     retry_at: float | None = None
     received: int = 0
-    """Blocks of its upload that have arrived, or bytes of the artifact that it has."""
+    """Blocks of its upload that have arrived, or bytes of the artifact that it has received."""
 
     def ask_at_once(self) -> None:
-        """Whatever is to be sent to it is due."""
+        """Make the next message to this client due immediately."""
         self.sent_at = self.retry_at = None
 
     def is_due(self, now: float, deadlines: Deadlines) -> bool:
@@ -120,7 +120,7 @@ class RemoteClient:
 
 
 class Patience:
-    """Seconds that the server has waited; jumps of the clock, and computing, count little."""
+    """Seconds that the server has spent waiting; clock jumps and computing time hardly count."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -135,7 +135,7 @@ class Patience:
 
 
 class Directory:
-    """Which client is at which address, and who is at an address that nobody knows yet."""
+    """Addresses of the clients, and connected addresses that have not been identified yet."""
 
     def __init__(self, roster: Iterable[int], deadlines: Deadlines, patience: Patience) -> None:
         self.clients = {client: RemoteClient() for client in roster}
@@ -145,11 +145,11 @@ class Directory:
         self._patience = patience
 
     def connected(self, addresses: Iterable[Address]) -> None:
-        """Who is connected at present; addresses that nobody knows will be asked who they are."""
+        """Update the set of connected addresses; unknown ones are asked to identify themselves."""
         addresses = set(addresses)
         for client in self.clients.values():
             if client.address is not None and client.address not in addresses:
-                client.address = None  # it may come back under another one
+                client.address = None  # it may return under another address
         bound = {client.address for client in self.clients.values()}
         for address in addresses - bound - self._strangers.keys():
             self._strangers[address] = None
@@ -157,7 +157,7 @@ class Directory:
             del self._strangers[address]
 
     def strangers_to_greet(self) -> Iterator[Address]:
-        """Addresses that have not said who they are, each once a while."""
+        """Yield unidentified addresses that are due for a greeting."""
         now = self._patience.now()
         for address, sent in self._strangers.items():
             if sent is None or now - sent > self._deadlines.silence:
@@ -168,25 +168,27 @@ class Directory:
         return address in self._strangers
 
     def may_complain(self, address: Address) -> bool:
-        """Whether to write down that something bad came from there: whoever sends junk all day must
-        not fill the disk."""
+        """Return True if a bad message from this address may be logged.
+
+        The limit keeps an address that sends junk from filling the disk.
+        """
         if len(self._complaints) < MOST_ADDRESSES:
             self._complaints[address] = self._complaints.get(address, 0) + 1
         return self._complaints.get(address, MOST_COMPLAINTS + 1) <= MOST_COMPLAINTS
 
     def leave_alone(self, address: Address) -> None:
-        """Do not greet this one for a while."""
+        """Send no greeting to this address for a while."""
         self._strangers[address] = self._patience.now()
 
     def bind(self, client: RemoteClient, address: Address) -> None:
-        """This client is at this address."""
+        """Record that this client is at this address."""
         if client.address is None:
-            client.ask_at_once()  # back: send what it missed
+            client.ask_at_once()  # it is back: send the message it missed
         client.address = address
         self._strangers.pop(address, None)
 
     def failed(self, address: Address) -> None:
-        """A message to this address was not answered: ask again in a moment."""
+        """Schedule a retry, because a message to this address was not answered."""
         now = self._patience.now()
         if address in self._strangers:
             self._strangers[address] = now - self._deadlines.silence + self._deadlines.retry
@@ -195,7 +197,7 @@ class Directory:
                 client.retry_at = now + self._deadlines.retry
 
     def begin_wait(self, in_run: set[int] | None) -> None:
-        """A new thing is asked of everybody; those who are not in the run any more are dropped."""
+        """Begin to wait for every client; mark clients that are no longer in the run as dropped."""
         for number, client in self.clients.items():
             client.ask_at_once()
             if client.state in (ClientState.ANSWERED, ClientState.HERE, ClientState.SENDING):

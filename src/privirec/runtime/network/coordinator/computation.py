@@ -1,4 +1,4 @@
-"""The program and the protocol of one run: what is asked for, and the sums that were opened.
+"""The program and the protocol of one run: requested sums and opened sums.
 
 FOLDER/sums/N    opened sums: under secure aggregation, all that this server ever learns
 """
@@ -29,7 +29,7 @@ from privirec.secagg.keys import Roster
 from privirec.secagg.ring import VectorShape, Words
 
 ON_DISK = 1 << 28
-"""Bytes of a sum from which on it is kept in a file while it is added up."""
+"""Minimum bytes of a sum that is kept in a file while it is added up."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class AskedSum:
 
 
 class Computation:
-    """A program that asks for sums and a protocol that computes them, one sum after the other."""
+    """A program that requests sums and a protocol that computes them, one after the other."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Computation:
         self.plan = plan
         self.ledger = Ledger()
         self.components: Components | None = None
-        """The result, once all sums are there."""
+        """Result of the program; None until all sums are open."""
         self.asked: AskedSum | None = None
         self._folder = folder
         self._sums = private_folder(folder / "sums")
@@ -85,32 +85,32 @@ class Computation:
 
     @property
     def found(self) -> dict[str, Any]:
-        """What the program found beside components, once all sums are there."""
+        """Results of the program besides components, once all sums are open."""
         return self._program.found()
 
     @property
     def step(self) -> Step:
-        """The exchange under way."""
+        """The current exchange."""
         if self.session.step is None:
             raise FederationError("no sum is being computed")
         return self.session.step
 
     @property
     def position(self) -> int:
-        """Its place in the run."""
+        """Index of the current exchange in the run."""
         return self._steps.index(self.step)
 
     def step_at(self, position: int) -> Step:
         return self._steps[position]
 
     def advance(self) -> None:
-        """End the step; the first sum is asked for when the set-up is over."""
+        """End the step. After set-up, request the first sum."""
         self.session.advance()
         if self.step.sum_number and self.asked is None:
             self._ask_next(None)
 
     def open(self) -> None:
-        """Take off what hides the sum, and put the sum on the disk."""
+        """Unmask the sum and write it to the disk."""
         path = self._sums / str(self.step.sum_number)
         partial = path.with_suffix(".part")
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -122,11 +122,14 @@ class Computation:
         sync(self._sums)
 
     def go_on(self, number: int, clients: Iterable[int], carried: tuple[float, float]) -> None:
-        """Give an opened sum to the program. `carried`: mean bytes up and down a client for it."""
+        """Pass an opened sum to the program.
+
+        `carried` is the mean number of bytes up and down per client for this sum.
+        """
         (self._folder / f"adding-{number}").unlink(missing_ok=True)
         asked = self.current()
         if self.session.step is not None and self.session.step.sum_number == number:
-            self.session.skip_sum(clients)  # resumed: the sum itself is on the disk
+            self.session.skip_sum(clients)  # after a restart the sum is on the disk
         total = total_of(asked.ask, *self._opened(asked))
         up, down = carried
         payload = asked.ask.encoding.payload_bytes(asked.ask.length)
@@ -144,12 +147,12 @@ class Computation:
         return self.asked
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close temporary files."""
         for spool in self._spools:
             spool.close()
 
     def _ask_next(self, total: Any) -> None:
-        """Let the program go on until it wants a sum, or is done."""
+        """Resume the program until it requests a sum or ends."""
         while True:
             try:
                 wanted = self._program_steps.send(total)
@@ -166,7 +169,7 @@ class Computation:
         self.session.asked = asked_digest(self.plan.text(), self.asked.encoded)
 
     def _opened(self, asked: AskedSum) -> tuple[Words, VectorShape]:
-        """A sum on the disk, and how to read it."""
+        """Return a sum on the disk, with its shape."""
         announced = self._shapes[asked.number - 1]
         shape = self._protocol.opened_shape(announced, self.plan.statement())
         path = self._sums / str(asked.number)

@@ -1,11 +1,11 @@
-"""The server of a federation, free of transport: it says what to send to whom and takes replies.
+"""The server of a federation, independent of the transport: it emits messages and takes replies.
 
     FOLDER/journal        events (`run_state`)
     FOLDER/sums/N         opened sums (`computation`)
-    FOLDER/status.json    where the run stands, for people
+    FOLDER/status.json    status of the run, for users
 
-A client that is missing before the first sum is opened drops out of the run. One that is missing
-later ends it: the difference of two sums would be its history.
+A client that is missing before the first sum is opened drops out of the run. A client that is
+missing later ends the run, because the difference of two sums would be its history.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = logging.getLogger("privirec.server")
 
 
 class Coordinator:
-    """A server in one run, new or resumed from its folder."""
+    """The server in one run, which is new or resumed from its folder."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Coordinator:
         self._patience = Patience(clock)
         self._directory = Directory(roster, self.deadlines, self._patience)
         self._since = 0.0
-        """When the stage, or the step, began."""
+        """Time at which the stage or step began."""
         self._messages: dict[int, bytes] = {}
-        """What each client in the run is sent in this step."""
+        """Message to each client of the run in this step."""
         self._outbox: Outbox | None = None
         self._notices: list[tuple[Address, bytes]] = []
         self._status = StatusFile(folder)
@@ -96,7 +96,7 @@ class Coordinator:
 
     @property
     def run(self) -> str:
-        """The run's number."""
+        """Number of the run."""
         return self._state.number
 
     @property
@@ -105,7 +105,7 @@ class Coordinator:
 
     @property
     def reason(self) -> str:
-        """Why the run was stopped."""
+        """Reason why the run was stopped."""
         return self._state.reason
 
     # --- the carrier's side -----------------------------------------------------------------------
@@ -115,11 +115,11 @@ class Coordinator:
         return self.stage in (Stage.DONE, Stage.STOPPED)
 
     def connected(self, addresses: Iterable[Address]) -> None:
-        """Who is connected at present: those nobody knows are asked who they are."""
+        """Update the set of connected addresses; unknown ones are asked to identify themselves."""
         self._directory.connected(addresses)
 
     def outgoing(self) -> Iterator[tuple[Address, bytes]]:
-        """Messages that are due, each to be carried once."""
+        """Yield the messages that are due, each to be sent once."""
         now = self._patience.now()
         while self._notices:
             yield self._notices.pop()
@@ -138,11 +138,11 @@ class Coordinator:
             yield client.address, message
 
     def failed(self, address: Address) -> None:
-        """A message could not be carried, or nobody answered it."""
+        """Record that a message could not be sent or was not answered."""
         self._directory.failed(address)
 
     def receive(self, address: Address, message: bytes) -> None:
-        """Take a reply. What does not belong here is dropped with a line in the log."""
+        """Process a reply; log and drop one that does not belong here."""
         if self.finished:
             return
         try:
@@ -155,7 +155,7 @@ class Coordinator:
             self.failed(address)
 
     def tick(self) -> None:
-        """Go on as far as what has arrived, and the time that has passed, allow."""
+        """Advance the run as far as the replies and the elapsed time allow."""
         try:
             while not self.finished and self._advance():
                 pass
@@ -166,8 +166,10 @@ class Coordinator:
         self._status.write(self.status())
 
     def _refusals(self) -> str:
-        """How many have refused, and the first one's words: who reads that too few take part wants
-        to know why."""
+        """Return the number of refusals and the reason of the first, as the end of a message.
+
+        An operator who reads that too few clients take part needs to know why.
+        """
         refused = {n: c.gone for n, c in sorted(self.clients.items()) if c.gone}
         if not refused:
             return ""
@@ -175,20 +177,20 @@ class Coordinator:
         return f": {len(refused)} refused, client {first} with: {refused[first]}"
 
     def distribute(self, artifact: Path) -> None:
-        """Hand a saved and signed model out to the clients; ends the run."""
+        """Distribute a saved and signed model to the clients, which ends the run."""
         self._outbox = Outbox(artifact, self.terms.part_bytes)
         for client in self.clients.values():
             client.received = 0
         self._state.hand_out()
 
     def abort(self, reason: str) -> None:
-        """Stop the run from outside."""
+        """Stop the run on request from outside."""
         if not self.finished:
             self._state.stop(reason)
             self._status.write(self.status())
 
     def close(self) -> None:
-        """Let go of files; the run can be resumed from its folder."""
+        """Close files; the run can be resumed from its folder."""
         self._state.close()
 
     def raise_if_stopped(self) -> None:
@@ -196,7 +198,7 @@ class Coordinator:
             raise FederationError(self.reason)
 
     def waiting_for(self) -> set[int]:
-        """Clients from which something is still missing at this stage."""
+        """Return the clients that still owe something at this stage."""
         if self.stage is Stage.STOPPED:
             return {
                 number
@@ -215,12 +217,12 @@ class Coordinator:
 
     @property
     def clients(self) -> dict[int, RemoteClient]:
-        """What this server knows of every client of the roster."""
+        """The server's knowledge of every client of the roster."""
         return self._directory.clients
 
     @property
     def cohort(self) -> tuple[int, ...]:
-        """Clients that the current step counts on; once a sum is open, those in it."""
+        """Clients that the current step relies on; once a sum is open, the clients in it."""
         decided = self._state.in_sum
         return tuple(sorted(self._messages if decided is None else decided))
 
@@ -240,11 +242,11 @@ class Coordinator:
 
     @property
     def found(self) -> dict[str, Any]:
-        """What the program found beside components."""
+        """Results of the program besides components."""
         computation = self._state.computation
         return {} if computation is None else computation.found
 
-    # --- what is sent -----------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def message_for(self, number: int) -> bytes:
         client = self.clients[number]
@@ -267,10 +269,10 @@ class Coordinator:
         self._directory.leave_alone(address)
         self._notices.append((address, self._post.seal(TurnedAway(reason=reason))))
 
-    # --- going on ---------------------------------------------------------------------------------
+    # --- progress ---------------------------------------------------------------------------------
 
     def _advance(self) -> bool:
-        """Go one step on if everything is there or has taken too long; whether it went."""
+        """Advance one step if all answers are in or time is up; return True if the run advanced."""
         waited = self._patience.now() - self._since
         if self.stage is Stage.GATHERING:
             here = {n for n, client in self.clients.items() if client.state is ClientState.HERE}
@@ -320,7 +322,10 @@ class Coordinator:
         self._state.start(plan)
 
     def _stopped_without_the_missing(self, late: bool) -> bool:
-        """After the first sum is open, or being opened, nobody can be left out any more."""
+        """Stop the run if a missing client cannot be left out; return True if the run was stopped.
+
+        No client can be left out once the first sum is open or being opened.
+        """
         if self._state.may_lose_clients:
             return False
         missing = self._state.missing()
@@ -344,7 +349,7 @@ class Coordinator:
         return True
 
     def _entered(self) -> None:
-        """A stage, or a step of the sums, has begun."""
+        """Prepare for a stage, or a step of the sums, that has begun."""
         if self.stage is Stage.SUMMING:
             if self._state.computing.step.phase is Phase.INPUT:
                 for client in self.clients.values():
@@ -356,8 +361,8 @@ class Coordinator:
         in_run = set(self.cohort) if self._state.computation else None
         self._directory.begin_wait(in_run)
 
-    # --- for people -------------------------------------------------------------------------------
+    # --- status -----------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Where the run stands, in plain values."""
+        """Return the status of the run as plain values."""
         return status_of(self._state, self.clients, self._patience.now() - self._since)

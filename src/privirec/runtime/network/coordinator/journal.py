@@ -1,7 +1,7 @@
-"""What happened in a run, event by event: on the disk before anything follows from it.
+"""The journal of a run: every event is on the disk before it takes effect.
 
-A restarted server applies the same events again. Vectors are not among them: clients send the same
-bytes again.
+A restarted server applies the same events again. Uploaded vectors are not recorded, since clients
+send the same bytes again.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from privirec.errors import FederationError
 
 
 class Event(BaseModel):
-    """Something that happened; some events have content, such as the bytes of an answer."""
+    """An event of a run. Some events have content, such as the bytes of an answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Began(Event):
-    """A run has a number. Content: its terms."""
+    """The run got its number. Content: its terms."""
 
     event: Literal["began"] = "began"
     run: str
 
 
 class Planned(Event):
-    """It is decided who takes part. Content: the plan."""
+    """The participants were decided. Content: the plan."""
 
     event: Literal["planned"] = "planned"
 
 
 class Answered(Event):
-    """A client answered a step. Content: what the protocol says; blocks of uploads are not kept."""
+    """A client answered a step. Content: the protocol's message; upload blocks are not kept."""
 
     event: Literal["answered"] = "answered"
     step: int
@@ -44,7 +44,7 @@ class Answered(Event):
 
 
 class StepEnded(Event):
-    """A step is over for good, and with it who is in: no answer to it counts any more."""
+    """A step ended, which fixes its clients; later answers to it do not count."""
 
     event: Literal["step-ended"] = "step-ended"
     step: int
@@ -52,7 +52,7 @@ class StepEnded(Event):
 
 
 class Asked(Event):
-    """A sum was asked for, with an ask of this digest."""
+    """A sum was requested; `digest` is the digest of the request."""
 
     event: Literal["asked"] = "asked"
     sum_number: int
@@ -60,7 +60,7 @@ class Asked(Event):
 
 
 class Opened(Event):
-    """A sum is open, and on the disk."""
+    """A sum was opened and is on the disk."""
 
     event: Literal["opened"] = "opened"
     sum_number: int
@@ -75,7 +75,7 @@ class Stopped(Event):
     event: Literal["stopped"] = "stopped"
     reason: str
     refusals: str = ""
-    """What clients said, for the operator: no client is told another one's words."""
+    """Clients' reasons, for the operator only; no client is told the words of another."""
 
 
 class HandedOut(Event):
@@ -89,13 +89,13 @@ _EVENTS: TypeAdapter[AnyEvent] = TypeAdapter(Annotated[AnyEvent, Field(discrimin
 
 
 class RunJournal:
-    """The events of one run, in a file that is only ever added to."""
+    """The events of one run in an append-only file."""
 
     def __init__(self, folder: Path) -> None:
         self._journal = Journal(folder / "journal")
 
     def events(self) -> Iterator[tuple[AnyEvent, bytes]]:
-        """All of them, with their content."""
+        """Yield all events with their content."""
         for plain, content in self._journal.records():
             yield self._read(plain), content
 

@@ -1,4 +1,4 @@
-"""The artifact as it goes out: pieces of its files, read as one after the other."""
+"""The outgoing artifact: pieces of its files, which are treated as one concatenated stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Outbox:
         return sum(size for _, size in self._files)
 
     def piece(self, offset: int) -> tuple[ArtifactPiece, bytes]:
-        """What follows `offset`, as much as goes into one message."""
+        """Return the piece that starts at `offset`, as large as fits into one message."""
         room, position, parts = self._piece_bytes, 0, []
         place = offset
         for path, size in self._files:

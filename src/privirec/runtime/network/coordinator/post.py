@@ -1,4 +1,4 @@
-"""The server's messages, sealed: the greeting, the messages of a step, pieces of the artifact."""
+"""The server's sealed messages: greeting, messages of a step and pieces of the artifact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privirec.version import __version__
 
 
 class Post:
-    """Seals what the server of one run says."""
+    """Sealer of the server's messages in one run."""
 
     def __init__(self, run: str, server_key: Identity, roster: Roster) -> None:
         self._run = run
@@ -37,7 +37,7 @@ class Post:
         )
 
     def of_step(self, computing: Computation) -> dict[int, bytes]:
-        """What each client in the run is sent in a step that has just begun."""
+        """Return the message to each client of the run for a step that has just begun."""
         step, exchange = computing.step, Exchange(step=computing.position)
         if computing.position == 0:
             plan = computing.plan.text()
@@ -48,7 +48,7 @@ class Post:
             more = (computing.current().encoded,)
         elif step.phase is Phase.RECOVERY:
             more = (write_participants(computing.session.survivors, self._roster),)
-        # Where the protocol has nothing to say, an ask is sealed once, however many clients.
+        # If the protocol has no message for the clients, the request is sealed only once for all.
         same_for_all = self.seal(exchange, EVERYBODY, b"", *more)
         return {
             client: self.seal(exchange, client, message, *more) if message else same_for_all
@@ -56,7 +56,7 @@ class Post:
         }
 
     def piece(self, outbox: Outbox, offset: int) -> bytes:
-        """A piece of the artifact; the same goes to everybody who needs it."""
+        """Return a sealed piece of the artifact, which is the same for all clients."""
         if self._last_piece[0] != offset:
             message, content = outbox.piece(offset)
             self._last_piece = (offset, self.seal(message, EVERYBODY, content))

@@ -1,8 +1,8 @@
-"""Where a run stands on the server: the one place that knows.
+"""The state of a run on the server, kept in this one place.
 
-Every change is an event in the journal, on the disk before anything follows from it; a restarted
-server applies the same events again. Which clients are in a sum is decided by an event before
-anybody is asked to open it, so a sum is never opened over two different sets of clients.
+Every change is an event in the journal, which is on the disk before it takes effect. A restarted
+server applies the same events again. An event decides which clients are in a sum before any client
+is asked to open it, so a sum is never opened over two different sets of clients.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Traffic = Mapping[int, tuple[int, int]]
 
 
 class Stage(Enum):
-    """Where a run stands."""
+    """Stage of a run."""
 
     GATHERING = "gathering clients"
     SUMMING = "summing"
@@ -52,7 +52,7 @@ class Stage(Enum):
 
 
 class ServerRun:
-    """A run in its folder, new or resumed. Knows clients by number only."""
+    """A run in its folder, new or resumed. It knows clients by number only."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class ServerRun:
         self.number = ""
         self.stage = Stage.GATHERING
         self.reason = ""
-        """Why the run was stopped, for the operator."""
+        """Reason why the run was stopped, for the operator."""
         self.told = ""
-        """The same, for clients."""
+        """Reason why the run was stopped, for clients."""
         self.in_sum: frozenset[int] | None = None
-        """Clients in the sum under way, once that is decided."""
+        """Clients in the current sum; None until that is decided."""
         self.computation: Computation | None = None
         self.traffic: Traffic = {}
-        """As the journal has it, from the last sum that was opened."""
+        """Traffic as the journal recorded it with the last opened sum."""
         self._folder = folder
         self._roster = roster
         self._terms = terms
@@ -84,10 +84,10 @@ class ServerRun:
         self._carried = (0.0, 0.0)
         self._resuming = False
         self._postponed: list[tuple[AnyEvent, bytes]] | None = None
-        """Events of a sum whose vectors a restarted server has not got again yet."""
+        """Events that wait until a restarted server has their vectors again; None if none wait."""
 
     def begin(self, random_bytes: RandomBytes) -> str:
-        """The number of the run: a new one, or the one in the journal."""
+        """Return the number of the run: a new one, or the one in the journal."""
         self._events = list(self._journal.events())
         terms = self._terms.model_dump_json().encode()
         if not self._events:
@@ -101,12 +101,14 @@ class ServerRun:
         return self.number
 
     def resume(self, entered: Callable[[], None]) -> None:
-        """Apply what has happened before. `entered` is called, then and from now on, whenever a
-        stage, or a step of the sums, has begun."""
+        """Apply the events in the journal.
+
+        `entered` is called, now and later, whenever a stage or a step of the sums has begun.
+        """
         self._entered = entered
         events, self._events = self._events, []
         self._opened = frozenset(e.sum_number for e, _ in events if isinstance(e, Opened))
-        if events and isinstance(events[-1][0], Stopped):  # and stays so
+        if events and isinstance(events[-1][0], Stopped):  # a stopped run stays stopped
             events = events[-1:]
         self._resuming = True
         try:
@@ -121,7 +123,7 @@ class ServerRun:
     def was_resumed(self) -> bool:
         return self.computation is not None or self.stage is not Stage.GATHERING
 
-    # --- what there is ----------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     @property
     def computing(self) -> Computation:
@@ -135,18 +137,22 @@ class ServerRun:
 
     @property
     def may_lose_clients(self) -> bool:
-        """Whether a client that is missing now simply drops out: not once a sum is open, or is
-        being opened, because the difference of two sums would be its history."""
+        """True if a client that is missing now simply drops out.
+
+        In the recovery phase the clients in the sum are already decided. Otherwise this holds only
+        before the first sum: once a sum is open or being opened, the difference of two sums would
+        be the missing client's history.
+        """
         step = self.computing.step
         return step.phase is Phase.RECOVERY or (step.sum_number <= 1 and self.in_sum is None)
 
     def missing(self) -> set[int]:
-        """Clients whose answer in this step is not there."""
+        """Return the clients whose answer in this step has not arrived."""
         missing = self.computing.session.waiting_for() & self.plan.users.keys()
         return missing if self.in_sum is None else missing & self.in_sum
 
     def where(self) -> str:
-        """For people."""
+        """Return a description of the current stage and step for users."""
         if self.stage is not Stage.SUMMING:
             return self.stage.value
         step = self.computing.step
@@ -154,14 +160,14 @@ class ServerRun:
             return f"{step.phase.value}: {step.name}"
         return f"sum {step.sum_number} of {len(self.plan.sums())}: {step.name}"
 
-    # --- what happens -----------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def start(self, plan: RunPlan) -> None:
-        """It is decided who takes part."""
+        """Record the plan, which decides the participants, and begin the first step."""
         self._event(Planned(), plan.text())
 
     def take_answer(self, client: int, content: bytes) -> None:
-        """Checked by the session first: what is in the journal can be applied again."""
+        """Check an answer with the session, then record it, so that it can be applied again."""
         self.computing.session.receive(client, content)
         self._journal.add(Answered(step=self.computing.position, client=client), content)
 
@@ -169,7 +175,10 @@ class ServerRun:
         self.computing.session.receive(client, content)
 
     def end_step(self, taking_part: set[int], traffic: Traffic) -> None:
-        """End the step with those who made it. `traffic` is for the ledger of an opened sum."""
+        """End the step with the clients that completed it.
+
+        `traffic` is for the ledger of an opened sum.
+        """
         step = self.computing.step
         self.traffic = traffic
         if step.phase is Phase.INPUT and self.in_sum is not None:
@@ -179,7 +188,7 @@ class ServerRun:
         self._event(StepEnded(step=self.computing.position, clients=tuple(sorted(made_it))))
 
     def stop(self, reason: str, refusals: str = "") -> None:
-        """End the run. `refusals`: words of clients, which only the operator is told."""
+        """Stop the run. `refusals` are clients' reasons, which only the operator is told."""
         log.error("run %s is stopped: %s%s", self.number[:8], reason, refusals)
         self._event(Stopped(reason=reason, refusals=refusals))
 
@@ -211,7 +220,7 @@ class ServerRun:
                 self.computation = Computation(self._folder, self._roster, plan, self._on_sum)
                 self._enter_step()
             case Answered():
-                # Those of an opened sum are not needed: it is on the disk.
+                # Answers of an opened sum are not needed, because it is on the disk.
                 if event.step == self.computing.position:
                     self.computing.session.receive(event.client, content)
             case StepEnded():
@@ -222,7 +231,7 @@ class ServerRun:
                 self._apply_opened(event)
             case Stopped():
                 self.told, self.reason = event.reason, event.reason + event.refusals
-                self.close()  # uploads that will not be completed any more
+                self.close()  # uploads that will not be completed
                 self._enter(Stage.STOPPED)
             case HandedOut():
                 self._enter(Stage.DONE)
@@ -230,23 +239,23 @@ class ServerRun:
     def _apply_end(self, event: StepEnded) -> None:
         step = self.computing.step_at(event.step)
         if self._resuming and step.sum_number in self._opened:
-            return  # its sum is on the disk, and is given to the program as a whole
+            return  # its sum is on the disk and goes to the program as a whole
         if step.phase is Phase.INPUT:
             self.in_sum = frozenset(event.clients)
             if self.missing():
-                self._postponed = []  # a restarted server: the vectors have to be sent again
+                self._postponed = []  # after a restart clients must send their vectors again
                 return
         self._leave_step()
 
     def _go_on_with_vectors(self) -> None:
-        """A restarted server has its vectors again: what happened after them takes effect."""
+        """Apply the postponed events, now that a restarted server has its vectors again."""
         postponed, self._postponed = self._postponed or [], None
         self._leave_step()
         for event, content in postponed:
             self._apply(event, content)
 
     def _leave_step(self) -> None:
-        """What was decided about this step takes effect."""
+        """Put the decision about this step into effect: open the sum or go to the next step."""
         computing = self.computing
         if not computing.step.opens_sum:
             computing.advance()
@@ -284,12 +293,15 @@ class ServerRun:
         if event.digest != self.computing.current().digest:
             raise FederationError(
                 "after a restart this server computes other numbers than before (another machine, "
-                "library or number of threads?), and nobody answers two different asks. Start a "
-                "new run"
+                "library or number of threads?), and no client answers two different requests for "
+                "one sum. Start a new run"
             )
 
     def _carried_since(self) -> tuple[float, float]:
-        """Mean bytes since the last sum, over the clients in it; set-up counts with the first."""
+        """Return mean bytes up and down since the last sum, over the clients in it.
+
+        The first sum includes the traffic of set-up.
+        """
         inside = [self.traffic[client] for client in self.in_sum or ()]
         up, down = np.mean(np.array(inside, float).reshape(-1, 2), axis=0).tolist()
         before, self._carried = self._carried, (up, down)

@@ -1,4 +1,4 @@
-"""Where a run stands, in a file for people and for whoever follows the run."""
+"""The status file of a run, for users and for programs that follow the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privirec.runtime.network.coordinator.run_state import ServerRun, Stage
 
 
 def status_of(run: ServerRun, clients: dict[int, RemoteClient], waited: float) -> dict[str, Any]:
-    """In plain values. `waited`: seconds since the stage, or the step, began."""
+    """Return the status as plain values; `waited` is in seconds since the stage or step began."""
     computation = run.computation
     asked = computation.asked if computation else None
     return {
@@ -30,7 +30,7 @@ def status_of(run: ServerRun, clients: dict[int, RemoteClient], waited: float) -
 
 
 class StatusFile:
-    """Written when something in it has changed."""
+    """File with the status, rewritten only when the status changes."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "status.json"
@@ -43,7 +43,10 @@ class StatusFile:
             write_whole(self._path, text.encode(), durable=False)
 
     def waited_before(self, now: dict[str, Any]) -> float:
-        """How long this step had lasted when the server stopped: restarts do not prolong it."""
+        """Return how long this step had lasted when the server stopped.
+
+        The time limit of a step includes it, so restarts do not extend the limit.
+        """
         with suppress(OSError, ValueError, KeyError, TypeError):
             status = json.loads(self._path.read_bytes())
             if all(status[key] == now[key] for key in ("run", "stage", "step", "sum_number")):

@@ -1,1 +1,1 @@
-"""Who may take part: identities, the roster, folders, certificates."""
+"""Enrolment of clients: identities, the roster, folders and certificates."""

@@ -1,7 +1,7 @@
-"""What a client gives to the operator, signed by its own keys: a card, or the change of a key.
+"""Documents that a client signs for the operator: its card, and the change of its keys.
 
-The operator can neither make a card for a key that nobody has, nor invent a rotation: that is
-signed by the old key, and everybody who reads the roster checks it again.
+The operator can neither make a card for a key without an owner, nor invent a rotation. A rotation
+is signed by the old key, and everyone who reads the roster checks it again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _CARD = b"privirec-card-1"
 _ROTATION = b"privirec-rotation-1"
 
 PublicKey = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-"""Ed25519, in hexadecimal digits."""
+"""Ed25519 public key in hexadecimal."""
 NodeKey = Annotated[str, Field(pattern=r"^ecdsa-sha2-[!-~]+ [!-~]+$", max_length=500)]
-"""With which a client shows the carrier who it is, as OpenSSH writes it."""
+"""Public key with which a client authenticates to the carrier, in OpenSSH format."""
 Signature = Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
 ClientNumber = Annotated[int, Field(ge=0, le=MAX_CLIENT_ID)]
 Name = Annotated[str, AfterValidator(one_line), Field(min_length=1, max_length=100)]
@@ -35,7 +35,7 @@ class _Signed(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """From a file; what does not fit its own signatures is refused."""
+        """Read from a file; raise UsageError unless the content and its signatures are valid."""
         try:
             found = cls.model_validate_json(path.read_bytes())
             found.check()
@@ -62,7 +62,7 @@ class Card(_Signed):
     key: PublicKey
     node: NodeKey
     signature: Signature
-    """Of `key`: whoever sent the card has that key."""
+    """Signature by `key`, which proves that the sender has the private key."""
 
     @classmethod
     def make(cls, name: str, identity: Identity, node: str) -> Card:
@@ -74,7 +74,7 @@ class Card(_Signed):
         return plain.model_copy(update={"signature": signature})
 
     def check(self) -> None:
-        """Raises BadSignature."""
+        """Raise BadSignature unless `key` signed the card."""
         _verify(self.key, self.signature, _CARD + canonical(self._content()))
 
     def _content(self) -> dict[str, Any]:
@@ -88,9 +88,9 @@ class Rotation(_Signed):
     client: ClientNumber
     old: PublicKey
     card: Card
-    """With the new keys."""
+    """Card with the new keys."""
     signature: Signature
-    """Of the old key."""
+    """Signature by the old key."""
 
     @classmethod
     def make(cls, operator: str, client: int, old: Identity, card: Card) -> Rotation:
@@ -101,7 +101,7 @@ class Rotation(_Signed):
         )
 
     def check(self) -> None:
-        """Raises BadSignature."""
+        """Raise BadSignature unless the old key signed the change, and the new key the card."""
         self.card.check()
         check_rotation(
             self.operator, self.client, self.old, (self.card.key, self.card.node), self.signature
@@ -109,7 +109,7 @@ class Rotation(_Signed):
 
 
 def rotation_statement(operator: str, client: int, old: str, new: str, node: str) -> bytes:
-    """What the old key signs: from now on these are the keys of this client of this operator."""
+    """Return the statement that the old key signs: these are the client's keys from now on."""
     said = {"operator": operator, "client": client, "old": old, "new": new, "node": node}
     return _ROTATION + canonical(said)
 
@@ -117,7 +117,7 @@ def rotation_statement(operator: str, client: int, old: str, new: str, node: str
 def check_rotation(
     operator: str, client: int, old: str, new: tuple[str, str], signature: str
 ) -> None:
-    """Raises BadSignature unless the old key signed this."""
+    """Raise BadSignature unless the old key signed the rotation."""
     _verify(old, signature, rotation_statement(operator, client, old, *new))
 
 

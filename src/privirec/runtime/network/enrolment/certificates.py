@@ -1,6 +1,6 @@
-"""Certificates for tests and first steps: an authority of our own and a server it vouches for.
+"""Certificates for tests and trials: a new authority (CA) and a server certificate that it issues.
 
-In production the operator's own authority issues the server's certificate.
+In production the operator's own CA issues the server's certificate.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ def make_certificates(
     days: float = 365,
     now: dt.datetime | None = None,
 ) -> None:
-    """Write `ca.crt`, `server.crt` and `server.key`. The authority's key is thrown away, so
-    nothing else can ever be issued under it."""
+    """Write `ca.crt`, `server.crt` and `server.key`.
+
+    The CA's private key is discarded, so that it can never issue another certificate.
+    """
     private_folder(folder)
     begin = (now or dt.datetime.now(dt.UTC)) - dt.timedelta(minutes=5)
     end = begin + dt.timedelta(days=days)
@@ -74,7 +76,7 @@ def make_certificates(
 
 
 def check_certificate(path: Path) -> None:
-    """Refuse a server's certificate that every client would refuse."""
+    """Raise UsageError for a server certificate that every client would refuse."""
     try:
         found = x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError:

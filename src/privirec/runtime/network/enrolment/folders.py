@@ -1,19 +1,19 @@
 """The folders of an operator and of a client: identities, roster, settings.
 
     operator's folder                          client's folder
-      operator.key     signs rosters             identity.key    signs all it says
-      operator.pub     the same, public          node.key        Flower's own authentication
-      run.key          signs all it says         next/           keys that wait for the roster
-      roster.json      who may take part         roster.json     the operator's, brought by hand
-      catalogue.txt    item ids, in order        catalogue.txt   the same
-      tls/             certificates              ca.crt          whom to believe to be the server
-      runs/NAME/       one folder for each run   policy.toml     what this client agrees to
-      carrier          the one it had last       client.json     number, server, where histories are
-                                                 runs/           what it remembers, from joining on
+      operator.key     signs rosters             identity.key    signs the client's messages
+      operator.pub     public part of it         node.key        authenticates to Flower
+      run.key          signs messages, models    next/           keys that wait for the roster
+      roster.json      clients and their keys    roster.json     copy from the operator
+      catalogue.txt    item ids, in order        catalogue.txt   copy from the operator
+      tls/             certificates              ca.crt          CA of the server's certificate
+      runs/NAME/       one folder per run        policy.toml     what this client agrees to
+      carrier          carrier that ran last     client.json     number, server, path of histories
+                                                 runs/           memory, created on joining
 
-A server needs everything but `operator.key`, which can be kept elsewhere. The roster is signed by
-the operator and names two keys, the operator's and the server's. A client trusts the operator's
-that came with its first roster: compare its fingerprint by telephone, not by the network.
+A server needs everything but `operator.key`, which can be kept elsewhere. The operator signs the
+roster, which names two keys: the operator's and the server's. A client trusts the operator's key in
+its first roster. Compare the fingerprint of that key by telephone, not over the network.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _HOST = r"(?!-)[^/?#@\s\x00-\x20]+"
 
 
 def is_https(server: str) -> bool:
-    """Whether a server is reached by plain HTTPS; by Flower otherwise."""
+    """Return True if a server is reached by plain HTTPS, and False if by Flower."""
     return server.startswith("https://")
 
 
 def check_address(server: str) -> None:
-    """Refuse what is no address of a server."""
+    """Raise UsageError if this is not the address of a server."""
     if server.startswith("http://"):
         raise UsageError(f"{server!r}: only https, so that nobody on the way reads or changes it")
     if is_https(server):
@@ -69,7 +69,7 @@ def check_address(server: str) -> None:
 
 
 def _has_a_host(server: str) -> bool:
-    """Whether there is a name or number of a machine in an address, and a port if any."""
+    """Return True if an address has a valid host and no invalid port."""
     try:
         parts = urlsplit(server)
         return bool(parts.hostname and parts.hostname.encode("idna")) and parts.port != 0
@@ -78,16 +78,16 @@ def _has_a_host(server: str) -> bool:
 
 
 class ClientSettings(BaseModel):
-    """What a client's folder says about itself."""
+    """Settings in a client's folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     client: int
     operator: str = Field(pattern="^[0-9a-f]{64}$")
     server: str = ""
-    """https://host[:port] of the server, or host:port of one that Flower carries."""
+    """https://host[:port] of the server, or host:port of a server behind Flower."""
     histories: str = "history.db"
-    """A store (.db) or a file of interactions, relative to the folder."""
+    """Store (.db) or file of interactions, relative to the folder."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class OperatorFolder:
 
     @classmethod
     def create(cls, folder: Path) -> OperatorFolder:
-        """A new operator, with both keys; what exists is kept."""
+        """Create an operator's folder with both keys; existing files are kept."""
         home = cls(folder)
         private_folder(folder)
         if not (folder / "operator.pub").exists():
@@ -114,12 +114,12 @@ class OperatorFolder:
         return home
 
     def check(self) -> None:
-        """Refuse a folder that is no operator's."""
+        """Raise UsageError unless this is an operator's folder."""
         _ = self.operator
 
     @property
     def operator(self) -> str:
-        """The operator's public key."""
+        """Public key of the operator."""
         path = self.folder / "operator.pub"
         try:
             key = path.read_text(encoding="ascii").strip()
@@ -136,12 +136,12 @@ class OperatorFolder:
 
     @property
     def server(self) -> Identity:
-        """The server itself: it signs what clients are asked."""
+        """Identity of the server, which signs messages to clients."""
         return Identity(self._server_seed())
 
     @property
     def signing_key(self) -> Ed25519PrivateKey:
-        """The same key, for models."""
+        """Private key of the server in the form that signs models."""
         return Ed25519PrivateKey.from_private_bytes(self._server_seed())
 
     def _server_seed(self) -> bytes:
@@ -160,14 +160,14 @@ class OperatorFolder:
         return read_catalogue(self.folder / "catalogue.txt")
 
     def save(self, members: RosterFile, operator_key: Path | None = None) -> None:
-        """Sign a changed roster, with the operator's key wherever that is kept."""
+        """Sign a changed roster and install it; the operator's key may be kept elsewhere."""
         self.install(self.signed(members, operator_key))
 
     def signed(self, members: RosterFile, operator_key: Path | None = None) -> RosterFile:
         return members.signed(read_identity(operator_key or self.folder / "operator.key"))
 
     def offered(self, path: Path) -> RosterFile:
-        """A roster that was signed elsewhere, if it continues the one that is here."""
+        """Return a roster that was signed elsewhere, if it continues the present one."""
         return _continuing(path, self.operator, self.folder / "roster.json")
 
     def install(self, members: RosterFile) -> None:
@@ -189,7 +189,7 @@ class ClientFolder:
 
     @classmethod
     def create(cls, folder: Path) -> ClientFolder:
-        """New keys; existing ones are kept."""
+        """Create a client's folder with new keys; existing files are kept."""
         private_folder(folder)
         if not (folder / "identity.key").exists():
             make_identity(folder / "identity.key")
@@ -200,7 +200,7 @@ class ClientFolder:
         return cls(folder)
 
     def check(self) -> None:
-        """Refuse what is no folder at all."""
+        """Raise UsageError unless the folder exists."""
         check_folder(self.folder, "a client", UsageError)
 
     @property
@@ -222,11 +222,14 @@ class ClientFolder:
             raise UsageError(f"{self.folder / 'client.json'}: {where}: {first['msg']}") from None
 
     def card(self, name: str) -> Card:
-        """What the operator needs to approve this client; all of it public."""
+        """Return the card that the operator needs to approve this client; all of it is public."""
         return Card.make(name, self.identity, _node_key(self.folder))
 
     def rotate(self) -> Rotation:
-        """New keys, which wait in `next/` until a roster has them; the old ones vouch for them."""
+        """Create new keys in `next/`, and return the rotation that the old key signed.
+
+        The new keys wait there until a roster contains them.
+        """
         settings = self.settings
         own = self.members.member(settings.client)
         waiting = private_folder(self.folder / "next")
@@ -240,7 +243,7 @@ class ClientFolder:
 
     @property
     def members(self) -> RosterFile:
-        """The roster as it was taken in."""
+        """The roster that this client installed."""
         return RosterFile.read(self.folder / "roster.json", self.settings.operator)
 
     @property
@@ -248,8 +251,11 @@ class ClientFolder:
         return (self.folder / "client.json").exists()
 
     def offered(self, path: Path, *, operator: str | None = None) -> RosterFile:
-        """A roster that this client may take in: of its operator, and a continuation of the one it
-        has. `operator`: the key, or its fingerprint, as somebody told it."""
+        """Return a roster that this client may install.
+
+        It must be signed by the client's operator and continue the present roster. `operator` is
+        the operator's key, or its fingerprint, as the user was told it.
+        """
         trusted = self.settings.operator if self.has_joined else None
         if trusted is not None and operator is not None and not is_told(trusted, operator):
             raise UsageError(
@@ -267,7 +273,7 @@ class ClientFolder:
         return found
 
     def join(self, found: RosterFile, *, server: str = "") -> int:
-        """Take a roster in that was `offered`; returns this client's number."""
+        """Install a roster from `offered`, and return this client's number."""
         if server:
             check_address(server)
         number = self._number_in(found, self.folder)
@@ -281,7 +287,7 @@ class ClientFolder:
             histories=before.histories if before else "history.db",
         )
         if before is None:
-            # From now on a folder without it has lost it.
+            # From now on, a folder without a memory has lost it.
             Memory(self.folder / "runs").close()
         found.write(self.folder / "roster.json")
         self.write(record)
@@ -297,7 +303,10 @@ class ClientFolder:
         raise UsageError(f"{path}: key {mine[0][:16]} of this client is not approved there")
 
     def _use_next_keys(self) -> None:
-        """The identity last: after a crash in between, the same roster brings the rest."""
+        """Move the keys in `next/` into place, the identity last.
+
+        After a crash in between, joining again with the same roster completes the move.
+        """
         for name in ("node.key", "node.pub", "identity.key"):
             waiting = self.folder / "next" / name
             if waiting.exists():
@@ -312,15 +321,18 @@ class ClientFolder:
         return FromStore(path) if path.suffix == ".db" else FromFile(path)
 
     def memory(self) -> Memory:
-        """What this client remembers for its life."""
+        """Return what this client remembers for its lifetime."""
         self._check_memory()
         return Memory(self.folder / "runs")
 
     def _check_memory(self) -> None:
-        """Refuse to go on where it is gone: nobody else knows what sums with noise this client was
-        in, and a new record would say that nothing was spent."""
+        """Raise FederationError if the client's memory is gone.
+
+        Nobody else knows which sums with noise this client was in, and a new record would claim
+        that nothing was spent.
+        """
         if not self._memory_file.exists():
-            _ = self.settings  # refuses where there was never one
+            _ = self.settings  # refuses a client that has not joined
             raise FederationError(
                 f"{self._memory_file}: gone, and with it what this client has spent. A backup "
                 "would be too old; make a new client: privirec keys new"
@@ -332,11 +344,11 @@ class ClientFolder:
 
     @property
     def is_new(self) -> bool:
-        """Whether this client was never in a federation."""
+        """True if this client was never in a federation."""
         return not self.has_joined and not self._memory_file.exists()
 
     def budget(self, memory: Memory) -> Budget:
-        """What this client has spent. Needs no place in the roster, no catalogue, no histories."""
+        """Return this client's budget, which needs no approval, catalogue or histories."""
         keys: tuple[bytes, ...] = (self.identity.public,)
         server = b""
         if self.has_joined:
@@ -346,10 +358,10 @@ class ClientFolder:
         return Budget(self.identity, keys, policy, memory, server, calendar.now)
 
     def node(self) -> Node:
-        """The client that lives in this folder."""
+        """Return the node that this folder belongs to."""
         settings = self.settings
         found = self.members
-        self._check_memory()  # a node would begin a new one
+        self._check_memory()  # a node would create a new one
         return Node(
             self.folder,
             settings.client,
@@ -365,7 +377,7 @@ class ClientFolder:
 
 
 def _continuing(path: Path, operator: str | None, present: Path) -> RosterFile:
-    """The roster at `path`, if it continues the one that is present."""
+    """Return the roster at `path`, if it continues the one at `present` (if any)."""
     found = RosterFile.read(path, operator)
     if present.exists():
         found.check_continues(RosterFile.read(present, operator))

@@ -1,4 +1,4 @@
-"""Private keys in files that only their owner may read."""
+"""Private keys in files that only their owner can read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MISSING = {
 
 
 def make_identity(path: Path) -> None:
-    """A new Ed25519 key in a file for its owner only."""
+    """Write a new Ed25519 key to a file that only its owner can read."""
     write_whole(path, os.urandom(KEY_BYTES).hex().encode() + b"\n")
 
 
@@ -33,7 +33,7 @@ def read_identity(path: Path) -> Identity:
 
 
 def make_node_key(folder: Path) -> None:
-    """The key with which Flower itself authenticates a node: `node.key` and `node.pub`."""
+    """Write the key pair with which Flower authenticates a node, `node.key` and `node.pub`."""
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
@@ -42,7 +42,7 @@ def make_node_key(folder: Path) -> None:
 
 
 def read_seed(path: Path) -> bytes:
-    """The key in a file, if nobody else may read it."""
+    """Return the key in a file; raise UsageError if others can read the file."""
     try:
         if path.stat().st_mode & 0o077:
             raise UsageError(f"{path}: others may read this key; run: chmod 600 {path}")

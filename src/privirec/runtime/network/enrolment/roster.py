@@ -1,12 +1,12 @@
-"""The roster: who may take part, as the operator says, with every change since it began.
+"""The roster: the clients that the operator approved, with every change since the beginning.
 
-A roster *is* the list of its changes; its number is how many there are. Each change is folded into
-a chain of digests, and the operator signs number and digest of the last, and so all of them.
-Whoever has a roster takes only one that continues it: an older one, or one with another past, is
-refused.
+A roster *is* the list of its changes, and its number is their count. Each change is folded into a
+chain of digests. The operator signs the number and the last digest, and thereby all changes. A
+client or server that has a roster accepts only one that continues it: an older roster, or one with
+a different past, is refused.
 
-The operator's key signs rosters and nothing else. What a server says, and the models it hands out,
-are signed by the key that the roster names as the server's.
+The operator's key signs rosters and nothing else. The server's messages and models are signed by
+the key that the roster names as the server's.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ _CHAIN = b"privirec-roster-chain-2"
 _SIGNED = b"privirec-roster-2"
 
 
-# What the operator decided. Not models: a device reads thousands, and a model takes two kilobytes.
+# Decisions of the operator. They are not pydantic models, because a device reads thousands of them
+# and a model takes two kilobytes.
 _STRICT = ConfigDict(extra="forbid")
 
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ServerNamed:
-    """The server speaks with this key from now on."""
+    """A new key of the server."""
 
     change: Literal["server"] = "server"
     key: PublicKey
@@ -56,7 +57,7 @@ class ServerNamed:
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Approved:
-    """A client came."""
+    """Approval of a client."""
 
     change: Literal["approve"] = "approve"
     client: ClientNumber
@@ -67,7 +68,7 @@ class Approved:
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Revoked:
-    """A client went."""
+    """Revocation of a client."""
 
     change: Literal["revoke"] = "revoke"
     client: ClientNumber
@@ -75,14 +76,14 @@ class Revoked:
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Rotated:
-    """A client has other keys from now on, as its old one says."""
+    """New keys of a client, signed by its old key."""
 
     change: Literal["rotate"] = "rotate"
     client: ClientNumber
     key: PublicKey
     node: NodeKey
     signature: Signature
-    """Of the old key, see `cards.rotation_statement`."""
+    """Signature by the old key; see `cards.rotation_statement`."""
 
 
 AnyChange = Annotated[ServerNamed | Approved | Revoked | Rotated, Field(discriminator="change")]
@@ -90,28 +91,28 @@ AnyChange = Annotated[ServerNamed | Approved | Revoked | Rotated, Field(discrimi
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A client as the roster's last change left it."""
+    """A client after the roster's last change."""
 
     client: int
     name: str
     key: str
     node: str
     lineage: str
-    """Its first key: a name that lasts through every rotation, and that no other client gets."""
+    """First key of the client: a lasting name that survives rotations and is never reused."""
     revoked: bool = False
 
 
 class _Standing:
-    """Where a roster stands after some of its changes."""
+    """State of a roster after some of its changes."""
 
     def __init__(self, operator: str) -> None:
         self.operator = operator
         self.server = ""
         self.members: dict[int, Member] = {}
         self._keys: dict[str, int] = {}
-        """Every key that ever was a client's: they are given once and for all."""
+        """Client of every key that was ever in use; a key is never assigned again."""
         self._names: dict[str, int] = {}
-        """Of those who may take part."""
+        """Client of each name; revoked clients are not included."""
 
     def copy(self) -> _Standing:
         other = _Standing(self.operator)
@@ -125,7 +126,7 @@ class _Standing:
         return self.members[client]
 
     def take(self, change: AnyChange) -> Member | None:
-        """One more change, and the client that it is about; refuse one that cannot be."""
+        """Apply a change and return the client it concerns, if any; refuse an invalid change."""
         if isinstance(change, ServerNamed):
             self.server = change.key
             return None
@@ -172,7 +173,7 @@ class _Standing:
 
 
 class RosterFile(BaseModel):
-    """A roster with its history; revoked clients stay listed, so numbers and keys stay theirs."""
+    """A roster with its history; revoked clients stay listed, to keep their numbers and keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -181,7 +182,7 @@ class RosterFile(BaseModel):
     changes: tuple[AnyChange, ...] = ()
     signature: str = ""
 
-    # --- what it says -----------------------------------------------------------------------------
+    # --- content ----------------------------------------------------------------------------------
 
     @property
     def number(self) -> int:
@@ -189,17 +190,17 @@ class RosterFile(BaseModel):
 
     @cached_property
     def digests(self) -> list[bytes]:
-        """Of the roster before its first change, after it, and so on."""
+        """Digests of the roster before its first change and after each change."""
         chain = [hashlib.sha256(_CHAIN + bytes.fromhex(self.operator)).digest()]
         for change in self.changes:
-            # Not by `asdict`, which copies what cannot change: there may be thousands.
+            # `asdict` would copy immutable values, and there may be thousands of changes.
             content = {name: getattr(change, name) for name in change.__dataclass_fields__}
             chain.append(hashlib.sha256(chain[-1] + canonical(content)).digest())
         return chain
 
     @cached_property
     def _standing(self) -> _Standing:
-        """What comes of all changes, each of them checked."""
+        """State after all changes, each of which is checked."""
         standing = _Standing(self.operator)
         for number, change in enumerate(self.changes, 1):
             try:
@@ -210,7 +211,7 @@ class RosterFile(BaseModel):
 
     @property
     def server(self) -> str:
-        """The key that signs what clients are asked, and models."""
+        """Public key of the server, which signs messages to clients and models."""
         return self._standing.server
 
     @property
@@ -221,16 +222,19 @@ class RosterFile(BaseModel):
         return self._standing.member(client)
 
     def roster(self) -> Roster:
-        """Those who may take part now."""
+        """Return the keys of the clients that may take part now."""
         return Roster({m.client: bytes.fromhex(m.key) for m in self.members if not m.revoked})
 
     def lineages(self) -> dict[int, str]:
-        """Client -> a name that stays the same through rotations. Whoever was revoked and comes
-        back under another number, or has lost the old key, is somebody new."""
+        """Return the lasting name of each client, which stays the same through rotations.
+
+        A client that was revoked and approved again under another number, or that lost its old key,
+        counts as a new client.
+        """
         return {m.client: m.lineage for m in self.members if not m.revoked}
 
     def keys_of(self, client: int) -> tuple[bytes, ...]:
-        """All keys that a client has had, in their order, the present one last."""
+        """Return all keys that a client has had, oldest first."""
         return tuple(
             bytes.fromhex(change.key)
             for change in self.changes
@@ -238,9 +242,9 @@ class RosterFile(BaseModel):
         )
 
     def since(self, before: RosterFile | None) -> list[tuple[str, Member | None, str]]:
-        """What happened after an earlier roster, or ever: (what, to whom, key)."""
+        """Return the changes since an earlier roster, or all changes, as (kind, client, key)."""
         standing = before._standing.copy() if before else _Standing(self.operator)
-        words = {"approve": "came", "revoke": "went", "rotate": "new key"}
+        words = {"approve": "approved", "revoke": "revoked", "rotate": "new key"}
         found = []
         for change in self.changes[before.number if before else 0 :]:
             member = standing.take(change)
@@ -248,23 +252,23 @@ class RosterFile(BaseModel):
             found.append((what, member, member.key if member else standing.server))
         return found
 
-    # --- changing it ------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def name_server(self, key: str) -> RosterFile:
-        """With this key for the server."""
+        """Return a roster that names this key as the server's."""
         return self._with(ServerNamed(key=key))
 
     def approve(self, card: Card) -> RosterFile:
-        """With one more client, under the next free number."""
+        """Return a roster with one more client, under the next free number."""
         number = len(self._standing.members)
         return self._with(Approved(client=number, name=card.name, key=card.key, node=card.node))
 
     def revoke(self, client: int) -> RosterFile:
-        """Without this client from now on."""
+        """Return a roster in which this client is revoked."""
         return self._with(Revoked(client=client))
 
     def rotate(self, rotation: Rotation) -> RosterFile:
-        """A client's new keys in place of its old ones."""
+        """Return a roster with a client's new keys in place of its old ones."""
         if rotation.operator != self.operator:
             raise UsageError(f"a change of keys for operator {rotation.operator[:16]}")
         if self.member(rotation.client).key != rotation.old:
@@ -283,14 +287,17 @@ class RosterFile(BaseModel):
         )
 
     def _with(self, change: AnyChange) -> RosterFile:
-        """Only the last change is new: the others were checked when they were made or read."""
+        """Return a roster with one more change.
+
+        Only the new change is checked; the others were checked when they were made or read.
+        """
         standing = self._standing.copy()
         standing.take(change)
         changed = RosterFile(operator=self.operator, changes=(*self.changes, change))
         vars(changed)["_standing"] = standing
         return changed
 
-    # --- signed -----------------------------------------------------------------------------------
+    # --- signature and file -----------------------------------------------------------------------
 
     def signed(self, operator: Identity) -> RosterFile:
         if operator.public.hex() != self.operator:
@@ -309,10 +316,10 @@ class RosterFile(BaseModel):
 
     @classmethod
     def read(cls, path: Path, operator: str | None = None) -> RosterFile:
-        """Read and check everything: signature, of this operator if one is named, and changes."""
+        """Read a roster, and check its signature, its operator (if given) and its changes."""
         content = _read(path, "a roster")
         try:
-            # Not by way of `json`: the tables would take as much memory again, on every device.
+            # Parsing with `json` first would need twice the memory on every device.
             found = cls.model_validate_json(content)
             signature = bytes.fromhex(found.signature)
             verify(bytes.fromhex(found.operator), signature, found._statement(), 0)
@@ -337,7 +344,7 @@ class RosterFile(BaseModel):
         return found
 
     def check_continues(self, before: RosterFile) -> None:
-        """Refuse a roster that does not begin with all of an earlier one."""
+        """Raise UsageError unless this roster begins with all changes of an earlier one."""
         if self.operator != before.operator:
             raise UsageError(
                 f"a roster of operator {self.operator[:16]}, where {before.operator[:16]} is "
@@ -345,8 +352,8 @@ class RosterFile(BaseModel):
             )
         if self.number < before.number and before.digests[self.number] == self.digests[-1]:
             raise UsageError(
-                f"roster {self.number} is older than roster {before.number}, which is in place: "
-                "somebody wants to go back"
+                f"roster {self.number} is older than roster {before.number}, which is in place; "
+                "going back to an older roster is refused"
             )
         if self.number < before.number or self.digests[before.number] != before.digests[-1]:
             raise UsageError(
@@ -356,13 +363,13 @@ class RosterFile(BaseModel):
 
 
 def read_json(path: Path, kind: str) -> Any:
-    """A file that must be there and be JSON."""
+    """Return the content of a JSON file; raise UsageError if it is missing or not JSON."""
     return _parsed(path, _read(path, kind), kind)
 
 
 def _read(path: Path, kind: str) -> bytes:
     try:
-        return path.read_bytes().removeprefix(codecs.BOM_UTF8)  # which some editors put there
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)  # some editors add it
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file ({kind})") from None
 

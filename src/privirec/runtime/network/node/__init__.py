@@ -1,4 +1,4 @@
-"""One client of a federation: what it remembers, what it sends, what it takes in."""
+"""One client of a federation: its memory, its answers and the artifacts it receives."""
 
 from privirec.runtime.network.node.node import Node
 

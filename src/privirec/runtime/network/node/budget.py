@@ -1,5 +1,8 @@
-"""A client's part in `privacy.accountant`: it counts every sum before its vector leaves, refuses
-what its policy does not allow, and makes sure that the noise it counts on is there."""
+"""A client's privacy budget, kept according to `privacy.accountant`.
+
+The client counts every sum before its vector leaves, refuses sums that its policy does not allow,
+and checks that the noise it relies on is present.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from privirec.secagg.keys import Identity
 
 
 class Budget:
-    """Of one client, for its life."""
+    """Privacy budget of one client over its lifetime."""
 
     def __init__(
         self,
@@ -41,19 +44,22 @@ class Budget:
         self._clock = clock
 
     def account(self) -> Account:
-        """All that was spent; refuses where the record is not as this client wrote it."""
+        """Return everything spent so far; refuse if the record is not as this client wrote it."""
         try:
             return record.account_of(self._memory.spent(), self._own_keys)
         except record.BadRecord as error:
             raise Refusal(Code.STATE_RESTORED, str(error), final=True) from None
 
     def now(self) -> datetime:
-        """A clock that was set back brings no budget back."""
+        """Return the current time, but never a time before the last entry.
+
+        Setting the clock back therefore restores no budget.
+        """
         latest = self.account().latest
         return max(self._clock(), latest) if latest else self._clock()
 
     def check(self, sums: Iterable[PlannedSum]) -> None:
-        """Refuse these sums, all together, if they cost more than is left."""
+        """Refuse these sums if they cost, all together, more than is left of the budget."""
         promised = [one.protection for one in sums]
         more = Loss.together(one.loss for one in promised if one)
         if not any(promised):
@@ -76,8 +82,10 @@ class Budget:
                 )
 
     def check_hits(self, sums: Iterable[PlannedSum]) -> None:
-        """Refuse sums of hits, all together, beyond those that the policy allows in a period: each
-        asks again what people have, of a model of the server's choice."""
+        """Refuse validation sums beyond the number that the policy allows per period.
+
+        Each of them asks again about people's items, for a model that the server chooses.
+        """
         asked = sum(one.kind.counts_hits for one in sums)
         if not asked:
             return
@@ -94,13 +102,13 @@ class Budget:
             )
 
     def check_noise(self, plan: RunPlan, clients: int) -> None:
-        """Refuse a sum over so many clients if too few of them can be counted on for noise."""
+        """Refuse a sum over this many clients if too few of them can be relied on for noise."""
         needed = max(
             (one.protection.contributors for one in plan.sums() if one.protection), default=0
         )
-        # Everybody sees the model and knows its own noise: one at least is not to be counted on.
+        # Every client sees the model and knows its own noise, so at least one does not count.
         corrupt = max(1, plan.statement().corrupt)
-        counted = max(1, clients - corrupt)  # this client's own is there in any case
+        counted = max(1, clients - corrupt)  # this client's own noise always counts
         if protocol(plan.terms.aggregator).guarantee is not Guarantee.CRYPTOGRAPHIC:
             counted = 1  # the server sees what each client sends: its own noise is all it has
         if counted < needed:
@@ -112,7 +120,7 @@ class Budget:
             )
 
     def line(self, plan: RunPlan, sum_number: int) -> tuple[Any, ...]:
-        """What this sum costs, for the record."""
+        """Return the row of the record with the cost of this sum."""
         planned = plan.sums()[sum_number - 1]
         loss = planned.protection.loss if planned.protection else None
         spent = Spent(self.now(), plan.run, sum_number, planned.name, self._server, loss)

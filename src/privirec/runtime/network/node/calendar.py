@@ -1,13 +1,16 @@
-"""One history for all runs of a calendar period, so that a change is not announced.
+"""Fixed histories for all runs of a calendar period, so that single changes do not show.
 
-With exact sums the difference of two runs of one cohort is what its clients added and forgot in
-between. If every client changes when it likes, that is one person's change. So the runs of one
-period (`days_between_changes` of the policy) all see what was there when the period began, whenever
-a server asks whom: what was added waits, and who has forgotten something sits out. The changes of
-all clients come at once, for a whole period, with the first run of the next one; nobody's can be
-collected for longer than those of all others. Clients pledge the period, and are in a run only with
-those of the same one. And the runs of a period are over one catalogue: what lies in one and not in
-the other would show in the difference as well.
+With exact sums, the difference of two runs of one cohort is what its clients added and forgot in
+between. If every client applied changes at any time, this could be the change of one person. All
+runs of a period (`days_between_changes` in the policy) therefore use the histories from the
+beginning of the period, no matter when and whom a server asks. Additions wait for the next period,
+and a client that has forgotten something sits out. The changes of all clients take effect together,
+for a whole period, with the first run of the next period. Nobody's changes can be collected for
+longer than those of all others.
+
+Clients pledge their period, and are in a run only with clients of the same period. All runs of a
+period use one catalogue, because items in only one of two catalogues would also show in the
+difference.
 
     FOLDER/used-histories    period, catalogue and digest of the histories that were used last
 """
@@ -24,7 +27,7 @@ from privirec.errors import SitsOut
 from privirec.runtime.network.refusals import Code, Refusal
 
 _FIRST_MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
-_SITS_OUT = "histories were used in a run since {since} that have changed; it sits out until {next}"
+_SITS_OUT = "histories used in a run since {since} have changed; it sits out until {next}"
 
 
 def now() -> datetime:
@@ -32,16 +35,19 @@ def now() -> datetime:
 
 
 class Calendar:
-    """Periods of so many days, the same for everybody: weeks begin on Monday, in UTC."""
+    """Periods of a fixed number of days, equal for all clients; weeks begin on Monday, in UTC."""
 
     def __init__(self, folder: Path, days: int, clock: Callable[[], datetime] = now) -> None:
-        """0 days: no calendar."""
+        """Set the length of a period to `days`; 0 means that there is no calendar."""
         self._note = folder / "used-histories"
         self._days = days
         self._clock = clock
 
     def period(self) -> datetime | None:
-        """When the present period began. A clock that was set back does not bring one back."""
+        """Return the start of the current period, or None if there is no calendar.
+
+        Setting the clock back does not bring back an earlier period.
+        """
         if not self._days:
             return None
         length = timedelta(days=self._days)
@@ -50,7 +56,7 @@ class Calendar:
         return max(begin, datetime.fromisoformat(used)) if used else begin
 
     def check_catalogue(self, client: int, catalogue: str) -> None:
-        """Refuse to begin over another catalogue than was used before in this period."""
+        """Refuse to begin with another catalogue than the one already used in this period."""
         period, used, _ = self._used()
         if (since := self.period()) and period == str(since) and used != catalogue:
             raise Refusal(
@@ -60,15 +66,18 @@ class Calendar:
             )
 
     def check_histories(self, histories: str, *, changed: bool) -> None:
-        """Refuse to begin with other histories than were used before in this period, or with ones
-        that may have changed since it began (`changed`)."""
+        """Raise SitsOut if the histories differ from those used last and the difference would show.
+
+        It would show if histories were already used in this period, or if these may have changed
+        since the period began (`changed`).
+        """
         period, _, used = self._used()
         since = self.period()
         if since and used and used != histories and (changed or period == str(since)):
             raise SitsOut(_SITS_OUT.format(since=f"{since:%Y-%m-%d}", next=self._end(since)))
 
     def note(self, period: str, catalogue: str, histories: str) -> None:
-        """These histories are used now: on the disk before anything made of them leaves."""
+        """Record that these histories are used; it is on the disk before derived data leaves."""
         if period:
             write_whole(self._note, json.dumps([period, catalogue, histories]).encode())
 

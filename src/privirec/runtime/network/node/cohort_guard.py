@@ -1,8 +1,8 @@
-"""A client's part in `privacy.cohorts`: it pledges what it remembers, and judges every sum by what
-everybody has pledged.
+"""A client's part in `privacy.cohorts`: its own pledge, and its check of every sum.
 
-Clients are remembered under lasting names, not under their numbers: a number may be given another
-key, and then stands for somebody else.
+The client pledges what it remembers, and judges sums by the pledges of all clients. It remembers
+clients by lasting names instead of numbers, because a number whose key is replaced may stand for
+another client.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from privirec.version import __version__
 
 
 class CohortGuard:
-    """Pledges for one client, and checks the pledges of all."""
+    """Maker of one client's pledges, and checker of the pledges of all."""
 
     def __init__(
         self,
@@ -36,8 +36,11 @@ class CohortGuard:
         memory: Memory,
         lineages: Mapping[int, str] | None = None,
     ) -> None:
-        """`lineages`: the lasting name of each client, where keys were rotated; by default a
-        client is known by its key."""
+        """Set up for one client.
+
+        `lineages` maps clients to their lasting names, which matters once keys were rotated. A
+        client without an entry is known by its key.
+        """
         self._client = client
         self._identity = identity
         self._roster = roster
@@ -50,16 +53,16 @@ class CohortGuard:
 
     @property
     def binds(self) -> bool:
-        """Whether this client pledges to be in later sums only with all that it is with now."""
+        """True if this client pledges to join later sums only with all clients of this one."""
         return self._policy.smallest_change > 1
 
     def names(self, clients: Iterable[int]) -> frozenset[str]:
         return frozenset(self._names[client] for client in clients)
 
-    # --- this client's own pledge -----------------------------------------------------------------
+    # --- this client's pledge ---------------------------------------------------------------------
 
     def begin(self, state: ClientRun) -> None:
-        """Write down, once for a run, what this client will pledge."""
+        """Determine what this client will pledge in a run, once per run."""
         if self._memory.is_older():
             raise Refusal(
                 Code.STATE_RESTORED,
@@ -70,7 +73,8 @@ class CohortGuard:
         known, maybe = (_union(memory.cohorts(told=told, binding=lax)) for told in (True, False))
         past = known | maybe
         if lax and (memory.cohorts(told=True) or memory.cohorts(told=False)):
-            # It asks for nothing and is new to nobody; to whom it was bound it stays bound.
+            # This client demands nothing. It names itself so that it does not count as new, and
+            # stays bound to the clients of earlier binding pledges.
             known, past = known | self.names([self._client]), past | self.names([self._client])
         numbers = {name: number for number, name in self._names.items()}
         gone = past - numbers.keys()
@@ -87,7 +91,7 @@ class CohortGuard:
         state.past = tuple(sorted(numbers[name] for name in past))
 
     def here(self, state: ClientRun) -> tuple[Here, bytes, bytes]:
-        """This client's pledge, signed: the same however often it is asked for."""
+        """Return this client's signed pledge, which is the same on every call."""
         pledge = self._pledge(state)
         said = Here(
             users=pledge.people,
@@ -104,11 +108,13 @@ class CohortGuard:
         made = replace(Pledge.of(mine, self._roster), period=state.period)
         return made.signed(state.run, self._client, self._identity, self._roster)
 
-    # --- everybody's ------------------------------------------------------------------------------
+    # --- the pledges of all clients ---------------------------------------------------------------
 
     def check_plan(self, state: ClientRun, plan: RunPlan) -> None:
-        """Every pledge must be its client's, and the plan must have room for a sum that this client
-        can be in. Whoever cannot be in one leaves now, and the others go on without it."""
+        """Check all pledges, and that the plan allows a sum that this client can be in.
+
+        A client that cannot be in one leaves now, and the others go on without it.
+        """
         try:
             plan.pledges.check(plan.run, self._roster)
             members = plan.pledges.members(self._roster)
@@ -126,14 +132,17 @@ class CohortGuard:
             )
         self._check_period(state, plan)
         if plan.protected:
-            return  # noise hides everybody, whoever else is there
+            return  # noise hides each client, regardless of the others
         cohorts.check_people(members, corrupt)
         cohorts.check_growth(members, [mine.past])
         if any(self._client in some for some in cohorts.newcomers(members, corrupt)):
             cohorts.check_new(members, corrupt)
 
     def _check_period(self, state: ClientRun, plan: RunPlan) -> None:
-        """Whoever uses histories of another moment has collected changes for longer, or shorter."""
+        """Refuse an exact run with clients whose histories are of another calendar period.
+
+        Those clients have collected changes for a longer or shorter time.
+        """
         others = plan.pledges.periods() - {state.period}
         if others and not plan.protected:
             raise Refusal(
@@ -145,7 +154,7 @@ class CohortGuard:
             )
 
     def check_sum(self, plan: RunPlan, cohort: frozenset[int]) -> None:
-        """Refuse a sum over these clients."""
+        """Refuse a sum over these clients if the pledges do not allow it."""
         cohorts.check_sum(cohort, plan.pledges.members(self._roster), plan.statement().corrupt)
 
 

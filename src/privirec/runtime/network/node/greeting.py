@@ -1,4 +1,4 @@
-"""What client and server must have in common before a run begins, and as long as it lasts."""
+"""Checks that client and server agree before a run begins and while it lasts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privirec.version import __version__
 
 
 def check_common(told: Hello, client: int, catalogue: Catalogue, roster: Roster) -> None:
-    """Refuse to begin with a server that runs another version, or knows other items or clients."""
+    """Refuse to begin with a server that has another version, catalogue or roster."""
     if not same_version(told.version):
         raise Refusal(
             Code.OTHER_VERSION,
@@ -39,7 +39,8 @@ def check_taking_part(state: ClientRun, client: int, roster: Roster) -> None:
     if state.part is not Part.TAKING:
         raise Refusal(Code.HAS_LEFT, f"has left this run: {state.why_left}")
     if state.roster != roster.digest.hex():
-        # Its pledge names clients by their places in a roster; signed again, it would be another.
+        # The pledge names clients by their places in the roster, so with another roster it would be
+        # a different pledge.
         raise Refusal(
             Code.OTHER_ROSTER,
             f"client {client} has another roster ({roster.digest.hex()[:16]}) than when this run "

@@ -1,4 +1,4 @@
-"""The artifact as it arrives: pieces in order, then one whole model."""
+"""The incoming artifact: pieces in order, then one complete model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LARGEST_ARTIFACT = 1 << 36
 
 
 class Inbox:
-    """A folder in which the files of one artifact come together."""
+    """A folder that collects the files of one artifact."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def put(self, piece: ArtifactPiece, content: bytes | memoryview) -> int:
-        """Take a piece, and return how much is there; a piece that came before is taken again."""
+        """Write a piece, possibly not for the first time; return how many bytes have arrived."""
         total = total_bytes(piece)
         stream = private_folder(self._folder) / "stream"
         stream.touch(mode=0o600)
@@ -32,7 +32,7 @@ class Inbox:
         return piece.offset + len(content)
 
     def unpacked(self, piece: ArtifactPiece) -> Path:
-        """The files, cut out of what has arrived."""
+        """Split the received bytes into files, and return their folder."""
         whole = private_folder(self._folder / "artifact")
         with (self._folder / "stream").open("rb") as stream:
             for name, size in piece.files:
@@ -51,7 +51,7 @@ class Inbox:
 
 
 def total_bytes(piece: ArtifactPiece) -> int:
-    """Size of the whole artifact; refused if it cannot be one."""
+    """Return the size of the whole artifact; refuse impossible files or sizes."""
     names = [name for name, _ in piece.files]
     total = sum(size for _, size in piece.files)
     if not set(names) <= set(ARTIFACT_FILES) or len(set(names)) != len(names):

@@ -1,16 +1,17 @@
-"""What a client must remember between two messages, in one SQLite file.
+"""A client's memory between two messages, in one SQLite file.
 
-    FOLDER/memory.db      the run it takes part in, the runs that are over, and for life: with whom
-                          it was in sums, how many numbers those sums have opened, what they cost
-                          (`record`), in which runs the server claimed what cannot be, and how
-                          many bytes went each way in every run
-    FOLDER/last-answer    the last answer that left, to notice a file that is older or gone; from
-                          the first day on, so that a backup from before all answers is noticed too
+    FOLDER/memory.db      the current run, the runs that are over, and for the client's lifetime:
+                          the clients it shared sums with, how many numbers those sums opened,
+                          their cost (`record`), the runs in which the server made impossible
+                          claims, and the bytes sent and received in every run
+    FOLDER/last-answer    note of the last answer that left, to detect a database that is older or
+                          gone; written from the start, so that a backup from before the first
+                          answer is detected too
 
-One order for everything: what an answer will be is in the file before the answer leaves. The two
-files know each other: the note counts answers, and the database keeps when the note was written, as
-the file system has it (no program sets that time back). So a client notices if one of them, or
-both, come from a backup; only a snapshot of the whole disk keeps everything as it was.
+The content of an answer is always in the database before the answer leaves. The two files check
+each other: the note counts answers, and the database stores the time at which the note was written,
+as recorded by the file system (no program sets that time back). A client thus detects if one or
+both files come from a backup. Only a snapshot of the whole disk goes undetected.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from privirec.runtime.network.node.run_state import SECRETS, ClientRun, Part
 FILE = "memory.db"
 _VERSION = 3
 _NO_RUN = "-"
-"""Stands in the note for a run, as long as there was none."""
+"""Entry in the note for the run before there is any."""
 _SCHEMA = """
 CREATE TABLE runs (
     run TEXT PRIMARY KEY, state TEXT, session BLOB, noise_seed BLOB, reply BLOB
@@ -48,7 +49,7 @@ CREATE TABLE life (answers INTEGER NOT NULL);
 INSERT INTO life VALUES (0);
 CREATE TABLE noted (place INTEGER PRIMARY KEY, run TEXT, answers INTEGER, changed INTEGER);
 """
-# Made where it is missing: a file from before this was kept says nothing of its earlier runs.
+# Created if missing; a file from before this table existed has no data on its earlier runs.
 _TAKEN = """
 CREATE TABLE IF NOT EXISTS taken (
     run TEXT PRIMARY KEY, begun TEXT NOT NULL, part TEXT NOT NULL, why TEXT NOT NULL,
@@ -60,43 +61,43 @@ _OTHER_VERSION = (
     "client (privirec keys new), or, if no sum was ever opened, remove this file and last-answer"
 )
 
-# So that common backup tools leave the folder out: a state from before an answer is no use.
+# Makes common backup tools skip the folder, since a state from before an answer is useless.
 _CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Secrets of a run: do not back up.\n"
 
 
 @dataclass(frozen=True)
 class ForLife:
-    """What an answer adds to what a client remembers for its life."""
+    """An answer's addition to what a client remembers for its lifetime."""
 
     cohort: frozenset[str] = frozenset()
     """Lasting names of the clients over which a sum may be open once this answer has left."""
     is_told: bool = False
-    """Whether those are the clients in the sum, and not only all that may be in it."""
+    """True if these are exactly the clients in the sum; False if they are all that may be in it."""
     binds: bool = True
-    """Whether this client has pledged to be in later sums only with all of them."""
+    """True if this client has pledged to join later sums only together with all of them."""
     sum_number: int = 0
     opened: Opened | None = None
-    """What the sum of this number opens."""
+    """Amount that the sum of this number opens."""
     spent: tuple[Any, ...] | None = None
-    """What it costs: a line of the record."""
+    """Cost of the sum, as a row of the record."""
 
 
 @dataclass(frozen=True)
 class TakenPart:
-    """A run as its owner may look at it for good."""
+    """Summary of a run, kept permanently for the client's owner."""
 
     run: str
     begun: str
-    """When it was first heard of, in UTC."""
+    """Time at which the client first heard of the run, in UTC."""
     part: Part
     why: str
-    """Why the client left it, or that it is over."""
+    """Why the client left the run, or that the run is over."""
     bytes_up: int
     bytes_down: int
 
 
 class Memory:
-    """The runs of one client; of a run that is over only that it was."""
+    """The runs of one client. Of a run that is over, hardly more than its number is kept."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = private_folder(folder)
@@ -119,11 +120,11 @@ class Memory:
     # --- runs -------------------------------------------------------------------------------------
 
     def knows(self, run: str) -> bool:
-        """Whether this run was ever begun."""
+        """Return True if this run was ever begun."""
         return bool(self._database.read("SELECT 1 FROM runs WHERE run = ?", (run,)))
 
     def load(self, run: str) -> ClientRun | None:
-        """The run, if this client remembers more of it than that it was."""
+        """Return the state of a run, or None if the run is unknown or its state was erased."""
         query = f"SELECT state, {', '.join(SECRETS)} FROM runs WHERE run = ?"  # noqa: S608
         for state, *secrets in self._database.read(query, (run,)):
             if state is not None:
@@ -133,7 +134,7 @@ class Memory:
         return None
 
     def begin(self, state: ClientRun) -> None:
-        """One run at a time: of every other one, from now on, only that it was."""
+        """Begin a run, and erase the state of every other one; their numbers are kept."""
         with self._database.transaction() as database:
             nothing = ", ".join(f"{name} = NULL" for name in ("state", *SECRETS))
             database.execute(f"UPDATE runs SET {nothing} WHERE run != ?", (state.run,))  # noqa: S608
@@ -144,7 +145,7 @@ class Memory:
             _write(database, state)
 
     def commit(self, state: ClientRun, for_life: ForLife) -> None:
-        """The state after an answer, and in the same transaction what that answer is for life."""
+        """Write the state after an answer and the answer's lifelong part in one transaction."""
         with self._database.transaction() as database:
             _write(database, state)
             database.execute("UPDATE life SET answers = answers + 1")
@@ -174,26 +175,29 @@ class Memory:
                 row = (state.run, state.spoilt)
                 database.execute("INSERT OR IGNORE INTO spoilt VALUES (?, ?)", row)
 
-    # --- for life ---------------------------------------------------------------------------------
+    # --- lifetime ---------------------------------------------------------------------------------
 
     def cohorts(self, *, told: bool, binding: bool = False) -> list[frozenset[str]]:
-        """Every set of clients, by lasting name, with whom this one was in a sum and was told so;
-        or, not told, may have been in one. `binding`: only those to whom it is bound."""
+        """Return the sets of clients, by lasting name, that this client shared sums with.
+
+        If `told`, these are the sets it was told of; otherwise those of sums it may have been in.
+        If `binding`, only the sets to which this client is bound are returned.
+        """
         query = "SELECT members FROM cohorts WHERE told = ? AND binds >= ? ORDER BY members"
         found = self._database.read(query, (told, binding))
         return [frozenset(json.loads(members)) for (members,) in found]
 
     def opened_share(self) -> float:
-        """The share of the item-item matrix that all sums together may have opened."""
+        """Return the share of the item-item matrix that all sums together may have opened."""
         found = self._database.read("SELECT numbers, unknowns FROM opened")
         return sum(Opened(*row).share for row in found)
 
     def spoilt(self) -> dict[str, str]:
-        """Runs in which the server claimed what cannot be, and what that was."""
+        """Return the runs in which the server made an impossible claim, with the claim."""
         return dict(self._database.read("SELECT run, claim FROM spoilt ORDER BY run"))
 
     def taken_part(self) -> list[TakenPart]:
-        """Every run that this client has begun, the first first."""
+        """Return every run that this client has begun, oldest first."""
         found = self._database.read(
             "SELECT run, begun, part, why, bytes_up, bytes_down FROM taken ORDER BY rowid"
         )
@@ -203,18 +207,18 @@ class Memory:
         ]
 
     def spent(self) -> list[tuple[Any, ...]]:
-        """The lines of the record, in their order."""
+        """Return the rows of the record in order."""
         return self._database.read(f"SELECT {record.COLUMNS} FROM spent ORDER BY number")  # noqa: S608
 
     def last_seal(self) -> bytes:
-        """Of the last line; empty where there is none."""
+        """Return the seal of the last row of the record, or empty bytes if there is none."""
         found = self._database.read("SELECT seal FROM spent ORDER BY number DESC LIMIT 1")
         return bytes(found[0][0]) if found else b""
 
-    # --- a file from before, or none --------------------------------------------------------------
+    # --- restored or missing files ----------------------------------------------------------------
 
     def note_answer(self, state: ClientRun) -> None:
-        """Every answer that this state knows of may leave now."""
+        """Note, before they leave, all answers that this state knows of."""
         if self._known_note()[:2] == (state.run, state.answers):
             return
         self._note_now(state.run, state.answers)
@@ -228,11 +232,11 @@ class Memory:
             database.execute("INSERT OR REPLACE INTO noted VALUES (0, ?, ?, ?)", row)
 
     def is_restored(self, state: ClientRun) -> bool:
-        """Whether more answers may have left than this state knows of: it would answer twice.
+        """Return True if more answers may have left than this state knows of.
 
-        Two moments at which a crash leaves note and database apart are none of that: after an
-        answer was committed and before it is noted, and after it is noted and before the database
-        knows when. Nothing has left in either.
+        Such a client would answer a step twice. A crash can make note and database differ at two
+        moments that do not count: after an answer was committed and before it was noted, and after
+        it was noted and before the database stored the time. Nothing has left in either case.
         """
         run, answers, _, _, changed = self._note()
         known_run, known_answers, known_changed = self._known_note()
@@ -241,14 +245,16 @@ class Memory:
         return not _same_time(changed, known_changed)
 
     def is_older(self) -> bool:
-        """Whether answers have left that this file does not know of: what it remembers for life is
-        not all."""
+        """Return True if answers have left that this file does not know of.
+
+        Its lifelong memory is then incomplete.
+        """
         run, answers, life, lines, changed = self._note()
         if life > self._answers_in_life() or lines > self._lines():
             return True
         known_run, known_answers, known_changed = self._known_note()
         if known_run and not run:
-            return True  # the note is written first: no crash leaves the database alone with it
+            return True  # the note is written first, so no crash leaves only the database's entry
         both = (run, answers) == (known_run, known_answers)
         return both and not _same_time(changed, known_changed)
 
@@ -259,9 +265,11 @@ class Memory:
         return int(self._database.read("SELECT count(*) FROM spent")[0][0])
 
     def _note(self) -> tuple[str, int, int, int, int]:
-        """Run and number of the last answer that may have left, its number in the life of this
-        client, how many lines its record has, and when that was written; nothing if it cannot be
-        read."""
+        """Return the content of the note and its change time, or empty values if it is unreadable.
+
+        The content is the run and number of the last answer that may have left, the number of
+        answers in this client's lifetime, and the number of rows in its record.
+        """
         note = self._folder / "last-answer"
         try:
             run, *counts = note.read_text(encoding="ascii").split()
@@ -271,19 +279,19 @@ class Memory:
             return "", 0, 0, 0, 0
 
     def _known_note(self) -> tuple[str, int, int]:
-        """Run and number as the database has them, and when it saw them written."""
+        """Return the run, number and change time of the note, as the database has them."""
         for row in self._database.read("SELECT run, answers, changed FROM noted"):
             return row[0], row[1], row[2]
         return "", 0, 0
 
 
 def changed_at(path: Path) -> int:
-    """When the file system last changed this file, whatever its content or its dates say."""
+    """Return the file system's change time (ctime), which does not depend on the file's dates."""
     return path.stat().st_ctime_ns
 
 
 def _same_time(found: int, known: int) -> bool:
-    """Some file systems keep whole seconds only, once the file is out of the cache."""
+    """Compare times; some file systems keep only whole seconds once a file leaves the cache."""
     second = 1_000_000_000
     return found == known or (found % second == 0 and found // second == known // second)
 

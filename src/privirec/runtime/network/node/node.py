@@ -1,15 +1,15 @@
-"""One client of a federation: bytes in, bytes out, and a folder that survives its process.
+"""One client of a federation: bytes in, bytes out, and a folder that outlives the process.
 
 A carrier may start a new process for every message, kill it at any moment and deliver messages
-twice. One order keeps that safe, for every step of a run:
+twice. The following order keeps every step of a run safe:
 
-1. *bind*: write down which message this step will answer; no other one is, ever;
-2. compute the answer, from the state before it (after a crash the same bytes come out again, or
+1. *bind*: record which message this step answers; the step never answers another one;
+2. compute the answer from the state before it (after a crash, the same bytes come out again, or
    nothing of the first attempt has left);
-3. *commit*: write down the answer and the state after it;
-4. let the answer leave.
+3. *commit*: record the answer and the state after it;
+4. send the answer.
 
-So no mask ever hides two vectors: the second would need a second message for the same step.
+Thus no mask ever hides two vectors, since that would take a second message for the same step.
 """
 
 from __future__ import annotations
@@ -86,9 +86,12 @@ class Node:
         random_bytes: RandomBytes = os.urandom,
         clock: Callable[[], datetime] = calendar.now,
     ) -> None:
-        """`server_key`: the public key with which the server signs all that this client listens
-        to, as the roster names it. `lineages`: see `CohortGuard`. `own_keys`: all that this client
-        has had, where they were rotated."""
+        """Open the client in `folder`, or create its state there.
+
+        `server_key` is the public key, named in the roster, with which the server signs all
+        messages that this client accepts. For `lineages`, see `CohortGuard`. `own_keys` are all
+        keys that this client has had, if they were rotated.
+        """
         if roster.get(client) != identity.public:
             raise FederationError(
                 f"client {client} with key {identity.public.hex()[:16]} is not in its own roster: "
@@ -105,7 +108,7 @@ class Node:
         self._policy = policy or Policy()
         self._random = random_bytes
         self.memory = memory = Memory(self._runs)
-        """What it remembers for its life, beside the run that it is in."""
+        """Memory of the client for its lifetime and of the current run."""
         self._guard = CohortGuard(client, identity, roster, self._policy, memory, lineages)
         self._calendar = calendar.Calendar(self._runs, self._policy.days_between_changes, clock)
         keys = tuple(own_keys) or (identity.public,)
@@ -120,21 +123,21 @@ class Node:
 
     @property
     def keys(self) -> tuple[Identity, bytes]:
-        """This client's, and the server's public one."""
+        """Identity of this client, and public key of the server."""
         return self._identity, self._server_key
 
     def rest(self) -> None:
-        """Until the next message, which may take hours: let go of what can be made again."""
+        """Free data that can be recomputed; the next message may be hours away."""
         forget_tables()
 
     def close(self) -> None:
-        """Let go of files; everything is in the folder."""
+        """Close files; the whole state is in the folder."""
         self.memory.close()
 
     # --- one message ------------------------------------------------------------------------------
 
     def answer(self, message: bytes) -> bytes:
-        """The sealed answer to a message; what cannot be answered is refused in one line."""
+        """Return the sealed answer to a message, or a sealed one-line refusal."""
         try:
             asked = envelope.peek(message, "to-client")
             envelope.check(message, self._server_key, "to-client")
@@ -145,7 +148,7 @@ class Node:
         try:
             with alone(self._runs):
                 return self._answer_alone(asked, message)
-        except OSError as error:  # not even the lock could be written
+        except OSError as error:  # not even the lock file could be written
             return self._own_problem(asked.run, error)
 
     def _answer_alone(self, asked: Envelope, message: bytes) -> bytes:
@@ -167,7 +170,7 @@ class Node:
         except PrivirecError as error:
             return self._leave(asked.run, Code.BAD_ASK, str(error))
         except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
-            # Nobody thought of it. A server that can bring it about must not end clients by it.
+            # An unforeseen error. A server that can provoke it must not be able to crash clients.
             return self._own_problem(asked.run, error)
 
     def _answer(self, asked: Envelope, message: bytes) -> bytes:
@@ -196,11 +199,11 @@ class Node:
     # --- beginning --------------------------------------------------------------------------------
 
     def _greet(self, run: str, told: Hello, message: bytes) -> bytes:
-        """Say that this client is there, and begin a run that it has not heard of."""
+        """Announce this client, and begin the run if it is new."""
         if not is_run_number(run):
             raise Refusal(Code.BAD_MESSAGE, "a run without a proper number")
         if self.memory.knows(run):
-            # Later in the run, after a restart of the server: who and how many, nothing new.
+            # A greeting later in the run, after a restart of the server, is answered as before.
             return self._here(self._load(run, replayed=True))
         self._policy.check_takes_part()
         check_common(told, self.client, self._catalogue, self._roster)
@@ -217,7 +220,7 @@ class Node:
         self._guard.begin(state)
         for other in self._runs.iterdir():
             if other.is_dir():
-                Inbox(other).clear()  # what is left of an earlier run
+                Inbox(other).clear()  # remains of an earlier run
         private_folder(self._folder_of(run))
         self.memory.begin(state)
         return self._here(self._load(run))
@@ -267,14 +270,17 @@ class Node:
         return state.reply or self._blocks(state, asked.step, 0)
 
     def _note_use(self, state: ClientRun) -> None:
-        """Before the first vector of a run leaves: from then on a change would show."""
+        """Record that histories are in use, before the first vector of a run leaves.
+
+        From then on, a change of the histories would show.
+        """
         if not state.sent:
             self._source.sent(state.run)
             self._calendar.note(state.period, self._catalogue.fingerprint, state.histories)
             state.sent = True
 
     def _check_next(self, state: ClientRun, step: int, digest: str) -> None:
-        """Only the next step, and of that only the message it is bound to."""
+        """Refuse any step but the next, and any message but the one that the step is bound to."""
         if step <= state.step or (state.bound and state.bound != digest):
             raise Refusal(
                 Code.ANSWERED_BEFORE, f"step {step} was answered before, to another message"
@@ -283,8 +289,11 @@ class Node:
             raise Refusal(Code.TOO_EARLY, f"step {step} comes too early, after step {state.step}")
 
     def _blocks(self, state: ClientRun, step: int, first: int) -> bytes:
-        """Blocks of an upload, as many as go into one message: the same bytes however often they
-        are asked for. An upload that the state does not know of is not sent."""
+        """Return blocks of an upload, as many as fit into one message.
+
+        The bytes are the same on every request. An upload that the state does not know of is not
+        sent.
+        """
         upload = self._upload(state.run, step)
         if not 0 <= step <= state.step or not upload.path.exists():
             raise Refusal(Code.NO_UPLOAD, "no such upload")
@@ -313,7 +322,7 @@ class Node:
     def _take_piece(
         self, state: ClientRun, piece: ArtifactPiece, parts: tuple[bytes | memoryview, ...]
     ) -> bytes:
-        """Take a piece of the artifact; install it when it is whole."""
+        """Store a piece of the artifact, and install the artifact when it is complete."""
         total = total_bytes(piece)
         if len(parts) != 1:
             raise Refusal(Code.BAD_ARTIFACT, "a piece of an artifact without its content")
@@ -328,9 +337,11 @@ class Node:
         return self._seal(state.run, Received(offset=arrived, installed=installed))
 
     def _install(self, state: ClientRun, inbox: Inbox, piece: ArtifactPiece) -> ClientRun:
-        """The model of a spoilt run is installed like any other, where nobody looks for it: the
-        server hears the same after the same work, since a difference would tell what this client
-        has."""
+        """Install the model, or put the model of a spoilt run into a folder that nothing reads.
+
+        The server sees the same reply after the same work in both cases, since a difference would
+        reveal what this client has.
+        """
         from privirec.device.installed import Installed  # noqa: PLC0415 - once a run, and large
 
         model = Installed(self._folder / ("spoilt-model" if state.spoilt else "model"))
@@ -370,11 +381,11 @@ class Node:
             log.error("run %s: an older state was restored, so this client leaves", run[:8])
             state = self._close(state, Part.LEFT, "its state was restored from before an answer")
         elif state.part is Part.TAKING:
-            self.memory.note_answer(state)  # a crash may have come before it was noted
+            self.memory.note_answer(state)  # a crash may have come before the note
         return state
 
     def _close(self, state: ClientRun, part: Part, why: str) -> ClientRun:
-        """Forget the secrets of a run, keep that it was."""
+        """Erase the secrets of a run, but remember that it existed."""
         if state.part is not Part.TAKING and part is Part.LEFT:
             return state
         closed = state.closed(part, why)
@@ -393,8 +404,11 @@ class Node:
         return self._refused(run, code, reason, final=False)
 
     def _own_problem(self, run: str, error: Exception) -> bytes:
-        """Nothing has left and nothing has changed. What is wrong stays here, and what a data error
-        says may be part of a history."""
+        """Refuse because of a problem on this client's side.
+
+        Nothing has left and nothing has changed. The server does not learn the cause. The text of a
+        data error may be part of a history, so it is not logged either.
+        """
         what = error if isinstance(error, OSError) else "see: privirec client --check"
         log.error("cannot answer (%s): %s", type(error).__name__, what)
         return self._refused(run, Code.OWN_PROBLEM, "", final=False)

@@ -1,9 +1,9 @@
-"""The record of what a client has spent: one line for every sum it was in, each sealed by its key.
+"""The record of a client's spending: one row per sum, each sealed with the client's key.
 
-A seal is the client's signature over the line and over the seal before it, so that no line can be
-changed, added, moved or taken out from among the others without the client's key. That the last
-ones are missing shows beside the note of the last answer (`memory`), which counts them. Lines from
-before a change of keys stay sealed by the key of their time, which the roster vouches for.
+A seal is the client's signature over the row and the previous seal. Without the client's key, no
+row can be changed, added, moved or removed among the others. Missing rows at the end are detected
+by the note of the last answer (`memory`), which counts rows. Rows from before a rotation stay
+sealed by the key of their time, which the roster vouches for.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ class BadRecord(FederationError):
 
 
 def row_of(spent: Spent, before: bytes, identity: Identity) -> tuple[Any, ...]:
-    """A line in the order of COLUMNS, sealed; `before` is the seal of the line before it."""
+    """Return a sealed row in the order of COLUMNS; `before` is the seal of the previous row."""
     plain = _plain(spent)
     return *plain, identity.sign(_sealed(plain, before))
 
 
 def account_of(rows: Iterable[Sequence[Any]], keys: Sequence[bytes]) -> Account:
-    """The account in these rows, in their order. Raises BadRecord unless the client that has had
-    these keys, one after the other, has written them so."""
+    """Return the account in these rows, in order.
+
+    Raise BadRecord unless they were written by the client that has had these keys, oldest first.
+    """
     return Account.of(_read(rows, keys))
 
 
@@ -77,5 +79,5 @@ def _plain(spent: Spent) -> tuple[Any, ...]:
 
 
 def _sealed(plain: Sequence[Any], before: bytes) -> bytes:
-    # Numbers are written in full: JSON reads back what it wrote.
+    # JSON writes numbers in full, so it reads back the same values.
     return _LABEL + before + json.dumps(list(plain)).encode()

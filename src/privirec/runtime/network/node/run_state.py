@@ -1,4 +1,4 @@
-"""Where a client stands in a run: the one place that knows."""
+"""The state of a client in a run, kept in this one place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from privirec.runtime.network.run_plan import RunPlan
 
 
 class Part(StrEnum):
-    """A client's part in a run."""
+    """Participation of a client in a run."""
 
     TAKING = "taking part"
     LEFT = "left"
@@ -19,62 +19,64 @@ class Part(StrEnum):
 
 @dataclass
 class ClientRun:
-    """All that a client remembers of a run."""
+    """State that a client remembers of a run."""
 
     run: str
     users: int
     histories: str
-    """Digest of the histories with which it began."""
+    """Digest of the histories at the beginning of the run."""
     roster: str = ""
-    """Digest of the roster with which it began: what it has pledged holds for no other."""
+    """Digest of the roster at the beginning of the run; the pledge is valid for no other."""
     known: tuple[int, ...] = ()
-    """Clients with whom it was in sums of earlier runs, as it has pledged for this one."""
+    """Clients it shared sums with in earlier runs, as pledged for this run."""
     past: tuple[int, ...] = ()
-    """The same, with those with whom it may have been in one."""
+    """Clients it may have shared sums with; a superset of `known`."""
     protected: bool = False
-    """Whether noise protects every sum: who is in it, and what changed, need no hiding then."""
+    """True if noise protects every sum; participants and changes then need no hiding."""
     period: str = ""
-    """Calendar period in which it began; empty where there is no calendar."""
+    """Calendar period in which the run began; empty if there is no calendar."""
     sent: bool = False
-    """Whether something made of the histories may have left."""
+    """True if data derived from the histories may have left."""
     part: Part = Part.TAKING
     why_left: str = ""
     answers: int = 0
-    """Answers that have left; never goes down."""
+    """Number of answers that have left; never decreases."""
     step: int = -1
-    """Step of the schedule that was answered last; -1 after the greeting."""
+    """Last step of the schedule that was answered; -1 after the greeting."""
     answered: str = ""
-    """Digest of the message that was answered last."""
+    """Digest of the last message that was answered."""
     bound: str = ""
-    """Digest of the only message that the next step will answer, once there is one."""
+    """Digest of the only message that the next step may answer; empty until one is bound."""
     plan_text: str = ""
     participants: tuple[int, ...] = ()
-    """Clients in the run, once the protocol has told."""
+    """Clients in the run, once the protocol has named them."""
     cohort: tuple[int, ...] = ()
-    """Clients in the sums, once the first was opened."""
+    """Clients in the sums, once the first sum was opened."""
     pinned: dict[str, str] = field(default_factory=dict)
     """Digests of public inputs that must not change during the run."""
     spoilt: str = ""
-    """What the server claimed that this client's histories show to be false, if it did. The server
-    sees nothing of it; the model of such a run is not used."""
+    """First claim of the server that this client's histories disprove; empty if there is none.
+
+    The server does not learn about it. The model of such a run is not used.
+    """
     bytes_up: int = 0
     bytes_down: int = 0
     session: bytes = field(default=b"", repr=False)
-    """The protocol's state, secrets included."""
+    """State of the protocol, including secrets."""
     noise_seed: bytes = field(default=b"", repr=False)
     reply: bytes = field(default=b"", repr=False)
-    """The last answer; empty where that is an upload."""
+    """Last answer; empty if it is an upload."""
 
     @property
     def plan(self) -> RunPlan:
         return RunPlan.parse(self.plan_text.encode())
 
     def closed(self, part: Part, why: str) -> Self:
-        """The same without its secrets, and with no further part in the run."""
+        """Return this state without its secrets; the client takes no further part in the run."""
         return replace(self, part=part, why_left=why, session=b"", noise_seed=b"", reply=b"")
 
     def as_row(self) -> dict[str, Any]:
-        """Plain fields, not to be changed; the secrets have columns of their own."""
+        """Return the plain fields, which must not be modified; secrets have their own columns."""
         return {name: value for name, value in vars(self).items() if name not in SECRETS}
 
     @classmethod

@@ -1,7 +1,7 @@
-"""What a client answers in a step: the checks, the policy, the protocol's session, the vector.
+"""A client's answer to a step: checks, policy, protocol session and vector.
 
-Nothing here reads a protocol's messages or knows a program: a session takes bytes and gives bytes,
-and an ask checks itself.
+This module does not interpret a protocol's messages and knows no program: a session maps bytes to
+bytes, and a request checks itself.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from privirec.version import __version__
 log = logging.getLogger("privirec.client")
 
 UNSIGNED_LIMIT = 64
-"""Bits of a ring whose entries, taken modulo its size, are no signed numbers of this machine."""
+"""Ring width in bits at which unsigned entries do not fit the machine's signed integers."""
 
 
 @dataclass(frozen=True)
 class StepAnswer:
-    """What comes of a step; the state that goes with it is in the run."""
+    """Result of a step; the resulting state is in the ClientRun."""
 
     message: bytes | None
-    """The protocol's answer; None where the answer is an upload."""
+    """Answer of the protocol; None if the answer is an upload."""
     upload_bytes: int = 0
     for_life: ForLife = field(default_factory=ForLife)
-    """What the client remembers for its life once this answer has left."""
+    """Additions to the client's lifelong memory once this answer has left."""
     oldest_needed_upload: int = 0
-    """Uploads of earlier steps are not asked for any more."""
+    """Oldest step whose upload may still be requested."""
 
 
 class StepAnswerer:
-    """Answers steps for one client. Holds nothing of a run."""
+    """Answerer of steps for one client. It holds no state of a run."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class StepAnswerer:
         histories: Callable[[], Interactions],
         upload: UploadFile,
     ) -> StepAnswer:
-        """Answer a step, and bring `state` to where it stands after it."""
+        """Answer a step, and update `state` accordingly."""
         if number == 0:
             return self._join(state, *_parts(parts, 2))
         plan = state.plan
@@ -120,7 +120,7 @@ class StepAnswerer:
     # --- the first step ---------------------------------------------------------------------------
 
     def _join(self, state: ClientRun, announcement: bytes, text: bytes) -> StepAnswer:
-        """Check the plan against what this client knows and its policy; then join."""
+        """Check the plan against this client's data and policy, then join."""
         plan = self._checked_plan(state, text)
         state.plan_text = text.decode()
         agreed = Agreement(
@@ -156,9 +156,9 @@ class StepAnswerer:
         if not same_version(plan.version):
             _refuse_plan(f"the plan is of version {plan.version}, this is {__version__}")
         if any(one.width == UNSIGNED_LIMIT and not one.signed for one in plan.shapes()):
-            _refuse_plan("unsigned entries of 64 bits, which leave no room for what does not fit")
+            _refuse_plan("unsigned entries of 64 bits, which signed 64-bit integers cannot hold")
         if plan.protected != state.protected:
-            _refuse_plan("the plan has other noise than the run was begun for")
+            _refuse_plan("the plan has other noise than the server announced for this run")
         self._policy.check_run(plan.for_policy(), self._opened_share())
         self._budget.check(plan.sums())
         self._budget.check_hits(plan.sums())
@@ -177,7 +177,7 @@ class StepAnswerer:
         told: tuple[bytes, bytes],
         where: tuple[Callable[[], Interactions], UploadFile, int],
     ) -> StepAnswer:
-        """Make this client's vector and put it aside, to be sent in parts."""
+        """Compute this client's vector and store it, to be sent in parts."""
         message, request = told
         histories, upload, number = where
         if message:
@@ -211,7 +211,7 @@ class StepAnswerer:
             "run %s: sum %d of %d (%s) answered",
             *(state.run[:8], step.sum_number, len(plan.sums()), ask.name),
         )
-        # From now on this client may be in a sum. Where nothing is recovered, nobody tells it more.
+        # From now on this client may be in a sum. Without a recovery phase, it is never told more.
         is_told = step.opens_sum or bool(state.cohort)
         members = () if state.protected else state.cohort or state.participants
         for_life = ForLife(
@@ -221,8 +221,11 @@ class StepAnswerer:
         return StepAnswer(None, size, for_life, oldest_needed_upload=number)
 
     def _check_opened(self, plan: RunPlan, step: Step, ask: Contribution) -> Opened:
-        """What this sum opens, if it and those that the plan has after it, with all sums of this
-        client's life, stay within its policy."""
+        """Return what this sum opens, if the policy allows it.
+
+        The policy limits this sum, the plan's later sums and all earlier sums of this client
+        together.
+        """
         in_use = ask.items_in_use
         in_use = plan.n_items if in_use is None else in_use
         to_come = [one.opened(plan.n_items, in_use) for one in plan.sums()[step.sum_number - 1 :]]
@@ -230,7 +233,10 @@ class StepAnswerer:
         return to_come[0]
 
     def _note_participants(self, state: ClientRun, plan: RunPlan, session: ClientSession) -> None:
-        """The protocol tells once who takes part; they must be in the plan, and be enough."""
+        """Store the participants when the protocol first names them.
+
+        They must be in the plan, and there must be enough of them.
+        """
         told = session.participants
         if not told or state.participants:
             return
@@ -240,7 +246,7 @@ class StepAnswerer:
         state.participants = tuple(sorted(told))
 
     def _check_clients(self, plan: RunPlan, clients: frozenset[int]) -> None:
-        """Refuse a sum over these: people or noise must hide whoever is in it."""
+        """Refuse a sum over these clients unless enough people or noise hides each of them."""
         if not plan.protected:
             self._guard.check_sum(plan, clients)
         self._budget.check_noise(plan, len(clients))
@@ -248,7 +254,10 @@ class StepAnswerer:
     def _check_summed(
         self, state: ClientRun, plan: RunPlan, step: Step, session: ClientSession, listed: bytes
     ) -> frozenset[int]:
-        """The server's list of clients in the sum must fit what the protocol told, and stay."""
+        """Return the server's list of clients in the sum after checking it.
+
+        The list must agree with the protocol, and must not change during the run.
+        """
         cohort = frozenset(read_participants(listed, self._roster).tolist())
         session.check_summed(cohort)
         if not state.cohort:
@@ -279,7 +288,7 @@ class StepAnswerer:
             max_dropped_share=mine.largest_dropped_share,
             security_bits=mine.security_bits,
             server=mine.server,
-            proven_sums=True,  # by the encodings of `federated`, which are computed here again
+            proven_sums=True,  # by `federated` encodings, recomputed here
             agreement=agreed,
         )
 
@@ -291,7 +300,10 @@ def _parts(parts: tuple[bytes, ...], count: int) -> tuple[bytes, ...]:
 
 
 def _note_contradictions(state: ClientRun, context: ClientContext) -> None:
-    """A lie that only this client's own histories show: for its owner, never for the server."""
+    """Record a false claim that only this client's own histories disprove.
+
+    Only the client's owner is told, never the server.
+    """
     if context.contradictions and not state.spoilt:
         state.spoilt = context.contradictions[0]
         log.error(

@@ -1,4 +1,4 @@
-"""A client's vector as it is sent: written once, read in parts as often as the server asks."""
+"""A client's vector for upload: written once, and read in parts as often as the server asks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def forget_uploads(folder: Path, before: int | None = None) -> None:
-    """Remove the uploads of a run, or those of earlier steps."""
+    """Remove all uploads of a run, or only those of steps before `before`."""
     for path in folder.glob("upload-*"):
         number = path.name.removeprefix("upload-")
         if before is None or not number.isdigit() or int(number) < before:
@@ -22,13 +22,13 @@ def forget_uploads(folder: Path, before: int | None = None) -> None:
 
 
 class UploadFile:
-    """The blocks of one sum, each behind its length."""
+    """File with the blocks of one sum, each preceded by its length."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, blocks: Iterable[bytes]) -> int:
-        """All blocks, on the disk when this returns; how many bytes they are."""
+        """Write all blocks to the disk, and return their total bytes."""
         size = 0
         partial = self.path.with_suffix(".part")
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -43,8 +43,10 @@ class UploadFile:
         return size
 
     def read(self, first: int, room: int) -> tuple[tuple[bytes, ...], int]:
-        """Blocks from `first` on, at least one and then as many as have room in a message, and how
-        many there are in all."""
+        """Return blocks from `first` on, and the total number of blocks.
+
+        At least one block is returned, and then as many as fit into `room` bytes.
+        """
         count = 0
         parts: list[bytes] = []
         full = False
