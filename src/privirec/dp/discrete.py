@@ -47,7 +47,7 @@ def distance(deviation: float, entries: int) -> float:
     """
     if deviation < LEAST_TOTAL_DEVIATION:
         raise UsageError(
-            f"noise of {deviation:g} units is too coarse: {LEAST_TOTAL_DEVIATION} are the least"
+            f"noise of {deviation:g} units is too coarse: use at least {LEAST_TOTAL_DEVIATION}"
         )
     square = deviation * deviation
     return 2 * math.sqrt(entries) / (1175 * square * square)

@@ -85,7 +85,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     check_delta(delta)
     if not LEAST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise UsageError(
-            f"epsilon = {epsilon}: a number from {LEAST_EPSILON:g} to {LARGEST_EPSILON:g}"
+            f"epsilon = {epsilon}: it must lie between {LEAST_EPSILON:g} and {LARGEST_EPSILON:g}"
         )
     upper = 1.0
     while _excess(epsilon, upper, delta) <= 0:
@@ -108,4 +108,4 @@ def _excess(epsilon: float, mu: float, delta: float) -> Decimal:
 def check_delta(delta: float) -> None:
     """Raise UsageError unless `delta` is a probability between 0 and 1."""
     if not 0 < delta < 1:
-        raise UsageError(f"delta = {delta}: a number between 0 and 1")
+        raise UsageError(f"delta = {delta}: it must lie between 0 and 1")

@@ -126,7 +126,7 @@ def check_announcement(
         )
     if exchange.active_schedule and not statement.server.at_least(policy.server):
         raise WeakParameters(
-            f"the server is taken for {statement.server}, where this client insists on "
+            f"the server is assumed to be {statement.server}, where this client insists on "
             f"{policy.server}"
         )
     for shape in terms.shapes:

@@ -146,7 +146,7 @@ class BaseClient(ClientSession, Generic[State]):
     ) -> Iterator[bytes]:
         self.check_open()
         if len(asked) != len(NOTHING_ASKED):
-            raise ValueError(f"a digest of {len(asked)} bytes")
+            raise ValueError(f"`asked` has {len(asked)} bytes, not {len(NOTHING_ASKED)}")
         state = self.state
         sums = self.announcement.terms.statement.rounds
         if not 1 <= sum_number <= sums:
@@ -154,7 +154,7 @@ class BaseClient(ClientSession, Generic[State]):
         if sum_number > state.sum_number or (sum_number == state.sum_number and not self.ready):
             raise OutOfOrder(f"client {self.client} is not ready for sum {sum_number}")
         if sum_number < state.sum_number or state.input_begun:
-            raise SecondInput(f"sum {sum_number} has had its contribution: masks serve once")
+            raise SecondInput(f"sum {sum_number} already has its contribution: masks are used once")
         state.input_begun = 1
         # Derive the masks now. By the time the first block is requested, the secrets may be wiped.
         try:

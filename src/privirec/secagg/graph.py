@@ -82,11 +82,11 @@ def check_neighbourhood(
 ) -> None:
     """Raise a ProtocolError unless the server's list is the public graph's neighbourhood."""
     if client in listed:
-        raise GraphNotSymmetric("the client is listed as a neighbour of its own")
+        raise GraphNotSymmetric("the client is listed as its own neighbour")
     if len(listed) != degree:
         raise GraphNotRegular(f"{len(listed)} neighbours in a graph of degree {degree}")
     strangers = set(listed) - set(expected)
     if strangers:
         raise GraphNotSymmetric(
-            f"client {min(strangers)} has not got this client for a neighbour in the public graph"
+            f"client {min(strangers)} is not a neighbour of this client in the public graph"
         )

@@ -216,5 +216,5 @@ class LocalFederation:
 def _checked(departures: Departures | None, names: Sequence[str]) -> Departures:
     unknown = set(departures or ()) - set(names)
     if unknown:
-        raise UsageError(f"clients depart here at the steps {', '.join(names)}, not {unknown}")
+        raise UsageError(f"clients can depart at the steps {', '.join(names)}, not {unknown}")
     return departures or {}

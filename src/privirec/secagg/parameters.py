@@ -168,15 +168,15 @@ def complete_parameters(statement: Statement) -> Parameters:
     if _is_active(statement):
         raise ParametersInfeasible(
             f"{statement.clients} clients are too few against an active server: with "
-            f"{statement.corrupt} corrupt and {statement.dropped} dropped, {steadfast} of {degree} "
-            f"shares must be needed to rebuild a secret, and only {max(0, certain)} are certain to "
-            "be left; lower the corrupt or the dropped share"
+            f"{statement.corrupt} corrupt and {statement.dropped} dropped, a secret must take "
+            f"{steadfast} of {degree} shares to rebuild, but only {max(0, certain)} are certain to "
+            "remain; lower the corrupt or the dropped share"
         )
     if threshold > certain:
         raise ParametersInfeasible(
             f"{statement.clients} clients are too few: with {statement.corrupt} corrupt and "
-            f"{statement.dropped} dropped, more than {statement.corrupt} shares must be needed to "
-            f"rebuild a secret and only {max(0, certain)} are certain to be left"
+            f"{statement.dropped} dropped, a secret must take more than {statement.corrupt} shares "
+            f"to rebuild, but only {max(0, certain)} are certain to remain"
         )
     return Parameters(degree, threshold)
 
@@ -309,7 +309,7 @@ def _negligible(favourable: int, total: int, trials: int, bits: int) -> bool:
 
 def _check(statement: Statement) -> None:
     if statement.clients < 2:
-        raise ParametersInfeasible(f"{statement.clients} clients cannot hide behind each other")
+        raise ParametersInfeasible(f"at least 2 clients are needed, not {statement.clients}")
     if min(statement.corrupt_ppm, statement.dropped_ppm) < 0:
         raise ParametersInfeasible("corrupt and dropped shares cannot be negative")
     if statement.corrupt_ppm + statement.dropped_ppm >= PPM:

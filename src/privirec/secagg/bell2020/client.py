@@ -160,7 +160,7 @@ class BellClient(BaseClient[BellState]):
         sums = announcement.terms.statement.rounds
         for key in message.keys:
             if len(key.mask_keys) != sums * KEY_BYTES:
-                raise BadKey(f"client {key.client} has not got one key for each sum")
+                raise BadKey(f"client {key.client} does not have one key for each sum")
             keys.check_publics(key.sealing_key + key.mask_keys, key.client)
             signed = keys.advertised_bytes(digest, key.client, key.sealing_key, key.mask_keys)
             keys.verify(self.roster[key.client], key.signature, signed, key.client)

@@ -126,7 +126,7 @@ class BellServer(BaseServer):
     def _take_keys(self, message: Advertise) -> None:
         client = message.client
         if len(message.mask_keys) != self.terms.statement.rounds * KEY_BYTES:
-            raise BadKey(f"client {client} has not got one key for each sum")
+            raise BadKey(f"client {client} does not have one key for each sum")
         keys.check_publics(message.sealing_key + message.mask_keys, client)
         signed = keys.advertised_bytes(self.digest, client, message.sealing_key, message.mask_keys)
         keys.verify(self.roster[client], message.signature, signed, client)

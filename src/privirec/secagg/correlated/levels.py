@@ -125,8 +125,8 @@ def check_others(statement: Statement) -> None:
     """Raise ParametersInfeasible unless there are at least two honest clients."""
     if statement.clients - statement.corrupt < 2:
         raise ParametersInfeasible(
-            f"{statement.clients} clients of whom {statement.corrupt} are corrupt: nobody is left "
-            "to hide a client"
+            f"{statement.clients} clients, {statement.corrupt} of them corrupt: no other honest "
+            "client is left to hide a client"
         )
 
 

@@ -42,9 +42,9 @@ def thresholds(statement: Statement) -> Thresholds:
     """Return T, U and Q for the participants; raise ParametersInfeasible if none exist."""
     clients, dropped = statement.clients, statement.dropped
     if clients < 2:
-        raise ParametersInfeasible(f"{clients} clients cannot hide behind each other")
+        raise ParametersInfeasible(f"at least 2 clients are needed, not {clients}")
     if not 0 <= min(statement.corrupt_ppm, statement.dropped_ppm) <= PPM:
-        raise ParametersInfeasible("corrupt and dropped shares lie between 0 and 1")
+        raise ParametersInfeasible("corrupt and dropped shares must lie between 0 and 1")
     # Even if no client is corrupt, no single client may learn anything about another's mask.
     found = Thresholds(clients, max(1, statement.corrupt), clients - dropped)
     if found.payload < 1 or found.quorum > found.needed:
