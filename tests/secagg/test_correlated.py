@@ -290,7 +290,7 @@ def test_a_ring_without_room_for_noise_is_refused_before_anybody_is_asked() -> N
 
 
 def test_a_single_honest_client_has_nobody_to_hide_behind() -> None:
-    with pytest.raises(ParametersInfeasible, match="nobody is left"):
+    with pytest.raises(ParametersInfeasible, match="no other honest client"):
         start(clients=4, shares=(0.6, 0.2))
 
 

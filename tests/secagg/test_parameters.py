@@ -120,7 +120,7 @@ def test_the_corrupt_clients_are_a_share_of_the_roster() -> None:
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        (Statement.of(1, 0, 0), "hide"),
+        (Statement.of(1, 0, 0), "at least 2 clients"),
         (Statement.of(100, 0.5, 0.5), "nobody to protect"),
         (Statement.of(10, 0.5, 0.4), "5 corrupt and 4 dropped"),
         (Statement.of(1000, 0.5, 0.499), "too few"),
@@ -130,7 +130,10 @@ def test_the_corrupt_clients_are_a_share_of_the_roster() -> None:
             Statement.of(6, 0.05, 0.34, server=ACTIVE),
             "active server.*lower the corrupt or the drop",
         ),
-        (Statement.of(1000, 0.3, 0.4, server=ACTIVE), "300 corrupt and 400 dropped, 650 of 999"),
+        (
+            Statement.of(1000, 0.3, 0.4, server=ACTIVE),
+            "300 corrupt and 400 dropped, a secret must take 650 of 999",
+        ),
     ],
 )
 def test_infeasible_statements_are_refused_with_the_reason(

@@ -1,5 +1,6 @@
-"""Differential privacy: noise of integers that adds up, and what it buys.
+"""Differential privacy with integer noise that many clients add together.
 
-`gaussian` converts between a level of noise and (epsilon, delta); `discrete` says how near a sum of
-many clients' noise is to the Gaussian of those formulas; `tables` and `sampler` draw it.
+`gaussian` converts between noise levels and (epsilon, delta). `discrete` bounds the distance
+between the sum of many clients' noise and the Gaussian of those formulas. `tables` and `sampler`
+draw the noise.
 """

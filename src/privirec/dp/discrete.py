@@ -1,22 +1,22 @@
-"""Noise in whole numbers, added by many clients, compared with the Gaussian of the formulas.
+"""Integer noise added by many clients, compared with the Gaussian noise of the formulas.
 
-Each client adds discrete Gaussian noise. Their sum is a discrete Gaussian with the sum of the
-variances, but for a relative error of at most 10 exp(-pi^2 v) a client, v the variance of one of
-them (Kairouz, Liu and Steinke 2021), which LEAST_DEVIATION makes less than 2^-900.
+Each client adds discrete Gaussian noise. The sum is a discrete Gaussian with the sum of the
+variances, up to a relative error of at most 10 exp(-pi^2 v) per client, where v is the variance of
+one client's noise (Kairouz, Liu and Steinke 2021). LEAST_DEVIATION makes this less than 2^-900.
 
-A Gaussian that is rounded to whole numbers protects as well as the Gaussian itself: rounding comes
-after the noise, and whole numbers under it are not touched. How far is a discrete Gaussian of
-deviation s, on d entries, from a rounded Gaussian of the same variance, that is of deviation
-sqrt(s^2 - 1/12)? The logarithm of their ratio is -He_4(x/s) / (2880 s^4) to leading order, with
-He_4 the fourth Hermite polynomial, so that their divergence is d / (691,200 s^8), and by Pinsker's
-inequality their distance in total variation is at most sqrt(d) / (1,175 s^4). `distance` takes
-twice that; a test computes the divergence itself.
+A Gaussian rounded to integers protects as well as the Gaussian itself: the rounding follows the
+noise, and leaves the underlying integers unchanged. Consider the distance between a discrete
+Gaussian of standard deviation s on d entries and a rounded Gaussian of the same variance, that is
+of standard deviation sqrt(s^2 - 1/12). The logarithm of their ratio is -He_4(x/s) / (2880 s^4) to
+leading order, with He_4 the fourth Hermite polynomial. Hence their divergence is d / (691,200 s^8),
+and by Pinsker's inequality their total variation distance is at most sqrt(d) / (1,175 s^4).
+`distance` returns twice that; a test computes the divergence itself.
 
-Whoever swaps the two pays with delta: (epsilon, delta) becomes (epsilon, delta + (1 + e^epsilon)
-distance). Where epsilon is large, as for many runs together, that is much. But a discrete Gaussian
-of variance s^2 is also as concentrated as the Gaussian of that variance, with nothing to pay
-(Canonne, Kamath and Steinke 2020): its Renyi divergence of order a is at most a mu^2 / 2. That
-gives an epsilon that is a little larger, and the smaller of the two counts.
+Replacing one by the other costs delta: (epsilon, delta) becomes (epsilon, delta + (1 + e^epsilon)
+distance). This is much if epsilon is large, as for many runs together. However, a discrete Gaussian
+of variance s^2 is also as concentrated as the Gaussian of that variance, at no cost (Canonne,
+Kamath and Steinke 2020): its Renyi divergence of order a is at most a mu^2 / 2. The resulting
+epsilon is slightly larger without the cost of a distance. The smaller of the two applies.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ from privirec.dp.gaussian import LARGEST_EPSILON, check_delta, delta_of, epsilon
 from privirec.errors import UsageError
 
 LEAST_DEVIATION = 8
-"""Of one client's noise, in units."""
+"""Minimum standard deviation of one client's noise, in units."""
 LEAST_TOTAL_DEVIATION = 64
-"""Of the sum, in units: there the leading order is all that counts."""
+"""Minimum standard deviation of the sum, in units; beyond it, only the leading order matters."""
 
 _SMALL_STEPS = 5
-"""Steps of the search for epsilon, before they grow."""
+"""Number of steps in the search for epsilon before the minimum step grows."""
 
 
 def distance(deviation: float, entries: int) -> float:
-    """Return the total variation between noise of whole numbers and the rounded Gaussian, over all
-    entries. Twice what was shown, so that its own rounding does not matter."""
+    """Return the total variation distance between integer noise and the rounded Gaussian.
+
+    It is taken over all entries. It is twice the proven bound, so that floating-point rounding does
+    not matter.
+    """
     if deviation < LEAST_TOTAL_DEVIATION:
         raise UsageError(
-            f"noise of {deviation:g} units is too coarse: {LEAST_TOTAL_DEVIATION} are the least"
+            f"noise of {deviation:g} units is too coarse: use at least {LEAST_TOTAL_DEVIATION}"
         )
     square = deviation * deviation
     return 2 * math.sqrt(entries) / (1175 * square * square)
@@ -57,11 +60,12 @@ def gaussian_variance(variance: Fraction) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def epsilon_with(mu: float, delta: float, gap: float) -> float:
-    """Return the least epsilon that we can show of a release with discrete Gaussian noise, which is
-    mu-GDP but for a distance in total variation of `gap`; infinite where there is none.
+    """Return the least provable epsilon of a release with discrete Gaussian noise.
 
-    What the gap costs grows with epsilon, so that epsilon climbs to where both fit into delta. Near
-    the last epsilon where they do, or past it, the climb would take for ever: its steps grow.
+    The release is mu-GDP up to a total variation distance of `gap`. The result is infinite if no
+    epsilon can be proven. The cost of the gap grows with epsilon, so epsilon increases until both
+    fit into delta. Near the last epsilon for which they fit, or beyond it, the search would hardly
+    advance, so its minimum step grows.
     """
     concentrated = concentrated_epsilon(mu, delta)
     epsilon, climbed = 0.0, 0
@@ -82,8 +86,10 @@ def _cost_of_gap(epsilon: float, gap: float) -> Decimal:
 
 
 def concentrated_epsilon(mu: float, delta: float) -> float:
-    """Return epsilon of a release whose Renyi divergence of every order a is at most a mu^2 / 2, by
-    the best of these orders; for every order the bound holds, so a coarse search will do."""
+    """Return epsilon of a release whose Renyi divergence of every order a is at most a mu^2 / 2.
+
+    The best order is used. The bound holds for every order, so a coarse search suffices.
+    """
     check_delta(delta)
     if mu <= 0:
         return 0.0
@@ -92,7 +98,7 @@ def concentrated_epsilon(mu: float, delta: float) -> float:
 
     def bound(excess: float) -> Decimal:
         with localcontext(normal.CONTEXT):
-            rest = normal.exp(excess)  # of the order beyond one
+            rest = normal.exp(excess)  # the order minus one
             order = 1 + rest
             rho = Decimal(mu) * Decimal(mu) / 2
             return rho * order + (rest / order).ln() - (normal.log(delta) + order.ln()) / rest

@@ -1,17 +1,17 @@
 """Exact conversions between the level mu of Gaussian noise and (epsilon, delta).
 
-Noise of deviation s on something that one person changes by at most D (as a vector, in Euclidean
-length) is mu-GDP with mu = D / s: telling whether the person took part is no easier than telling a
-standard normal from one that is shifted by mu (Dong, Roth and Su 2022). Several such releases, each
-of which may depend on the ones before, are together as private as one with
-mu = sqrt(mu_1^2 + mu_2^2 + ...): nothing is lost in adding up. In terms of epsilon and delta
+Suppose that one person changes a vector by at most D in Euclidean length. Noise of standard
+deviation s then makes its release mu-GDP with mu = D / s: deciding whether the person took part is
+no easier than distinguishing a standard normal from one shifted by mu (Dong, Roth and Su 2022).
+Several such releases, each of which may depend on earlier ones, are together as private as one with
+mu = sqrt(mu_1^2 + mu_2^2 + ...); this composition is lossless. In terms of epsilon and delta,
 
     delta = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)
 
-for every epsilon >= 0, and that is the least delta (Balle and Wang 2018).
+for every epsilon >= 0, and this is the least delta (Balle and Wang 2018).
 
-All results are the same on every machine, and are rounded towards promising less: delta, epsilon
-and a composed mu up, the mu that a promise allows down.
+All results are identical on every machine. They are rounded to the safe side: delta, epsilon and a
+composed mu up, the mu that a given (epsilon, delta) allows down.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ from privirec.dp import normal
 from privirec.errors import UsageError
 
 LEAST_EPSILON = 1e-4
-"""Smallest epsilon that can be promised: smaller ones would need absurd amounts of noise."""
+"""Smallest epsilon that can be promised; smaller values would need excessive noise."""
 LARGEST_EPSILON = 60.0
-"""Beyond this a promise means nothing, and could not be shown: tables of the discrete Gaussian
-(`dp.tables`) are exact but for a chance below 2^-144, for which e^epsilon times as much is paid."""
+"""Largest epsilon that can be promised.
+
+A larger epsilon protects nothing and could not be proven. The tables of the discrete Gaussian
+(`dp.tables`) are exact except with probability below 2^-144, and the cost of this is multiplied by
+e^epsilon.
+"""
 
 
 def composed(levels: Iterable[float]) -> float:
@@ -51,8 +55,7 @@ def root_upward(square: Fraction) -> float:
 
 
 def delta_of(epsilon: float, mu: float) -> float:
-    """Return the least delta with which a mu-GDP release is (epsilon, delta)-private, rounded
-    up."""
+    """Return the least delta for which a mu-GDP release is (epsilon, delta)-private, rounded up."""
     return min(1.0, normal.upward(_delta(epsilon, mu))) if mu > 0 else 0.0
 
 
@@ -64,8 +67,10 @@ def _delta(epsilon: float, mu: float) -> Decimal:
 
 @lru_cache(maxsize=4096)
 def epsilon_of(mu: float, delta: float) -> float:
-    """Return the least epsilon with which a mu-GDP release is (epsilon, delta)-private; infinite
-    beyond LARGEST_EPSILON."""
+    """Return the least epsilon for which a mu-GDP release is (epsilon, delta)-private.
+
+    The result is infinite above LARGEST_EPSILON.
+    """
     check_delta(delta)
     if mu <= 0 or _excess(0.0, mu, delta) <= 0:
         return 0.0
@@ -76,11 +81,11 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def mu_of(epsilon: float, delta: float) -> float:
-    """Return the largest level at which a release is still (epsilon, delta)-private."""
+    """Return the largest mu for which a release is still (epsilon, delta)-private."""
     check_delta(delta)
     if not LEAST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise UsageError(
-            f"epsilon = {epsilon}: a number from {LEAST_EPSILON:g} to {LARGEST_EPSILON:g}"
+            f"epsilon = {epsilon}: it must lie between {LEAST_EPSILON:g} and {LARGEST_EPSILON:g}"
         )
     upper = 1.0
     while _excess(epsilon, upper, delta) <= 0:
@@ -92,8 +97,10 @@ def mu_of(epsilon: float, delta: float) -> float:
 
 
 def _excess(epsilon: float, mu: float, delta: float) -> Decimal:
-    """Return by how much the delta of a release exceeds the one that is allowed. In log odds that
-    is nearly a straight line in epsilon and in mu."""
+    """Return the excess of a release's delta over the allowed one, as a difference of log odds.
+
+    In log odds, the excess is nearly linear in epsilon and in mu.
+    """
     with localcontext(normal.CONTEXT):
         return normal.log_odds(normal.raised(_delta(epsilon, mu))) - normal.log_odds(Decimal(delta))
 
@@ -101,4 +108,4 @@ def _excess(epsilon: float, mu: float, delta: float) -> Decimal:
 def check_delta(delta: float) -> None:
     """Raise UsageError unless `delta` is a probability between 0 and 1."""
     if not 0 < delta < 1:
-        raise UsageError(f"delta = {delta}: a number between 0 and 1")
+        raise UsageError(f"delta = {delta}: it must lie between 0 and 1")

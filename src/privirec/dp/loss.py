@@ -1,4 +1,4 @@
-"""What sums with noise can tell about one person, in a form that adds up exactly."""
+"""Privacy loss of one person through noisy sums, in a form that composes exactly."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from privirec.dp.normal import sum_upward
 
 @dataclass(frozen=True)
 class Loss:
-    """No more than one Gaussian of level `mu` would tell, but for a distance of `gap`.
+    """Privacy loss of one Gaussian release of level `mu`, up to a distance of `gap`.
 
-    `mu` is that of Gaussian differential privacy, `gap` the distance in total variation between the
-    noise that was added and that Gaussian (`dp.discrete`). Of several sums, each of which may be
-    about what the ones before have shown, the squares of the first and the second as it is add up;
-    nothing is lost in that. Only (epsilon, delta) at the end is a promise to a person.
+    `mu` is the parameter of Gaussian differential privacy. `gap` is the total variation distance
+    between the noise that was added and that Gaussian (`dp.discrete`). For several sums, each of
+    which may depend on the results of earlier ones, the squares of `mu` add up, and so do the gaps.
+    Nothing is lost in this composition. Only the final (epsilon, delta) is a promise to a person.
     """
 
     mu: float = 0.0
@@ -27,12 +27,12 @@ class Loss:
 
     @classmethod
     def together(cls, losses: Iterable[Loss]) -> Self:
-        """Of all these sums."""
+        """Return the loss of all these sums together."""
         found = list(losses)
         return cls(composed(one.mu for one in found), sum_upward(one.gap for one in found))
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon that this is, at a delta; infinite where it is none."""
+        """Return the least epsilon of this loss for a given delta; infinite if there is none."""
         if math.isinf(self.mu):
             return math.inf
         return epsilon_with(self.mu, delta, self.gap) if self.mu or self.gap else 0.0
@@ -40,8 +40,8 @@ class Loss:
 
 @dataclass(frozen=True)
 class Protection:
-    """What noise promises of a sum."""
+    """Privacy loss of a sum, with the condition under which it holds."""
 
     loss: Loss
     contributors: int
-    """... if the noise of so many clients is in the sum and none of it is known to anybody else."""
+    """Number of clients whose noise must be in the sum and unknown to anyone else."""

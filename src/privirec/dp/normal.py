@@ -1,9 +1,10 @@
 """The standard normal distribution in decimal arithmetic.
 
-Every number here decides how much noise a run needs, or what a promise is worth, and all machines
-must find the same one. The mathematical library of a machine rounds exp, log and erf in its own
-way; `decimal` defines each digit of its results. Functions that return a `Decimal` are right to
-`DIGITS` significant digits. `upward` makes a double of it that is never too small.
+These numbers decide how much noise a run needs and which privacy it guarantees, so all machines
+must compute the same values. The mathematical libraries of different machines round exp, log and
+erf differently, while `decimal` defines every digit of its results. Functions that return a
+`Decimal` are correct to `DIGITS` significant digits. `upward` converts such a result to a double
+that is never too small.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from fractions import Fraction
 from functools import lru_cache
 
 DIGITS = 40
-"""Correct significant digits of every result."""
+"""Number of correct significant digits of every result."""
 _GUARD = 10
-"""Digits beyond those that a result needs, for the rounding of single operations."""
+"""Additional digits that absorb the rounding of single operations."""
 _FAR = 16
-"""From here on the asymptotic series of the tail is exact to DIGITS."""
+"""Argument from which the asymptotic series of the tail is exact to DIGITS."""
 RESOLUTION = 1 / (1 << 44)
-"""How close `root` comes, as a share of its result."""
+"""Relative precision of `root`."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 CONTEXT = Context(prec=DIGITS + _GUARD, Emin=MIN_EMIN, Emax=MAX_EMAX)
@@ -40,9 +41,9 @@ def _tail(x: Decimal) -> Decimal:
     """Return Phi(-x) for x >= 0.
 
     Near the centre, Phi(x) - 1/2 = phi(x) (x + x^3/3 + x^5/15 + ...). All terms are positive, but
-    the difference from 1/2 loses as many digits as the tail is small, so the precision grows. Far
-    out, Phi(-x) = phi(x)/x (1 - 1/x^2 + 3/x^4 - ...), and the error is below the first term that is
-    left out.
+    the subtraction from 1/2 cancels more digits the smaller the tail is, so the precision is
+    increased. For large x, Phi(-x) = phi(x)/x (1 - 1/x^2 + 3/x^4 - ...), and the error is below the
+    first omitted term.
     """
     squared = CONTEXT.multiply(x, x)
     if x >= _FAR:
@@ -77,7 +78,7 @@ def _density(squared: Decimal) -> Decimal:
 
 @lru_cache(maxsize=128)
 def _root_of_two_pi(digits: int) -> Decimal:
-    """Return sqrt(2 pi), with pi by Machin's formula in whole numbers."""
+    """Return sqrt(2 pi), with pi from Machin's formula in integer arithmetic."""
     unit = 10 ** (digits + 2 * _GUARD)
 
     def arc_tangent(inverse: int) -> int:
@@ -106,26 +107,26 @@ def log(x: float) -> Decimal:
 
 
 def log_odds(chance: Decimal) -> Decimal:
-    """Return log(p / (1 - p)), for 1 as for the number next to it."""
+    """Return log(p / (1 - p)), with 1 - p at least 10^-DIGITS."""
     with localcontext(CONTEXT):
         return (chance / max(1 - chance, _ERROR)).ln()
 
 
 def raised(value: Decimal) -> Decimal:
-    """Return a number that is no less than what `value` stands for: its error is 10^-DIGITS."""
+    """Return an upper bound of the exact value, as `value` has a relative error of 10^-DIGITS."""
     with localcontext(CONTEXT):
         return value + abs(value) * _ERROR
 
 
 def upward(value: Decimal) -> float:
-    """Return the least double that is no less than what `value` stands for."""
+    """Return the least double that is not below the exact value that `value` approximates."""
     value = raised(value)
     nearest = float(value)
     return math.nextafter(nearest, math.inf) if Decimal(nearest) < value else nearest
 
 
 def sum_upward(values: Iterable[float]) -> float:
-    """Return the least double that is no less than the sum of these."""
+    """Return the least double that is not below the exact sum of these values."""
     found = list(values)
     total = math.fsum(found)
     exact = sum(map(Fraction, found), Fraction(0))
@@ -133,11 +134,11 @@ def sum_upward(values: Iterable[float]) -> float:
 
 
 def root(function: Callable[[float], Decimal], low: float, high: float) -> float:
-    """Return where a monotone function changes its sign, on the side on which it is not positive.
+    """Return the point where a monotone function changes sign, on the non-positive side.
 
     The Illinois method: regula falsi, except that the value at an end that stays for two steps is
-    halved. Points keep a distance from both ends, so that the last step takes them together. Every
-    fourth step halves the interval, whatever the function.
+    halved. New points keep a minimum distance from both ends, so that the last step brings the ends
+    together. Every fourth step bisects the interval, whatever the function.
     """
     with localcontext(CONTEXT):
         at_low, at_high = function(low), function(high)
@@ -162,7 +163,7 @@ def root(function: Callable[[float], Decimal], low: float, high: float) -> float
 
 
 def least(function: Callable[[float], Decimal], low: float, high: float, within: float) -> Decimal:
-    """Return the smallest value of a function that falls and then rises."""
+    """Return the minimum of a function that first falls and then rises (golden-section search)."""
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     at_left, at_right = function(left), function(right)
     while high - low > within:

@@ -1,12 +1,13 @@
-"""Noise from a seed: a seekable stream of discrete Gaussians, the same for both neighbours.
+"""Seekable stream of discrete Gaussian noise from a seed, identical for both neighbours.
 
-A deviation beyond what one table holds is reached by levels: value = sum_l 2^shift_l G_l, all G_l
-from one table. That is a discrete Gaussian again but for a relative error below 2^-100, since the
-table's deviation is much larger than the ratio of two levels (docs/correlated-noise.md).
+A standard deviation beyond the largest table is reached in levels: value = sum_l 2^shift_l G_l,
+with all G_l from one table. This is again a discrete Gaussian up to a relative error below 2^-100,
+because the table's deviation is much larger than the ratio of two levels
+(docs/correlated-noise.md).
 
-Level l of entry i takes word i of the seed's AES-256-CTR key stream from block l 2^64 on (32-bit,
-little-endian). Where that word lies on a threshold's first bits, which is rare, the other 128
-bits are block 2^127 + l 2^64 + i of the same key stream.
+Level l of entry i uses word i of the seed's AES-256-CTR key stream, starting at block l 2^64
+(32-bit, little-endian). In the rare case that this word equals the first bits of a threshold, the
+other 128 bits are block 2^127 + l 2^64 + i of the same key stream.
 """
 
 from __future__ import annotations
@@ -33,24 +34,26 @@ loops = Loops("privirec.dp.sampler_loops", in_numpy="privirec.dp.sampler_in_nump
 Words = NDArray[Any]  # one-dimensional, of integers
 
 LEVEL_BITS = 7
-"""Each level but the last is 2^7 times the one before; the last one may be less."""
+"""Difference of the shifts of consecutive levels; the last difference may be smaller."""
 LARGEST_DEVIATION = 1 << 56
 
 _WORD_BYTES = 4
 _AES_BLOCK = 16
-# Key stream is made and used in pieces that stay in the cache of one core.
+# The key stream is generated and used in pieces that fit the cache of one core.
 _PIECE = 1 << 14
 _ZEROS = memoryview(bytes(_WORD_BYTES * _PIECE + _AES_BLOCK))
 
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Discrete Gaussian noise of a whole number of units of deviation, or the sum of several."""
+    """Discrete Gaussian noise with an integer standard deviation, or the sum of several draws."""
 
     deviation: int
     draws: int = 1
-    """As if so many were drawn and added up: their sum is a discrete Gaussian too, but for an
-    error that `dp.discrete` bounds."""
+    """Number of independent draws whose sum this noise represents.
+
+    The sum of several draws is also a discrete Gaussian, up to an error that `dp.discrete` bounds.
+    """
 
     def __post_init__(self) -> None:
         if self.deviation < 1 or not 1 <= self.deviation**2 * self.draws <= LARGEST_DEVIATION**2:
@@ -58,7 +61,7 @@ class GaussianNoise:
 
     @cached_property
     def shifts(self) -> tuple[int, ...]:
-        """Of each level the power of two; as few levels, and as low a last one, as will do."""
+        """Shift of each level, with as few levels and as small a last shift as possible."""
         lower: tuple[int, ...] = ()
         last = 0
         while self._variance((*lower, last)) > LARGEST_TABLE_DEVIATION**2:
@@ -76,21 +79,21 @@ class GaussianNoise:
 
 
 class NoiseGenerator:
-    """Adds or subtracts noise in place, with one small buffer however long the vectors are."""
+    """Generator that adds or subtracts noise in place, with a small buffer of constant size."""
 
     def __init__(self, noise: GaussianNoise) -> None:
         self._shifts = noise.shifts
         self._table = noise.table
-        # Room in front for the part of an AES block that a seek throws away.
+        # The additional block holds the part of an AES block that a seek discards.
         self._buffer = np.empty(_WORD_BYTES * _PIECE + _AES_BLOCK, np.uint8)
         self._undecided = np.empty(_PIECE, np.int64)
 
     def add(self, block: Words, offset: int, seeds: Iterable[bytes]) -> None:
-        """Add to `block` entries offset ... offset + len(block) of each seed's noise."""
+        """Add entries offset ... offset + len(block) of each seed's noise to `block`."""
         self._apply(block, offset, seeds, 1)
 
     def subtract(self, block: Words, offset: int, seeds: Iterable[bytes]) -> None:
-        """Subtract from `block` entries offset ... offset + len(block) of each seed's noise."""
+        """Subtract entries offset ... offset + len(block) of each seed's noise from `block`."""
         self._apply(block, offset, seeds, -1)
 
     def _apply(self, block: Words, offset: int, seeds: Iterable[bytes], sign: int) -> None:
@@ -121,10 +124,10 @@ class NoiseGenerator:
 
 
 def _fine_bits(seed: bytes, level: int, entries: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Blocks 2^127 + level 2^64 + entry of the key stream, as two 64-bit halves each."""
+    """Return blocks 2^127 + level 2^64 + entry of the key stream, each as two 64-bit halves."""
     counters = np.empty((len(entries), 2), ">u8")
     counters[:, 0] = (1 << 63) + level
     counters[:, 1] = entries
-    # Single blocks of the counter mode: the cipher itself, at counters that never repeat.
+    # ECB gives single blocks of the counter mode; the counters never repeat.
     cipher = Cipher(algorithms.AES256(seed), modes.ECB()).encryptor()  # noqa: S305
     return np.frombuffer(cipher.update(counters.tobytes()), ">u8").reshape(-1, 2).astype(np.uint64)

@@ -1,4 +1,4 @@
-"""From uniform words to noise, without a compiler; see `sampler_loops`."""
+"""Conversion of uniform words to noise without a compiler; see `sampler_loops`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def add_decided(
     factor: int,
     undecided: NDArray[np.int64],
 ) -> int:
-    """Add factor * value for each word that decides; list the places of the others."""
+    """Add factor * value for each word that determines a value.
+
+    Write the indices of the other words to `undecided` and return their number.
+    """
     low_bits = 32 - cell_bits
     cell = words >> np.uint32(low_bits)
     entry = cells[cell]
@@ -31,7 +34,7 @@ def add_decided(
     value *= factor
     (where,) = np.nonzero(low == threshold)
     value[where] = 0
-    # Words of a ring wrap round, as they do in the compiled loop.
+    # Words of a ring wrap round, as in the compiled loop.
     piece += value.astype(piece.dtype)
     undecided[: len(where)] = where
     return len(where)
@@ -47,7 +50,7 @@ def add_undecided(
     largest: int,
     factor: int,
 ) -> None:
-    """Add factor * value for the words listed, with 128 more bits drawn for each."""
+    """Add factor * value for the words at `where`, with 128 more bits drawn for each."""
     cell = words[where].astype(np.int64) * len(cells) >> 32
     high, low = drawn[:, 0], drawn[:, 1]
     below = (high < fine[cell, 0]) | ((high == fine[cell, 0]) & (low < fine[cell, 1]))

@@ -1,4 +1,4 @@
-"""From uniform words to noise, compiled; see `sampler`."""
+"""Compiled loops that convert uniform words to noise; see `sampler`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def add_decided(
     factor: int,
     undecided: NDArray[np.int64],
 ) -> int:
-    """Add factor * value for each word that decides; list the places of the others."""
+    """Add factor * value for each word that determines a value.
+
+    Write the indices of the other words to `undecided` and return their number.
+    """
     low_bits = np.uint32(32 - cell_bits)
     low_mask = np.uint32((1 << (32 - cell_bits)) - 1)
     alias_mask = np.uint32((1 << cell_bits) - 1)
@@ -52,7 +55,7 @@ def add_undecided(
     largest: int,
     factor: int,
 ) -> None:
-    """Add factor * value for the words listed, with 128 more bits drawn for each."""
+    """Add factor * value for the words at `where`, with 128 more bits drawn for each."""
     for number in range(where.size):
         cell = np.int64(words[where[number]]) * cells.size >> 32
         high, low = drawn[number, 0], drawn[number, 1]

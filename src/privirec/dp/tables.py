@@ -1,10 +1,10 @@
-"""Tables of the discrete Gaussian: exact integers, the same on every machine.
+"""Tables of the discrete Gaussian: exact integers, identical on every machine.
 
-The discrete Gaussian of deviation sigma gives the integer v with probability proportional to
-exp(-v^2 / (2 sigma^2)). A table holds these probabilities in units of 2^-160, arranged by Walker's
-alias method: 2^bits cells of equal probability, each divided between two values by a threshold. A
-160-bit uniform number chooses a cell by its first bits and one of the two values by the others.
-Nothing is computed in floating point.
+The discrete Gaussian of standard deviation sigma gives the integer v with probability proportional
+to exp(-v^2 / (2 sigma^2)). A table holds these probabilities in units of 2^-160, arranged by
+Walker's alias method: 2^bits cells of equal probability, each divided between two values by a
+threshold. The first bits of a 160-bit uniform number select a cell, and the others one of its two
+values. Nothing is computed in floating point.
 """
 
 from __future__ import annotations
@@ -23,40 +23,44 @@ from numpy.typing import NDArray
 FINE_BITS = 128
 UNIFORM_BITS = 32 + FINE_BITS
 SUPPORT = 15
-"""Values beyond so many deviations have probability 0 instead of less than 2^-160."""
+"""Values beyond this many standard deviations have probability 0 instead of less than 2^-160."""
 LARGEST_TABLE_DEVIATION = 2184
-"""15 deviations on either side fit 2^16 cells."""
+"""Largest integer for which 15 deviations on either side fit into 2^16 cells."""
 LEAST_TABLE_VARIANCE = Fraction(1, 200)
-"""With much less, 0 has all of the probability there is, which is one more than 160 bits hold."""
+"""Smallest supported variance.
 
-# Fixed point in which weights are computed; what is kept of them is less than half as fine.
+If it were much smaller, 0 would have probability 1, that is 2^160 units, which 160 bits cannot
+hold.
+"""
+
+# Bits of the fixed-point weights; fewer than half of them are kept.
 _PRECISION = 384
 _WORD = (1 << 64) - 1
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianTable:
-    """A discrete Gaussian as an alias table."""
+    """Alias table of a discrete Gaussian."""
 
     variance: Fraction
     largest: int
     """Values lie between -largest and largest; value v has number v + largest."""
     cell_bits: int
     cells: NDArray[np.uint32]
-    """Of each cell the threshold's upper 32 - cell_bits bits, and below them the alias."""
+    """For each cell, the upper 32 - cell_bits bits of its threshold, followed by its alias."""
     fine: NDArray[np.uint64]
-    """Of each cell the threshold's lower 128 bits, in two words."""
+    """For each cell, the lower 128 bits of its threshold, in two words."""
 
     def digest(self) -> str:
-        """SHA-256 over all cells: the 32-bit word and the 128 bits, big-endian."""
+        """Return SHA-256 over all cells: the 32-bit word and the 128 bits, big-endian."""
         words = self.cells.astype(">u4").view(np.uint8).reshape(-1, 4)
         fine = self.fine.astype(">u8").view(np.uint8).reshape(-1, 16)
         return hashlib.sha256(np.hstack([words, fine]).tobytes()).hexdigest()
 
 
-@lru_cache(maxsize=16)  # whoever asks again, as an audit does, needs those of all sums
+@lru_cache(maxsize=16)  # an audit needs the tables of all sums again
 def gaussian_table(variance: Fraction) -> GaussianTable:
-    """The table of the discrete Gaussian of this variance, at most LARGEST_TABLE_DEVIATION^2."""
+    """Return the table of a discrete Gaussian; variance is at most LARGEST_TABLE_DEVIATION^2."""
     if not LEAST_TABLE_VARIANCE <= variance <= LARGEST_TABLE_DEVIATION**2:
         raise ValueError(f"no table for a variance of {float(variance):.6g}")
     largest = _largest(variance)
@@ -72,12 +76,12 @@ def gaussian_table(variance: Fraction) -> GaussianTable:
 
 
 def forget_tables() -> None:
-    """Let go of tables: of the largest, one is more than a megabyte."""
+    """Clear the cached tables; a large one takes more than a megabyte."""
     gaussian_table.cache_clear()
 
 
 def gaussian_probabilities(variance: Fraction) -> list[int]:
-    """P[v] in units of 2^-160 from the least value to the largest; 0 has what rounding leaves."""
+    """Return P[v] in units of 2^-160 in ascending order of v; 0 gets the remainder of rounding."""
     upper = [each for _, each in sorted(_probabilities(variance, _largest(variance)))]
     return upper[:0:-1] + upper
 
@@ -87,7 +91,7 @@ def _largest(variance: Fraction) -> int:
 
 
 def _probabilities(variance: Fraction, largest: int) -> Iterator[tuple[int, int]]:
-    """Values from 0 on and their probabilities, one after the other: there may be 2^15 of them."""
+    """Yield the non-negative values with their probabilities one by one, up to 2^15 of them."""
     total = 2 * sum(_weights(variance, largest)) - (1 << _PRECISION)
     left = 1 << UNIFORM_BITS
     for value, weight in enumerate(_weights(variance, largest)):
@@ -99,7 +103,7 @@ def _probabilities(variance: Fraction, largest: int) -> Iterator[tuple[int, int]
 
 
 def _weights(variance: Fraction, largest: int) -> Iterator[int]:
-    """exp(-v^2 / 2s^2) in fixed point, for v from 0 to the largest value."""
+    """Yield exp(-v^2 / 2s^2) in fixed point, for v from 0 to the largest value."""
     # exp(-(v + 1)^2 / 2s^2) = exp(-v^2 / 2s^2) step^(2v + 1), step = exp(-1 / 2s^2).
     step = _exp_minus(1 / (2 * variance))
     factor, square = step, step * step >> _PRECISION
@@ -112,7 +116,7 @@ def _weights(variance: Fraction, largest: int) -> Iterator[int]:
 
 
 def _exp_minus(exponent: Fraction) -> int:
-    """exp(-exponent) in fixed point by its power series."""
+    """Return exp(-exponent) in fixed point, by its power series."""
     term = total = 1 << _PRECISION
     number = 0
     while term:
@@ -123,8 +127,10 @@ def _exp_minus(exponent: Fraction) -> int:
 
 
 class _Words:
-    """160-bit numbers in the words of a table that is being made: a device has little memory, and
-    as Python's numbers they would take three times as much."""
+    """160-bit numbers in the words of a table under construction.
+
+    Devices have little memory, and Python integers would take three times as much.
+    """
 
     def __init__(self, cells: NDArray[np.uint32], fine: NDArray[np.uint64]) -> None:
         self.cells = cells
@@ -135,20 +141,19 @@ class _Words:
         return int(self._upper[cell] << FINE_BITS | high << 64 | low)
 
     def put(self, cell: int, upper: int, number: int) -> None:
-        """These upper 32 bits, and the lower 128 of the number."""
+        """Store these upper 32 bits, and the lower 128 bits of the number."""
         self._upper[cell] = upper
         self._lower[2 * cell] = number >> 64 & _WORD
         self._lower[2 * cell + 1] = number & _WORD
 
 
 def _share_out(words: _Words, cell_bits: int) -> None:
-    """Put the cells in the place of probabilities: cell c gives value number c below its threshold,
-    else its alias.
+    """Replace the probabilities by the cells of the alias table.
 
-    Values that fill less than a cell and those that fill more wait on two stacks, put there in
-    ascending order. The last of the large ones fills up the cell of the last small one, and goes to
-    the small ones when less than a cell of it is left. A value that just fills its cell is its own
-    alias.
+    Cell c gives value number c below its threshold, else its alias. Values that fill less than a
+    cell and values that fill more wait on two stacks, pushed in ascending order. The last large
+    value fills up the cell of the last small one. It moves to the small ones when less than a cell
+    of it remains. A value that exactly fills its cell is its own alias.
     """
     full = 1 << (UNIFORM_BITS - cell_bits)
     is_small = words.cells < full >> FINE_BITS

@@ -1,6 +1,7 @@
-"""Secure aggregation, sans-IO: sums vectors of integers modulo 2^b and knows nothing else.
+"""Secure aggregation of integer vectors modulo 2^b, without I/O (sans-IO).
 
-`protocol(name)` gives the sessions of a protocol, `LocalFederation` runs all of it in one process.
+`protocol(name)` returns a protocol with its client and server sessions. `LocalFederation` runs all
+clients and the server in one process.
 """
 
 from privirec.secagg.errors import ProtocolError

@@ -1,5 +1,7 @@
-"""The announcement that begins every run: made and checked before it is sent, checked where it
-arrives."""
+"""The announcement that begins every run.
+
+The server builds and checks it before sending it; each client checks it on arrival.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,12 @@ from privirec.secagg.ring import BLOCK_ALIGNMENT, VectorShape
 
 @dataclass(frozen=True)
 class Announcement:
-    """What was announced, and the bytes that everything else is bound to."""
+    """An announcement with its encoding and digest, to which later messages are bound."""
 
     terms: Announce
     raw: bytes
     digest: bytes
-    """SHA-256 of `raw`: part of what clients sign and seal."""
+    """SHA-256 of `raw`, included in what clients sign and seal."""
 
     @classmethod
     def of(cls, terms: Announce) -> Announcement:
@@ -51,7 +53,7 @@ class Announcement:
 
     @classmethod
     def read(cls, raw: bytes, kind: type[Message] = Announce) -> Announcement:
-        """Raises MalformedMessage for anything but an announcement of this type."""
+        """Parse an announcement of type `kind`; raise MalformedMessage for anything else."""
         terms = decoder(kind)(raw)
         if not isinstance(terms, Announce):
             raise MalformedMessage(f"{kind.__name__} is no announcement")
@@ -66,7 +68,10 @@ def announce(
     settings: ServerSettings,
     random_bytes: RandomBytes,
 ) -> Announce:
-    """The announcement of a run that a client can accept; UsageError or RingTooNarrow otherwise."""
+    """Return the announcement of a run.
+
+    Raise UsageError or RingTooNarrow for settings that no client should accept.
+    """
     check_settings(roster, statement, shapes, settings)
     return Announce(
         random_bytes(RUN_BYTES) if settings.run is None else settings.run,
@@ -82,7 +87,7 @@ def announce(
 def check_settings(
     roster: Roster, statement: Statement, shapes: Sequence[VectorShape], settings: ServerSettings
 ) -> None:
-    """Refuse a run that no client should accept, before it is announced."""
+    """Raise UsageError or RingTooNarrow for a run that no client should accept."""
     if settings.run is not None and len(settings.run) != RUN_BYTES:
         raise UsageError(f"the number of a run has {RUN_BYTES} bytes, not {len(settings.run)}")
     if not 1 <= len(shapes) <= MAX_SUMS or statement.rounds != len(shapes):
@@ -99,7 +104,11 @@ def check_settings(
 def check_announcement(
     terms: Announce, exchange: Exchange, client: int, roster: Roster, policy: ClientPolicy
 ) -> None:
-    """Refuse, as a client, an announcement that is not for it, not as agreed or too weak."""
+    """Raise a ProtocolError for an announcement that this client must refuse.
+
+    The announcement must be addressed to this client, match what was agreed on and satisfy the
+    client's policy.
+    """
     if terms.protocol != exchange.code:
         raise WrongProtocol(f"protocol {terms.protocol} is not {exchange.name}")
     statement = terms.statement
@@ -117,7 +126,7 @@ def check_announcement(
         )
     if exchange.active_schedule and not statement.server.at_least(policy.server):
         raise WeakParameters(
-            f"the server is taken for {statement.server}, where this client insists on "
+            f"the server is assumed to be {statement.server}, where this client insists on "
             f"{policy.server}"
         )
     for shape in terms.shapes:
@@ -127,7 +136,7 @@ def check_announcement(
 
 
 def _check_agreement(terms: Announce, agreed: Agreement) -> None:
-    """Refuse what differs from what the client was promised by other means."""
+    """Raise AgreementMismatch if the announcement differs from the terms agreed on beforehand."""
     compared = {
         "run": terms.run == agreed.run,
         "assumptions": terms.statement == agreed.statement,

@@ -1,7 +1,7 @@
-"""What clients of all protocols do alike: take messages in order, contribute once a sum, be stored.
+"""Client behaviour common to all protocols: message order, one contribution per sum, storage.
 
-A protocol's client subclasses `BaseClient` and says what it answers (`join`, `answer`), how it
-hides a block (`masks`) and what it knows of the clients in a sum (`check_summed`).
+The client of a protocol subclasses `BaseClient`. It defines its answers (`join`, `answer`), its
+masks (`masks`) and its check of the clients in a sum (`check_summed`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DIGEST_BYTES = 32
 
 
 class BaseClient(ClientSession, Generic[State]):
-    """One client in one run, up to what makes its protocol."""
+    """One client in one run; base class of the clients of all protocols."""
 
     exchange: Exchange
 
@@ -70,53 +70,58 @@ class BaseClient(ClientSession, Generic[State]):
     def __repr__(self) -> str:
         return f"<{self.exchange.name} client {self.client}, secrets <redacted>>"
 
-    # --- what a protocol adds ---------------------------------------------------------------------
+    # --- for subclasses ---------------------------------------------------------------------------
 
     @abstractmethod
     def join(self) -> bytes:
-        """The answer to an announcement that was checked; see `announcement`."""
+        """Return the answer to an announcement that passed all checks; see `announcement`."""
 
     @abstractmethod
     def answer(self, message: Message, raw: bytes) -> bytes | None:
-        """Check a message that comes in its turn, change `state`, and answer.
+        """Check a message that arrives in order, update `state`, and return the answer.
 
-        `raw` is the message as it came. Sets `state.stage` to the index of the message that comes
-        next.
+        `raw` is the encoded message. Implementations set `state.stage` to the index of the next
+        expected message.
         """
 
     @abstractmethod
     def masks(self, sum_number: int, asked: bytes) -> ChangeBlock:
-        """What hides the blocks of this sum's vector, among clients that were asked for the same.
+        """Return a function that masks the blocks of this sum's vector.
 
-        Derives all secrets it needs at once.
+        The sum can be opened only if all its clients have the same `asked` digest. Implementations
+        derive all secrets before they return.
         """
 
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether all is there that it takes to hide the vector of `state.sum_number`."""
+        """True if the client has all it needs to mask the vector of sum `state.sum_number`."""
 
     def wire_shape(self, sum_number: int) -> VectorShape:
-        """Shape of the vectors on the wire."""
+        """Return the shape of the vectors on the wire."""
         return self.announcement.terms.shapes[sum_number - 1]
 
     def input_complete(self) -> None:
-        """The last block was made; the server has something to ask before the next sum."""
+        """Record that the last block was made.
+
+        The server sends another message before the next sum. Protocols without a recovery step
+        override this method.
+        """
         self.state.input_sent = 1
 
     def check_turn(self, message: Message) -> None:
-        """Refuse a message that is not the next one in the order in which clients are told."""
+        """Raise a ProtocolError unless this is the next message in `exchange.told`."""
         kind, order, stage = type(message), self.exchange.told, self.state.stage
         if kind not in order or order.index(kind) > stage:
             raise OutOfOrder(f"{kind.__name__} comes too early or from a client")
         if order.index(kind) < stage:
             raise ReplayedMessage(f"{kind.__name__} was answered before")
 
-    # --- the session ------------------------------------------------------------------------------
+    # --- session interface ------------------------------------------------------------------------
 
     @property
     def announcement(self) -> Announcement:
-        """The run that this client has joined."""
+        """The announcement of the run that this client has joined."""
         if self._announcement is None:
             raise OutOfOrder("no run was announced")
         return self._announcement
@@ -141,7 +146,7 @@ class BaseClient(ClientSession, Generic[State]):
     ) -> Iterator[bytes]:
         self.check_open()
         if len(asked) != len(NOTHING_ASKED):
-            raise ValueError(f"a digest of {len(asked)} bytes")
+            raise ValueError(f"`asked` has {len(asked)} bytes, not {len(NOTHING_ASKED)}")
         state = self.state
         sums = self.announcement.terms.statement.rounds
         if not 1 <= sum_number <= sums:
@@ -149,9 +154,9 @@ class BaseClient(ClientSession, Generic[State]):
         if sum_number > state.sum_number or (sum_number == state.sum_number and not self.ready):
             raise OutOfOrder(f"client {self.client} is not ready for sum {sum_number}")
         if sum_number < state.sum_number or state.input_begun:
-            raise SecondInput(f"sum {sum_number} has had its contribution: masks serve once")
+            raise SecondInput(f"sum {sum_number} already has its contribution: masks are used once")
         state.input_begun = 1
-        # Now and not when the first block is asked for: the secrets may be gone by then.
+        # Derive the masks now. By the time the first block is requested, the secrets may be wiped.
         try:
             hide = self.masks(sum_number, asked)
         except ProtocolError:
@@ -171,10 +176,10 @@ class BaseClient(ClientSession, Generic[State]):
         if self._closed:
             raise SessionClosed(f"client {self.client} has left this run")
 
-    # --- for sums ---------------------------------------------------------------------------------
+    # --- helpers for sums -------------------------------------------------------------------------
 
     def check_unanswered(self, message: Message, raw: bytes) -> None:
-        """Refuse a message that asks to open a sum which was opened, or has no vector yet."""
+        """Raise a ProtocolError if the sum was opened before or its vector was not sent yet."""
         state, number = self.state, message.round_number
         if number < state.sum_number:
             place = _DIGEST_BYTES * (number - 1)
@@ -185,13 +190,13 @@ class BaseClient(ClientSession, Generic[State]):
             raise OutOfOrder(f"no input was sent for sum {number}")
 
     def finish_sum(self, raw: bytes = b"") -> None:
-        """Go on to the next sum, after an answer to `raw` that lets this one be opened."""
+        """Go on to the next sum, after this client answered `raw` so that the sum can be opened."""
         state = self.state
         state.answered += hashlib.sha256(raw).digest()
         state.sum_number += 1
         state.input_begun = state.input_sent = 0
 
-    # --- inside -----------------------------------------------------------------------------------
+    # --- private helpers --------------------------------------------------------------------------
 
     def _receive(self, message: Message, raw: bytes) -> bytes | None:
         state = self.state

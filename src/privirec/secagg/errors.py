@@ -1,8 +1,8 @@
-"""Every way the protocol says no, one name each. None of the messages carries a secret.
+"""Errors of the protocols, one class per reason. No error message contains a secret.
 
-A *refusal* means that the other side asked for something unsafe: the session that raises it wipes
-its secrets and answers nothing more. *Noise* is what networks do to messages (duplicates, wrong
-order, damage): the session is unchanged by it, and the carrier may drop the message and go on.
+A *refusal* means that the other side asked for something unsafe. The session that raises it wipes
+its secrets and answers nothing more. *Noise* is what networks do to messages: duplicates, wrong
+order, damage. It leaves the session unchanged, and the carrier may drop the message and go on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from privirec.errors import FederationError
 
 
 class ProtocolError(FederationError):
-    """Base of everything secure aggregation raises because of a message or a statement."""
+    """Base class of errors that a message or a statement causes in secure aggregation."""
 
     fatal: ClassVar[bool] = True
 
@@ -22,7 +22,7 @@ class ParametersInfeasible(ProtocolError):
     """No number of neighbours and threshold satisfies the statement."""
 
 
-# --- noise: the message is dropped, the session goes on -------------------------------------------
+# --- noise: drop the message and continue the session ---------------------------------------------
 
 
 class MalformedMessage(ProtocolError):
@@ -32,11 +32,11 @@ class MalformedMessage(ProtocolError):
 
 
 class TruncatedMessage(MalformedMessage):
-    """A message that ends before its fields do."""
+    """A message that ends before its last field."""
 
 
 class OversizedMessage(MalformedMessage):
-    """A message longer than its fields, or than any message may be."""
+    """A message that is longer than its fields, or longer than the limit for all messages."""
 
 
 class WrongVersion(MalformedMessage):
@@ -44,29 +44,29 @@ class WrongVersion(MalformedMessage):
 
 
 class WrongRun(ProtocolError):
-    """A message of another run, or from or to somebody else."""
+    """A message of another run, or with another sender or receiver."""
 
     fatal = False
 
 
 class ReplayedMessage(ProtocolError):
-    """A message that was answered before: a duplicate or a replay."""
+    """A message that was already answered: a duplicate or a replay."""
 
     fatal = False
 
 
 class OutOfOrder(ProtocolError):
-    """A message that belongs to another stage: too early or too late."""
+    """A message of another stage, too early or too late."""
 
     fatal = False
 
 
 class SecondUnmask(ReplayedMessage):
-    """The same survivors of one round, asked for a second time."""
+    """A repeated request to unmask a sum with the same survivors."""
 
 
 class SecondInput(ProtocolError):
-    """A second contribution under the masks of one round."""
+    """A second contribution under the masks of one sum."""
 
     fatal = False
 
@@ -75,39 +75,39 @@ class SecondInput(ProtocolError):
 
 
 class OtherAsk(ProtocolError):
-    """A sum about something else than its clients were told before they agreed on its masks."""
+    """A sum that asks for something else than its clients agreed on when they made its masks."""
 
 
 class SessionClosed(ProtocolError):
-    """The session refused or aborted before, and its secrets are gone."""
+    """The session has ended after a refusal or an abort, and its secrets are wiped."""
 
 
 class WipedSecret(SessionClosed):
-    """A secret that is gone was asked for: the session ended, or the round was answered."""
+    """A request for a wiped secret: the session has ended or the sum was answered."""
 
 
 class BadDump(ProtocolError):
-    """Stored state that is damaged, or of another version, protocol, client or roster."""
+    """Stored state that is damaged or belongs to another version, protocol, client or roster."""
 
 
 class CohortTooSmall(ProtocolError):
-    """Fewer clients than the statement or the client's policy asks for."""
+    """Fewer clients than the statement or the client's policy requires."""
 
 
 class WrongProtocol(ProtocolError):
-    """An announcement of another protocol than the client was started for."""
+    """An announcement of another protocol than the one the client was started for."""
 
 
 class AgreementMismatch(ProtocolError):
-    """An announcement that differs from what the client was promised by other means."""
+    """An announcement that differs from the terms that the client agreed on beforehand."""
 
 
 class WeakParameters(ProtocolError):
-    """Fewer neighbours or a lower threshold than the client computes itself."""
+    """Weaker parameters than the client computes itself or its policy accepts."""
 
 
 class RosterMismatch(ProtocolError):
-    """A cohort or a roster that is not the one the client knows."""
+    """A cohort or roster that differs from the one the client knows."""
 
 
 class NotInGraph(ProtocolError):
@@ -119,15 +119,15 @@ class GraphNotRegular(ProtocolError):
 
 
 class GraphNotSymmetric(ProtocolError):
-    """A neighbour that has not got this client for a neighbour in the public graph."""
+    """A neighbour that does not have this client as a neighbour in the public graph."""
 
 
 class KeysNotInGraph(ProtocolError):
-    """A graph that was drawn without the keys of this client: it could have been known before."""
+    """A graph drawn without the keys of this client; the server could have known it in advance."""
 
 
 class BadSignature(ProtocolError):
-    """Keys, or survivors, that are not signed by the identity in the roster."""
+    """Keys or survivors that the identity in the roster has not signed."""
 
 
 class BadKey(ProtocolError):
@@ -135,40 +135,40 @@ class BadKey(ProtocolError):
 
 
 class BadShare(ProtocolError):
-    """Encrypted shares that do not authenticate, or shares that do not fit together."""
+    """Encrypted shares that fail authentication, or shares that contradict each other."""
 
 
 class RingTooNarrow(ProtocolError):
-    """A ring in which the number of clients times the bound could wrap round."""
+    """A ring in which the number of clients times the bound could overflow."""
 
 
 class Stranger(ProtocolError):
-    """A list names somebody who takes no part, or shares no secrets with this client."""
+    """A list that names a client that does not take part or shares no secrets with this client."""
 
 
 class SecondSurvivorSet(ProtocolError):
-    """Another set of survivors for a round that was answered."""
+    """Another set of survivors for a sum that was already answered."""
 
 
 class CohortChanged(ProtocolError):
-    """A later round with other clients than the first: the difference would show single clients."""
+    """A later sum over other clients than the first; the difference would expose single ones."""
 
 
 class BelowThreshold(ProtocolError):
-    """Too few clients are left; nothing is opened."""
+    """Too few clients remain; nothing is opened."""
 
 
 class TooManyDropped(BelowThreshold):
-    """More clients dropped than the statement allows for; nothing is opened."""
+    """More clients dropped out than the statement allows; nothing is opened."""
 
 
 class Unconfirmed(BelowThreshold):
-    """Somebody whose vector is in the sum has not confirmed who else is; nothing is opened."""
+    """A client in the sum has not confirmed the list of survivors; nothing is opened."""
 
 
 class BrokenUpload(ProtocolError):
-    """A client stopped in the middle of an upload that was added as it came."""
+    """A client stopped in the middle of an upload whose blocks were already added to the total."""
 
 
 class BadContribution(ProtocolError):
-    """A client's own numbers do not have the announced length or exceed the announced bound."""
+    """A client's own vector has the wrong length or exceeds the announced bound."""

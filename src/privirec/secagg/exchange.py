@@ -1,4 +1,4 @@
-"""Who tells whom what in which order: a protocol's schedule, with the messages of its steps."""
+"""The schedule of a protocol together with the message types of its steps."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from privirec.secagg.protocol import Schedule, schedule_against
 
 @dataclass(frozen=True)
 class Exchange:
-    """The messages of a protocol and their order."""
+    """Message types of a protocol and their order."""
 
     name: str
     code: int
-    """The protocol's number in announcements and in stored clients."""
+    """Number of the protocol in announcements and in stored clients."""
     schedule: Schedule
     decode: Callable[[bytes], Message]
     told: tuple[type[Message], ...]
-    """What the server tells a client, the announcement first, in the order in which it comes."""
+    """Messages from the server to a client in order of arrival, the announcement first."""
     answers: Mapping[type[Message], str]
-    """What a client answers -> the step it belongs to; without the blocks of vectors."""
+    """Type of a client's answer -> step it belongs to; excludes the blocks of vectors."""
     active_schedule: Schedule | None = None
-    """As in `Protocol`."""
+    """Schedule against an active server; see `Protocol`."""
 
     def schedule_for(self, statement: Statement) -> Schedule:
-        """The exchanges of a run under this statement."""
+        """Return the schedule of a run under this statement."""
         return schedule_against(statement.server, self.schedule, self.active_schedule)

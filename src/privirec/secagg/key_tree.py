@@ -1,8 +1,10 @@
-"""One hash over the fresh keys of all who take part, with a short proof for each of them.
+"""Hash tree over the fresh keys of all participants, with a short inclusion proof for each client.
 
-The graph is drawn from this hash. Nobody can know it before every honest client has answered, and a
-client that finds its own keys in it knows that: a leaf for each client in ascending order of id,
-neighbouring nodes hashed together level by level, the last of an odd number going up as it is.
+The graph is drawn from the root. The root is unpredictable until every honest client has sent its
+keys, and a client verifies this by finding its own keys in the tree.
+
+The tree has one leaf per client, in ascending order of id. Adjacent nodes are hashed together level
+by level. If a level has an odd number of nodes, its last node moves up unchanged.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ HASH_BYTES = 32
 
 
 def key_leaf(client: int, sealing_key: bytes, mask_keys: bytes) -> bytes:
-    """The leaf of a client: its id and all keys it has advertised."""
+    """Return the leaf of a client, a hash of its id and all its advertised keys."""
     return hashlib.sha256(
         LABEL + b"leaf" + struct.pack(">I", client) + sealing_key + mask_keys
     ).digest()
 
 
 class KeyTree:
-    """The tree over the leaves of all clients, for whoever knows them all."""
+    """The hash tree over the leaves of all clients; the server builds it."""
 
     def __init__(self, leaves: Sequence[bytes]) -> None:
         self._levels = [list(leaves)]
@@ -39,7 +41,7 @@ class KeyTree:
         return self._levels[-1][0]
 
     def path(self, place: int) -> tuple[bytes, ...]:
-        """The siblings on the way from a leaf to the root, lowest first."""
+        """Return the siblings on the path from a leaf to the root, lowest first."""
         return tuple(
             self._levels[level][sibling]
             for level, sibling in enumerate(_siblings(place, len(self._levels[0])))
@@ -48,10 +50,11 @@ class KeyTree:
 
 
 def path_hashes(size: int) -> int:
-    """Hashes in the paths of all leaves of a tree of so many, together."""
+    """Return the total number of hashes in the paths of all leaves of a tree with `size` leaves."""
     found, nodes, below = 0, size, 1
     while nodes > 1:
-        # The last of an odd number of nodes has no sibling, and so have the leaves below it none.
+        # The last of an odd number of nodes has no sibling, so the leaves below it need no hash
+        # here.
         alone = size - (nodes - 1) * below if nodes % 2 else 0
         found += size - alone
         nodes, below = (nodes + 1) // 2, 2 * below
@@ -59,7 +62,7 @@ def path_hashes(size: int) -> int:
 
 
 def check_path(leaf: bytes, place: int, size: int, path: Sequence[bytes], root: bytes) -> None:
-    """Raise KeysNotInGraph unless the path leads from this leaf, one of so many, to the root."""
+    """Raise KeysNotInGraph unless `path` leads from leaf number `place` of `size` to the root."""
     siblings = list(_siblings(place, size))
     if len(path) != len(siblings) - siblings.count(None):
         raise KeysNotInGraph(f"{len(path)} hashes do not lead from a leaf to the root")
@@ -73,7 +76,7 @@ def check_path(leaf: bytes, place: int, size: int, path: Sequence[bytes], root: 
 
 
 def _siblings(place: int, size: int) -> Iterator[int | None]:
-    """Level by level the place of the sibling; None where there is none."""
+    """Yield the place of the sibling on each level, or None if there is no sibling."""
     while size > 1:
         yield place ^ 1 if place ^ 1 < size else None
         place, size = place // 2, (size + 1) // 2

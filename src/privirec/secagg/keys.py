@@ -1,7 +1,7 @@
-"""Keys: who a client is (Ed25519), what two clients share (X25519 + HKDF), how shares are sealed.
+"""Identities (Ed25519), key agreement (X25519 and HKDF), and sealing of shares (AES-256-GCM).
 
-Every derived key is bound to the protocol's version, its purpose, the run, the round and the
-ordered pair of clients, so that no key can be carried over from one place to another.
+Every derived key is bound to the protocol version, its purpose, the run, the sum and the ordered
+pair of clients, so that a key is never valid in another context.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ NONCE_BYTES = 12
 TAG_BYTES = 16
 MAX_CLIENT_ID = (1 << 32) - 2
 
-# X25519 public keys whose agreement is zero whatever the private key (order 1, 2, 4 or 8, on the
-# curve and on its twist), each encoding, without the top bit, which X25519 ignores.
+# X25519 public keys of small order (1, 2, 4 or 8), on the curve and on its twist. Their shared
+# secret is zero for every private key. All encodings are listed without the top bit, which X25519
+# ignores.
 _FIELD = (1 << 255) - 19
 _SMALL_ORDER = frozenset(
     number.to_bytes(KEY_BYTES, "little")
@@ -47,21 +48,21 @@ _SMALL_ORDER = frozenset(
 )
 
 NOTHING_ASKED = bytes(32)
-"""The digest of what clients are asked for, where nobody says."""
+"""Digest of what clients are asked for if the application specifies nothing."""
 
 LABEL = b"privirec-secagg-" + bytes([VERSION])
-"""What every derivation, signature and sealed string begins with."""
+"""Prefix of everything that is derived, signed or sealed."""
 
 
 _SHA256 = SHA256()
 
 
 class Secret:
-    """Bytes that never show in a repr and can be wiped, from the front on.
+    """Bytes that do not show in a repr and can be wiped progressively from the front.
 
-    Wiped bytes cannot be revealed: zeros in the place of a key would protect nothing. Wiping clears
-    this copy. Python may have made others while computing, which nobody can reach any more but
-    which stay in memory until it is used again.
+    Wiped bytes cannot be revealed, because zeros used as a key would protect nothing. Wiping clears
+    only this copy. Python may have made other copies during computations. They are unreachable but
+    remain in memory until that memory is reused.
     """
 
     __slots__ = ("_data", "wiped")
@@ -69,24 +70,24 @@ class Secret:
     def __init__(self, data: bytes | bytearray, wiped: int = 0) -> None:
         self._data = bytearray(data)
         self.wiped = 0
-        """Number of bytes at the front that are gone."""
+        """Number of bytes wiped at the front."""
         if wiped:
             self.wipe(wiped)
 
     def reveal(self, start: int = 0, stop: int | None = None) -> bytes:
-        """The bytes start ... stop. Raises WipedSecret when one of them is gone."""
+        """Return the bytes start ... stop; raise WipedSecret if any of them is wiped."""
         if start < self.wiped:
             raise WipedSecret("a secret that was wiped cannot be used")
         return bytes(self._data[start:stop])
 
     def wipe(self, stop: int | None = None) -> None:
-        """Overwrite the bytes before `stop`, or all, with zeros."""
+        """Overwrite the bytes before `stop` (default: all) with zeros."""
         stop = len(self._data) if stop is None else stop
         self._data[:stop] = bytes(stop)
         self.wiped = max(self.wiped, stop)
 
     def stored(self) -> bytes:
-        """All bytes for storage, zeros where they are wiped; keep `wiped` beside them."""
+        """Return all bytes for storage, with zeros for wiped ones; store `wiped` as well."""
         return bytes(self._data)
 
     def __len__(self) -> int:
@@ -97,7 +98,7 @@ class Secret:
 
 
 class Identity:
-    """A client's long-lived signing key."""
+    """A client's long-term signing key."""
 
     __slots__ = ("_key", "public")
 
@@ -117,10 +118,10 @@ class Identity:
 
 
 class Roster(Mapping[int, bytes]):
-    """Who may take part: client id -> Ed25519 public key, in ascending order of id.
+    """Public keys of all clients that may take part: id -> Ed25519 key, in ascending order of id.
 
-    It reaches the clients by a way the server does not control; without that, a server could
-    invent clients and sit between the real ones.
+    Clients receive the roster over a channel that the server does not control. Otherwise, a server
+    could invent clients or act as a man in the middle between real ones.
     """
 
     def __init__(self, keys: Mapping[int, bytes]) -> None:
@@ -159,12 +160,12 @@ class Roster(Mapping[int, bytes]):
 
 
 def public_key(private: bytes) -> bytes:
-    """X25519 public key of a private key."""
+    """Return the X25519 public key of a private key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def check_publics(publics: bytes, client: int) -> None:
-    """Raises BadKey when one of these X25519 public keys, one after the other, has small order."""
+    """Raise BadKey if one of these concatenated X25519 public keys has small order."""
     for start in range(0, len(publics), KEY_BYTES):
         key = publics[start : start + KEY_BYTES]
         if key[:-1] + bytes([key[-1] & 0x7F]) in _SMALL_ORDER:
@@ -172,7 +173,7 @@ def check_publics(publics: bytes, client: int) -> None:
 
 
 def agree(private: bytes, publics: Iterable[bytes]) -> Iterator[bytes]:
-    """X25519 of one private key with each public key. Raises BadKey for points of small order."""
+    """Yield the X25519 agreement with each public key; raise BadKey for a point of small order."""
     key = X25519PrivateKey.from_private_bytes(private)
     for public in publics:
         try:
@@ -184,16 +185,17 @@ def agree(private: bytes, publics: Iterable[bytes]) -> Iterator[bytes]:
 def mask_seed(
     agreed: bytes, run: bytes, sum_number: int, one: int, other: int, asked: bytes = NOTHING_ASKED
 ) -> bytes:
-    """Seed of the mask that two clients add and subtract in a round; symmetric in the two.
+    """Return the seed of the mask that two clients have in common in a sum; symmetric in both.
 
-    Two that were asked for different things derive different seeds: their masks do not cancel.
+    One client adds the mask and the other subtracts it. Clients that were asked for different
+    things derive different seeds, so that their masks do not cancel.
     """
     pair = (one, other) if one < other else (other, one)
     return derive(agreed, b"mask", run, sum_number, pair, asked)
 
 
 def sealing_key(agreed: bytes, run: bytes, sender: int, receiver: int) -> bytes:
-    """Key under which `sender` encrypts shares for `receiver`; each direction has its own."""
+    """Return the key for shares from `sender` to `receiver`; each direction has its own."""
     return derive(agreed, b"seal", run, 0, (sender, receiver))
 
 
@@ -205,26 +207,26 @@ def derive(
     pair: tuple[int, int],
     asked: bytes = b"",
 ) -> bytes:
-    """A key of 32 bytes for one purpose (four letters) and one ordered pair of clients.
+    """Return a 32-byte key for one purpose (four letters) and one ordered pair of clients.
 
-    `asked` is the digest of what the sum is about, in keys that hide a vector.
+    In keys that hide a vector, `asked` is the digest of what the sum asks for.
     """
     info = purpose + run + struct.pack(">III", sum_number, *pair) + asked
     return HKDF(_SHA256, KEY_BYTES, salt=LABEL, info=info).derive(agreed)
 
 
 def shares_context(announcement: bytes, sender: int, receiver: int) -> bytes:
-    """What sealed shares are bound to: the announced run and both ends, in order."""
+    """Return the associated data of sealed shares: announced run, sender and receiver."""
     return LABEL + b"shares" + announcement + struct.pack(">II", sender, receiver)
 
 
 def seal(key: bytes, nonce: bytes, plain: bytes, context: bytes) -> bytes:
-    """AES-256-GCM with the context as associated data."""
+    """Encrypt with AES-256-GCM, with the context as associated data."""
     return AESGCM(key).encrypt(nonce, plain, context)
 
 
 def unseal(key: bytes, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
-    """Inverse of `seal`. Raises BadShare when anything does not fit."""
+    """Decrypt the output of `seal`; raise BadShare if authentication fails."""
     try:
         return AESGCM(key).decrypt(nonce, sealed, context)
     except InvalidTag:
@@ -234,7 +236,7 @@ def unseal(key: bytes, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
 def advertised_bytes(
     announcement: bytes, client: int, sealing_public: bytes, mask_publics: bytes
 ) -> bytes:
-    """What a client signs: its keys of all rounds, for this client in this announced run."""
+    """Return the bytes that a client signs: its keys for all sums, bound to its id and the run."""
     return (
         LABEL
         + b"advertise"
@@ -246,7 +248,7 @@ def advertised_bytes(
 
 
 def verify(public: bytes, signature: bytes, message: bytes, client: int) -> None:
-    """Raises BadSignature unless the identity behind `public` signed the message."""
+    """Raise BadSignature unless the owner of the Ed25519 key `public` signed the message."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):

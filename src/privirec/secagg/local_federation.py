@@ -1,4 +1,4 @@
-"""All clients and the server in one process, with real cryptography, and a count of every byte."""
+"""All clients and the server in one process, with real cryptography and a count of every byte."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import VectorShape, Words
 
 VectorOf = Callable[[int], Iterable[NDArray[Any]]]
-"""Client -> its integers, in blocks of any sizes that add up to the sum's length."""
+"""Client -> its integers, in blocks of any sizes that add up to the length of the vector."""
 
 Departures = Mapping[str, Collection[int]]
-"""Name of a step -> clients that are gone from there on, before they are told anything in it."""
+"""Name of a step -> clients that drop out before they receive the messages of this step."""
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Traffic:
 
     clients: int
     up: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """Name of the step -> bytes each client sent in it, over all sums."""
+    """Name of a step -> bytes sent by each client in it, over all sums."""
     down: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """Name of the step -> bytes each client received."""
+    """Name of a step -> bytes received by each client in it, over all sums."""
 
     def count(
         self, direction: dict[str, NDArray[np.int64]], step: str, client: int, size: int
@@ -56,7 +56,7 @@ class Traffic:
         return sum(self.down.values(), np.zeros(self.clients, np.int64))
 
     def mean_by_step(self) -> dict[str, tuple[float, float]]:
-        """Name of the step -> mean bytes a client sent and received."""
+        """Return, for each step, the mean bytes that a client sent and received."""
         nothing = np.zeros(self.clients, np.int64)
         return {
             step: (
@@ -69,31 +69,31 @@ class Traffic:
 
 @dataclass(frozen=True)
 class OpenedSum:
-    """What one sum reveals."""
+    """Result of one sum."""
 
     sum_number: int
     total: Words
-    """Words of the shape's ring; `values` reads them with their sign."""
+    """Words of the shape's ring; `values` decodes their sign."""
     shape: VectorShape
-    """As the protocol opens it: wider than announced where noise stays in it."""
+    """Shape of the opened sum; wider than announced if the protocol leaves noise in it."""
     survivors: tuple[int, ...]
     """Clients whose contributions are in the sum."""
     deviation: float = 0.0
-    """Standard deviation of an entry's error."""
+    """Standard deviation of the error of an entry."""
 
     def values(self) -> NDArray[Any]:
-        """The sum as integers: int64 if the shape is signed, else the words themselves.
+        """Return the sum as integers: int64 if the shape is signed, else the words themselves.
 
-        Of a long signed vector, decode slices of `total` with `shape.ring.decode_signed` instead.
+        For a long signed vector, decode slices of `total` with `shape.ring.decode_signed` instead.
         """
         return self.shape.ring.decode_signed(self.total) if self.shape.signed else self.total
 
 
 class LocalFederation:
-    """Clients 0 ... n - 1 and a server that sum a list of vectors, set up once for all of them.
+    """Clients 0 ... n - 1 and a server that sum a list of vectors after one common set-up.
 
-    Every client is a session of its own that checks all it is told; nothing is shared between
-    them but the roster.
+    Every client is a separate session that checks every message. Sessions share nothing but the
+    roster.
     """
 
     def __init__(
@@ -113,9 +113,10 @@ class LocalFederation:
         random_bytes: RandomBytes = os.urandom,
         observe: Callable[[str, int, bytes], None] | None = None,
     ) -> None:
-        """Run the set-up. `departures` here are at its steps.
+        """Run the set-up; `departures` refers to its steps.
 
-        `observe(direction, client, message)` sees every message, "up" or "down".
+        `observe(direction, client, message)` is called for every message, with direction "up" or
+        "down".
         """
         self.protocol = protocol(protocol_name)
         statement = Statement.of(
@@ -151,10 +152,10 @@ class LocalFederation:
             self.server.advance()
 
     def sum(self, vector_of: VectorOf, departures: Departures | None = None) -> OpenedSum:
-        """Sum the next vectors over all clients that are left.
+        """Sum the next vectors over all remaining clients.
 
-        `departures` are at the steps of a sum; whoever departs stays away for good. Raises a
-        ProtocolError when the run cannot finish safely.
+        `departures` refers to the steps of a sum. A client that departs does not return. Raise a
+        ProtocolError if the run cannot finish safely.
         """
         names = self._schedule.names[len(self._schedule.setup) :]
         departures = _checked(departures, names)
@@ -178,7 +179,7 @@ class LocalFederation:
     def _exchange(
         self, step: Step, departures: Departures, vector_of: VectorOf | None = None
     ) -> None:
-        """One step with everybody who is there."""
+        """Run one step with all remaining clients."""
         self._gone |= set(departures.get(step.name, ()))
         refusal: ProtocolError | None = None
         for client, message in self.server.outgoing():
@@ -193,7 +194,7 @@ class LocalFederation:
                 continue
             if reply is not None:
                 self._send_up(step, client, reply)
-        # In one process nobody lies: a refusal means that the settings do not fit together.
+        # No party lies in one process, so a refusal means that the settings contradict each other.
         if refusal is not None:
             raise refusal
         if step.phase is Phase.INPUT and vector_of is not None:
@@ -215,5 +216,5 @@ class LocalFederation:
 def _checked(departures: Departures | None, names: Sequence[str]) -> Departures:
     unknown = set(departures or ()) - set(names)
     if unknown:
-        raise UsageError(f"clients depart here at the steps {', '.join(names)}, not {unknown}")
+        raise UsageError(f"clients can depart at the steps {', '.join(names)}, not {unknown}")
     return departures or {}

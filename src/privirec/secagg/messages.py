@@ -1,13 +1,13 @@
-"""What the messages of all protocols share: header, limits, strict reading, two of the messages.
+"""Header, limits and strict decoding common to the messages of all protocols, and two messages.
 
-A message is a header (version, kind, run, round, client) and fields of fixed order. Integers are
-big-endian; packed ring entries are not (see `ring`). Every type writes and reads its own fields,
-and a protocol makes its `decoder` from the types it knows. Reading is strict: what a decoder
-accepts, `encode` gives back byte for byte, and anything else is a MalformedMessage.
+A message consists of a header (version, kind, run, round, client) and fields in a fixed order.
+Integers are big-endian; packed ring entries are not (see `ring`). Each type writes and reads its
+own fields, and each protocol builds a `decoder` for its types. Decoding is strict: `encode`
+reproduces every accepted message byte for byte, and all other input raises MalformedMessage.
 
 Kinds are unique over all protocols: 1 to 15 belong to `bell2020`, 16 to 31 to LightSecAgg, 32 to 47
-to correlated noise. `Masked` (6) serves all of them, `Announce` (1) all that add nothing to it.
-docs/secagg-wire.md is the specification.
+to correlated noise. All protocols use `Masked` (6), and those that add nothing to the announcement
+use `Announce` (1). docs/secagg-wire.md is the specification.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ MAX_MESSAGE_BYTES = 1 << 26
 MAX_SUMS = 1 << 12
 MAX_BLOCK_ENTRIES = 1 << 22
 EVERYBODY = (1 << 32) - 1
-"""The header's client in a message that goes to all."""
+"""Client id in the header of a message to all clients."""
 
 _HEADER = struct.Struct(">BB16sII")
 _SHAPE = struct.Struct(">QBBQ")
 _ANNOUNCE = struct.Struct(">BBIIIIHHHI")
 _SERVER_MODELS = (ServerModel.SEMI_HONEST, ServerModel.ACTIVE)
-"""By their numbers in announcements."""
+"""Server models; the index is the number in announcements."""
 
 
 class Header(NamedTuple):
-    """What every message begins with, after version and kind."""
+    """Fields at the start of every message, after version and kind."""
 
     run: bytes
     round_number: int
-    """The sum it belongs to, from 1; 0 in the set-up."""
+    """Number of the sum, from 1; 0 in the set-up."""
     client: int
-    """Sender or receiver, whichever is not the server."""
+    """The sender or the receiver, whichever is not the server."""
 
 
 class Message(ABC):
-    """Base of all messages, which are frozen dataclasses with the header's values as fields."""
+    """Base class of all messages: frozen dataclasses that have the header's values as fields."""
 
     __slots__ = ()
 
     kind: ClassVar[int]
     of_sum: ClassVar[bool] = False
-    """Whether it belongs to one sum; others have round 0."""
+    """True if the message belongs to one sum; otherwise its round is 0."""
     to_all: ClassVar[bool] = False
-    """Whether it goes to everybody in the same words."""
+    """True if all clients receive the same message."""
 
     run: bytes
     round_number: int
@@ -71,23 +71,23 @@ class Message(ABC):
 
     @abstractmethod
     def write_fields(self) -> Iterable[bytes]:
-        """The bytes after the header, in pieces."""
+        """Return the bytes after the header, in pieces."""
 
     @classmethod
     @abstractmethod
     def read_fields(cls, header: Header, reader: Reader) -> Self:
-        """Inverse of `write_fields`. Raises MalformedMessage for what it would not write."""
+        """Parse the fields; raise MalformedMessage for what `write_fields` would not produce."""
 
 
 class Reader:
-    """Takes fields off the front of a message."""
+    """Sequential reader of the fields of a message."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
 
     def expect(self, size: int) -> None:
-        """Raise TruncatedMessage unless so many bytes are left: call it before reading a list."""
+        """Raise TruncatedMessage unless `size` bytes are left; call it before reading a list."""
         if len(self._data) - self._position < size:
             raise TruncatedMessage("the message ends before its fields do")
 
@@ -101,12 +101,12 @@ class Reader:
         return layout.unpack(self.take(layout.size))
 
     def integers(self, layout: str) -> tuple[int, ...]:
-        """Unsigned integers by their letters in `struct`, such as "IIH"."""
+        """Read unsigned integers given by their `struct` letters, such as "IIH"."""
         layout = ">" + layout
         return struct.unpack(layout, self.take(struct.calcsize(layout)))
 
     def strings(self, count: int, size: int) -> tuple[bytes, ...]:
-        """So many strings of one length."""
+        """Read `count` strings of `size` bytes each."""
         self.expect(count * size)
         return tuple(self.take(size) for _ in range(count))
 
@@ -114,29 +114,29 @@ class Reader:
         return self.take(len(self._data) - self._position)
 
     def finish(self) -> None:
-        """Raise OversizedMessage if anything is left."""
+        """Raise OversizedMessage if any bytes are left."""
         spare = len(self._data) - self._position
         if spare:
             raise OversizedMessage(f"{spare} bytes after the last field")
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of a message."""
+    """Return the message as bytes."""
     header = _HEADER.pack(VERSION, message.kind, message.run, message.round_number, message.client)
     return b"".join((header, *message.write_fields()))
 
 
 def addressed(message: bytes, client: int) -> bytes:
-    """The same message to another client: its header ends with the client."""
+    """Return a copy of an encoded message with another client at the end of the header."""
     return message[: _HEADER.size - 4] + struct.pack(">I", client) + message[_HEADER.size :]
 
 
 def decoder(*types: type[Message]) -> Callable[[bytes], Message]:
-    """A function that reads messages of these types, and raises MalformedMessage for all else."""
+    """Return a parser for messages of these types; it raises MalformedMessage for all else."""
     by_kind = {one.kind: one for one in types}
 
     def decode(data: bytes) -> Message:
-        """The message in these bytes, or MalformedMessage."""
+        """Return the parsed message; raise MalformedMessage for invalid bytes."""
         if len(data) > MAX_MESSAGE_BYTES:
             raise OversizedMessage(
                 f"a message has at most {MAX_MESSAGE_BYTES} bytes, not {len(data)}"
@@ -163,7 +163,7 @@ def decoder(*types: type[Message]) -> Callable[[bytes], Message]:
 
 @dataclass(frozen=True, slots=True)
 class Announce(Message):
-    """Server to all: what will be summed, under which assumptions."""
+    """Server to all: vectors to be summed and the assumptions of the run."""
 
     kind: ClassVar[int] = 1
     to_all: ClassVar[bool] = True
@@ -230,7 +230,7 @@ class Announce(Message):
 
 @dataclass(frozen=True, slots=True)
 class Masked(Message):
-    """Client to server: one block of its vector, packed; masked by every protocol but `none`."""
+    """Client to server: one packed block of its vector; every protocol but `none` masks it."""
 
     kind: ClassVar[int] = 6
     of_sum: ClassVar[bool] = True
@@ -260,7 +260,7 @@ def _read_shape(reader: Reader) -> VectorShape:
 
 
 def check_sums(sums: int) -> int:
-    """The number of sums in a run, or MalformedMessage."""
+    """Return the number of sums of a run; raise MalformedMessage if it is out of range."""
     if not 0 < sums <= MAX_SUMS:
         raise MalformedMessage(f"{sums} rounds")
     return sums
@@ -273,6 +273,9 @@ def check_ascending(clients: Sequence[int]) -> None:
 
 
 def check_empty(count: int, size: int) -> None:
-    """One encoding for an empty list, and no list of empty strings."""
+    """Raise MalformedMessage for a list of empty strings or an empty list with a string size.
+
+    An empty list thus has only one encoding.
+    """
     if (count == 0) != (size == 0):
         raise MalformedMessage("a list of empty strings")

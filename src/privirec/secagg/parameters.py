@@ -1,25 +1,27 @@
-"""From a statement of trust to a graph degree k and a threshold t, by exact tail conditions.
+"""Graph degree k and threshold t from the stated assumptions, by exact tail conditions.
 
-A client's secrets are shared among its k neighbours in a random k-regular ring graph, any t of
-whom can rebuild them. With n clients, c of them corrupt and d of them dropped, and T rounds:
+The secrets of a client are shared among its k neighbours in a random k-regular ring graph. Any t of
+them can rebuild the secrets. For n clients, c of them corrupt and d of them dropped, and T rounds:
 
 - *private*: no honest client has t or more corrupt neighbours,
   n T P[Hyp(n - 1, c, k) >= t] <= 2^-security;
-- *connected*: the honest survivors hang together, so only the sum of all of them can be opened:
-  no k/2 consecutive places of the ring are all corrupt or dropped,
+- *connected*: the honest survivors form a connected graph, so that only the sum of all of them can
+  be opened: no k/2 consecutive places of the ring are all corrupt or dropped,
   n T P[all k/2 of them] <= 2^-security (a complete graph is always connected);
-- *correct*: everybody keeps t neighbours, n P[k - Hyp(n - 1, d, k) < t] <= 2^-correctness.
+- *correct*: every client keeps t neighbours, n P[k - Hyp(n - 1, d, k) < t] <= 2^-correctness.
 
-Against an *active* server, one that tells clients whatever suits it, connected gives way to more.
-Of the k neighbours of an honest client at most c1 are corrupt, of the k/2 on one side of it at most
-c2, but for 2^-security in as many graphs as the server can try:
+Against an *active* server, which may send different messages to different clients, a stronger
+condition replaces *connected*. At most c1 of the k neighbours of an honest client are corrupt, and
+at most c2 of the k/2 on either side of it, except with probability 2^-security over as many graphs
+as the server can try:
 
-- *steadfast*: 2 t > k + c1, so that no two stories are confirmed by one neighbourhood, and in the
-  sparse graph t > k/2 + c2, so that a sum over a part of the ring cannot be cut out of it.
+- *steadfast*: 2 t > k + c1, so that one neighbourhood cannot confirm two different lists of
+  survivors; in the sparse graph also t > k/2 + c2, so that the server cannot open a sum over a part
+  of the ring.
 
-docs/secagg-wire.md proves what follows. All probabilities are ratios of integers, so nothing is
-rounded. The rounds do not enter the condition of correctness: the cohort is fixed by the first
-round, so there is one event and not T.
+docs/secagg-wire.md proves the consequences. All probabilities are ratios of integers, so nothing is
+rounded. The number of rounds does not enter the condition of correctness: the first round fixes the
+cohort, so there is one event and not T.
 """
 
 from __future__ import annotations
@@ -34,42 +36,45 @@ from privirec.secagg.errors import ParametersInfeasible
 PPM = 1_000_000
 
 GRINDING_BITS = 40
-"""By how many bits the conditions on the graph are stricter against an active server. It sees the
-keys of all honest clients before it settles on those of its own and on who takes part; every choice
-is another random graph, and it may take the one that it likes best. 2^40 tries while clients wait
-for the graph still leave a chance of 2^-security."""
+"""Extra bits of security that the conditions on the graph require against an active server.
+
+The server sees the keys of all honest clients before it commits to the keys of corrupt clients and
+to the list of participants. Each choice gives another random graph, and the server can keep the one
+it prefers. Even with 2^40 tries while the clients wait for the graph, it succeeds with probability
+at most 2^-security.
+"""
 
 
 class ServerModel(StrEnum):
-    """What a server may do to learn more than the sum."""
+    """Ability of the server to deviate from the protocol in order to learn more than the sum."""
 
     SEMI_HONEST = "semi-honest"
-    """It keeps to the protocol and looks at all it sees."""
+    """The server follows the protocol but analyses everything it sees."""
     ACTIVE = "active"
-    """It says to each client whatever suits it."""
+    """The server may send arbitrary messages, different ones to different clients."""
 
     def at_least(self, other: ServerModel) -> bool:
-        """Whether what withstands this server withstands the other."""
+        """Return True if a protocol that is secure against this model is secure against `other`."""
         return self == ServerModel.ACTIVE or other == ServerModel.SEMI_HONEST
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What is assumed of the clients and promised of the run."""
+    """Assumptions about the clients and guarantees of the run."""
 
     clients: int
-    """Clients that take part (n)."""
+    """Number of clients that take part (n)."""
     corrupt_ppm: int
-    """Share of clients that may work for the server, in millionths (gamma)."""
+    """Maximum share of clients that collude with the server, in millionths (gamma)."""
     dropped_ppm: int
-    """Share of clients that may drop out, in millionths (delta)."""
+    """Maximum share of clients that drop out, in millionths (delta)."""
     security_bits: int = 40
     correctness_bits: int = 30
     rounds: int = 1
     roster: int = 0
-    """Clients of which the corrupt share is taken, if more than take part."""
+    """Number of clients to which `corrupt_ppm` refers, if larger than `clients`."""
     server: ServerModel = ServerModel.SEMI_HONEST
-    """What the server is taken to do."""
+    """Assumed behaviour of the server."""
 
     @classmethod
     def of(
@@ -83,7 +88,7 @@ class Statement:
         rounds: int = 1,
         server: ServerModel = ServerModel.SEMI_HONEST,
     ) -> Statement:
-        """The same with shares between 0 and 1; they are kept to the millionth."""
+        """Return a statement from shares between 0 and 1, rounded to millionths."""
         return cls(
             clients,
             round(corrupt_share * PPM),
@@ -96,19 +101,20 @@ class Statement:
 
     @property
     def corrupt(self) -> int:
-        """Largest number of corrupt clients; a broken one counts as a whole.
+        """Maximum number of corrupt clients, rounded up.
 
-        It is a share of the roster: whoever decides who takes part may leave out honest ones only.
+        It is a share of the roster, because the server decides who takes part and may exclude
+        honest clients only.
         """
         return -(-max(self.roster, self.clients) * self.corrupt_ppm // PPM)
 
     @property
     def dropped(self) -> int:
-        """Largest number of clients that may drop out."""
+        """Maximum number of clients that may drop out, rounded down."""
         return self.clients * self.dropped_ppm // PPM
 
     def with_clients(self, clients: int) -> Statement:
-        """The same with so many of the clients taking part."""
+        """Return a copy with `clients` participants; the corrupt share refers to the roster."""
         return replace(self, clients=clients, roster=max(self.roster, self.clients))
 
 
@@ -122,16 +128,16 @@ class Parameters:
 
 @lru_cache(maxsize=64)
 def sparse_parameters(statement: Statement) -> Parameters:
-    """Smallest even degree, and smallest threshold for it, that satisfy the statement.
+    """Return the smallest even degree, with its smallest threshold, that satisfies the statement.
 
-    Falls back to the complete graph when no smaller one will do.
+    Fall back to the complete graph if no smaller degree satisfies it.
     """
     _check(statement)
     for degree in range(2, statement.clients - 1, 2):
         certain = certain_to_stay(statement, degree)
         if _is_active(statement):
             if certain <= degree // 2:
-                continue  # no steadfast threshold is so low: save the search for it
+                continue  # a steadfast threshold exceeds degree // 2: skip the search
             threshold = steadfast_threshold(statement, degree)
         elif is_connected(statement, degree):
             threshold = private_threshold(statement, degree)
@@ -144,12 +150,13 @@ def sparse_parameters(statement: Statement) -> Parameters:
 
 @lru_cache(maxsize=64)
 def complete_parameters(statement: Statement) -> Parameters:
-    """Everybody is everybody's neighbour; if it can be had, no two secrets of a client are opened.
+    """Return the parameters of the complete graph, with a steadfast threshold if possible.
 
-    A server that calls a client dropped to some and alive to others gets one share of either secret
-    from each honest neighbour and both from the c corrupt ones: k + c in all, too few for two
-    secrets if 2 t > k + c. Where so many are not certain to be left, t is the smallest that is
-    private, unless the server is an active one.
+    A server may report a client as dropped to some neighbours and as alive to others. It then gets
+    one share of either secret from each honest neighbour and shares of both from each of the c
+    corrupt ones: k + c shares in all, too few for two secrets if 2 t > k + c. If not enough
+    neighbours are certain to stay for such a t, use the smallest private threshold instead, or
+    raise ParametersInfeasible if the server is active.
     """
     _check(statement)
     degree = statement.clients - 1
@@ -161,28 +168,29 @@ def complete_parameters(statement: Statement) -> Parameters:
     if _is_active(statement):
         raise ParametersInfeasible(
             f"{statement.clients} clients are too few against an active server: with "
-            f"{statement.corrupt} corrupt and {statement.dropped} dropped, {steadfast} of {degree} "
-            f"shares must be needed to rebuild a secret, and only {max(0, certain)} are certain to "
-            "be left; lower the corrupt or the dropped share"
+            f"{statement.corrupt} corrupt and {statement.dropped} dropped, a secret must take "
+            f"{steadfast} of {degree} shares to rebuild, but only {max(0, certain)} are certain to "
+            "remain; lower the corrupt or the dropped share"
         )
     if threshold > certain:
         raise ParametersInfeasible(
             f"{statement.clients} clients are too few: with {statement.corrupt} corrupt and "
-            f"{statement.dropped} dropped, more than {statement.corrupt} shares must be needed to "
-            f"rebuild a secret and only {max(0, certain)} are certain to be left"
+            f"{statement.dropped} dropped, a secret must take more than {statement.corrupt} shares "
+            f"to rebuild, but only {max(0, certain)} are certain to remain"
         )
     return Parameters(degree, threshold)
 
 
 def is_steadfast(statement: Statement, parameters: Parameters) -> bool:
-    """Whether k + c shares, one from each and another from the corrupt ones, are too few for two
-    secrets of one client."""
+    """Return True if k + c shares of one client are too few to rebuild both its secrets.
+
+    The server can get one share from each neighbour and a second one from each corrupt neighbour.
+    """
     return 2 * parameters.threshold > parameters.neighbours + statement.corrupt
 
 
 def is_secure(statement: Statement, parameters: Parameters) -> bool:
-    """Whether a graph and threshold chosen by somebody else satisfy the statement, correctness
-    aside."""
+    """Return True if graph and threshold satisfy the statement, except for correctness."""
     degree, threshold = parameters.neighbours, parameters.threshold
     if not 0 < threshold <= degree < statement.clients:
         return False
@@ -194,7 +202,10 @@ def is_secure(statement: Statement, parameters: Parameters) -> bool:
 
 
 def is_connected(statement: Statement, degree: int) -> bool:
-    """Whether k/2 consecutive places of the ring are all gone only with negligible probability."""
+    """Return True if the honest survivors are connected, except with probability 2^-security.
+
+    The graph is disconnected only if k/2 consecutive places of the ring are corrupt or dropped.
+    """
     if degree >= statement.clients - 1:
         return True
     gone = min(statement.clients, statement.corrupt + statement.dropped)
@@ -207,14 +218,14 @@ def is_connected(statement: Statement, degree: int) -> bool:
 
 
 def private_threshold(statement: Statement, degree: int) -> int:
-    """Smallest threshold that no honest client's corrupt neighbours reach."""
+    """Return the smallest threshold that exceeds the corrupt neighbours of every honest client."""
     return most_corrupt(statement, degree, statement.clients) + 1
 
 
 def steadfast_threshold(statement: Statement, degree: int) -> int:
-    """Smallest threshold that withstands a server which tells clients different stories.
+    """Return the smallest threshold that is safe if a server sends clients different messages.
 
-    It is above c1 as well, that is private: c1 <= k.
+    It also exceeds c1 and is therefore private, because c1 <= k.
     """
     near = most_corrupt(statement, degree, statement.clients)
     threshold = (degree + near) // 2 + 1
@@ -227,30 +238,39 @@ def steadfast_threshold(statement: Statement, degree: int) -> int:
 
 @lru_cache(maxsize=4096)
 def most_corrupt(statement: Statement, places: int, trials: int) -> int:
-    """Most corrupt clients among so many places of the graph, in any of so many trials, but for the
-    stated probability."""
+    """Return the maximum number of corrupt clients among `places` places of the graph.
+
+    The maximum is exceeded in one of `trials` trials per round with probability at most
+    2^-security_bits, or 2^-(security_bits + GRINDING_BITS) against an active server.
+    """
     bits = statement.security_bits + (GRINDING_BITS if _is_active(statement) else 0)
     others = statement.clients - 1
     return _most(others, statement.corrupt, places, trials * statement.rounds, bits)
 
 
 def is_correct(statement: Statement, degree: int, threshold: int) -> bool:
-    """Whether everybody keeps `threshold` neighbours but for negligible probability."""
+    """Return True if every client keeps `threshold` neighbours.
+
+    This fails with probability at most 2^-correctness.
+    """
     return threshold <= certain_to_stay(statement, degree)
 
 
 def certain_to_stay(statement: Statement, degree: int) -> int:
-    """Neighbours that everybody keeps but for negligible probability."""
+    """Return the number of neighbours that every client keeps.
+
+    This fails with probability at most 2^-correctness.
+    """
     clients, others = statement.clients, statement.clients - 1
     return degree - _most(others, statement.dropped, degree, clients, statement.correctness_bits)
 
 
 def least_honest(statement: Statement) -> int:
-    """Fewest honest clients over which a sum can be opened, whatever a server of the stated kind
-    says: all that neither dropped out nor are corrupt.
+    """Return the minimum number of honest clients in a sum that the server can open.
 
-    One that keeps to the protocol opens the sum over everybody who has not dropped out, and an
-    active one has no other choice: docs/secagg-wire.md, theorem (c).
+    These are all clients that are neither dropped nor corrupt. A semi-honest server opens the sum
+    over all clients that have not dropped out. An active server cannot open a sum over fewer; see
+    docs/secagg-wire.md, theorem (c).
     """
     return max(0, statement.clients - statement.dropped - statement.corrupt)
 
@@ -260,8 +280,10 @@ def _is_active(statement: Statement) -> bool:
 
 
 def _most(population: int, marked: int, drawn: int, trials: int, bits: int) -> int:
-    """Smallest number that the marked ones among those drawn exceed with no more than 2^-bits in so
-    many trials."""
+    """Return the least m that the marked items drawn exceed with probability <= 2^-bits.
+
+    This is the probability over all `trials` trials together (union bound).
+    """
     marked = min(population, marked)
     count = min(marked, drawn)
     total = comb(population, drawn)
@@ -269,7 +291,7 @@ def _most(population: int, marked: int, drawn: int, trials: int, bits: int) -> i
     ways = comb(marked, count) * comb(unmarked, drawn - count)
     tail = ways
     while _negligible(tail, total, trials, bits):
-        # Ways to draw one marked less: the quotient is exact.
+        # Number of ways to draw one marked item less; the division is exact.
         ways = (
             ways
             * (count * (unmarked - drawn + count))
@@ -281,13 +303,13 @@ def _most(population: int, marked: int, drawn: int, trials: int, bits: int) -> i
 
 
 def _negligible(favourable: int, total: int, trials: int, bits: int) -> bool:
-    """Whether trials * favourable / total <= 2^-bits."""
+    """Return True if trials * favourable / total <= 2^-bits."""
     return (favourable * trials) << bits <= total
 
 
 def _check(statement: Statement) -> None:
     if statement.clients < 2:
-        raise ParametersInfeasible(f"{statement.clients} clients cannot hide behind each other")
+        raise ParametersInfeasible(f"at least 2 clients are needed, not {statement.clients}")
     if min(statement.corrupt_ppm, statement.dropped_ppm) < 0:
         raise ParametersInfeasible("corrupt and dropped shares cannot be negative")
     if statement.corrupt_ppm + statement.dropped_ppm >= PPM:

@@ -1,11 +1,12 @@
-"""No masks: the server sees every contribution. For those who agree to that, and for comparison.
+"""Aggregation without masks: the server sees every contribution.
 
-The exchange of `bell2020` over a graph without edges: the same messages and checks, but nobody has
-neighbours, so all lists of shares are empty, and blocks travel as they are. The masked protocols
-have no switch that leads here: only the classes below leave the masks out.
+It is for applications that accept this, and for comparison. It uses the exchange of `bell2020` over
+a graph without edges. Messages and checks are the same, but clients have no neighbours, so all
+lists of shares are empty and blocks are sent in the clear. No setting of the masked protocols
+disables the masks: only the classes below omit them.
 
-What a client says to the list of survivors comes too late to hide the vector it has sent. An honest
-server still minds it, and opens a sum only if enough clients agree.
+A client that refuses the list of survivors cannot take back the vector that it has already sent. An
+honest server still respects the refusal, and opens a sum only if enough clients agree.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from privirec.secagg.protocol import Guarantee
 
 
 class PlainClient(BellClient):
-    """A client that sends its integers as they are."""
+    """A client that sends its integers unmasked."""
 
     def deal_shares(self, message: Neighbours, participants: NDArray[np.uint32]) -> Shares:
-        """Refuse neighbours; there is nobody to deal shares to."""
+        """Raise GraphNotRegular for any neighbours; there are no shares to deal."""
         if message.neighbours or message.threshold or message.keys:
             raise GraphNotRegular("neighbours in a protocol without masks")
         if message.path or any(message.root):
@@ -37,7 +38,7 @@ class PlainClient(BellClient):
 
 
 class PlainServer(BellServer):
-    """A server that adds vectors it can read."""
+    """A server that adds unmasked vectors."""
 
     def draw_graph(self) -> NDArray[np.int64]:
         return np.empty((len(self.participants), 0), np.int64)

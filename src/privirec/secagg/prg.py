@@ -1,9 +1,9 @@
 """Masks: a seekable generator that turns a 256-bit seed into ring entries.
 
 Entry i of a seed's mask is the little-endian word at byte i * word_bytes of the AES-256-CTR key
-stream under that seed, counter starting at 0 (a seed is never used for anything else, so no nonce
-is needed). AES was measured against ChaCha20 in benchmarks/secagg.py and is faster wherever the
-processor has AES instructions.
+stream under that seed, with the counter starting at 0. A seed is never used for anything else, so
+no nonce is needed. In benchmarks/secagg.py, AES is faster than ChaCha20 on all processors with AES
+instructions.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from privirec.secagg.ring import Words
 
 SEED_BYTES = 32
 _AES_BLOCK = 16
-# Key stream is made and added in pieces that stay in the cache of one core.
+# The key stream is generated and added in pieces that fit the cache of one core.
 _PIECE_BYTES = 1 << 17
-# Room in front for the part of an AES block that a seek must throw away.
+# The additional block holds the part of an AES block that a seek discards.
 _ZEROS = memoryview(bytes(_PIECE_BYTES + _AES_BLOCK))
 
 
 class MaskGenerator:
-    """Adds or subtracts masks in place, with one small buffer however long the vectors are."""
+    """Generator that adds or subtracts masks in place, with a small buffer of constant size."""
 
     def __init__(self) -> None:
         self._buffer = np.empty(_PIECE_BYTES + _AES_BLOCK, np.uint8)
 
     def add(self, block: Words, offset: int, seeds: Iterable[bytes]) -> None:
-        """Add to `block` entries offset ... offset + len(block) of each seed's mask."""
+        """Add entries offset ... offset + len(block) of each seed's mask to `block`."""
         self._apply(np.add, block, offset, seeds)
 
     def subtract(self, block: Words, offset: int, seeds: Iterable[bytes]) -> None:
-        """Subtract from `block` entries offset ... offset + len(block) of each seed's mask."""
+        """Subtract entries offset ... offset + len(block) of each seed's mask from `block`."""
         self._apply(np.subtract, block, offset, seeds)
 
     def _apply(

@@ -1,26 +1,26 @@
-"""What every aggregation protocol looks like from outside: steps, and bytes that nobody else reads.
+"""Common interface of all aggregation protocols: sessions, steps and opaque messages.
 
-A run adds up T vectors over one cohort. It is a sequence of *steps*; in each the server has a
-message for every client that is still in, and every client answers. Which steps there are follows
-from the protocol's `Schedule` and from T alone, so that a carrier can count them without reading a
-byte of what it carries:
+A run sums T vectors over one cohort. It is a sequence of *steps*. In each step, the server has a
+message for every remaining client, and every client answers. The steps follow from the protocol's
+`Schedule` and T alone, so that a carrier can count them without parsing any message:
 
-    set-up        once: keys, neighbours, secrets for the sums to come
+    set-up        once: keys, neighbours, secrets for all sums
     preparation   for each sum, before the vectors: secrets of this sum alone
     input         for each sum: the vectors, in blocks
-    recovery      for each sum, after the vectors: what it takes to open the sum
+    recovery      for each sum, after the vectors: shares or pieces that open the sum
 
-Sessions own no socket and no clock: the carrier passes messages, decides when it has waited long
-enough for a step, and then calls `advance`, or `open_blocks` where the step is the last of its sum.
+Sessions have no socket and no clock. The carrier transports messages, decides how long to wait for
+a step, and then calls `advance`, or `open_blocks` if the step is the last of its sum.
 
     while session.step is not None:
-        for client, message in session.outgoing(): ...          # carry it there
-        ... session.receive(client, answer) ...                 # what comes back
+        for client, message in session.outgoing(): ...          # deliver to the client
+        ... session.receive(client, answer) ...                 # pass on each answer
         if session.step.opens_sum: use(session.open_blocks())
         else: session.advance()
 
-A client hands every message that is not empty to `receive`, and in an input step calls `contribute`
-after it. A new protocol is a package with two subclasses and a `Protocol`, named in `_PROTOCOLS`.
+A client passes every non-empty message to `receive`, and in an input step then calls `contribute`.
+To add a protocol, write a package with two subclasses and a `Protocol`, and name it in
+`_PROTOCOLS`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DEFAULT_BLOCK_ENTRIES = 1 << 18
 
 
 class Phase(Enum):
-    """What a step is for."""
+    """Purpose of a step."""
 
     SETUP = "set-up"
     PREPARATION = "preparation"
@@ -56,35 +56,35 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """One exchange between the server and all clients that are still in."""
+    """One exchange between the server and all remaining clients."""
 
     phase: Phase
     name: str
-    """What clients do in it, such as "share" or "unmask"; unique within a schedule."""
+    """Action of the clients, such as "share" or "unmask"; unique within a schedule."""
     sum_number: int
-    """The sum it belongs to, from 1; 0 in the set-up."""
+    """Number of the sum, from 1; 0 in the set-up."""
     opens_sum: bool
-    """Whether the sum can be opened when this step is over."""
+    """True if the sum can be opened when this step ends."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The exchanges of a protocol, by the names of what clients do in them."""
+    """Steps of a protocol, named by the action of the clients."""
 
     setup: tuple[str, ...]
     preparation: tuple[str, ...] = ()
     recovery: tuple[str, ...] = ()
     first_recovery: tuple[str, ...] = ()
-    """What comes before `recovery` in the first sum alone."""
+    """Steps before `recovery` in the first sum only."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them, in order; the vectors are sent in the one named "input"."""
+        """Names of all steps in order; clients send their vectors in the step "input"."""
         after = (*self.first_recovery, *self.recovery)
         return (*self.setup, *self.preparation, "input", *after)
 
     def steps(self, sums: int) -> tuple[Step, ...]:
-        """Every step of a run over so many sums, in order."""
+        """Return all steps of a run over `sums` sums, in order."""
         found = [Step(Phase.SETUP, name, 0, opens_sum=False) for name in self.setup]
         for number in range(1, sums + 1):
             found += [Step(Phase.PREPARATION, name, number, False) for name in self.preparation]
@@ -99,14 +99,14 @@ class Schedule:
 def schedule_against(
     server: ServerModel, schedule: Schedule, active_schedule: Schedule | None
 ) -> Schedule:
-    """The one of a protocol's two schedules that a kind of server asks for."""
+    """Return the one of a protocol's two schedules that applies to this server model."""
     if active_schedule is None or server == ServerModel.SEMI_HONEST:
         return schedule
     return active_schedule
 
 
 class Guarantee(Enum):
-    """What stands between the server and one client's vector."""
+    """Protection of a client's vector from the server."""
 
     CRYPTOGRAPHIC = "secure aggregation: the server learns the sum and nothing else"
     STATISTICAL = "noise only: the server sees every vector, blurred"
@@ -115,8 +115,7 @@ class Guarantee(Enum):
 
 @dataclass(frozen=True)
 class Agreement:
-    """What a client was promised about a run by other means, to be compared with what a protocol
-    announces."""
+    """Terms of a run that a client agreed on beforehand; the announcement must match them."""
 
     run: bytes
     statement: Statement
@@ -126,47 +125,59 @@ class Agreement:
 
 @dataclass(frozen=True)
 class ClientPolicy:
-    """What a client insists on, whatever the server announces."""
+    """Minimum requirements of a client, independent of the server's announcement."""
 
     min_cohort: int = 3
-    """Fewest clients whose inputs may be summed."""
+    """Minimum number of clients in a sum."""
     corrupt_share: float = 0.05
-    """Least share of corrupt clients that the parameters must withstand."""
+    """Minimum share of corrupt clients that the parameters must withstand."""
     dropped_share: float = 0.0
-    """Least share of dropped clients under which the graph must stay connected."""
+    """Minimum share of dropped clients for which the graph must stay connected."""
     max_dropped_share: float = 0.3
-    """Largest announced share of dropped clients: the larger, the fewer shares open a secret."""
+    """Maximum announced share of dropped clients.
+
+    The larger this share, the fewer secret shares suffice to open a secret.
+    """
     security_bits: int = 40
-    """Chance 2^-bits that the graph fails."""
+    """The graph may fail with probability at most 2^-security_bits."""
     server: ServerModel = ServerModel.SEMI_HONEST
-    """The least that the server must be taken for, by protocols to which it makes a difference."""
+    """Weakest server model that a client accepts, in protocols that distinguish models."""
     proven_sums: bool = False
-    """Accept sums whose bound is one on the sum: only where the application has a proof of it."""
+    """If true, accept shapes whose bound applies to the sum itself (`VectorShape.bounds_sum`).
+
+    Set it only if the application has a proof of the bound.
+    """
     own_noise: float = 1 / (1 << 14)
-    """Of protocols that blur: least deviation of the noise that stays in a sum when nobody drops
-    out, in parts of the largest possible sum."""
+    """Minimum standard deviation of the noise that remains in a sum if no client drops out.
+
+    It is a fraction of the largest possible sum. It applies to protocols that add noise.
+    """
     pair_noise: float = 1.0
-    """Of protocols that blur: least deviation of the noise between two clients, in deviations of a
-    client's own."""
+    """Minimum standard deviation of pairwise noise, relative to that of a client's own noise.
+
+    It applies to protocols that add noise.
+    """
     agreement: Agreement | None = None
-    """What this client was promised: an announcement that differs is refused."""
+    """Terms agreed on beforehand; the client refuses an announcement that differs from them."""
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How a server runs the protocol."""
+    """Settings of a server for one run."""
 
     min_cohort: int = 3
     block_entries: int = DEFAULT_BLOCK_ENTRIES
-    """Entries in one message of an upload; a multiple of 8."""
+    """Number of entries per message of an upload; a multiple of 8."""
     run: bytes | None = None
-    """The run's number, 16 bytes; drawn at random where none is given."""
+    """Run id of 16 bytes (default: random)."""
     accumulator: Callable[[int, VectorShape], Words] | None = None
     """(sum, shape) -> zeros of shape.ring.dtype and shape.length, for example a memory map."""
     spool: Callable[[], BinaryIO] | None = None
-    """Where an upload of many messages waits until it is complete, so that a client may drop out in
-    the middle of it. Without one, blocks are added as they come, and such a drop-out ends the
-    run."""
+    """Factory of temporary files that hold an upload of several messages until it is complete.
+
+    With a spool, a client may drop out in the middle of an upload. Without one, blocks are added to
+    the total as they arrive, and such a drop-out ends the run.
+    """
 
 
 class ClientSession(ABC):
@@ -176,120 +187,123 @@ class ClientSession(ABC):
 
     @abstractmethod
     def receive(self, message: bytes) -> bytes | None:
-        """Take a message of the server; the answer, if there is one, goes back to it.
+        """Process a message from the server and return the answer, if any.
 
-        Raises a ProtocolError instead of answering. After one that is `fatal` the session is
-        closed and its secrets are gone; after any other it is as it was before.
+        Raise a ProtocolError instead of answering. If it is `fatal`, the session is closed and its
+        secrets are wiped; otherwise the session is unchanged.
         """
 
     @abstractmethod
     def contribute(
         self, sum_number: int, blocks: Iterable[NDArray[Any]], asked: bytes = NOTHING_ASKED
     ) -> Iterator[bytes]:
-        """Messages that carry this client's integers for a sum, one block at a time.
+        """Return an iterator over the messages that carry this client's integers for a sum.
 
-        The blocks may have any sizes that add up to the announced length. The sum is spent when
-        this is called, whether the messages are sent or not.
+        The blocks may have any sizes that add up to the announced length. The call itself uses up
+        the masks of the sum, even if no message is ever sent.
 
-        `asked` is a digest, of 32 bytes, of all that the integers are an answer to. Protocols that
-        hide vectors open a sum only if all its clients were asked for the same: a server that asks
-        one for its history and all others for nothing gets no sum.
+        `asked` is a 32-byte digest of the question that the integers answer. Protocols that hide
+        vectors open a sum only if all its clients have the same digest. A server that asks one
+        client for its history and all others for nothing gets no sum.
         """
 
     @property
     @abstractmethod
     def participants(self) -> frozenset[int]:
-        """Clients that take part in the run, as the server has told; empty before it has."""
+        """Participants of the run according to the server; empty until the server names them."""
 
     @abstractmethod
     def check_summed(self, clients: frozenset[int]) -> None:
-        """Raise unless these can be the clients in the sum that this session helps to open, or has
-        opened last.
+        """Raise a ProtocolError unless these can be the clients in the current or last sum.
 
-        A protocol may tell a client less than that; whatever it has told must fit.
+        A protocol may tell a client only a part of the list; `clients` must match that part.
         """
 
     @abstractmethod
     def dump(self) -> bytes:
-        """All state, secrets included, so that another process can go on. Keep it safe.
+        """Return the whole state, including secrets, so that another process can resume.
 
-        Store it before anything is sent that `receive` or `contribute` returned, and never restore
-        an older one: two vectors under the masks of one sum give away their difference, two
-        answers to one recovery both secrets of a client. From the call of `contribute` on, a stored
-        client refuses a second vector; one stored before the last block was made takes no further
-        part in the sum.
+        Keep it safe. Store it before you send anything that `receive` or `contribute` returned, and
+        never restore an older state. Two vectors under the masks of one sum reveal their
+        difference, and two answers to one recovery step reveal both secrets of a client. Once
+        `contribute` was called, a restored client refuses a second vector. A client that was stored
+        before its last block was made takes no further part in the sum.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Wipe all secrets and answer nothing more."""
+        """Wipe all secrets and refuse all further messages."""
 
 
 class ServerSession(ABC):
     """The server in one run."""
 
     announcement: bytes
-    """The message of the first step, the same for every client of the roster."""
+    """Message of the first step, identical for every client of the roster."""
     step: Step | None
-    """The exchange that is under way; None when the run is done or aborted."""
+    """Current step; None when the run is done or aborted."""
     asked: bytes = NOTHING_ASKED
-    """Digest of what the clients are asked for in the sum under way, as they compute it; to be set
-    before the messages of its first step are asked for."""
+    """Digest of what the clients are asked for in the current sum, as they compute it.
+
+    Set it before the messages of the sum's first step are requested.
+    """
     aborted: bool
 
     @abstractmethod
     def outgoing(self) -> Iterator[tuple[int, bytes]]:
-        """(client, message) of this step, to be asked for once; empty where there is nothing to
-        say, which happens only in an input step."""
+        """Return an iterator over (client, message) of this step; call it once per step.
+
+        Messages are empty only in input steps, if the server has nothing to send.
+        """
 
     @abstractmethod
     def receive(self, client: int, message: bytes) -> None:
-        """Take a message that the carrier got from `client`.
+        """Process a message that the carrier received from `client`.
 
-        A ProtocolError is about this message alone: the session is as it was before.
+        A ProtocolError concerns this message only and leaves the session unchanged.
         """
 
     @abstractmethod
     def waiting_for(self) -> set[int]:
-        """Clients whose answer in this step is still missing."""
+        """Return the clients that have not yet answered in this step."""
 
     @abstractmethod
     def advance(self) -> None:
-        """End this step with the clients that made it, and begin the next.
+        """End this step with the clients that completed it, and begin the next.
 
-        Raises a ProtocolError, and aborts the run, when it cannot go on safely. Not for a step
-        that `opens_sum`: call `open_blocks` there.
+        If the run cannot continue safely, abort it and raise a ProtocolError. For a step that
+        `opens_sum`, call `open_blocks` instead.
         """
 
     @abstractmethod
     def open_blocks(self) -> Iterator[Words]:
-        """The sum, block by block, in the ring of the protocol's `opened_shape`; ends the step.
+        """End the step and return the sum in blocks, in the ring of the `opened_shape`.
 
-        Aborts where too few answers are there. The next sum begins with the call, not with the
-        last block.
+        Abort the run if too few clients have answered. The next sum begins with this call, not with
+        the last block.
         """
 
     @abstractmethod
     def skip_sum(self, survivors: Iterable[int]) -> None:
-        """After a restart: the sum under way, over these clients, is known; begin the next one."""
+        """Skip the current sum after a restart, if its result over `survivors` is already known."""
 
     def open_sum(self) -> Words:
-        """The whole sum at once."""
+        """Return the whole sum at once."""
         return np.concatenate(list(self.open_blocks()))
 
     @property
     @abstractmethod
     def parameters(self) -> Parameters:
-        """Degree and threshold of the graph, known once the first step is over."""
+        """Degree and threshold of the graph; known when the first step has ended."""
 
     @property
     @abstractmethod
     def survivors(self) -> tuple[int, ...]:
-        """Clients whose inputs are in the sum that was opened last or is being opened."""
+        """Clients whose vectors are in the last opened sum or the sum that is being opened."""
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of an entry's error in the sum that was opened last; 0: exact."""
+        """Standard deviation of an entry's error in the last opened sum; 0 if exact."""
         return 0.0
 
 
@@ -310,11 +324,11 @@ def _exact(_shape: VectorShape, _statement: Statement) -> float:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol by name, with all it takes to run it."""
+    """Definition of a protocol: name, schedule, sessions and costs."""
 
     name: str
     code: int
-    """Its number in announcements."""
+    """Number of the protocol in announcements."""
     guarantee: Guarantee
     schedule: Schedule
     parameters: Callable[[Statement], Parameters]
@@ -322,21 +336,24 @@ class Protocol:
     load_client: ClientLoader
     server: ServerFactory
     sum_bytes: SumBytesOf
-    """What a client sends and receives in each sum of a run in which everybody stays."""
+    """Function that returns a client's bytes in each sum if no client drops out."""
     active_schedule: Schedule | None = None
-    """The exchanges against an active server; None where its model makes no difference."""
+    """Schedule against an active server; None if the server model makes no difference."""
     opened_shape: Callable[[VectorShape, Statement], VectorShape] = _as_announced
-    """The ring in which an opened sum is to be read: wider and signed where noise stays in it."""
+    """Function that returns the shape of an opened sum; wider and signed if noise remains in it."""
     deviation: Callable[[VectorShape, Statement], float] = _exact
-    """Standard deviation of the error of an opened entry when as many clients drop out as may."""
+    """Function that returns the standard deviation of an opened entry's error.
+
+    It assumes that as many clients drop out as the statement allows.
+    """
 
     def schedule_for(self, statement: Statement) -> Schedule:
-        """The exchanges of a run under this statement."""
+        """Return the schedule of a run under this statement."""
         return schedule_against(statement.server, self.schedule, self.active_schedule)
 
     @property
     def is_exact(self) -> bool:
-        """Whether an opened sum is the sum, to the last bit."""
+        """True if an opened sum is exact."""
         return self.deviation is _exact
 
 
@@ -354,7 +371,7 @@ def protocol_names() -> tuple[str, ...]:
 
 
 def protocol(name: str) -> Protocol:
-    """The protocol of this name."""
+    """Return the protocol with this name."""
     if name not in _PROTOCOLS:
         raise UsageError(
             f"unknown aggregation protocol {name!r}: choose from {', '.join(_PROTOCOLS)}"
@@ -365,5 +382,5 @@ def protocol(name: str) -> Protocol:
 
 
 def zeros(_sum_number: int, shape: VectorShape) -> Words:
-    """The accumulator of a server that was given none."""
+    """Return the default accumulator."""
     return np.zeros(shape.length, shape.ring.dtype)

@@ -1,4 +1,4 @@
-"""Where random bytes come from. Sessions are handed a source and never look for one themselves."""
+"""Type of a source of random bytes. Sessions are given a source and never choose one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Integers modulo 2^width, 1 to 64 bits, in the smallest machine word that holds them.
 
-A word wider than the ring does no harm: 2^width divides 2^word, so sums may wrap in the word and
-are cut to the ring when they are packed or read. On the wire an entry costs exactly `width` bits:
-a little-endian stream of bits, entry 0 in the lowest bits of byte 0, the last byte filled with 0.
+Words may be wider than the ring: 2^width divides 2^word, so sums may wrap in the word and are
+reduced when they are packed or read. On the wire, an entry takes exactly `width` bits in a
+little-endian bit stream: entry 0 is in the lowest bits of byte 0, and the last byte is padded with
+zeros.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ loops = Loops("privirec.secagg.ring_loops", in_numpy="privirec.secagg.ring_in_nu
 
 Words = NDArray[Any]  # one-dimensional, of Ring.dtype
 
-# Eight entries fill a whole number of bytes in a ring of any width, so blocks that hold a multiple
-# of eight entries can be packed one by one and joined.
+# Eight entries fill a whole number of bytes for any width, so blocks of a multiple of eight entries
+# can be packed separately and joined.
 BLOCK_ALIGNMENT = 8
 
 
@@ -50,14 +51,14 @@ class Ring:
         return 1 if self.width <= 8 else 2 if self.width <= 16 else 4 if self.width <= 32 else 8
 
     def fits(self, summands: int, bound: int, signed: bool) -> bool:
-        """Whether no sum of so many entries of magnitude at most `bound` can wrap round."""
+        """Return True if no sum of `summands` entries of magnitude at most `bound` can overflow."""
         return summands * bound < (self.modulus >> 1 if signed else self.modulus)
 
     def packed_bytes(self, entries: int) -> int:
         return (entries * self.width + 7) // 8
 
     def encode(self, values: NDArray[Any], bound: int, signed: bool) -> Words:
-        """Integers -> words. Raises BadContribution when an entry exceeds the bound."""
+        """Convert integers to words; raise BadContribution if an entry exceeds the bound."""
         if values.ndim != 1 or values.dtype.kind not in "iub":
             raise BadContribution("a contribution is a one-dimensional array of integers")
         if values.size:
@@ -67,19 +68,19 @@ class Ring:
         return values.astype(self.dtype)
 
     def reduce(self, words: Words) -> Words:
-        """Cut words to the ring, in place."""
+        """Reduce words modulo 2^width, in place."""
         if self.width < 8 * self.word_bytes:
             np.bitwise_and(words, words.dtype.type(self.modulus - 1), out=words)
         return words
 
     def decode_signed(self, words: Words) -> NDArray[np.int64]:
-        """Reduced words -> the integers of smallest magnitude they stand for, as int64."""
+        """Convert reduced words to the integers of smallest magnitude they represent (int64)."""
         shift = np.uint64(64 - self.width)
-        # Move the sign bit to the top, then let the arithmetic shift spread it.
+        # Move the sign bit to the top, so that the arithmetic right shift extends it.
         return (words.astype(np.uint64) << shift).view(np.int64) >> np.int64(shift)
 
     def pack(self, words: Words) -> bytes:
-        """Words -> ceil(entries * width / 8) bytes; bits above the ring are cut off."""
+        """Pack words into ceil(entries * width / 8) bytes; drop bits above the ring."""
         if self.width == 8 * self.word_bytes:
             return words.astype(self.dtype, copy=False).tobytes()
         size = self.packed_bytes(len(words))
@@ -88,9 +89,9 @@ class Ring:
         return stream.view(np.uint8)[:size].tobytes()
 
     def unpack(self, packed: bytes | memoryview, entries: int, into: Words | None = None) -> Words:
-        """Bytes -> words. Raises MalformedMessage unless they are exactly what `pack` gives.
+        """Unpack bytes into words; raise MalformedMessage for bytes that `pack` would not produce.
 
-        `into` is memory for the words that the caller has at hand; it need not be used.
+        `into` is an optional buffer for the words, which may remain unused.
         """
         size = self.packed_bytes(entries)
         if len(packed) != size:
@@ -114,14 +115,14 @@ class Ring:
 
 @dataclass(frozen=True)
 class VectorShape:
-    """What one round sums: vectors of `length` entries of magnitude at most `bound`."""
+    """Shape of the vectors in one sum: `length` entries of magnitude at most `bound`."""
 
     length: int
     width: int
     bound: int
     signed: bool = False
     bounds_sum: bool = False
-    """The application proves that the sum, too, stays within `bound`, whoever takes part."""
+    """If true, the application proves that the sum stays within `bound` for any set of clients."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.length < 1 << 48:
@@ -135,24 +136,24 @@ class VectorShape:
         return Ring(self.width)
 
     def holds(self, summands: int) -> bool:
-        """Whether no sum over so many clients can wrap round."""
+        """Return True if no sum over `summands` clients can overflow."""
         return self.ring.fits(1 if self.bounds_sum else summands, self.bound, self.signed)
 
     def decode(self, words: NDArray[Any]) -> NDArray[np.int64]:
-        """Ring words as integers, with their sign."""
+        """Convert ring words to integers, with their sign."""
         return self.ring.decode_signed(words) if self.signed else words.astype(np.int64)
 
     def narrowest(self, summands: int) -> VectorShape:
-        """The same vector in the narrowest ring that holds a sum of so many."""
+        """Return a copy with the narrowest ring that holds a sum of `summands` vectors."""
         width = (summands * self.bound).bit_length() + self.signed
         return replace(self, width=width)
 
 
 def rechunked(blocks: Iterable[NDArray[Any]], shape: VectorShape, size: int) -> Iterator[Words]:
-    """The same entries as ring words in blocks of exactly `size`, the last one shorter.
+    """Yield the entries as ring words in blocks of exactly `size`; the last one may be shorter.
 
-    Raises BadContribution, before the last block leaves, unless they have the announced length: the
-    last one waits until there is nothing behind it.
+    Raise BadContribution unless the entries have the announced length. The last block is held back
+    until the input ends, so that the error comes before it is sent.
     """
     waiting: list[Words] = []
     count, left = 0, shape.length

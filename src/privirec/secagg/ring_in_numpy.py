@@ -1,7 +1,7 @@
-"""Words to bits and back, without a compiler; see `ring_loops`.
+"""Packing and unpacking of words without a compiler; see `ring_loops`.
 
-Eight entries of w bits fill w bytes, so entries are taken in eights: entry e of each eight begins
-at bit e w of its bytes, and lies in a few bytes that are the same for all eights.
+Eight entries of w bits fill w bytes, so entries are processed in groups of eight. Entry e of each
+group begins at bit e w of the group and occupies the same few bytes in all groups.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _EIGHT = 8
 
 
 def pack(words: Words, width: int, stream: Words) -> None:
-    """The lowest `width` bits of each word, one after the other."""
+    """Write the lowest `width` bits of each word to the stream."""
     eights = -(-len(words) // _EIGHT)
     entries = np.zeros((eights, _EIGHT), np.uint64)
     entries.reshape(-1)[: len(words)] = words
@@ -33,7 +33,7 @@ def pack(words: Words, width: int, stream: Words) -> None:
 
 
 def unpack(stream: Words, width: int, words: Words) -> None:
-    """Inverse of `pack`."""
+    """Read words of `width` bits from the stream; the inverse of `pack`."""
     eights = -(-len(words) // _EIGHT)
     packed = np.zeros(eights * width, np.uint8)
     source = stream.view(np.uint8)
@@ -52,6 +52,6 @@ def unpack(stream: Words, width: int, words: Words) -> None:
 
 
 def _bytes_of(entry: int, width: int) -> list[tuple[int, int]]:
-    """The bytes in which an entry of an eight lies, and by how much it is shifted left there."""
+    """Return the bytes of a group that hold an entry, each with the entry's left shift in it."""
     first, last = entry * width // 8, ((entry + 1) * width - 1) // 8
     return [(place, entry * width - 8 * place) for place in range(first, last + 1)]

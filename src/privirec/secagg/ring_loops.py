@@ -1,4 +1,4 @@
-"""Words to bits and back, compiled; see `ring`."""
+"""Compiled loops that pack and unpack words; see `ring`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pack(words: Words, width: int, stream: Words) -> None:
 
 @njit(cache=True, nogil=True)
 def unpack(stream: Words, width: int, words: Words) -> None:
-    """Inverse of `pack`."""
+    """Read words of `width` bits from the stream; the inverse of `pack`."""
     low = min(width, 32)
     high = width - low
     low_mask = np.uint64((np.uint64(1) << np.uint64(low)) - np.uint64(1))

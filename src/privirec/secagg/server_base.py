@@ -1,8 +1,8 @@
-"""What servers of all protocols do alike: follow the schedule, mind who is in, add up vectors.
+"""Server behaviour common to all protocols: schedule, remaining clients, sums of vectors.
 
-A protocol's server subclasses `BaseServer` and says what clients are told in a step (`messages`),
-what it takes from them (`take_answer`), what it makes of a step that is over (`step_over`), and how
-it opens a sum (`masks_to_remove`).
+The server of a protocol subclasses `BaseServer`. It defines the messages of a step (`messages`),
+the handling of answers (`take_answer`), the end of a step (`step_over`) and how to open a sum
+(`masks_to_remove`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from privirec.secagg.uploads import ChangeBlock, Uploads
 
 
 class BaseServer(ServerSession):
-    """The server in one run, up to what makes its protocol.
+    """The server in one run; base class of the servers of all protocols.
 
-    A step is asked of the clients in `active`; whoever has not answered when it ends is out, but
-    for those whose vectors are in the sum: they stay in whether they help to open it or not. The
-    clients in the first sum are the cohort of all later ones.
+    A step involves the clients in `active`. Clients that have not answered when it ends are
+    removed, except clients whose vectors are in the sum: they remain even if they do not help to
+    open it. The clients in the first sum are the cohort of all later sums.
     """
 
     exchange: Exchange
@@ -64,11 +64,11 @@ class BaseServer(ServerSession):
         self.roster = roster
         self.settings = settings
         self.active = set(roster)
-        """Clients that are still in."""
+        """Remaining clients."""
         self.participants: tuple[int, ...] = ()
         """Clients that answered the announcement, ascending."""
         self.answered: set[int] = set()
-        """Clients whose answer of this step is there."""
+        """Clients that have answered in this step."""
         self.aborted = False
         self._steps = exchange.schedule_for(statement).steps(len(shapes))
         self._index_of = {
@@ -83,50 +83,51 @@ class BaseServer(ServerSession):
     def __repr__(self) -> str:
         return f"<{self.exchange.name} server, {self._where}>"
 
-    # --- what a protocol adds ---------------------------------------------------------------------
+    # --- for subclasses ---------------------------------------------------------------------------
 
     @abstractmethod
     def messages(self, step: Step) -> Iterator[tuple[int, bytes]]:
-        """(client, message) of a step after the first, to all in `active`."""
+        """Return an iterator over (client, message) of a later step, for all in `active`."""
 
     @abstractmethod
     def take_answer(self, message: Message) -> None:
-        """Check and keep the answer of a client in `active`, its first in this step.
+        """Check and store the first answer of an active client in this step.
 
-        Raises a ProtocolError and changes nothing if it will not do.
+        If the answer is invalid, raise a ProtocolError and change nothing.
         """
 
     @abstractmethod
     def step_over(self, step: Step) -> None:
-        """A step that opens no sum is over: `active` and `answered` say who made it.
+        """Handle the end of a step that opens no sum.
 
-        A ProtocolError ends the run.
+        `active` and `answered` tell which clients completed it. A ProtocolError ends the run.
         """
 
     @abstractmethod
     def masks_to_remove(self, sum_number: int) -> ChangeBlock:
-        """What takes the masks off the blocks of the total; derives all secrets it needs at once.
+        """Return a function that removes the masks from the blocks of the total.
 
-        A ProtocolError ends the run, with nothing opened.
+        Implementations derive all secrets before they return. A ProtocolError ends the run, and
+        nothing is opened.
         """
 
     @abstractmethod
     def sum_over(self) -> None:
-        """A sum was opened, skipped or given up: drop what was collected for it."""
+        """Discard the data of a sum that was opened, skipped or aborted."""
 
     def announced(self, terms: Announce) -> Announce:
-        """The announcement with what the protocol adds to it: the first type of `told`."""
+        """Return the announcement with the protocol's additions, of the first type in `told`."""
         return terms
 
     def wire_shape(self, sum_number: int) -> VectorShape:
-        """Shape of the vectors on the wire, and of the total."""
+        """Return the shape of the vectors on the wire and of their total."""
         return self.terms.shapes[sum_number - 1]
 
     def new_uploads(self, sum_number: int) -> Uploads:
-        """What takes the vectors of a sum and adds them up."""
+        """Return the object that receives and adds the vectors of a sum."""
         return Uploads(sum_number, self.wire_shape(sum_number), self.settings)
 
-    # --- the session ------------------------------------------------------------------------------
+    # --- session interface ------------------------------------------------------------------------
 
     @property
     def survivors(self) -> tuple[int, ...]:
@@ -178,7 +179,7 @@ class BaseServer(ServerSession):
         return uploads.opened_blocks(unmask)
 
     def open_sum(self) -> Words:
-        """The whole sum at once, in its accumulator."""
+        """Return the whole sum at once, in its accumulator."""
         total = self._uploads.total if self._uploads else np.empty(0, np.uint8)
         for _ in self.open_blocks():
             pass
@@ -198,10 +199,10 @@ class BaseServer(ServerSession):
         self._survivors = tuple(sorted(known))
         self._end_sum()
 
-    # --- rules on who is in -----------------------------------------------------------------------
+    # --- rules for remaining clients --------------------------------------------------------------
 
     def check_enough(self, left: int) -> None:
-        """Raise unless so many clients are a cohort, and no more have dropped than may."""
+        """Raise a ProtocolError if `left` clients are too few or too many have dropped out."""
         least = self.settings.min_cohort
         if left < least:
             raise CohortTooSmall(f"{left} clients are left, {least} are needed")
@@ -211,7 +212,7 @@ class BaseServer(ServerSession):
             raise TooManyDropped(f"{size - left} of {size} clients dropped, {allowed} may")
 
     def _settle(self, step: Step) -> None:
-        """Leave those behind who have not made the step."""
+        """Remove the clients that have not completed the step."""
         done = self._done()
         if self._at == 0:
             least = max(self.settings.min_cohort, least_participants(self.terms.statement))
@@ -239,7 +240,7 @@ class BaseServer(ServerSession):
         self.check_enough(len(clients))
         self.active = set(clients)
 
-    # --- the place in the schedule ----------------------------------------------------------------
+    # --- position in the schedule -----------------------------------------------------------------
 
     @property
     def _where(self) -> str:
@@ -254,23 +255,23 @@ class BaseServer(ServerSession):
 
     @property
     def uploads(self) -> Uploads:
-        """The vectors of the sum under way."""
+        """Uploads of the current sum."""
         if self._uploads is None:
             raise OutOfOrder("no vectors are being added up")
         return self._uploads
 
     def _done(self) -> set[int]:
-        """Clients that have made the current step."""
+        """Return the clients that have completed the current step."""
         step = self._current()
         return self.uploads.arrived if step.phase is Phase.INPUT else self.answered
 
     def _check_turn(self, message: Message) -> None:
-        """Raise unless the message belongs to this step and its sender is asked in it."""
+        """Raise a ProtocolError unless the message belongs to this step and its sender is in it."""
         client, kind = message.client, type(message)
         name = "input" if kind is Masked else self.exchange.answers.get(kind)
         if name is None:
             raise OutOfOrder(f"{kind.__name__} is not for the server")
-        # Behind the end for a step that is not there.
+        # For an unknown step, use the place after the last one.
         place = self._index_of.get((name, message.round_number), len(self._steps))
         if place < self._at and client in self.active:
             raise ReplayedMessage(f"client {client} is past the step {name!r}")
@@ -298,7 +299,7 @@ class BaseServer(ServerSession):
     def _while_current(
         self, step: Step, messages: Iterator[tuple[int, bytes]]
     ) -> Iterator[tuple[int, bytes]]:
-        """The messages of a step, as long as it lasts."""
+        """Yield the messages of a step; raise OutOfOrder once the step has ended."""
         for message in messages:
             if self.step is not step:
                 raise OutOfOrder(f"the step {step.name!r} is over: its messages are of no use")
@@ -306,7 +307,7 @@ class BaseServer(ServerSession):
 
     @contextmanager
     def _aborting(self) -> Iterator[None]:
-        """A ProtocolError inside ends the run."""
+        """Abort the run if the body raises a ProtocolError."""
         try:
             yield
         except ProtocolError:

@@ -1,8 +1,8 @@
 """Shamir's secret sharing of 32-byte secrets over the integers modulo the prime 2^257 - 93.
 
-Holder j (1, 2, ...) gets the polynomial's value at j; the secret is its value at 0. Many secrets
-are dealt to the same holders at once: their coefficients travel side by side in one large integer,
-so that a Horner step costs one multiplication by a small number for all of them.
+Holder j (1, 2, ...) gets the value of the polynomial at j; the secret is its value at 0. Many
+secrets are shared with the same holders at once. Their coefficients lie side by side in one large
+integer, so that one multiplication by a small number does a Horner step for all of them.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ PRIME = (1 << 257) - 93
 SECRET_BYTES = 32
 SHARE_BYTES = 33
 _ELEMENT_MASK = (1 << 257) - 1
-# Horner steps between two reductions: the longer, the fewer divisions and the larger the numbers.
+# Horner steps between two reductions. More steps need fewer divisions but larger numbers.
 _STEPS = 32
 
 
 def split(
     secrets: Sequence[bytes], holders: int, threshold: int, random_bytes: RandomBytes
 ) -> list[bytes]:
-    """Shares of all secrets, one string of len(secrets) * 33 bytes for each holder 1 ... holders.
+    """Return the shares of all secrets, one string of len(secrets) * 33 bytes for each holder.
 
-    Any `threshold` of the strings give the secrets, fewer say nothing of them.
+    Holders are numbered from 1. Any `threshold` strings determine the secrets; fewer reveal
+    nothing.
     """
     if not 1 <= threshold <= holders:
         raise ValueError(f"a threshold lies between 1 and the {holders} holders, not {threshold}")
     if any(len(secret) != SECRET_BYTES for secret in secrets):
         raise ValueError(f"secrets have {SECRET_BYTES} bytes")
     count = len(secrets)
-    # Between reductions a slot grows from 257 bits by one factor of at most `holders` a step.
+    # Between reductions, a slot grows from 257 bits by one factor of at most `holders` per step.
     slot_bytes = (257 + 8 + (holders.bit_length() + 1) * min(threshold, _STEPS)) // 8 + 1
     coefficients = [
         _side_by_side(_random_elements(count, random_bytes), slot_bytes)
@@ -54,10 +55,11 @@ def split(
 
 
 def combine(shares: Sequence[tuple[int, bytes]]) -> list[bytes]:
-    """The secrets behind (holder, string of shares) pairs, at least a threshold of them.
+    """Return the secrets, given (holder, string of shares) pairs of enough holders.
 
-    A wrong share gives a wrong secret. It is noticed only when that is too large to be one, about
-    every second time: `check_consistent` sees it where there is a share more than needed.
+    A wrong share gives a wrong secret. This is detected only if the result does not fit 256 bits,
+    which happens about every second time. With one share more than needed, `check_consistent`
+    detects it.
     """
     if not shares:
         raise BelowThreshold("no shares to combine")
@@ -78,9 +80,9 @@ def combine(shares: Sequence[tuple[int, bytes]]) -> list[bytes]:
 
 
 def check_consistent(shares: Sequence[tuple[int, bytes]]) -> None:
-    """Raises BadShare unless threshold + 1 shares, one each, lie on one polynomial.
+    """Raise BadShare unless threshold + 1 shares of one secret lie on one polynomial.
 
-    They do if the coefficient of x^threshold of the polynomial through all of them is zero.
+    This is the case if the polynomial through all of them has a zero coefficient of x^threshold.
     """
     weights = _leading_weights(tuple(holder for holder, _ in shares))
     total = 0
@@ -91,7 +93,7 @@ def check_consistent(shares: Sequence[tuple[int, bytes]]) -> None:
 
 
 def _random_elements(count: int, random_bytes: RandomBytes) -> list[int]:
-    """Uniform field elements. A draw of 257 bits misses the field once in 2^250 times."""
+    """Return uniform field elements. A 257-bit draw misses the field once in 2^250 times."""
     raw = random_bytes(count * SHARE_BYTES)
     elements = []
     for start in range(0, len(raw), SHARE_BYTES):
@@ -129,7 +131,7 @@ def _evaluate(coefficients: list[int], x: int, slot_bytes: int, count: int) -> i
 
 @lru_cache(maxsize=256)
 def _weights_at_zero(holders: tuple[int, ...]) -> tuple[int, ...]:
-    """Lagrange weights: the secret is the weighted sum of the holders' shares."""
+    """Return Lagrange weights: the secret is the weighted sum of the holders' shares."""
     if len(set(holders)) != len(holders) or min(holders) < 1:
         raise BadShare("the holders of shares are not distinct positive numbers")
     # weight_j = prod_{m != j} m / (m - j) = (prod_m m) / (j * prod_{m != j} (m - j))
@@ -148,7 +150,7 @@ def _weights_at_zero(holders: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def _leading_weights(holders: tuple[int, ...]) -> tuple[int, ...]:
-    """The coefficient of the highest power is the weighted sum of the holders' shares."""
+    """Return weights with which the sum of the holders' shares is the leading coefficient."""
     denominators = []
     for holder in holders:
         product = 1
@@ -160,7 +162,7 @@ def _leading_weights(holders: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _inverses(elements: list[int]) -> list[int]:
-    """Inverses of all elements for the price of one (Montgomery's trick)."""
+    """Return the inverses of all elements with a single inversion (Montgomery's trick)."""
     prefixes = [1]
     for element in elements:
         prefixes.append(prefixes[-1] * element % PRIME)

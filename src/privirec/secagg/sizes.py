@@ -1,7 +1,7 @@
-"""What a run will send, before it is run: the lengths of its messages, as they are encoded.
+"""Predicted message sizes of a run, from real encodings of dummy messages.
 
-Everybody takes part and stays to the end. Messages are made of zeros, with lists of one entry or
-none: a list of any length follows from these, since every entry is as long as the next.
+All clients take part and none drops out. The messages consist of zeros, and their lists have one
+entry or none. The size for a list of any length follows, because all entries have equal length.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ CLIENT = 0
 
 @dataclass(frozen=True)
 class SumBytes:
-    """Bytes of a client in one sum, the mean of all clients; the set-up counts with the first."""
+    """Mean bytes per client in one sum; the first sum includes the set-up."""
 
     up: Fraction
     down: Fraction
 
 
 SumBytesOf = Callable[[Statement, Sequence[VectorShape], int], list[SumBytes]]
-"""(statement, shapes of the sums, entries in one message of an upload) -> each sum."""
+"""(statement, shapes of the sums, entries per message of an upload) -> bytes of each sum."""
 
 
 def length(message: Message) -> int:
-    """Bytes of a message."""
+    """Return the size of an encoded message in bytes."""
     return len(encode(message))
 
 
 def length_of_list(message_with: Callable[[int], Message], entries: int) -> int:
-    """Bytes of a message with a list of so many entries of one length."""
+    """Return the size of a message with a list of `entries` entries of equal length."""
     empty = length(message_with(0))
     return empty + entries * (length(message_with(1)) - empty)
 
 
 def map_bytes(statement: Statement) -> int:
-    """Of a map of the roster, which the messages here leave empty: it can be long."""
+    """Return the size of a bit map of the roster, which dummy messages omit as it can be large."""
     return -(-statement.clients // 8)
 
 
 def announced(
     code: int, statement: Statement, shapes: Sequence[VectorShape], block_entries: int
 ) -> Announce:
-    """An announcement of this run."""
+    """Return an announcement of this run."""
     return Announce(RUN, code, statement, 0, block_entries, bytes(DIGEST_BYTES), tuple(shapes))
 
 
 def upload_bytes(shape: VectorShape, block_entries: int) -> int:
-    """A vector of the shape that is on the wire, in messages of so many entries."""
+    """Return the size of a vector with this wire shape, in messages of `block_entries` entries."""
     messages = -(-shape.length // block_entries)
     return messages * length(Masked(RUN, 1, CLIENT, 0, b"")) + shape.ring.packed_bytes(shape.length)

@@ -1,4 +1,4 @@
-"""What a client remembers, in fields that can be written down and read again."""
+"""State of a client that can be stored and loaded again."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from privirec.secagg import keys
 from privirec.secagg.errors import BadDump
 from privirec.secagg.keys import Secret
 
-# The last byte counts changes of what is stored.
+# The last byte is the version of the stored format.
 _DUMP_MARK = b"privirec-secagg-client" + bytes([keys.VERSION, 4])
 
 
 @dataclass(slots=True)
 class StoredState:
-    """What clients of all protocols remember; a protocol adds fields that have defaults.
+    """State common to the clients of all protocols; a protocol adds fields that have defaults.
 
     Fields are int, bytes, array("I") or Secret.
     """
 
     client: int
     stage: int = 0
-    """Index of the message it waits for, in the order in which the protocol's clients are told."""
+    """Index of the expected message in `Exchange.told`."""
     sum_number: int = 1
-    """The sum it takes part in next."""
+    """Number of the sum in which the client takes part next."""
     input_begun: int = 0
     input_sent: int = 0
     announcement: bytes = b""
-    """The message itself."""
+    """The encoded announcement."""
     participants: bytes = b""
-    """Map of those who take part, once it was accepted."""
+    """Bit map of the participants, once the client has accepted it."""
     answered: bytes = b""
-    """Digest of the message that was answered to open each sum so far."""
+    """For each opened sum, the digest of the message that this client answered to open it."""
 
     def wipe(self) -> None:
         """Wipe all secrets."""
@@ -45,7 +45,7 @@ class StoredState:
                 value.wipe()
 
     def dump(self, code: int) -> bytes:
-        """All fields, after a mark of what they are and before a digest against damage."""
+        """Return all fields as bytes, with a format mark in front and a digest at the end."""
         parts = [_DUMP_MARK, bytes([code])]
         for entry in fields(self):
             value = getattr(self, entry.name)
@@ -63,7 +63,7 @@ class StoredState:
 
     @classmethod
     def load(cls, dumped: bytes, code: int) -> Self:
-        """Inverse of `dump`; BadDump for anything that it did not give."""
+        """Return the state from the output of `dump`; raise BadDump for anything else."""
         data, digest = dumped[:-32], dumped[-32:]
         mark = _DUMP_MARK + bytes([code])
         if hashlib.sha256(data).digest() != digest or not data.startswith(mark):

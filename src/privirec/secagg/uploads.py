@@ -1,4 +1,4 @@
-"""Vectors on their way: cut into messages by a client, put together and added up by the server."""
+"""Uploads of vectors: the client cuts them into messages, the server assembles and adds them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from privirec.secagg.protocol import ServerSettings, zeros
 from privirec.secagg.ring import VectorShape, Words, rechunked
 
 ChangeBlock = Callable[[int, Words], None]
-"""(offset, block): adds masks to entries offset ... offset + len(block), or takes them off, in
-place."""
+"""(offset, block): adds or removes masks in entries offset ... offset + len(block), in place."""
 
 
 def cut_into_messages(
@@ -28,10 +27,10 @@ def cut_into_messages(
     client: int,
     hide: ChangeBlock,
 ) -> Iterator[bytes]:
-    """A client's vector, in blocks of any sizes, as messages of the announced block size.
+    """Yield a client's vector as messages of the announced block size; input blocks have any sizes.
 
-    `shape` is that of the vector on the wire. Raises BadContribution, before the last message
-    leaves, unless the entries are as many and as small as it says.
+    `shape` is the shape of the vector on the wire. Raise BadContribution, before the last message
+    is sent, unless the entries have its length and bound.
     """
     offset = 0
     for block in rechunked(blocks, shape, terms.block_entries):
@@ -43,14 +42,14 @@ def cut_into_messages(
 
 @dataclass(slots=True)
 class _Upload:
-    """A vector that is still arriving."""
+    """A vector of which only a part has arrived."""
 
     spool: BinaryIO | None
     received: int = 0
 
 
 class Uploads:
-    """The vectors of one sum, and their total modulo 2^width."""
+    """Uploaded vectors of one sum, and their total modulo 2^width."""
 
     def __init__(self, sum_number: int, shape: VectorShape, settings: ServerSettings) -> None:
         self.shape = shape
@@ -58,13 +57,13 @@ class Uploads:
         if self.total.shape != (shape.length,) or self.total.dtype != shape.ring.dtype:
             raise UsageError(f"the accumulator must hold {shape.length} {shape.ring.dtype} words")
         self.arrived: set[int] = set()
-        """Clients whose whole vectors are in the total."""
+        """Clients whose complete vectors are in the total."""
         self._block_entries = settings.block_entries
         self._new_spool = settings.spool
         self._unfinished: dict[int, _Upload] = {}
 
     def take(self, message: Masked) -> None:
-        """Add a block to the total, or keep it until its vector is complete."""
+        """Add a block to the total, or store it until its vector is complete."""
         client, shape = message.client, self.shape
         if client in self.arrived:
             raise ReplayedMessage(f"client {client} has sent its vector")
@@ -93,7 +92,7 @@ class Uploads:
             self.arrived.add(client)
 
     def read(self, packed: bytes, entries: int) -> Words:
-        """The entries of a block. Raises MalformedMessage for what no client packs."""
+        """Return the entries of a packed block; raise MalformedMessage if it is invalid."""
         return self.shape.ring.unpack(packed, entries)
 
     def add(self, offset: int, block: Words) -> None:
@@ -103,18 +102,18 @@ class Uploads:
 
     @property
     def broken(self) -> bool:
-        """Whether the total holds a part of a vector that has not arrived as a whole."""
+        """True if the total contains a part of an incomplete vector."""
         return any(upload.spool is None for upload in self._unfinished.values())
 
     def discard_unfinished(self) -> None:
-        """Forget vectors that have not arrived as a whole."""
+        """Discard the stored blocks of incomplete vectors."""
         for upload in self._unfinished.values():
             if upload.spool:
                 upload.spool.close()
         self._unfinished.clear()
 
     def opened_blocks(self, unmask: ChangeBlock) -> Iterator[Words]:
-        """The total, block by block, with what `unmask` does to each; changes it in place."""
+        """Apply `unmask` to the total in place and yield it block by block, reduced to the ring."""
         for offset in range(0, self.shape.length, self._block_entries):
             block = self.total[offset : offset + self._block_entries]
             unmask(offset, block)

@@ -1,19 +1,21 @@
-"""Bell, Bonawitz, Gascon, Lepoint, Raykova: "Secure single-server aggregation with
-(poly)logarithmic overhead", CCS 2020, for a server that keeps to the protocol and, with one
-exchange more and larger parameters, for one that does not.
+"""Secure aggregation over a sparse graph by Bell et al. (`secagg+`), and `secagg`.
 
-Bonawitz et al., CCS 2017, is the same with the complete graph.
+Bell, Bonawitz, Gascon, Lepoint, Raykova: "Secure single-server aggregation with (poly)logarithmic
+overhead", CCS 2020. It is secure against a semi-honest server and, with one additional exchange and
+larger parameters, against an active one. Bonawitz et al., CCS 2017, is the same protocol with the
+complete graph.
 
-A client adds to its vector a mask from a seed of its own, and for every neighbour a mask they both
-can compute, which one adds and the other subtracts. Both secrets, the seed and the key behind the
-common masks, are shared among the neighbours. For a client whose vector arrived the neighbours
-open the seed, for one whose vector did not they open the key. No neighbour opens both, and against
-an active server none opens anything before all its neighbours in the sum have signed the same list
-of those who are in it: that is what every check before `BellClient._open_shares` is for.
+A client adds to its vector a mask from a seed of its own. For every neighbour, it also adds or
+subtracts a mask that both can compute: one of the two adds it and the other subtracts it. Both
+secrets, the seed and the private key of the common masks, are shared among the neighbours. If the
+client's vector arrives, the neighbours open the seed; if it does not, they open the key. No
+neighbour opens both. Against an active server, a client opens nothing before all its neighbours in
+the sum have signed the same list of survivors. All checks before `BellClient._open_shares` serve
+this purpose.
 
-Keys and shares are fresh for each sum and are all dealt in one set-up. The clients in the first sum
-are the cohort; later sums must have the same, because the difference of two sums over two cohorts
-is a sum over the few who left.
+Keys and shares are fresh for each sum, and one set-up deals them all. The clients in the first sum
+are the cohort. Later sums must have the same clients, because the difference of two sums over two
+cohorts is a sum over the few clients that left.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def protocol_of(
     client_type: type[BellClient] = BellClient,
     server_type: type[BellServer] = BellServer,
 ) -> Protocol:
-    """A scheme with all it takes to run it."""
+    """Return the protocol of a scheme."""
     return Protocol(
         scheme.name,
         scheme.code,

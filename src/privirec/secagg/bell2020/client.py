@@ -64,15 +64,16 @@ from privirec.secagg.ring import Words
 from privirec.secagg.shamir import SHARE_BYTES, split
 from privirec.secagg.uploads import ChangeBlock
 
-# Indices in `Scheme.told` of what a client waits for.
+# Indices in `Scheme.told` of the message that a client waits for.
 _DELIVER, _SURVIVORS, _CONFIRMED = 2, 3, 4
 
 
 class BellClient(BaseClient[BellState]):
-    """A client that checks what it can see alone and, against an active server, opens nothing
-    before its neighbours have confirmed that they were told the same.
+    """A client of Bell et al.
 
-    `none` is the same exchange without masks: it has its own `deal_shares` and `mask_seeds`.
+    It checks everything that it can see by itself. Against an active server, it opens nothing
+    before its neighbours have confirmed that they received the same list of survivors. `none` uses
+    the same exchange without masks and overrides `deal_shares` and `mask_seeds`.
     """
 
     exchange: Scheme
@@ -83,14 +84,14 @@ class BellClient(BaseClient[BellState]):
 
     @property
     def confirms(self) -> bool:
-        """Whether the first sum's survivors are confirmed: the server may be lying."""
+        """True if clients confirm the first sum's survivors, because the server may be lying."""
         statement = self.announcement.terms.statement
         return bool(self.exchange.schedule_for(statement).first_recovery)
 
     def check_turn(self, message: Message) -> None:
         state = self.state
         if isinstance(message, Survivors) and state.stage == _CONFIRMED:
-            return  # `_confirm` knows what to say of a second one
+            return  # `_confirm` handles a repeated one
         if isinstance(message, Confirmed) and state.sum_number > 1:
             raise ReplayedMessage("the first sum was unmasked before")
         super().check_turn(message)
@@ -119,7 +120,7 @@ class BellClient(BaseClient[BellState]):
     # --- set-up -----------------------------------------------------------------------------------
 
     def join(self) -> bytes:
-        """Fresh keys for all sums, signed."""
+        """Return fresh keys for all sums, signed."""
         state, announcement = self.state, self.announcement
         sums = announcement.terms.statement.rounds
         secrets = self.random(KEY_BYTES + sums * (KEY_BYTES + SEED_BYTES))
@@ -138,7 +139,7 @@ class BellClient(BaseClient[BellState]):
         return encode(Advertise(announcement.terms.run, self.client, sealing, masks, signature))
 
     def _share(self, message: Neighbours) -> bytes:
-        """Check who takes part; answer with sealed shares of all sums' secrets."""
+        """Check the participants; return sealed shares of the secrets of all sums."""
         state = self.state
         participants = accepted_participants(
             message.participants, self.client, self.announcement.terms, self.roster, self.policy
@@ -150,7 +151,7 @@ class BellClient(BaseClient[BellState]):
         return encode(shares)
 
     def deal_shares(self, message: Neighbours, participants: NDArray[np.uint32]) -> Shares:
-        """Check graph, parameters and keys; share all sums' secrets among the neighbours."""
+        """Check graph, parameters and keys; share the secrets of all sums among the neighbours."""
         announcement, state = self.announcement, self.state
         run, digest = announcement.terms.run, announcement.digest
         listed = [key.client for key in message.keys]
@@ -159,7 +160,7 @@ class BellClient(BaseClient[BellState]):
         sums = announcement.terms.statement.rounds
         for key in message.keys:
             if len(key.mask_keys) != sums * KEY_BYTES:
-                raise BadKey(f"client {key.client} has not got one key for each sum")
+                raise BadKey(f"client {key.client} does not have one key for each sum")
             keys.check_publics(key.sealing_key + key.mask_keys, key.client)
             signed = keys.advertised_bytes(digest, key.client, key.sealing_key, key.mask_keys)
             keys.verify(self.roster[key.client], key.signature, signed, key.client)
@@ -189,7 +190,7 @@ class BellClient(BaseClient[BellState]):
     def _expected_neighbours(
         self, message: Neighbours, participants: NDArray[np.uint32]
     ) -> list[int]:
-        """This client's neighbours in the public graph, once its parameters will do."""
+        """Return this client's neighbours in the public graph, after a check of the parameters."""
         size, policy = len(participants), self.policy
         terms = self.announcement.terms.statement.with_clients(size)
         terms = replace(
@@ -208,16 +209,17 @@ class BellClient(BaseClient[BellState]):
         return participants[graph.neighbours(place)].tolist()
 
     def _check_parameters(self, given: Parameters, terms: Statement) -> None:
-        """Refuse a graph that is weaker than what this client computes itself."""
+        """Raise WeakParameters if the graph is weaker than the one this client computes itself."""
         own = self.exchange.parameters(terms)
         if self.confirms:
-            # No choice for the server, which could try one graph after the other.
+            # The server must not choose parameters, or it could try one graph after the other.
             too_weak = given != own
         else:
             too_weak = (
                 given.neighbours < own.neighbours
                 or given.threshold < own.threshold
-                # More neighbours, but a smaller part of them opens a secret.
+                # With more neighbours, a smaller fraction of them must not suffice to open a
+                # secret.
                 or given.threshold * own.neighbours < own.threshold * given.neighbours
                 or not is_secure(terms, given)
             )
@@ -233,7 +235,7 @@ class BellClient(BaseClient[BellState]):
             )
 
     def _store(self, message: Deliver) -> None:
-        """Open the neighbours' shares; those who sent none are out of the run."""
+        """Open the neighbours' shares; neighbours that sent none are out of the run."""
         state, sums = self.state, self.announcement.terms.statement.rounds
         index = {peer: number for number, peer in enumerate(state.peers)}
         senders = [share.sender for share in message.shares]
@@ -241,7 +243,7 @@ class BellClient(BaseClient[BellState]):
             raise Stranger("shares from a client that is not a neighbour")
         if len(senders) < state.threshold:
             raise BelowThreshold(f"shares of {len(senders)} neighbours, fewer than the threshold")
-        # A server that keeps shares back chooses whose masks hide this client's vector.
+        # A server that withholds shares chooses the masks that hide this client's vector.
         if state.degree - len(senders) > self._allowed_to_drop():
             raise TooManyDropped(
                 f"{state.degree - len(senders)} neighbours sent no shares, "
@@ -285,7 +287,7 @@ class BellClient(BaseClient[BellState]):
         return hide
 
     def mask_seeds(self, sum_number: int, asked: bytes) -> tuple[list[bytes], list[bytes]]:
-        """Seeds of this sum's masks: (to add, to subtract)."""
+        """Return the seeds of this sum's masks: (to add, to subtract)."""
         state, terms = self.state, self.announcement.terms
         stride = terms.statement.rounds * KEY_BYTES
         start = (sum_number - 1) * KEY_BYTES
@@ -301,7 +303,7 @@ class BellClient(BaseClient[BellState]):
         return add, subtract
 
     def _confirm(self, message: Survivors) -> bytes:
-        """Check who is in the first sum, and sign it: once, so that nobody is shown another."""
+        """Check the first sum's survivors and sign them once, so that a second list is refused."""
         state = self.state
         if state.cohort:
             if message.survivors != state.cohort:
@@ -316,11 +318,11 @@ class BellClient(BaseClient[BellState]):
         return encode(Confirm(message.run, 1, self.client, signature))
 
     def check_confirmed(self, message: Confirmed) -> None:
-        """All neighbours in the sum must have signed what this client has signed.
+        """Raise a ProtocolError unless all neighbours in the sum signed the same survivors.
 
-        Enough of them to outnumber those who could have signed something else would keep both
-        secrets of a client apart; all of them make sure that whoever hides behind this client's
-        masks hides this client behind its own.
+        A number that outnumbers any conflicting signatures would suffice to protect both secrets of
+        a client. Requiring all of them makes the protection mutual: a client whose vector this
+        client's masks hide also hides this client's vector with its own masks.
         """
         survivors, _ = self._lists()
         if len(message.signatures) != len(survivors):
@@ -340,7 +342,7 @@ class BellClient(BaseClient[BellState]):
         return self._open_shares(message.round_number, raw)
 
     def _open_shares(self, number: int, raw: bytes) -> bytes:
-        """Open one secret of every peer: the seed of a survivor, the key of one who dropped."""
+        """Open one secret of every peer: the seed of a survivor, the key of a dropped client."""
         state = self.state
         survivors, dropped = self._lists()
         index = {peer: place for place, peer in enumerate(state.peers)}
@@ -362,7 +364,11 @@ class BellClient(BaseClient[BellState]):
         return encode(Unmask(run, number, self.client, seed_shares, key_shares))
 
     def check_survivors(self, bitmap: bytes) -> None:
-        """This client must be one of them, all of them known, enough left, and always the same."""
+        """Raise a ProtocolError unless the survivors are acceptable.
+
+        They must include this client, consist of known clients, be numerous enough and never
+        change.
+        """
         state, size = self.state, self.state.cohort_size
         if state.sum_number > 1:
             if bitmap != state.cohort:
@@ -387,7 +393,7 @@ class BellClient(BaseClient[BellState]):
     # --- helpers ----------------------------------------------------------------------------------
 
     def _lists(self) -> tuple[list[int], list[int]]:
-        """Peers of this sum that are in it, and those that are not."""
+        """Return the peers that are in this sum, and those that are not."""
         survivors = self._those_in(self.state.cohort, self.state.active)
         inside = set(survivors)
         return survivors, [peer for peer in self.state.active if peer not in inside]
@@ -399,7 +405,7 @@ class BellClient(BaseClient[BellState]):
         return survivors_statement(digest, state.graph, given, state.cohort)
 
     def _those_in(self, bitmap: bytes, clients: Iterable[int]) -> list[int]:
-        """Which of these clients are in a map."""
+        """Return the clients that are in a map, in the given order."""
         return [client for client in clients if is_in(bitmap, client, self.roster)]
 
     def _clients_in(self, bitmap: bytes) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""The messages of Bell et al., kinds 1 to 10; `none` uses the first eight."""
+"""Messages of Bell et al., kinds 1 to 10; `none` uses the first eight."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from privirec.secagg.shamir import SHARE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Advertise(Message):
-    """Client to server: one public key for shares and one a sum for masks, signed."""
+    """Client to server: one public key for shares and one per sum for masks, signed."""
 
     kind: ClassVar[int] = 2
     run: bytes
     client: int
     sealing_key: bytes
     mask_keys: bytes
-    """One key after the other, 32 bytes a sum."""
+    """Concatenated keys, 32 bytes per sum."""
     signature: bytes
     round_number: int = field(default=0, init=False)
 
@@ -48,7 +48,7 @@ class Advertise(Message):
 
     @classmethod
     def read_keys(cls, run: bytes, client: int, sums: int, reader: Reader) -> Self:
-        """The same where the number of sums is known."""
+        """Parse the keys if the number of sums is known."""
         return cls(
             run,
             client,
@@ -60,7 +60,7 @@ class Advertise(Message):
 
 @dataclass(frozen=True, slots=True)
 class Neighbours(Message):
-    """Server to client: who takes part, the graph's parameters, the neighbours' keys."""
+    """Server to client: participants, parameters of the graph, keys of the neighbours."""
 
     kind: ClassVar[int] = 3
     run: bytes
@@ -68,13 +68,13 @@ class Neighbours(Message):
     neighbours: int
     threshold: int
     participants: bytes
-    """Bit p of byte p // 8 (lowest first) says whether the roster's p-th client takes part."""
+    """Bit map: bit p % 8 of byte p // 8 (lowest first) is set if roster client p takes part."""
     root: bytes
-    """Of the tree over the keys of all of them; the graph is drawn from it."""
+    """Root of the tree over the keys of all participants; the graph is drawn from it."""
     path: tuple[bytes, ...]
-    """From the receiver's own keys to the root."""
+    """Hashes on the path from the receiver's own keys to the root."""
     keys: tuple[Advertise, ...]
-    """Ascending by client."""
+    """Keys of the neighbours, ascending by client."""
     round_number: int = field(default=0, init=False)
 
     def write_fields(self) -> Iterable[bytes]:
@@ -116,7 +116,7 @@ class Shares(Message):
     client: int
     nonce: bytes
     sealed: tuple[bytes, ...]
-    """All of one length."""
+    """Ciphertexts of equal length."""
     round_number: int = field(default=0, init=False)
 
     def write_fields(self) -> Iterable[bytes]:
@@ -133,7 +133,7 @@ class Shares(Message):
 
 @dataclass(frozen=True, slots=True)
 class SealedShares:
-    """What one neighbour sealed for the receiver."""
+    """Shares that one neighbour sealed for the receiver."""
 
     sender: int
     nonce: bytes
@@ -171,7 +171,7 @@ class Deliver(Message):
 
 @dataclass(frozen=True, slots=True)
 class Survivors(Message):
-    """Server to client: whose vectors are in the sum."""
+    """Server to client: the clients whose vectors are in the sum."""
 
     kind: ClassVar[int] = 7
     of_sum: ClassVar[bool] = True
@@ -179,7 +179,7 @@ class Survivors(Message):
     round_number: int
     client: int
     survivors: bytes
-    """Map of them."""
+    """Bit map of the survivors."""
 
     def write_fields(self) -> Iterable[bytes]:
         return (self.survivors,)
@@ -191,7 +191,7 @@ class Survivors(Message):
 
 @dataclass(frozen=True, slots=True)
 class Confirm(Message):
-    """Client to server: its signature of the first sum's survivors."""
+    """Client to server: its signature on the first sum's survivors."""
 
     kind: ClassVar[int] = 9
     of_sum: ClassVar[bool] = True
@@ -211,7 +211,7 @@ class Confirm(Message):
 
 @dataclass(frozen=True, slots=True)
 class Confirmed(Message):
-    """Server to client: the signatures of all its neighbours in the sum, ascending."""
+    """Server to client: signatures of all its neighbours in the sum, ascending by neighbour."""
 
     kind: ClassVar[int] = 10
     of_sum: ClassVar[bool] = True
@@ -232,7 +232,7 @@ class Confirmed(Message):
 
 @dataclass(frozen=True, slots=True)
 class Unmask(Message):
-    """Client to server: seed shares of the survivors, key shares of the dropped, in that order."""
+    """Client to server: seed shares of the survivors, then key shares of the dropped clients."""
 
     kind: ClassVar[int] = 8
     of_sum: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""The server: carries messages, adds masked vectors, takes the masks away that are left."""
+"""The server: relays messages, adds masked vectors and removes the remaining masks."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from privirec.secagg.uploads import ChangeBlock
 
 
 class BellServer(BaseServer):
-    """A server that sees masked vectors and, of each client, one of its two secrets.
+    """A server that sees masked vectors and one of the two secrets of each client.
 
-    `none` is the same exchange without masks: it has its own `draw_graph` and `seeds_to_remove`.
+    `none` uses the same exchange without masks and overrides `draw_graph` and `seeds_to_remove`.
     """
 
     exchange: Scheme
@@ -54,9 +54,9 @@ class BellServer(BaseServer):
         random_bytes: RandomBytes,
     ) -> None:
         super().__init__(scheme, roster, statement, shapes, settings, random_bytes)
-        scheme.parameters(statement)  # refuse what cannot work before anybody is asked
+        scheme.parameters(statement)  # raise early if no parameters satisfy the statement
         self._advertised: dict[int, Advertise] = {}
-        # Filled when the advertising step ends. From then on a client is its place in `_ids`.
+        # Filled when the advertise step ends. From then on, clients are places in `_ids`.
         self._ids: NDArray[np.uint32] = np.empty(0, np.uint32)
         self._place_of: dict[int, int] = {}
         self._map = b""
@@ -66,7 +66,7 @@ class BellServer(BaseServer):
         self._neighbours: NDArray[np.int64] = np.empty((0, 0), np.int64)
         self._ranks: NDArray[np.int64] = np.empty((0, 0), np.int64)
         self._shares: dict[int, tuple[bytes, bytes]] = {}
-        # Of the sum that is being opened.
+        # Data of the sum that is being opened.
         self._masking: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._survived: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._confirmed: dict[int, bytes] = {}
@@ -126,7 +126,7 @@ class BellServer(BaseServer):
     def _take_keys(self, message: Advertise) -> None:
         client = message.client
         if len(message.mask_keys) != self.terms.statement.rounds * KEY_BYTES:
-            raise BadKey(f"client {client} has not got one key for each sum")
+            raise BadKey(f"client {client} does not have one key for each sum")
         keys.check_publics(message.sealing_key + message.mask_keys, client)
         signed = keys.advertised_bytes(self.digest, client, message.sealing_key, message.mask_keys)
         keys.verify(self.roster[client], message.signature, signed, client)
@@ -142,7 +142,10 @@ class BellServer(BaseServer):
         self._ranks = ranks_among_neighbours(self._neighbours)
 
     def draw_graph(self) -> NDArray[np.int64]:
-        """Row p: places of the neighbours of p, ascending. Shape (participants, degree)."""
+        """Return the neighbours' places, shape (participants, degree).
+
+        Row p lists the places of the neighbours of p, ascending.
+        """
         advertised = (self._advertised[client] for client in self.participants)
         self._tree = KeyTree(
             [key_leaf(one.client, one.sealing_key, one.mask_keys) for one in advertised]
@@ -170,7 +173,7 @@ class BellServer(BaseServer):
         size = self.terms.statement.rounds * PAIR_BYTES + TAG_BYTES
         if [len(sealed) for sealed in message.sealed] != [size] * self._parameters.neighbours:
             raise BadShare(f"client {message.client} has not sent shares for all its neighbours")
-        # One string a client: thousands of small objects each would fill the memory.
+        # One string per client: thousands of small objects per client would take too much memory.
         place = self._place_of[message.client]
         self._shares[place] = (message.nonce, b"".join(message.sealed))
 
@@ -209,7 +212,7 @@ class BellServer(BaseServer):
             yield client, encode(Confirmed(self.terms.run, 1, client, signatures))
 
     def _lists(self, place: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Neighbours of a client whose inputs arrived, and those whose inputs did not."""
+        """Return a client's neighbours whose vectors arrived, and those whose vectors did not."""
         peers = self._neighbours[place]
         survived = self._survived[peers]
         return peers[survived], peers[self._masking[peers] & ~survived]
@@ -226,7 +229,7 @@ class BellServer(BaseServer):
         shares = message.seed_shares + message.key_shares
         for owner, share in zip(owners, shares, strict=True):
             collected = self._collected.setdefault(owner, [])
-            # One more than needed, to see whether they fit together.
+            # Keep one share more than needed, to check that the shares are consistent.
             if len(collected) <= self._parameters.threshold:
                 collected.append((rank_at[owner] + 1, share))
 
@@ -241,14 +244,14 @@ class BellServer(BaseServer):
         return unmask
 
     def seeds_to_remove(self, sum_number: int) -> tuple[list[bytes], list[bytes]]:
-        """Seeds of the masks that are left in the total: (to add, to subtract)."""
+        """Return the seeds of the masks that remain in the total: (to add, to subtract)."""
         needed = self._parameters.threshold
         add: list[bytes] = []
         subtract: list[bytes] = []
         for owner in np.flatnonzero(self._masking).tolist():
             shares = self._collected.get(owner, [])
             if not self._survived[owner] and not self._survived[self._neighbours[owner]].any():
-                continue  # nobody in the sum has a mask with this client
+                continue  # no client in the sum has a mask with this client
             if len(shares) < needed:
                 raise BelowThreshold(
                     f"{len(shares)} shares of a secret of client {self._ids[owner]} are left "
@@ -271,7 +274,7 @@ class BellServer(BaseServer):
         add: list[bytes],
         subtract: list[bytes],
     ) -> None:
-        """Masks that the survivors made with one who dropped."""
+        """Collect the seeds of the masks that survivors have in common with a dropped client."""
         client = int(self._ids[owner])
         if keys.public_key(private) != self._mask_key(client, sum_number):
             raise BadShare(f"the opened key of client {client} is not the advertised one")
@@ -280,7 +283,7 @@ class BellServer(BaseServer):
         publics = (self._mask_key(peer, sum_number) for peer in survivors)
         for peer, agreed in zip(survivors, keys.agree(private, publics), strict=True):
             seed = keys.mask_seed(agreed, self.terms.run, sum_number, client, peer, self.asked)
-            # The survivor added it if it is the lower of the two; take back what it did.
+            # The survivor added the mask if its id is the lower one; undo what it did.
             (subtract if peer < client else add).append(seed)
 
     def _mask_key(self, client: int, sum_number: int) -> bytes:

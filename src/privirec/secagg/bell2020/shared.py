@@ -1,4 +1,4 @@
-"""What client and server of this protocol have in common."""
+"""Definitions common to the client and the server of this protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.protocol import Schedule
 from privirec.secagg.shamir import SHARE_BYTES
 
-# A sum's shares of one client: of its seed, then of its mask key.
+# Shares of one client in one sum: one of its seed, then one of its mask key.
 PAIR_BYTES = 2 * SHARE_BYTES
 
 
@@ -33,7 +33,7 @@ _SCHEDULE = Schedule(setup=("advertise", "share"), recovery=("unmask",))
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme(Exchange):
-    """What tells the protocols of this exchange apart: which graph a statement asks for."""
+    """An exchange with the graph parameters that distinguish its variants."""
 
     parameters: Callable[[Statement], Parameters]
     complete: bool
@@ -48,7 +48,10 @@ class Scheme(Exchange):
         complete: bool = False,
         confirms: bool = True,
     ) -> Scheme:
-        """`confirms`: against an active server, clients confirm the first sum's survivors."""
+        """Return a scheme.
+
+        If `confirms` is true, clients confirm the first sum's survivors against an active server.
+        """
         return cls(
             name,
             code,
@@ -70,9 +73,9 @@ class Scheme(Exchange):
 def survivors_statement(
     announcement: bytes, graph: bytes, parameters: Parameters, survivors: bytes
 ) -> bytes:
-    """What a client signs when it confirms: the announced run, its graph, who is in the sum.
+    """Return what a client signs to confirm: the announced run, its graph and the survivors.
 
-    The graph's seed stands for who takes part, too.
+    The seed of the graph also covers the list of participants.
     """
     numbers = struct.pack(">II", parameters.neighbours, parameters.threshold)
     return LABEL + b"survivors" + announcement + graph + numbers + survivors

@@ -1,4 +1,4 @@
-"""What a run of this exchange will send: docs/secagg-wire.md, *Sizes*."""
+"""Predicted bytes of a run of this exchange; see docs/secagg-wire.md, *Sizes*."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from privirec.secagg.sizes import (
 def sum_bytes(
     scheme: Scheme, statement: Statement, shapes: Sequence[VectorShape], block_entries: int
 ) -> list[SumBytes]:
-    """Bytes of a client in each sum."""
+    """Return the mean bytes per client in each sum."""
     sums, degree = len(shapes), scheme.parameters(statement).neighbours
     in_map = map_bytes(statement)
     keys = Advertise(RUN, CLIENT, bytes(KEY_BYTES), bytes(sums * KEY_BYTES), bytes(SIGNATURE_BYTES))
@@ -50,7 +50,7 @@ def sum_bytes(
     def deliver(count: int) -> Deliver:
         return Deliver(RUN, CLIENT, (SealedShares(CLIENT, bytes(NONCE_BYTES), sealed),) * count)
 
-    # Paths to the root of the tree of keys are not equally long, where clients are no power of two.
+    # Paths in the tree of keys differ in length unless the number of clients is a power of two.
     in_paths = path_hashes(statement.clients) * HASH_BYTES if degree else 0
     survivors = length(Survivors(RUN, 1, CLIENT, b"")) + in_map
     opened = length_of_list(
@@ -75,6 +75,6 @@ def sum_bytes(
         SumBytes(Fraction(upload_bytes(shape, block_entries) + opened), Fraction(survivors))
         for shape in shapes
     ]
-    # Whoever confirms gets the map of survivors then, and signatures in its place later.
+    # Clients that confirm get the map of survivors in that step, and only signatures in the next.
     each[0] = SumBytes(each[0].up + first_up, each[0].down + first_down)
     return each

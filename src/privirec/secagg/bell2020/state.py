@@ -1,4 +1,4 @@
-"""What a client of Bell et al. remembers."""
+"""Stored state of a client of Bell et al."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from privirec.secagg.stored import StoredState
 
 @dataclass(slots=True)
 class BellState(StoredState):
-    """All that a client remembers."""
+    """State of one client."""
 
     cohort_size: int = 0
     """Number of participants."""
     degree: int = 0
-    """Neighbours in the graph, whether they sent shares or not."""
+    """Number of neighbours in the graph, including those that sent no shares."""
     threshold: int = 0
     leaf: bytes = b""
-    """Its own leaf in the tree of keys."""
+    """The client's own leaf in the tree of keys."""
     graph: bytes = b""
     """Seed of the graph."""
     cohort: bytes = b""
-    """Map of the clients in the first sum, once it was accepted: all later sums have the same."""
+    """Bit map of the clients in the first sum, once accepted; later sums have the same."""
     peers: array[int] = field(default_factory=lambda: array("I"))
-    """Neighbours, ascending; once shares are delivered, those who sent them."""
+    """Neighbours, ascending; once shares are delivered, only those that sent shares."""
     active: array[int] = field(default_factory=lambda: array("I"))
-    """Peers with masks in this sum: those who sent shares, then those who survived."""
+    """Peers with common masks in this sum: those that sent shares, later those that survived."""
     gone: array[int] = field(default_factory=lambda: array("I"))
     """Neighbours that sent no shares."""
     peer_mask_keys: bytes = b""
-    """All sums' public keys of the first peer, of the second ..."""
+    """Public mask keys for all sums, of the first peer, then of the second, and so on."""
     sealing_private: Secret = field(default_factory=lambda: Secret(b""))
     mask_privates: Secret = field(default_factory=lambda: Secret(b""))
     seeds: Secret = field(default_factory=lambda: Secret(b""))
     opening_keys: Secret = field(default_factory=lambda: Secret(b""))
-    """Keys for the shares that each peer will send."""
+    """Keys that open the shares from each peer."""
     held_shares: Secret = field(default_factory=lambda: Secret(b""))
-    """Sum by sum, peer by peer."""
+    """Shares from the peers, ordered by sum, then by peer."""

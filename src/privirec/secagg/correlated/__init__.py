@@ -1,15 +1,17 @@
-"""Averaging with correlated noise: Sabater, Bellet, Ramon, "An accurate, scalable and verifiable
-protocol for federated differentially private averaging", Machine Learning 2022, and Allouah,
-Koloskova, El Firdoussi, Jaggi, Guerraoui, "The privacy power of correlated noise in decentralized
-learning", ICML 2024.
+"""Averaging with correlated noise.
 
-Neighbours agree on noise that one of them adds to its vector and the other subtracts; everybody
-adds a little noise of its own. In the sum of all vectors the common noise cancels. There is no
-recovery: what a client that drops out leaves uncancelled stays in the sum.
+Sabater, Bellet, Ramon, "An accurate, scalable and verifiable protocol for federated differentially
+private averaging", Machine Learning 2022, and Allouah, Koloskova, El Firdoussi, Jaggi, Guerraoui,
+"The privacy power of correlated noise in decentralized learning", ICML 2024.
 
-The server sees every vector, blurred. What protects a client is statistical: differential privacy
-against the server and the corrupt clients, with a parameter that `guarantee` computes from the
-noise, the graph and the number of honest clients. It is not secure aggregation.
+Each pair of neighbours agrees on noise that one of them adds to its vector and the other subtracts.
+Every client also adds a small amount of independent noise of its own. In the sum of all vectors,
+the common noise cancels. There is no recovery: common noise with a client that drops out stays in
+the sum.
+
+The server sees every vector with noise. The protection of a client is statistical: differential
+privacy against the server and the corrupt clients, with a parameter that `guarantee` computes from
+the noise, the graph and the number of honest clients. It is not secure aggregation.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ __all__ = ["CORRELATED_NOISE", "NoiseLevels", "NoiseRule", "protocol_of"]
 
 
 def protocol_of(rule: NoiseRule) -> Protocol:
-    """The protocol with the noise that a rule chooses."""
+    """Return the protocol with the noise levels of a rule."""
     exchange = CorrelatedExchange.of("correlated-noise", 5, rule)
 
     def opened_shape(shape: VectorShape, statement: Statement) -> VectorShape:

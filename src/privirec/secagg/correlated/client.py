@@ -1,4 +1,4 @@
-"""The client: what it checks before it sends its vector, and how it blurs it."""
+"""The client: checks before it sends its vector, and the noise that it adds."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from privirec.secagg.prg import SEED_BYTES
 from privirec.secagg.ring import VectorShape, Words
 from privirec.secagg.uploads import ChangeBlock
 
-# Index in `told` after the last message: from then on a client only sends.
+# Index in `told` after the last message; from then on, a client only sends.
 _TOLD_ALL = 2
 
 
 class CorrelatedClient(BaseClient[CorrelatedState]):
-    """A client that sends its vector blurred; docs/correlated-noise.md says what that hides."""
+    """A client that adds noise to its vector; docs/correlated-noise.md states what this hides."""
 
     exchange: CorrelatedExchange
     _own_seed: bytes = b""
-    """Of the sum whose contribution has begun, until its first block is made."""
+    """Seed of own noise, from the start of a contribution until its first block is made."""
 
     @property
     def ready(self) -> bool:
@@ -77,7 +77,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
         return terms
 
     def join(self) -> bytes:
-        """A fresh key, signed, once the announced noise will do."""
+        """Return a fresh signed key, after a check of the announced noise."""
         terms = self._terms
         self._checked_degree(terms.statement.clients)
         for number, levels in enumerate(terms.noise, start=1):
@@ -91,7 +91,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
         return encode(Advertise(terms.run, self.client, public, self.identity.sign(signed)))
 
     def _check_noise(self, number: int, levels: NoiseLevels) -> None:
-        """Refuse less noise than the policy asks for, or noise of too coarse a grain."""
+        """Raise WeakParameters if the noise is less than the policy requires or too coarse."""
         terms, policy = self._terms, self.policy
         if not levels.is_smooth(terms.neighbours):
             raise WeakParameters(f"the integers of sum {number} are too coarse for its noise")
@@ -108,8 +108,8 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
                 f"noise between two clients of {levels.pair / levels.own:.3g} times a client's own "
                 f"in sum {number}, where this client asks for {policy.pair_noise:.3g}"
             )
-        self.wire_shape(number)  # refuse what fits into no ring
-        # The least values above bound a rule; this is the rule that both sides know.
+        self.wire_shape(number)  # raise RingTooNarrow if the sum fits into no ring
+        # The checks above bound any rule. This one enforces the rule that both sides know.
         asked = self.exchange.rule.levels(shape, terms.statement)
         if levels.own < asked.own or levels.pair < asked.pair:
             raise WeakParameters(
@@ -142,7 +142,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
         return None
 
     def _checked_degree(self, size: int) -> int:
-        """Neighbours of each client among so many, if that keeps the honest ones together."""
+        """Return the degree for `size` clients, if it keeps the honest ones connected."""
         terms, policy = self._terms, self.policy
         asked = terms.statement.with_clients(size)
         asked = replace(
@@ -160,7 +160,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
         return degree
 
     def _pair_secrets(self, peer_keys: tuple[Advertise, ...]) -> Secret:
-        """Secrets of all sums with each peer, from which the seeds of common noise are derived."""
+        """Return the secrets with each peer for all sums, from which common noise is derived."""
         private, terms = self.state.private_key.reveal(), self._terms
         agreed = list(keys.agree(private, (key.noise_key for key in peer_keys)))
         seeds = bytearray()
@@ -180,7 +180,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
         return super().contribute(sum_number, self._blurred(sum_number, blocks), asked)
 
     def masks(self, sum_number: int, asked: bytes) -> ChangeBlock:
-        """The noise that is common with neighbours; spends the seeds of the sum, own ones too."""
+        """Return a function that adds the common noise; use up and wipe all seeds of the sum."""
         state = self.state
         size = SEED_BYTES * len(state.peers)
         secrets = state.pair_secrets.reveal(size * (sum_number - 1), size * sum_number)
@@ -208,10 +208,11 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
     def _blurred(
         self, sum_number: int, blocks: Iterable[NDArray[Any]]
     ) -> Iterator[NDArray[np.int64]]:
-        """The same blocks in upload units, with this client's own noise.
+        """Yield the blocks in upload units, with this client's own noise.
 
-        Where these are coarser than announced units, noise is added before rounding: then the
-        rounding neither favours a side nor makes two vectors more unlike than they are.
+        If upload units are coarser than announced units, noise is added before rounding. The
+        rounding then favours neither direction and does not increase the distance between two
+        vectors.
         """
         shape, levels = self._terms.shapes[sum_number - 1], self._terms.noise[sum_number - 1]
         finer, coarser = max(0, -levels.unit), max(0, levels.unit)
@@ -219,7 +220,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
         seed, self._own_seed = self._own_seed, b""
         offset = 0
         for values in blocks:
-            shape.ring.encode(values, shape.bound, shape.signed)  # refuses what is not as announced
+            shape.ring.encode(values, shape.bound, shape.signed)  # raises if not as announced
             block = values.astype(np.int64) << finer
             generator.add(block, offset, [seed])
             if coarser:
@@ -229,5 +230,5 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
             yield block
 
     def input_complete(self) -> None:
-        """Nothing is asked of a client after its vector."""
+        """Finish the sum, because no message follows the vector."""
         self.finish_sum()

@@ -1,4 +1,4 @@
-"""The messages of averaging with correlated noise, kinds 32 to 34, and `Masked` for the blocks."""
+"""Messages of averaging with correlated noise, kinds 32 to 34; blocks are sent as `Masked`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _LEVELS = struct.Struct(">bBB")
 
 @dataclass(frozen=True, slots=True)
 class NoisyAnnounce(Announce):
-    """Server to all: what will be summed, under which assumptions, and with how much noise."""
+    """Server to all: vectors to be summed, assumptions of the run, and noise levels."""
 
     kind: ClassVar[int] = 32
     neighbours: int
-    """With how many others a client has common noise, if so many take part."""
+    """Degree of the graph, unless fewer other clients take part."""
     noise: tuple[NoiseLevels, ...]
-    """Of each sum."""
+    """Noise levels of each sum."""
 
     @classmethod
     def adding(cls, terms: Announce, neighbours: int, noise: tuple[NoiseLevels, ...]) -> Self:
-        """An announcement with the noise of each sum."""
+        """Return an announcement with the noise levels of each sum added."""
         return cls(
             terms.run,
             terms.protocol,
@@ -68,7 +68,7 @@ class NoisyAnnounce(Announce):
 
 @dataclass(frozen=True, slots=True)
 class Advertise(Message):
-    """Client to server: the public key from which noise is derived, signed."""
+    """Client to server: the public key from which common noise is derived, signed."""
 
     kind: ClassVar[int] = 33
     run: bytes
@@ -91,15 +91,15 @@ class Advertise(Message):
 
 @dataclass(frozen=True, slots=True)
 class Neighbours(Message):
-    """Server to client: who takes part, and the keys of its neighbours."""
+    """Server to client: participants, and the keys of its neighbours."""
 
     kind: ClassVar[int] = 34
     run: bytes
     client: int
     participants: bytes
-    """Bit p of byte p // 8 (lowest first) says whether the roster's p-th client takes part."""
+    """Bit map: bit p % 8 of byte p // 8 (lowest first) is set if roster client p takes part."""
     keys: tuple[Advertise, ...]
-    """Ascending by client."""
+    """Keys of the neighbours, ascending by client."""
     round_number: int = field(default=0, init=False)
 
     def write_fields(self) -> Iterable[bytes]:

@@ -1,4 +1,4 @@
-"""The server: passes keys on, and adds up blurred vectors."""
+"""The server: relays keys and adds noisy vectors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from privirec.secagg.uploads import ChangeBlock
 
 
 class CorrelatedServer(BaseServer):
-    """A server that sees every vector, blurred, and their sum with little noise in it."""
+    """A server that sees every vector with noise, and their sum with little noise."""
 
     exchange: CorrelatedExchange
     terms: NoisyAnnounce
@@ -41,7 +41,7 @@ class CorrelatedServer(BaseServer):
         self._advertised: dict[int, Advertise] = {}
         self._map = b""
         self._neighbours: NDArray[np.int64] = np.empty((0, 0), np.int64)
-        for number in range(1, len(shapes) + 1):  # refuse what fits into no ring
+        for number in range(1, len(shapes) + 1):  # raise early if a sum fits into no ring
             self._opened_shape(number)
 
     @property
@@ -76,11 +76,11 @@ class CorrelatedServer(BaseServer):
         self._neighbours = graph.all_neighbours()
 
     def masks_to_remove(self, sum_number: int) -> ChangeBlock:
-        """Nothing is removed: what did not cancel stays."""
+        """Return a function that does nothing; noise that does not cancel stays in the sum."""
         return lambda _offset, _block: None
 
     def sum_over(self) -> None:
-        """Nothing is kept of a sum."""
+        """Do nothing; the server keeps no data of a sum."""
 
     def open_blocks(self) -> Iterator[Words]:
         number = self.step.sum_number if self.step else 0
@@ -104,7 +104,7 @@ class CorrelatedServer(BaseServer):
         return noisy_shape(shape, terms.statement, terms.neighbours, levels)
 
     def in_announced_units(self, sum_number: int, block: Words) -> Words:
-        """A block of the total as words of the opened shape's ring."""
+        """Convert a block of the total to words of the opened shape's ring."""
         unit = self.terms.noise[sum_number - 1].unit
         values = self.wire_shape(sum_number).ring.decode_signed(block)
         if unit < 0:

@@ -1,4 +1,4 @@
-"""What client and server of this protocol have in common."""
+"""Definitions common to the client and the server of this protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from privirec.secagg.protocol import Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedExchange(Exchange):
-    """The exchange, and the rule by which its server chooses how much noise there is."""
+    """The exchange, with the rule that determines its noise levels."""
 
     rule: NoiseRule
 
@@ -33,12 +33,12 @@ class CorrelatedExchange(Exchange):
 
 
 def public_graph(announcement: bytes, participants: bytes, size: int, neighbours: int) -> RingGraph:
-    """The graph over `size` participants; complete where the announced neighbours are as many."""
+    """Return the graph over `size` participants; complete if `neighbours` is not below size - 1."""
     return ring_graph(size, min(neighbours, size - 1), graph_seed(announcement, participants))
 
 
 def check_key(key: Advertise, announcement: bytes, roster: Roster) -> None:
-    """Raise BadKey or BadSignature unless a client made this key for the announced run."""
+    """Raise BadKey or BadSignature unless the client made this key for the announced run."""
     keys.check_publics(key.noise_key, key.client)
     signed = keys.advertised_bytes(announcement, key.client, key.noise_key, b"")
     keys.verify(roster[key.client], key.signature, signed, key.client)

@@ -1,4 +1,4 @@
-"""What a run with correlated noise will send: docs/correlated-noise.md, *Messages*."""
+"""Predicted bytes of a run with correlated noise; see docs/correlated-noise.md, *Messages*."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sum_bytes(
     shapes: Sequence[VectorShape],
     block_entries: int,
 ) -> list[SumBytes]:
-    """Bytes of a client in each sum."""
+    """Return the bytes per client in each sum."""
     degree = graph_degree(statement)
     noise = tuple(exchange.rule.levels(shape, statement) for shape in shapes)
     sent = [

@@ -1,4 +1,4 @@
-"""What a client remembers."""
+"""Stored state of a client with correlated noise."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from privirec.secagg.stored import StoredState
 
 @dataclass(slots=True)
 class CorrelatedState(StoredState):
-    """All that a client remembers. The seeds of a sum are wiped when its contribution begins."""
+    """State of one client. The seeds of a sum are wiped when its contribution begins."""
 
     peers: array[int] = field(default_factory=lambda: array("I"))
     """Neighbours, ascending."""
     private_key: Secret = field(default_factory=lambda: Secret(b""))
     own_seeds: Secret = field(default_factory=lambda: Secret(b""))
-    """Of each sum one."""
+    """Seeds of own noise, one per sum."""
     pair_secrets: Secret = field(default_factory=lambda: Secret(b""))
-    """Sum by sum, peer by peer: with what is asked for, they give the seeds of common noise."""
+    """Secrets common with each peer, ordered by sum, then by peer.
+
+    The seeds of common noise are derived from them and the digest of what the sum asks for.
+    """

@@ -1,14 +1,18 @@
-"""So, He, Yang, Li, Yu, Ali, Guler, Avestimehr: "LightSecAgg: a lightweight and versatile design
-for secure aggregation in federated learning", MLSys 2022, with a check that all agree on the sum.
+"""LightSecAgg, with an additional check that all clients agree on the survivors.
 
-A client adds to its vector a mask of its own. It cuts the mask into coded pieces, one for every
-client, of which T say nothing and any U give it back, and seals them end to end. When it is known
-whose vectors have arrived, every client adds up the pieces of exactly these clients, and from any U
-such answers the server computes the sum of their masks, in one step, whoever dropped out.
+So, He, Yang, Li, Yu, Ali, Guler, Avestimehr: "LightSecAgg: a lightweight and versatile design for
+secure aggregation in federated learning", MLSys 2022.
 
-The paper's server tells everybody the same survivors. One that does not could subtract two answers
-and solve for a single client's vector, so clients sign the survivors first and answer only for a
-set that more of them have signed than can have signed another (docs/lightsecagg.md).
+A client adds a mask of its own to its vector. It encodes the mask into pieces, one for every
+client, and seals them end to end. Any T pieces reveal nothing about the mask, and any U pieces
+determine it. When the survivors are known, every client adds up the pieces of exactly these
+clients. From any U such answers, the server computes the sum of their masks in one step, regardless
+of who dropped out.
+
+In the paper, the server tells all clients the same survivors. A server that does not could subtract
+two answers and solve for a single client's vector. Therefore clients sign the survivors first, and
+answer only for a set signed by more clients than could have signed any other set
+(docs/lightsecagg.md).
 """
 
 from __future__ import annotations

@@ -60,19 +60,19 @@ from privirec.secagg.prg import SEED_BYTES
 from privirec.secagg.ring import VectorShape, Words, rechunked
 from privirec.secagg.uploads import ChangeBlock
 
-# Indices in `EXCHANGE.told` of what a client waits for.
+# Indices in `EXCHANGE.told` of the message that a client waits for.
 _DEAL, _SURVIVORS, _OPEN = 1, 2, 3
 
 
 class LightClient(BaseClient[LightState]):
-    """A client that answers for one set of survivors, which enough others have confirmed."""
+    """A client that answers for one set of survivors, which a quorum of clients has confirmed."""
 
     @property
     def ready(self) -> bool:
         return self.state.stage == _SURVIVORS
 
     def check_turn(self, message: Message) -> None:
-        """Steps repeat with every sum: refuse what is not the next one of this sum."""
+        """Raise a ProtocolError unless this is the next message; steps repeat with every sum."""
         state, order = self.state, self.exchange.told
         kind, number = type(message), message.round_number
         if isinstance(message, Announce) or kind not in order or not state.stage:
@@ -106,10 +106,10 @@ class LightClient(BaseClient[LightState]):
     # --- set-up -----------------------------------------------------------------------------------
 
     def join(self) -> bytes:
-        """A fresh key for pieces, signed."""
+        """Return a fresh key for pieces, signed."""
         terms = self.announcement.terms
         for shape in terms.shapes:
-            ElementShape(shape)  # refuse entries that are too wide
+            ElementShape(shape)  # raise ParametersInfeasible if entries are too wide
         thresholds(terms.statement)
         private = self.random(KEY_BYTES)
         self.state.sealing_private = Secret(private)
@@ -150,7 +150,7 @@ class LightClient(BaseClient[LightState]):
         )
 
     def _accept_participants(self, message: Deal) -> list[int]:
-        """Check who takes part, the thresholds and all keys; agree on a key with everybody."""
+        """Check participants, thresholds and keys; agree on a key with every participant."""
         terms, state = self.announcement.terms, self.state
         participants = accepted_participants(
             message.receivers, self.client, terms, self.roster, self.policy
@@ -181,7 +181,10 @@ class LightClient(BaseClient[LightState]):
         return participants
 
     def _accepted_thresholds(self, message: Deal, participants: int) -> Thresholds:
-        """T and U, if they are what this client computes and as strong as its policy asks for."""
+        """Return T and U, after a check that they equal what this client computes itself.
+
+        The client computes them from the announcement and its own policy.
+        """
         announced = self.announcement.terms.statement.with_clients(participants)
         share = round(self.policy.corrupt_share * PPM)
         own = thresholds(replace(announced, corrupt_ppm=max(announced.corrupt_ppm, share)))
@@ -193,7 +196,7 @@ class LightClient(BaseClient[LightState]):
         return own
 
     def _accept_cohort(self, message: Deal) -> list[int]:
-        """The clients of the first sum, and nothing else that is new."""
+        """Return the clients of the first sum; raise a ProtocolError if anything else is new."""
         state = self.state
         if message.receivers != state.cohort:
             raise CohortChanged(COHORT_CHANGED)
@@ -216,14 +219,14 @@ class LightClient(BaseClient[LightState]):
     def _joined(
         self, sum_number: int, blocks: Iterable[NDArray[Any]]
     ) -> Iterator[NDArray[np.uint64]]:
-        """Entries as elements of the field, in blocks of the announced size."""
+        """Yield the entries as field elements, in blocks of the announced size."""
         elements = self._elements(sum_number)
         size = self.announcement.terms.block_entries * elements.per_element
         for words in rechunked(blocks, elements.entries, size):
             yield elements.join(words)
 
     def masks(self, sum_number: int, asked: bytes) -> ChangeBlock:
-        # Its pieces are sealed for clients that were told the same.
+        # The pieces of this mask were sealed for clients with the same digest.
         if asked != self.state.asked:
             raise OtherAsk(f"sum {sum_number} is about something else than its pieces were for")
         seed, code = self.state.seed.reveal(), self._code(sum_number)
@@ -236,7 +239,7 @@ class LightClient(BaseClient[LightState]):
     # --- opening ----------------------------------------------------------------------------------
 
     def _confirm(self, message: Survivors) -> bytes:
-        """Check who is in the sum; sign it once, so that nobody answers for another set."""
+        """Check the survivors and sign them once, so that no client answers for another set."""
         state, number = self.state, message.round_number
         if not state.input_sent:
             raise OutOfOrder(f"no input was sent for sum {number}")
@@ -249,7 +252,7 @@ class LightClient(BaseClient[LightState]):
             raise CohortChanged(COHORT_CHANGED)
         state.confirmed = number
         state.stage = _OPEN
-        # The mask is spent: what is left to do takes the client's own piece only.
+        # The mask is used up; only the client's own piece is still needed.
         state.seed.wipe()
         return encode(Confirm(message.run, number, self.client, signature))
 
@@ -267,7 +270,7 @@ class LightClient(BaseClient[LightState]):
             raise TooManyDropped(f"{lost} clients dropped, {allowed} may")
 
     def _open(self, message: Open, raw: bytes) -> bytes:
-        """Add up the survivors' pieces that were dealt to this client."""
+        """Add up the survivors' pieces for this client."""
         state, number = self.state, message.round_number
         survivors = read_participants(state.cohort, self.roster).tolist()
         if number == 1:
@@ -304,7 +307,10 @@ class LightClient(BaseClient[LightState]):
         return encode(Answer(message.run, number, self.client, code.field.pack(total)))
 
     def _check_confirmed(self, message: Open, survivors: set[int]) -> None:
-        """As many must have signed the same survivors as can have signed no others."""
+        """Raise a ProtocolError unless a quorum of clients has signed the same survivors.
+
+        No two different sets of survivors can both have a quorum of signatures.
+        """
         signers = read_participants(message.signers, self.roster).tolist()
         if not survivors.issuperset(signers):
             raise Stranger("a signature of somebody who is not in the sum")
@@ -339,7 +345,7 @@ class LightClient(BaseClient[LightState]):
         return code_of(shape, len(self.roster), self._thresholds)
 
     def _sealing_keys(self, *, receiving: bool) -> Callable[[int], bytes]:
-        """The key for pieces to another client, or from it."""
+        """Return a function that maps a client to the key for pieces to it, or from it."""
         participants = read_participants(self.state.participants, self.roster).tolist()
         start_of = {
             client: KEY_BYTES * (2 * place + receiving) for place, client in enumerate(participants)

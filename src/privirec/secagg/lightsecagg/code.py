@@ -1,17 +1,17 @@
-"""Masks in coded pieces: any U pieces of a sum of masks open it, any T of one mask say nothing.
+"""Coded pieces of masks: any U pieces of a sum of masks open it, any T of one mask reveal nothing.
 
-A mask of M elements is cut into columns of U - T elements. Each column, with T uniform elements
-after it, is the list of coefficients of a polynomial of degree below U, and the piece of the client
-at place q of the roster holds the values of all these polynomials at w^q, w a root of unity of
-order N, the least power of two that is not below the size of the roster. The polynomials of a sum
-of masks are the sums of the polynomials, and so are their values.
+A mask of M elements is cut into columns of U - T elements. Each column, followed by T uniform
+elements, is the list of coefficients of a polynomial of degree below U. The piece of the client at
+place q of the roster holds the values of all these polynomials at w^q. Here w is a root of unity of
+order N, the least power of two that is not below the size of the roster. Both the polynomials and
+their values are additive over masks.
 
 *Open*: U values determine a polynomial of degree below U. *Private*: with z the mask's part of a
-column and r the random one, the values at T points are A z + D V r, where V is the Vandermonde
-matrix of those points and D is diagonal with entries w^(q (U - T)); both are invertible, so the
-values are uniform whatever z is.
+column and r the random part, the values at T points are A z + D V r, where V is the Vandermonde
+matrix of those points and D is diagonal with entries w^(q (U - T)). Both are invertible, so the
+values are uniform for every z.
 
-A transform of length N makes all pieces of a column at once, with the columns side by side.
+A transform of length N computes all pieces of a column at once, for many columns side by side.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from privirec.secagg.lightsecagg.field import (
 )
 from privirec.secagg.lightsecagg.thresholds import Thresholds
 
-# Elements that are transformed at a time: they stay in the cache of one core if N lets them.
+# Elements per transform. They fit the cache of one core unless N is too large.
 _BLOCK_ELEMENTS = 1 << 19
 _LEAST_COLUMNS = 16
 
 
 @dataclass(frozen=True)
 class MaskCode:
-    """The code for masks of `elements` elements among the clients of a roster."""
+    """Code for masks of `elements` elements among the clients of a roster."""
 
     field: Field
     roster: int
@@ -59,7 +59,7 @@ class MaskCode:
 
     @cached_property
     def columns(self) -> int:
-        """Elements in a piece."""
+        """Number of elements in a piece."""
         return self.thresholds.columns(self.elements)
 
     @property
@@ -72,11 +72,11 @@ class MaskCode:
         return 1 << (self.roster - 1).bit_length()
 
     def mask(self, seed: bytes, start: int, size: int) -> Elements:
-        """Elements start ... start + size of a seed's mask."""
+        """Return elements start ... start + size of a seed's mask."""
         return self.field.uniform(seed, start, size, self._drawn)
 
     def encode(self, seed: bytes, places: Sequence[int]) -> Elements:
-        """Pieces of a seed's mask for the clients at these places: one row each."""
+        """Return the pieces of a seed's mask for the clients at these places, one row each."""
         needed, payload = self.thresholds.needed, self.thresholds.payload
         private, prime = self.thresholds.private, np.uint64(self.field.prime)
         transform = _transform(self.field, self.points)
@@ -95,27 +95,28 @@ class MaskCode:
         return pieces
 
     def column_blocks(self) -> Iterator[tuple[int, int]]:
-        """(start, stop) of the columns that are worked on at a time."""
+        """Yield (start, stop) of the blocks of columns that are processed together."""
         size = max(_LEAST_COLUMNS, _BLOCK_ELEMENTS // self.points)
         for start in range(0, self.columns, size):
             yield start, min(start + size, self.columns)
 
     @property
     def _drawn(self) -> int:
-        """Elements that a seed stands for: the mask, filled up to whole columns, and the noise."""
+        """Number of elements drawn from a seed: the mask, padded to whole columns, and noise."""
         return self.columns * self.thresholds.needed
 
 
 class Decoder:
-    """Opens masks from the pieces of certain clients.
+    """Decoder of masks from the pieces of a given set of clients.
 
-    With E the polynomial that is zero at the points of all other places, F E has degree below N and
-    its values are known everywhere: one transform gives its coefficients, another the values of
-    its derivative F E' + F' E, which is F E' where E is zero. Then F is known everywhere.
+    Let F be a polynomial to decode, and E the polynomial that is zero at the points of all absent
+    places. F E has degree below N, and its values are known everywhere. One transform gives its
+    coefficients, and another the values of its derivative F E' + F' E, which equals F E' where E is
+    zero. This gives F at all points.
     """
 
     def __init__(self, code: MaskCode, places: Sequence[int]) -> None:
-        """The places, ascending, are those of at least U clients."""
+        """Prepare to decode pieces from these places: ascending, of at least U clients."""
         field = code.field
         self._code = code
         self._transform = _transform(field, code.points)
@@ -141,9 +142,10 @@ class Decoder:
         self._powers_quotients = field.quotients(self._powers)
 
     def decode(self, pieces: Elements) -> Elements:
-        """Rows of pieces, in the order of the places, columns of any block -> mask elements.
+        """Return the mask elements, given rows of pieces in the order of the places.
 
-        Raises BadShare where more pieces than needed do not fit together.
+        The columns may be those of any block. Raise BadShare if there are more pieces than needed
+        and they are inconsistent.
         """
         code, transform = self._code, self._transform
         prime = np.uint64(code.field.prime)
@@ -171,7 +173,10 @@ class Decoder:
 
 
 class _Transform:
-    """Values at all N-th roots of unity, columns side by side. Words stay below 2 p inside."""
+    """Transform to the values at all N-th roots of unity, with columns side by side.
+
+    Intermediate words stay below 2 p.
+    """
 
     def __init__(self, field: Field, size: int) -> None:
         self._prime = np.uint64(field.prime)
@@ -193,15 +198,15 @@ class _Transform:
             self._reversed |= ((places >> bit) & 1) << (bits - 1 - bit)
 
     def rows(self, places: Sequence[int]) -> NDArray[np.int64]:
-        """Rows in which the values at these places stand: their bits are in reverse order."""
+        """Return the rows that hold the values at these places, in bit-reversed order."""
         return self._reversed[np.asarray(places, np.int64)]
 
     def evaluate(self, block: Elements) -> None:
-        """Coefficients, lowest first -> values, in place."""
+        """Replace coefficients, lowest first, by values, in place."""
         _evaluate(block, self._factors, self._quotients, self._prime)
 
     def interpolate(self, block: Elements) -> None:
-        """Inverse of `evaluate`."""
+        """Replace values by coefficients, in place; the inverse of `evaluate`."""
         _interpolate(block, self._inverse_factors, self._inverse_quotients, self._prime)
         _scale(block, self._all_rows, self._scale, self._scale_quotients, self._prime)
 
@@ -227,7 +232,7 @@ def _to_montgomery(elements: Elements, field: Field) -> Elements:
 
 @njit(cache=True, nogil=True)
 def _evaluate(block: Elements, factors: Elements, quotients: Elements, prime: Any) -> None:
-    """Decimation in frequency: natural order in, reverse order out."""
+    """Transform by decimation in frequency: natural order in, bit-reversed order out."""
     rows, columns = block.shape
     double = prime + prime
     half, stride = rows // 2, 1
@@ -246,7 +251,10 @@ def _evaluate(block: Elements, factors: Elements, quotients: Elements, prime: An
 
 @njit(cache=True, nogil=True)
 def _interpolate(block: Elements, factors: Elements, quotients: Elements, prime: Any) -> None:
-    """Decimation in time: reverse order in, natural order out, N times too large."""
+    """Transform back by decimation in time: bit-reversed order in, natural order out.
+
+    The result is N times too large.
+    """
     rows, columns = block.shape
     double = prime + prime
     half, stride = 1, rows // 2
@@ -272,7 +280,7 @@ def _scale(
     quotients: Elements,
     prime: Any,
 ) -> None:
-    """Multiply each of these rows by a factor of its own."""
+    """Multiply each of these rows by its own factor."""
     for index in range(rows.size):
         row = block[rows[index]]
         for column in range(row.size):
@@ -281,7 +289,7 @@ def _scale(
 
 @njit(cache=True, nogil=True)
 def _differentiate(block: Elements, powers: Elements, quotients: Elements, prime: Any) -> None:
-    """Coefficients of the derivative."""
+    """Replace the coefficients of a polynomial by those of its derivative."""
     rows, columns = block.shape
     for row in range(rows - 1):
         for column in range(columns):
@@ -293,7 +301,7 @@ def _differentiate(block: Elements, powers: Elements, quotients: Elements, prime
 
 @njit(cache=True, nogil=True)
 def reduced_rows(block: Elements, rows: NDArray[np.int64], prime: Any) -> Elements:
-    """A copy of these rows, with words below p instead of 2 p."""
+    """Return a copy of these rows, with words reduced from below 2 p to below p."""
     taken = np.empty((rows.size, block.shape[1]), np.uint64)
     for index in range(rows.size):
         row = block[rows[index]]
@@ -304,9 +312,9 @@ def reduced_rows(block: Elements, rows: NDArray[np.int64], prime: Any) -> Elemen
 
 @njit(inline="always")
 def _montgomery_product(one: Any, other: Any, prime: Any, negative_inverse: Any) -> Any:
-    """one * other / 2^64 modulo p."""
+    """Return one * other / 2^64 modulo p."""
     low = one * other
-    # low + multiple * p is divisible by 2^64; it carries unless low is zero.
+    # low + multiple * p is divisible by 2^64; the addition carries unless low is zero.
     carry = high_product(low * negative_inverse, prime) + np.uint64(low != 0)
     return reduced(high_product(one, other) + carry, prime)
 
@@ -315,7 +323,10 @@ def _montgomery_product(one: Any, other: Any, prime: Any, negative_inverse: Any)
 def _locator(
     present: Elements, absent: Elements, unit: Any, prime: Any, negative_inverse: Any
 ) -> tuple[Elements, Elements]:
-    """E at the present points and E' at the absent ones; points and unit in Montgomery's form."""
+    """Return E at the present points and E' at the absent ones.
+
+    Points and unit are in Montgomery form.
+    """
     values = np.full(present.size, unit, np.uint64)
     slopes = np.full(absent.size, unit, np.uint64)
     for other in range(absent.size):

@@ -1,13 +1,13 @@
-"""Integers modulo a prime: where masks are drawn, uploads are added and masks are coded.
+"""Integers modulo a prime: the field of masks, masked vectors and coded pieces.
 
 A mask hides a number only if it is uniform in the group in which the two are added, and the code
-needs that group to be a field with many roots of unity. So entries of a ring modulo 2^b travel as
-elements modulo a prime p just above 2^(g b), each of which carries g entries side by side: their
-sum over all clients stays inside its b bits because the shape of the vector proves it, and is read
-back exactly.
+needs this group to be a field with many roots of unity. Therefore entries of a ring modulo 2^b are
+sent as elements modulo a prime p just above 2^(g b). Each element carries g entries side by side.
+The shape of the vector guarantees that their sums over all clients stay within b bits, so that they
+can be read back exactly.
 
-All kernels take and give 64-bit words below p, unless they say otherwise. Products are made by
-Shoup's trick: a factor that serves many times comes with floor(factor * 2^64 / p).
+All kernels take and return 64-bit words below p unless stated otherwise. Products use Shoup's
+method: a factor that is used many times comes with floor(factor * 2^64 / p).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from privirec.secagg.ring import Ring, VectorShape, Words
 Elements = NDArray[np.uint64]
 
 MOST_BITS = 61
-"""Four times the prime must fit into a word, so that sums need no reduction at once."""
+"""Maximum bits per element. Four times the prime must fit into a word to allow lazy reduction."""
 ROOT_BITS = 20
-"""p = 1 modulo 2^20: there are points for as many clients."""
+"""p = 1 modulo 2^20, so there are evaluation points for 2^20 clients."""
 
-# Elements that are drawn at a time, in memory that stays in the cache of one core.
+# Elements drawn at a time, in a buffer that fits the cache of one core.
 _PIECE_ELEMENTS = 1 << 14
-_MILLER_RABIN_BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # enough below 2^64
+_MILLER_RABIN_BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)  # sufficient below 2^64
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
@@ -55,21 +55,21 @@ class Field:
 
     @cached_property
     def ring(self) -> Ring:
-        """The ring whose packing serves for elements on the wire."""
+        """The ring whose packing is used for elements on the wire."""
         return Ring(self.prime.bit_length())
 
     def root(self, order: int) -> int:
-        """A primitive root of unity of this order, a power of two."""
+        """Return a primitive root of unity of the given order, a power of two."""
         half = (self.prime - 1) // 2
         generator = next(h for h in count(2) if pow(h, half, self.prime) != 1)
         return pow(generator, (self.prime - 1) // order, self.prime)
 
     def uniform(self, seed: bytes, start: int, size: int, period: int) -> Elements:
-        """Elements start ... start + size of the `period` elements that a seed stands for.
+        """Return elements start ... start + size of the `period` elements drawn from a seed.
 
-        Element i comes of the word v at place i of the seed's key stream, as floor(v p / 2^64),
-        which is exactly uniform if the words with v p mod 2^64 < 2^64 mod p are left out. Then the
-        words at places i + period, i + 2 period ... take their turn.
+        Element i is floor(v p / 2^64), where v is the word at place i of the seed's key stream.
+        This is exactly uniform if words with v p mod 2^64 < 2^64 mod p are rejected. The words at
+        places i + period, i + 2 period ... replace rejected words.
         """
         generator = MaskGenerator()
         prime, least = np.uint64(self.prime), np.uint64((1 << 64) % self.prime)
@@ -91,9 +91,9 @@ class Field:
         return self.ring.pack(elements)
 
     def unpack(self, packed: bytes | memoryview, size: int, into: Words | None = None) -> Elements:
-        """Inverse of `pack`. Raises MalformedMessage for anything it does not give.
+        """Unpack elements; raise MalformedMessage for bytes that `pack` would not produce.
 
-        `into` is memory of the packing's words that may be used.
+        `into` is an optional buffer of words of the packing's ring.
         """
         words = self.ring.unpack(packed, size, into)
         if size and int(words.max()) >= self.prime:
@@ -101,21 +101,21 @@ class Field:
         return words.astype(np.uint64, copy=False)
 
     def add(self, total: Words, elements: Elements) -> None:
-        """Add to a total in place, which may be of a narrower word that holds the field."""
+        """Add elements to a total in place; its words may be narrower if they hold the field."""
         _add(total, elements, np.uint64(self.prime))
 
     def subtract(self, total: Words, elements: Elements) -> None:
         _subtract(total, elements, np.uint64(self.prime))
 
     def quotients(self, factors: Elements) -> Elements:
-        """floor(factor * 2^64 / p) of each factor."""
+        """Return floor(factor * 2^64 / p) for each factor."""
         prime = self.prime
         return np.array([(factor << 64) // prime for factor in factors.tolist()], np.uint64)
 
 
 @dataclass(frozen=True)
 class ElementShape:
-    """How a vector of ring entries is carried by field elements."""
+    """Mapping of a vector of ring entries to field elements."""
 
     entries: VectorShape
 
@@ -127,7 +127,7 @@ class ElementShape:
 
     @cached_property
     def per_element(self) -> int:
-        """Entries in one element (g)."""
+        """Number of entries in one element (g)."""
         return MOST_BITS // self.entries.width
 
     @cached_property
@@ -136,24 +136,24 @@ class ElementShape:
 
     @property
     def length(self) -> int:
-        """Elements in the vector."""
+        """Number of elements in the vector."""
         return -(-self.entries.length // self.per_element)
 
     @cached_property
     def carried(self) -> VectorShape:
-        """The shape of what travels: elements in the ring that their packing uses."""
+        """Shape of the vector on the wire: elements in the ring of their packing."""
         return VectorShape(self.length, self.field.ring.width, self.field.prime - 1)
 
     @cached_property
     def _bias(self) -> int:
-        """What makes every entry of an element non-negative."""
+        """Constant that makes every entry of an element non-negative."""
         if not self.entries.signed:
             return 0
         width = self.entries.width
         return sum(1 << (width * place + width - 1) for place in range(self.per_element))
 
     def join(self, words: Words) -> Elements:
-        """Ring entries -> elements; a last one that is not full carries zeros."""
+        """Convert ring entries to elements; pad the last element with zeros."""
         size = -(-len(words) // self.per_element)
         elements = np.empty(size, np.uint64)
         _join(
@@ -172,19 +172,19 @@ class ElementShape:
         return elements
 
     def split(self, elements: Words, entries: int) -> Words:
-        """Elements of a sum -> so many ring entries of it."""
+        """Return the first `entries` ring entries that these elements of a sum carry."""
         words = np.empty(entries, self.entries.ring.dtype)
         shifted = self._shifted(elements)
         _split(shifted, self.entries.width, self.per_element, self.entries.signed, words)
         return words
 
     def check_bound(self, elements: Words) -> None:
-        """Raise BadShare for elements that no sum within its bound gives."""
+        """Raise BadShare for elements that cannot result from a sum within its bound."""
         if len(elements) and int(self._shifted(elements).max()) >> self.field.bits:
             raise BadShare("the opened sum exceeds its bound: somebody sent wrong numbers")
 
     def _shifted(self, elements: Words) -> Elements:
-        """Elements whose entries are all non-negative."""
+        """Return the elements with the bias added, so that all entries are non-negative."""
         shifted = elements.astype(np.uint64)
         if self._bias:
             bias = np.full(len(elements), self._bias, np.uint64)
@@ -207,7 +207,7 @@ def _least_prime(bits: int) -> int:
 
 
 def _is_prime(number: int) -> bool:
-    """Miller and Rabin's test, with bases that decide every number below 2^64."""
+    """Return True if the number is prime, by Miller-Rabin with bases that are exact below 2^64."""
     odd, twos = number - 1, 0
     while odd % 2 == 0:
         odd, twos = odd // 2, twos + 1
@@ -229,7 +229,7 @@ def _is_prime(number: int) -> bool:
 
 @njit(inline="always")
 def high_product(one: Any, other: Any) -> Any:
-    """The upper 64 bits of a product, from products of 32-bit halves, which vectorise."""
+    """Return the upper 64 bits of a product, from 32-bit halves, so that loops vectorise."""
     one_low, one_high = one & _LOW, one >> _HALF
     other_low, other_high = other & _LOW, other >> _HALF
     low_high, high_low = one_low * other_high, one_high * other_low
@@ -239,13 +239,16 @@ def high_product(one: Any, other: Any) -> Any:
 
 @njit(inline="always")
 def product(element: Any, factor: Any, quotient: Any, prime: Any) -> Any:
-    """element * factor modulo p, below 2 p; the element may be any word."""
+    """Return element * factor modulo p, below 2 p; the element may be any word."""
     return element * factor - high_product(element, quotient) * prime
 
 
 @njit(inline="always")
 def reduced(element: Any, most: Any) -> Any:
-    """element - most if it is not below it: the difference of a smaller one wraps round."""
+    """Return element - most if element >= most, else element.
+
+    For a smaller element, the difference wraps round to a larger number.
+    """
     return min(element, element - most)
 
 
@@ -253,7 +256,7 @@ def reduced(element: Any, most: Any) -> Any:
 def _take_uniform(
     words: Elements, prime: Any, least: Any, elements: Elements, missing: NDArray[np.bool_]
 ) -> int:
-    """Fill in elements that are missing, from words that will do; how many are missing still."""
+    """Fill in missing elements from words that are not rejected; return how many remain missing."""
     left = 0
     for index in range(words.size):
         if missing[index]:

@@ -1,4 +1,4 @@
-"""The messages of LightSecAgg, kinds 16 to 22. docs/lightsecagg.md is the specification."""
+"""Messages of LightSecAgg, kinds 16 to 22. docs/lightsecagg.md is the specification."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Advertise(Message):
 
 @dataclass(frozen=True, slots=True)
 class Deal(Message):
-    """Server to client: draw a mask for this sum and deal its pieces to these clients."""
+    """Server to client: request to draw a mask for this sum and to deal its pieces."""
 
     kind: ClassVar[int] = 17
     of_sum: ClassVar[bool] = True
@@ -65,9 +65,9 @@ class Deal(Message):
     asked: bytes
     """Digest of what the clients will be asked for in this sum."""
     receivers: bytes
-    """Map of the clients that hold pieces, the receiver of this message among them."""
+    """Bit map of the clients that hold pieces, including the receiver of this message."""
     keys: tuple[SignedKey, ...]
-    """Of all of them, in their order, for the first sum; later ones need no more."""
+    """Keys of all holders in the same order in the first sum; empty in later sums."""
 
     def write_fields(self) -> Iterable[bytes]:
         yield struct.pack(">IIII", self.private, self.needed, len(self.receivers), len(self.keys))
@@ -97,7 +97,7 @@ class Pieces(Message):
     nonce: bytes
     count: int
     sealed: bytes = field(repr=False)
-    """One after the other, all of one length."""
+    """Concatenated ciphertexts of equal length."""
 
     def write_fields(self) -> Iterable[bytes]:
         size = len(self.sealed) // self.count if self.count else 0
@@ -113,7 +113,7 @@ class Pieces(Message):
 
 @dataclass(frozen=True, slots=True)
 class Survivors(Message):
-    """Server to client: whose vectors are in the sum."""
+    """Server to client: the clients whose vectors are in the sum."""
 
     kind: ClassVar[int] = 19
     of_sum: ClassVar[bool] = True
@@ -121,7 +121,7 @@ class Survivors(Message):
     round_number: int
     client: int
     survivors: bytes
-    """Map of them."""
+    """Bit map of the survivors."""
 
     def write_fields(self) -> Iterable[bytes]:
         return (self.survivors,)
@@ -133,7 +133,7 @@ class Survivors(Message):
 
 @dataclass(frozen=True, slots=True)
 class Confirm(Message):
-    """Client to server: its signature of the first sum's survivors; later there is none."""
+    """Client to server: its signature on the first sum's survivors; empty in later sums."""
 
     kind: ClassVar[int] = 20
     of_sum: ClassVar[bool] = True
@@ -153,7 +153,7 @@ class Confirm(Message):
 
 @dataclass(frozen=True, slots=True)
 class Open(Message):
-    """Server to client: who has confirmed the survivors, and their pieces for this client."""
+    """Server to client: signatures on the survivors, and the survivors' pieces for this client."""
 
     kind: ClassVar[int] = 21
     of_sum: ClassVar[bool] = True
@@ -161,11 +161,11 @@ class Open(Message):
     round_number: int
     client: int
     signers: bytes
-    """Map of those whose signatures follow; empty after the first sum."""
+    """Bit map of the clients whose signatures follow; empty after the first sum."""
     signatures: tuple[bytes, ...]
     count: int
     pieces: bytes = field(repr=False)
-    """Nonce and sealed piece of each survivor but the receiver, ascending, all of one length."""
+    """Nonce and sealed piece of each survivor except the receiver, ascending, equally long."""
 
     def write_fields(self) -> Iterable[bytes]:
         size = len(self.pieces) // self.count if self.count else 0

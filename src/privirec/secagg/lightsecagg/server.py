@@ -1,4 +1,4 @@
-"""The server: relays sealed pieces, adds masked vectors, opens the sum of all masks at once."""
+"""The server: relays sealed pieces, adds masked vectors, decodes the sum of all masks at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from privirec.secagg.uploads import ChangeBlock
 
 
 class LightServer(BaseServer):
-    """A server that sees masked vectors and the sum of the masks, and of no mask anything."""
+    """A server that learns the masked vectors and the sum of the masks, but no single mask."""
 
     def __init__(
         self,
@@ -46,16 +46,16 @@ class LightServer(BaseServer):
         random_bytes: RandomBytes,
     ) -> None:
         super().__init__(exchange, roster, statement, shapes, settings, random_bytes)
-        # Refuse what cannot work before anybody is asked, with all clients and with the fewest.
+        # Raise early if the pieces are too large, for all clients as well as for the fewest.
         for clients in {len(roster), least_participants(statement)}:
             check_sizes(shapes, len(roster), thresholds(statement.with_clients(clients)))
         self._advertised: dict[int, SignedKey] = {}
         self._map = b""
-        """Of the participants."""
+        """Bit map of the participants."""
         self._thresholds: Thresholds | None = None
-        # Of the sum under way.
+        # Data of the current sum.
         self._receivers: tuple[int, ...] = ()
-        """Clients to whom pieces are dealt, ascending."""
+        """Clients that receive pieces, ascending."""
         self._relay: PieceRelay | None = None
         self._signatures: dict[int, bytes] = {}
         self._confirmed: set[int] = set()
@@ -75,7 +75,7 @@ class LightServer(BaseServer):
 
     def waiting_for(self) -> set[int]:
         waiting = super().waiting_for()
-        # Who has not confirmed the survivors is not asked for its pieces of them.
+        # In the last step, only clients that confirmed the survivors get a message.
         asked_in_last = self.step is not None and self.step.name == "recover"
         return waiting & self._confirmed if asked_in_last else waiting
 
@@ -181,8 +181,10 @@ class LightServer(BaseServer):
             yield client, encode(message)
 
     def masks_to_remove(self, sum_number: int) -> ChangeBlock:
-        """Takes all masks off the total before a block is opened: a wrong answer spoils them all,
-        and shows in some column only."""
+        """Remove all masks from the total before any block is opened.
+
+        A wrong answer corrupts the whole sum but may be detected in some columns only.
+        """
         self._check_answers(len(self._answers), "have answered")
         uploads = self.uploads
         if not isinstance(uploads, ElementUploads):

@@ -1,4 +1,4 @@
-"""What client and server of this protocol have in common."""
+"""Definitions common to the client and the server of this protocol."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ EXCHANGE = Exchange(
 
 
 def code_of(shape: VectorShape, roster: int, thresholds: Thresholds) -> MaskCode:
-    """The code for the masks of a vector, among the clients of a roster of this size."""
+    """Return the code for the masks of a vector, for a roster of this size."""
     elements = ElementShape(shape)
     return MaskCode(elements.field, roster, thresholds, elements.length)
 
 
 def check_sizes(shapes: Sequence[VectorShape], roster: int, thresholds: Thresholds) -> None:
-    """Refuse vectors whose pieces are too long for a message: the longest one has all that others
-    dealt to a client."""
+    """Raise ParametersInfeasible for vectors whose pieces do not fit into one message.
+
+    The longest message carries all pieces that others dealt to a client.
+    """
     for shape in shapes:
         piece = code_of(shape, roster, thresholds).piece_bytes
         pieces = (thresholds.clients - 1) * (NONCE_BYTES + piece + TAG_BYTES)
@@ -58,15 +60,15 @@ def check_sizes(shapes: Sequence[VectorShape], roster: int, thresholds: Threshol
 
 
 def pieces_context(announcement: bytes, sum_number: int, asked: bytes, receivers: bytes) -> bytes:
-    """Digest that sealed pieces are bound to: the announced run, the sum, what is asked for in it
-    and who holds pieces.
+    """Return the digest to which sealed pieces are bound.
 
-    Clients that were told different things cannot open each other's pieces.
+    It covers the announced run, the sum, what is asked for in it and the holders of pieces. Clients
+    that were told different things cannot open each other's pieces.
     """
     number = struct.pack(">I", sum_number)
     return hashlib.sha256(LABEL + b"pieces" + announcement + number + asked + receivers).digest()
 
 
 def survivors_statement(announcement: bytes, participants: bytes, survivors: bytes) -> bytes:
-    """What a client signs when it confirms the survivors of the first sum."""
+    """Return the bytes that a client signs to confirm the survivors of the first sum."""
     return LABEL + b"survivors" + announcement + participants + survivors

@@ -1,4 +1,4 @@
-"""What a run of LightSecAgg will send: docs/lightsecagg.md, *Costs*."""
+"""Predicted bytes of a run of LightSecAgg; see docs/lightsecagg.md, *Costs*."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from privirec.secagg.sizes import (
 def sum_bytes(
     statement: Statement, shapes: Sequence[VectorShape], block_entries: int
 ) -> list[SumBytes]:
-    """Bytes of a client in each sum."""
+    """Return the bytes per client in each sum."""
     found = thresholds(statement)
     check_sizes(shapes, statement.clients, found)
     in_map, others = map_bytes(statement), statement.clients - 1

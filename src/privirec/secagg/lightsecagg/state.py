@@ -1,4 +1,4 @@
-"""What a client of LightSecAgg remembers."""
+"""Stored state of a client of LightSecAgg."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from privirec.secagg.stored import StoredState
 
 @dataclass(slots=True)
 class LightState(StoredState):
-    """All that a client remembers: its keys and one seed, whatever the length of the vectors."""
+    """State of one client: its keys and one seed, whatever the length of the vectors."""
 
     private: int = 0
     needed: int = 0
     cohort: bytes = b""
-    """Map of the survivors of the first sum, once this client has confirmed them."""
+    """Bit map of the survivors of the first sum, once this client has confirmed them."""
     confirmed: int = 0
-    """The last sum whose survivors it has confirmed."""
+    """Number of the last sum whose survivors this client has confirmed."""
     sealing_private: Secret = field(default_factory=lambda: Secret(b""))
     sealing_keys: Secret = field(default_factory=lambda: Secret(b""))
-    """For each participant, ascending: the key for pieces to it and the key for pieces from it;
-    zeros in the place of the client itself."""
+    """Keys for pieces to and from each participant, ascending by participant.
+
+    The entries of the client itself are zeros.
+    """
     asked: bytes = b""
-    """Digest of what this sum was said to be about when its pieces were dealt."""
+    """Digest of what this sum asks for, as announced when its pieces were dealt."""
     seed: Secret = field(default_factory=lambda: Secret(b""))
-    """Of this sum's mask."""
+    """Seed of this sum's mask."""
     own_piece: Secret = field(default_factory=lambda: Secret(b""))
-    """The piece of its own mask that is the client's own, packed."""
+    """The piece of the client's own mask that it keeps for itself, packed."""

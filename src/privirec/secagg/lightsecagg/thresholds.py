@@ -1,4 +1,4 @@
-"""From a statement of trust to the three numbers of the code."""
+"""Thresholds of the code, from the stated assumptions."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from privirec.secagg.parameters import PPM, Parameters, Statement
 
 @dataclass(frozen=True)
 class Thresholds:
-    """How many pieces of a mask say nothing, how many open it, how many clients must agree."""
+    """Numbers of pieces that reveal nothing and that open a mask, and quorum of confirmations."""
 
     clients: int
-    """Clients that take part (m)."""
+    """Number of clients that take part (m)."""
     private: int
-    """Pieces of a mask that say nothing of it (T): as many as there are corrupt clients."""
+    """Number of pieces that reveal nothing about a mask (T): the corrupt clients, at least 1."""
     needed: int
-    """Pieces of a sum of masks that open it (U): as many clients as are certain to be left."""
+    """Number of pieces that open a sum of masks (U): the clients that are certain to remain."""
 
     @property
     def payload(self) -> int:
-        """Elements of a mask behind one element of each piece (U - T)."""
+        """Number of mask elements per element of a piece (U - T)."""
         return self.needed - self.private
 
     @property
     def quorum(self) -> int:
-        """Clients that must have confirmed a set of survivors before anybody answers (Q).
+        """Number of clients that must confirm a set of survivors before any client answers (Q).
 
-        Two sets with so many signers each have more than T signers in common, one of them honest,
-        and an honest client signs one set only.
+        Any two sets with Q signers each have more than T signers in common. At least one of these
+        is honest, and an honest client signs only one set.
         """
         return (self.clients + self.private) // 2 + 1
 
     def columns(self, elements: int) -> int:
-        """Elements in a piece of a mask of so many elements."""
+        """Return the number of elements in a piece of a mask with `elements` elements."""
         return -(-elements // self.payload)
 
 
 def thresholds(statement: Statement) -> Thresholds:
-    """T, U and Q for the clients that take part; ParametersInfeasible where there are none."""
+    """Return T, U and Q for the participants; raise ParametersInfeasible if none exist."""
     clients, dropped = statement.clients, statement.dropped
     if clients < 2:
-        raise ParametersInfeasible(f"{clients} clients cannot hide behind each other")
+        raise ParametersInfeasible(f"at least 2 clients are needed, not {clients}")
     if not 0 <= min(statement.corrupt_ppm, statement.dropped_ppm) <= PPM:
-        raise ParametersInfeasible("corrupt and dropped shares lie between 0 and 1")
-    # Even where nobody is corrupt, no single client shall learn anything of another's mask.
+        raise ParametersInfeasible("corrupt and dropped shares must lie between 0 and 1")
+    # Even if no client is corrupt, no single client may learn anything about another's mask.
     found = Thresholds(clients, max(1, statement.corrupt), clients - dropped)
     if found.payload < 1 or found.quorum > found.needed:
         raise ParametersInfeasible(
@@ -57,6 +57,6 @@ def thresholds(statement: Statement) -> Thresholds:
 
 
 def graph_parameters(statement: Statement) -> Parameters:
-    """The same as other protocols state it: everybody holds a piece of everybody's mask."""
+    """Return degree and threshold as other protocols do; every client holds pieces of all masks."""
     found = thresholds(statement)
     return Parameters(found.clients - 1, found.needed)

@@ -1,4 +1,4 @@
-"""What the server keeps of one sum: the masked total, and pieces on their way to their holders."""
+"""Server data of one sum: the masked total, and the pieces to be delivered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from privirec.secagg.protocol import ServerSettings
 from privirec.secagg.ring import Words
 from privirec.secagg.uploads import ChangeBlock, Uploads
 
-# Bytes of short pieces that are sorted by receiver at a time, and where short ones end.
+# Bytes of short pieces that are sorted by receiver at a time, and the limit of a short piece.
 _RELAY_BYTES = 1 << 26
 _LONG_PIECE = 1 << 11
 
@@ -27,20 +27,20 @@ class ElementUploads(Uploads):
         super().__init__(sum_number, elements.carried, settings)
         self._elements = elements
         self._block = settings.block_entries
-        # Fresh memory for every block would cost more than reading it.
+        # Reuse one buffer: allocating memory for every block would cost more than reading it.
         self._words = np.empty(min(self._block, self.shape.length), self.shape.ring.dtype)
 
     def read(self, packed: bytes, entries: int) -> Words:
-        """The elements of a block, until the next one is read."""
+        """Return the elements of a block; the next call overwrites them."""
         return self._elements.field.unpack(packed, entries, self._words)
 
     def add(self, offset: int, block: Words) -> None:
         self._elements.field.add(self.total[offset : offset + len(block)], block)
 
     def remove_masks(self, code: MaskCode, answers: dict[int, Elements]) -> None:
-        """Take the sum of all masks off the total, from the answers by place in the roster.
+        """Subtract the sum of all masks from the total, given the answers by place in the roster.
 
-        Raises BadShare where answers do not fit together or the sum exceeds its bound.
+        Raise BadShare if answers are inconsistent or the sum exceeds its bound.
         """
         places = sorted(answers)
         decoder = Decoder(code, places)
@@ -53,7 +53,7 @@ class ElementUploads(Uploads):
             self._elements.check_bound(part)
 
     def opened_blocks(self, unmask: ChangeBlock) -> Iterator[Words]:
-        """The entries of the total, block by block, once the masks are off it."""
+        """Yield the entries of the total block by block, after the masks were removed."""
         per_element = self._elements.per_element
         for offset in range(0, self.shape.length, self._block):
             part = self.total[offset : offset + self._block]
@@ -63,13 +63,13 @@ class ElementUploads(Uploads):
 
 
 class PieceRelay:
-    """Sealed pieces, from when they are dealt until the survivors are known.
+    """Storage of sealed pieces until the survivors are known.
 
-    They are as long as all vectors together: a spool keeps them out of memory.
+    All pieces together are at least as large as all vectors; a spool keeps them out of memory.
     """
 
     def __init__(self, spool: Callable[[], BinaryIO] | None, holders: Sequence[int]) -> None:
-        """`holders` are all to whom pieces are dealt, ascending."""
+        """Create a relay; `holders` are all clients that receive pieces, ascending."""
         self._spool = spool() if spool else None
         self._rank = {client: rank for rank, client in enumerate(holders)}
         self._nonces: dict[int, bytes] = {}
@@ -79,7 +79,7 @@ class PieceRelay:
         self._end = 0
 
     def put(self, sender: int, nonce: bytes, sealed: bytes) -> None:
-        """Keep a client's pieces, ascending by holder: one for each but the client itself."""
+        """Store a client's pieces, ascending by holder: one for each but the client itself."""
         self._nonces[sender] = nonce
         self._size = len(sealed) // (len(self._rank) - 1)
         if self._spool is None:
@@ -93,7 +93,7 @@ class PieceRelay:
     def deliveries(
         self, receivers: Sequence[int], senders: Sequence[int]
     ) -> Iterator[tuple[int, bytes]]:
-        """(receiver, nonce and piece that each sender but itself dealt to it), ascending."""
+        """Yield (receiver, nonces and pieces from all senders but itself), ascending by sender."""
         if self._size < _LONG_PIECE:
             yield from self._sorted_deliveries(receivers, senders)
             return
@@ -108,8 +108,10 @@ class PieceRelay:
     def _sorted_deliveries(
         self, receivers: Sequence[int], senders: Sequence[int]
     ) -> Iterator[tuple[int, bytes]]:
-        """The same for short pieces, several receivers at a time: what one client dealt to them
-        lies side by side."""
+        """Yield deliveries of short pieces, for several receivers at a time.
+
+        The pieces from one sender to these receivers are adjacent, so that one read fetches them.
+        """
         entry = NONCE_BYTES + self._size
         together = max(1, _RELAY_BYTES // (entry * len(senders)))
         place = {sender: number for number, sender in enumerate(senders)}
@@ -126,16 +128,20 @@ class PieceRelay:
                 yield receiver, dealt[number, :own].tobytes() + dealt[number, own + 1 :].tobytes()
 
     def _read_some(self, sender: int, ranks: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """What a sender dealt to the holders of these ranks, ascending; nonsense for itself."""
+        """Return the pieces from a sender to the holders with these ascending ranks.
+
+        If the sender is one of the holders, its own row is meaningless.
+        """
         places = np.minimum(ranks - (ranks > self._rank[sender]), len(self._rank) - 2)
         first, last = int(places[0]), int(places[-1])
         raw = self._read(sender, first, last + 1)
         pieces = np.frombuffer(raw, np.uint8).reshape(-1, self._size)
-        # Side by side unless somebody has dropped out, or the sender itself is among them.
+        # The pieces are adjacent unless a client has dropped out or the sender is among the
+        # holders.
         return pieces if (np.diff(places) == 1).all() else pieces[places - first]
 
     def _read(self, sender: int, first: int, stop: int) -> bytes | memoryview:
-        """Pieces first ... stop of a sender."""
+        """Return pieces first ... stop of a sender."""
         start, size = self._size * first, self._size * (stop - first)
         if self._spool is None:
             return memoryview(self._in_memory[sender])[start : start + size]

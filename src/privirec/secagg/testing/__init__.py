@@ -1,6 +1,6 @@
-"""For tests of protocols: runs over a bad network, servers that lie, randomness that repeats.
+"""Test tools for protocols: bad networks, lying servers and reproducible randomness.
 
-Nothing in here is safe to use with real data.
+Nothing in this package is safe to use with real data.
 """
 
 from privirec.secagg.testing.bad_network import (

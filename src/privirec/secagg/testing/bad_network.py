@@ -1,9 +1,11 @@
-"""A whole run over a bad network, from one seed: delays, reordering, duplicates, losses, clients
-that die or restart at any moment, and a server that lies. The same seed gives the same run.
+"""Simulation of a whole run over a bad network, reproducible from one seed.
 
-Every client's first entry is a bit of its own, so an opened sum names its summands: a client that
-is lost or counted twice shows. Any protocol will do: the run follows its schedule, and
-`testing.lies` knows what its server could lie about.
+It simulates delays, reordering, duplicates, losses, clients that die or restart at any moment, and
+a server that lies.
+
+The first entry of every client's vector is a distinct power of two, so an opened sum identifies its
+summands: a client that is lost or counted twice is detected. The simulation works with any
+protocol. It follows the protocol's schedule, and `testing.lies` contains the lies of its server.
 """
 
 from __future__ import annotations
@@ -41,26 +43,29 @@ from privirec.secagg.testing.lies import damaged, lie_of
 from privirec.secagg.testing.randomness import InsecureSeededBytes
 
 PATIENCE = 10.0
-"""How long the server waits for the messages of a step; an ordinary message takes about 1."""
+"""Time that the server waits for the messages of a step; a normal message takes about 1."""
 
 TOLERATED_DEVIATIONS = 7.0
-"""By how many standard deviations an entry may be wrong where a protocol leaves noise in it."""
+"""Maximum error of an entry in standard deviations, if a protocol leaves noise in it."""
 
 
 @dataclass(frozen=True)
 class Weather:
-    """How bad things are; chances are per message unless they say otherwise."""
+    """Failure rates of a simulation; probabilities are per message unless stated otherwise."""
 
     late: float = 0.003
-    """Chance that a message comes after the server's patience is over."""
+    """Probability that a message arrives after the server has stopped waiting."""
     lost: float = 0.003
     duplicated: float = 0.1
     dies: float = 0.01
-    """Chance that a client is gone for good before it answers, or between two of its blocks."""
+    """Probability that a client dies before it answers.
+
+    Half of it is the probability that a client dies between two of its blocks.
+    """
     restarts: float = 0.1
-    """Chance that a client is a new process with the stored state of the old one."""
+    """Probability that a client restarts from its stored state."""
     lies: float = 0.0
-    """Chance that the server says something else than it should."""
+    """Probability that the server sends a false message."""
 
 
 CALM = Weather(late=0, lost=0, duplicated=0, dies=0, restarts=0)
@@ -68,7 +73,7 @@ CALM = Weather(late=0, lost=0, duplicated=0, dies=0, restarts=0)
 
 @dataclass(frozen=True)
 class Scenario:
-    """A federation and the weather it lives in."""
+    """A federation and the failure rates of its simulation."""
 
     protocol: str = "secagg+"
     clients: int = 12
@@ -91,14 +96,14 @@ class Scenario:
 
     @property
     def shape(self) -> VectorShape:
-        """Of every sum: room for a bit of each client."""
+        """Shape of every sum; the bound allows one bit per client."""
         bound = 1 << (self.clients - 1)
         return VectorShape(self.length, 1, bound, signed=True).narrowest(self.clients)
 
 
 @dataclass
 class Outcome:
-    """What came of it, and all that was said."""
+    """Results of a simulated run, with a transcript of its messages."""
 
     seed: int
     scenario: Scenario
@@ -107,21 +112,21 @@ class Outcome:
     survivors: list[tuple[int, ...]] = field(default_factory=list)
     error: ProtocolError | None = None
     refusals: Counter[str] = field(default_factory=Counter)
-    """Names of the errors raised by clients and by the server at single messages."""
+    """Names of the errors that clients and the server raised for single messages."""
     lies_told: int = 0
     lies_believed: list[str] = field(default_factory=list)
-    """Names of the steps in which one was."""
+    """Names of the steps in which a client accepted a lie."""
     transcript: list[tuple[str, int, bytes]] = field(default_factory=list)
-    """(direction, client, message) of everything that arrived, in order."""
+    """(direction, client, message) of every accepted message, in order of arrival."""
 
 
 class SimulationFailure(AssertionError):
-    """A run that broke a promise; the message holds the seed that replays it."""
+    """A run that violated a guarantee; the message contains the seed that replays it."""
 
 
 @dataclass(order=True)
 class _Event:
-    """Something that arrives; the order breaks ties."""
+    """Arrival of a message; `order` breaks ties."""
 
     at: float
     order: int
@@ -134,7 +139,7 @@ class _Event:
 
 
 class RunOverBadNetwork:
-    """One run. `run` gives its outcome; see `simulate`."""
+    """One simulated run; see `simulate`."""
 
     def __init__(self, seed: int, scenario: Scenario) -> None:
         self._rng = random.Random(seed)  # noqa: S311 - a simulation, not a secret
@@ -180,7 +185,7 @@ class RunOverBadNetwork:
         return self.outcome
 
     def vector(self, client: int, sum_number: int) -> NDArray[np.int64]:
-        """A vector that no other client or sum has: a bit of its own, then noise."""
+        """Return a vector unique to this client and sum: a bit of its own, then random values."""
         values = np.random.default_rng([client, sum_number])
         bound = self._scenario.shape.bound
         vector = values.integers(-bound, bound, self._scenario.length, endpoint=True)
@@ -206,7 +211,7 @@ class RunOverBadNetwork:
             np.sum([self.vector(client, step.sum_number) for client in survivors], axis=0)
         )
 
-    # --- the network ------------------------------------------------------------------------------
+    # --- network ----------------------------------------------------------------------------------
 
     def _chance(self, probability: float) -> bool:
         return self._rng.random() < probability
@@ -231,7 +236,7 @@ class RunOverBadNetwork:
             self._push(self._now + delay, direction, client, message, step, lie)
 
     def _wait(self) -> None:
-        """Let messages arrive until the server's patience is over."""
+        """Deliver messages until the server stops waiting."""
         until = self._now + PATIENCE
         while self._queue and self._queue[0].at <= until:
             event = heapq.heappop(self._queue)
@@ -285,7 +290,7 @@ class RunOverBadNetwork:
             if self._chance(self._scenario.weather.dies / 2):
                 self._clients[session.client] = None
                 return
-            # Blocks of one vector travel in order, as on a connection; all else may overtake.
+            # Blocks of one vector arrive in order, as on a connection; other messages may overtake.
             if self._chance(self._scenario.weather.lost):
                 return
             delivered += self._rng.random()
@@ -294,7 +299,7 @@ class RunOverBadNetwork:
                 self._push(delivered + 1, "up", session.client, message, step)
 
     def _send_down(self, step: Step) -> None:
-        """What the server has to say in this step, now and then a lie."""
+        """Send the server's messages of this step, some of them replaced by lies."""
         for client, message in self._server.outgoing():
             if not message:
                 continue
@@ -319,7 +324,7 @@ class _Gone(ProtocolError):
 
 
 def simulate(seed: int, scenario: Scenario | None = None) -> Outcome:
-    """Run a scenario from a seed and check every promise; SimulationFailure names the seed."""
+    """Run a scenario from a seed and check its outcome; SimulationFailure reports the seed."""
     scenario = scenario or Scenario()
     outcome = RunOverBadNetwork(seed, scenario).run()
     try:
@@ -330,10 +335,10 @@ def simulate(seed: int, scenario: Scenario | None = None) -> Outcome:
 
 
 def check(outcome: Outcome) -> None:
-    """Raise AssertionError unless sums are right, errors are the right ones and lies failed.
+    """Raise AssertionError unless sums and errors are as expected and no lie was accepted.
 
-    Sums are exact unless the protocol states a deviation; then every entry is within
-    TOLERATED_DEVIATIONS of it.
+    Sums must be exact unless the protocol states a deviation; then the error of every entry must be
+    within TOLERATED_DEVIATIONS times that deviation.
     """
     scenario = outcome.scenario
     deviation = protocol(scenario.protocol).deviation(scenario.shape, scenario.statement)

@@ -1,8 +1,8 @@
 """A server that tells each client what it likes, and opens whatever the answers let it open.
 
-Everything is real: the clients are sessions that check what they are told, shares are combined and
-masks made again as an attacker would. `groups` says over which honest clients it has got a sum, and
-`opened_sum` computes it from what it was sent.
+Nothing is mocked: the clients are sessions that check every message, and the server combines shares
+and recomputes masks as an attacker would. `groups` returns the sets of honest clients whose sum the
+server has obtained, and `opened_sum` computes that sum from the data it received.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from privirec.secagg.testing.randomness import InsecureSeededBytes
 SHAPE = VectorShape(4, 32, 1 << 16)
 
 View = Set[int]
-"""Whom a client is told to be in the sum."""
+"""Clients in the sum according to what one client is told."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A federation for one sum, and which of its clients work for the server."""
+    """A federation for one sum, and the clients that collude with the server."""
 
     clients: int
     shares: tuple[float, float] = (0.05, 0.2)
@@ -53,25 +53,25 @@ class Setting:
     protocol: str = "secagg+"
     corrupt: frozenset[int] = frozenset()
     correctness_bits: int = 30
-    """The fewer, the smaller the graph: for tests that take many runs."""
+    """Bits of correctness; fewer bits give a smaller graph, for tests with many runs."""
     seed: int | str = 0
 
 
 @dataclass
 class Loot:
-    """What a server has got for its lies."""
+    """Data that a server has obtained by lying."""
 
     refusals: Counter[str] = field(default_factory=Counter)
     """Names of the errors with which clients refused."""
     seed_shares: dict[int, dict[int, bytes]] = field(default_factory=dict)
-    """Owner -> place of the holder among its neighbours -> share."""
+    """Owner -> position of the holder among the owner's neighbours, from 1 -> share."""
     key_shares: dict[int, dict[int, bytes]] = field(default_factory=dict)
     answered: set[int] = field(default_factory=set)
-    """Honest clients that gave shares away."""
+    """Honest clients that disclosed shares."""
 
 
 class LyingServer:
-    """One sum. `gather` comes first, then `tell`, as often as the server likes."""
+    """Attack on one sum: call `gather` first, then `tell` any number of times."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -93,15 +93,15 @@ class LyingServer:
         ]
         self.loot = Loot()
         self.masked: dict[int, NDArray[Any]] = {}
-        """Client -> its vector as it was sent."""
+        """Client -> its vector as received."""
         self.hidden_by: dict[int, frozenset[int]] = {}
-        """Client -> those whose masks are in it."""
+        """Client -> neighbours whose common masks are in its vector."""
         self._corrupt_keys: dict[int, bytes] = {}
 
-    # --- what everybody can see -------------------------------------------------------------------
+    # --- public information -----------------------------------------------------------------------
 
     def vector(self, client: int) -> NDArray[np.int64]:
-        """What the client wants to hide."""
+        """Return the secret vector of a client."""
         return np.random.default_rng([client, 7]).integers(0, SHAPE.bound, SHAPE.length)
 
     @property
@@ -114,22 +114,23 @@ class LyingServer:
         return found
 
     def ring(self) -> list[int]:
-        """The clients in the order of the ring."""
+        """Return the clients in the order of the ring."""
         session = self.session
         graph = ring_graph(self.setting.clients, self.parameters.neighbours, session._graph)
         found: list[int] = graph._ring.tolist()
         return found
 
-    # --- the run, up to the vectors ---------------------------------------------------------------
+    # --- set-up and vectors -----------------------------------------------------------------------
 
     def gather(
         self,
         dropped: Set[int] = frozenset(),
         kept_back: Callable[[], Mapping[int, Set[int]]] = dict,
     ) -> None:
-        """Set-up and vectors of all but those who dropped.
+        """Run the set-up and collect the vectors of all clients that are not dropped.
 
-        `kept_back`, asked once the graph is known, says whose shares do not reach which client.
+        `kept_back` is called once the graph is known. It maps a client to the senders whose shares
+        the server withholds from it.
         """
         for client, message in self.session.outgoing():
             self._take(client, message)
@@ -166,7 +167,7 @@ class LyingServer:
         self.masked[client] = SHAPE.ring.unpack(message.packed, SHAPE.length)
 
     def _take_everything(self, client: int) -> None:
-        """A corrupt client gives away both shares of everybody."""
+        """Collect both shares of every peer from a corrupt client."""
         state = self.clients[client].state
         held = state.held_shares.reveal()
         for place, owner in enumerate(state.peers):
@@ -181,7 +182,7 @@ class LyingServer:
         kept.setdefault(owner, {})[self.neighbours(owner).index(holder) + 1] = share
 
     def fork(self) -> LyingServer:
-        """The same after `gather`, to try other lies: clients as they were stored."""
+        """Return a copy after `gather` to try other lies, with clients as they were stored."""
         other = copy(self)
         other.loot = Loot(
             self.loot.refusals.copy(),
@@ -198,10 +199,10 @@ class LyingServer:
     # --- lies -------------------------------------------------------------------------------------
 
     def tell(self, views: Mapping[int, View]) -> Loot:
-        """Tell each of these clients who is in the sum, and take what it answers.
+        """Tell each of these clients who is in the sum, and collect the answers.
 
-        Clients that confirm sign first, all of them. Each then gets what its neighbours have
-        signed, whatever that is, and from corrupt ones what it wants to see.
+        If clients confirm, all of them sign first. Each then receives the signatures of its
+        neighbours, whatever they signed. Corrupt neighbours sign what the client expects.
         """
         confirmed: dict[int, bytes] = {}
         told_to = [client for client in views if client not in self.setting.corrupt]
@@ -249,14 +250,14 @@ class LyingServer:
         for owner, share in zip(outside, reply.key_shares, strict=True):
             self._keep(self.loot.key_shares, owner, client, share)
 
-    # --- what it opens ----------------------------------------------------------------------------
+    # --- opened secrets and sums ------------------------------------------------------------------
 
     def opened_seeds(self) -> set[int]:
-        """Honest clients whose seeds it can rebuild."""
+        """Return the honest clients whose seeds the server can rebuild."""
         return self._rebuilt(self.loot.seed_shares)
 
     def opened_keys(self) -> set[int]:
-        """Honest clients whose mask keys it can rebuild."""
+        """Return the honest clients whose mask keys the server can rebuild."""
         return self._rebuilt(self.loot.key_shares)
 
     def _rebuilt(self, shares: Mapping[int, Mapping[int, bytes]]) -> set[int]:
@@ -265,10 +266,11 @@ class LyingServer:
         return enough - self.setting.corrupt
 
     def groups(self) -> list[frozenset[int]]:
-        """Smallest sets of honest clients over which it knows the sum; others are combinations.
+        """Return the smallest sets of honest clients whose sum the server knows.
 
-        A client is hidden by its seed, or by a mask with an honest client whose key is closed and
-        that is not in the same group, or has not got the mask from its side.
+        All other known sums are combinations of these. A client stays hidden if its seed is
+        unknown, or if it has a mask in common with an honest client whose key is unknown and that
+        is not in the same group or has not applied the mask on its side.
         """
         keys_known = self.opened_keys()
         left = self.opened_seeds() & self.masked.keys()
@@ -295,7 +297,7 @@ class LyingServer:
         return found
 
     def opened_sum(self, group: Set[int]) -> NDArray[np.int64]:
-        """The sum over a group, from masked vectors and rebuilt secrets alone."""
+        """Return the sum over a group, from masked vectors and rebuilt secrets alone."""
         total = np.zeros(SHAPE.length, SHAPE.ring.dtype)
         generator = MaskGenerator()
         for client in group:
@@ -303,7 +305,7 @@ class LyingServer:
             generator.subtract(total, 0, [self._rebuild(self.loot.seed_shares[client])])
             for peer in self.hidden_by[client] - group:
                 seed = self._common_seed(client, peer)
-                # Take back what the client did.
+                # Undo what the client did.
                 remove = generator.subtract if client < peer else generator.add
                 remove(total, 0, [seed])
         return SHAPE.ring.reduce(total).astype(np.int64)

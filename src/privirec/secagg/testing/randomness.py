@@ -1,4 +1,4 @@
-"""Randomness for tests, named for what it is."""
+"""Insecure, reproducible randomness for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 
 
 class InsecureSeededBytes:
-    """Reproducible bytes for tests and simulations: whoever knows the seed knows every secret."""
+    """Reproducible bytes for tests and simulations; the seed reveals every secret."""
 
     def __init__(self, seed: int | str) -> None:
         self._seed = hashlib.sha256(str(seed).encode()).digest()

@@ -1,6 +1,6 @@
-"""What a server could say instead of the truth, protocol by protocol.
+"""False messages that a server could send, by protocol.
 
-A new protocol adds a module with a `Lie`, and a line here.
+To add a protocol, write a module with a `Lie` named `lie`, and register it here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from importlib import import_module
 from privirec.secagg.keys import Roster
 
 Lie = Callable[[bytes, random.Random, Roster], bytes | None]
-"""(message, chance, roster) -> another message, which no client may answer, or None where there is
-no lie to tell."""
+"""(message, chance, roster) -> a false message that no client may answer, or None."""
 
 _LIES = {
     "secagg+": "privirec.secagg.testing.lies.bell2020",
@@ -25,13 +24,13 @@ _LIES = {
 
 
 def lie_of(protocol_name: str) -> Lie:
-    """The lies of a server of this protocol: the function `lie` of its module."""
+    """Return the function `lie` of this protocol's module."""
     found: Lie = import_module(_LIES[protocol_name]).lie
     return found
 
 
 def damaged(message: bytes, chance: random.Random) -> bytes:
-    """Bytes that are no message of any protocol."""
+    """Return bytes that are not a message of any protocol."""
     return chance.choice(
         [
             message[: chance.randrange(len(message))],

@@ -1,4 +1,4 @@
-"""Lies about the graph, the shares, the survivors and who has confirmed them."""
+"""Lies about the graph, the shares, the survivors and their confirmations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privirec.secagg.participants import read_participants, write_participants
 
 
 def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
-    """Something else instead of this message that no client may answer."""
+    """Return a false variant of this message that no client may answer, or None."""
     told = decode(message)
     if isinstance(told, Neighbours):
         return encode(_about_neighbours(told, chance, roster))
@@ -45,13 +45,13 @@ def _about_neighbours(told: Neighbours, chance: random.Random, roster: Roster) -
     if kind == 1:
         return replace(told, neighbours=told.neighbours - 1, keys=tuple(keys[1:]))
     if kind == 2:
-        # A key of the server's own, to sit between the two.
+        # The server's own key, for a man-in-the-middle attack.
         keys[victim] = replace(keys[victim], sealing_key=chance.randbytes(KEY_BYTES))
         return replace(told, keys=tuple(keys))
     if kind == 3:
         return without_receiver(told, roster)
     if kind == 4:
-        # A graph that was chosen before the client had answered.
+        # A graph chosen before the client has answered.
         return replace(told, root=chance.randbytes(HASH_BYTES))
     if kind == 5:
         return replace(told, path=told.path[1:])
@@ -59,12 +59,12 @@ def _about_neighbours(told: Neighbours, chance: random.Random, roster: Roster) -
 
 
 def without_receiver(told: Neighbours, roster: Roster) -> Neighbours:
-    """A map of participants in which the client is missing."""
+    """Return the message with the receiver removed from the participants."""
     return replace(told, participants=without(told.participants, {told.client}, roster))
 
 
 def without(bitmap: bytes, clients: set[int], roster: Roster) -> bytes:
-    """A map in which these clients are missing."""
+    """Return a bit map without these clients."""
     return write_participants(set(read_participants(bitmap, roster).tolist()) - clients, roster)
 
 
@@ -88,7 +88,7 @@ def _about_confirmation(told: Confirmed, chance: random.Random) -> tuple[bytes, 
     elif kind == 1:
         signatures[victim] = chance.randbytes(SIGNATURE_BYTES)
     else:
-        # Somebody else's, for somebody else.
+        # Rotate the signatures; duplicate a single one.
         signatures.append(signatures.pop(0))
         if len(signatures) == 1:
             signatures *= 2

@@ -1,4 +1,4 @@
-"""Lies about who takes part and whose key is whose: all that is told after the announcement."""
+"""Lies about participants and keys, the only data that the server sends after the announcement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privirec.secagg.messages import encode
 
 
 def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
-    """Something else instead of this message that no client may answer."""
+    """Return a false variant of this message that no client may answer, or None."""
     told = decode(message)
     if not isinstance(told, Neighbours):
         return None
@@ -19,7 +19,7 @@ def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
     victim = chance.randrange(len(keys))
     kind = chance.randrange(4)
     if kind == 0:
-        # A key of the server's own, which would let it compute the noise.
+        # The server's own key, which would let it compute the noise.
         keys[victim] = replace(keys[victim], noise_key=chance.randbytes(KEY_BYTES))
     elif kind == 1:
         del keys[victim]
@@ -31,7 +31,7 @@ def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
 
 
 def _without(told: Neighbours, client: int, roster: Roster) -> Neighbours:
-    """A map of participants in which a client is missing."""
+    """Return the message with a client removed from the participants."""
     place = roster.place(client)
     present = bytearray(told.participants)
     present[place // 8] &= ~(1 << place % 8)

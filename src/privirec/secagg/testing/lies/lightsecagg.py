@@ -1,4 +1,4 @@
-"""Lies about who holds pieces, whose keys are whose, who survived and who has confirmed it."""
+"""Lies about the holders of pieces, keys, survivors and confirmations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privirec.secagg.messages import Message, encode
 
 
 def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
-    """Something else instead of this message that no client may answer."""
+    """Return a false variant of this message that no client may answer, or None."""
     told = decode(message)
     if isinstance(told, Deal):
         return encode(_about_dealing(told, chance, roster))
@@ -23,7 +23,7 @@ def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
 
 
 def without(bitmap: bytes, place: int) -> bytes:
-    """A map in which the client at a place of the roster is missing."""
+    """Return a bit map without the client at a place of the roster."""
     present = bytearray(bitmap)
     present[place // 8] &= ~(1 << place % 8)
     return bytes(present)
@@ -39,7 +39,7 @@ def _about_dealing(told: Deal, chance: random.Random, roster: Roster) -> Message
         return replace(told, receivers=without(told.receivers, roster.place(told.client)))
     if kind == 3 and told.keys:
         return replace(told, keys=told.keys[1:])
-    # A key of the server's own, to sit between the two.
+    # The server's own key, for a man-in-the-middle attack.
     own = chance.randbytes(KEY_BYTES)
     if not told.keys:
         return replace(told, receivers=bytes(len(told.receivers)))

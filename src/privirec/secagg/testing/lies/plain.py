@@ -1,4 +1,4 @@
-"""Lies of a server that sees every vector: about who takes part, and who was summed."""
+"""Lies about participants and survivors, by a server that sees every vector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privirec.secagg.testing.lies.bell2020 import without, without_receiver
 
 
 def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
-    """Something else instead of this message that no client may answer."""
+    """Return a false variant of this message that no client may answer, or None."""
     told = decode(message)
     if isinstance(told, Neighbours):
         lies = (replace(told, neighbours=2, threshold=1), without_receiver(told, roster))
