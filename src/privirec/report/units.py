@@ -42,7 +42,7 @@ def parse_rate(text: str, what: str) -> float:
 
 def _finite(value: float, text: str) -> float:
     if not value < MOST:
-        raise UsageError(f"{text!r} is more than there is")
+        raise UsageError(f"{text!r} is too large")
     return value
 
 
