@@ -75,21 +75,21 @@ def page(title: str, audited: Sequence[tuple[Row, Found]]) -> str:
     for heading, explanation, figure in (
         (
             "Whole histories",
-            "Share of the people attacked whose whole history came out.",
+            "Share of the attacked people whose whole history was recovered.",
             _recovered(rows),
         ),
         (
             "Interactions beside popularity",
-            "How much of what an attack names is true, and how much would be if it named the most "
-            "popular items instead. For guesses without names: of the most similar history. A "
-            "useful model guesses the last item of people who did not take part as well.",
+            "Share of the named items that are true, for each attack and for naming the most "
+            "popular items instead. Guesses without a name are compared with the most similar "
+            "history. A useful model also guesses the last item of people who did not take part.",
             _beside_popularity(rows),
         ),
         (
             "Who took part",
-            "True against false positives, on logarithmic axes: who must be sure looks at the "
-            "left. On the dotted line an attacker tosses a coin; no attack may get above the "
-            "dashed one, which is what was promised.",
+            "True against false positives, on logarithmic axes; attacks with few false positives "
+            "are at the left. The dotted line is chance. The promise is that no attack gets above "
+            "the dashed line.",
             _roc_figure(audited, first),
         ),
         (

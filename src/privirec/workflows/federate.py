@@ -62,7 +62,7 @@ class FederateRequest:
     check: bool = False
     """If true, also run the simulation and compare the saved arrays."""
     server: ServerModel = ServerModel.ACTIVE
-    """Behaviour of the server that clients protect themselves against."""
+    """Threat model for the server: active or semi-honest."""
     compare: bool = False
     """If true, also measure an exact run and popularity alone, on this machine."""
     carrier: str = "flower"

@@ -11,7 +11,7 @@ ONLY_USER = "me"
 """Default user of a store on a personal device."""
 
 _SHOWS = (
-    "Sums are exact: who has those of a run before and of one after can read in their difference "
+    "Sums are exact: anyone with those of an earlier and a later run can read in their difference "
     "what was forgotten. The client therefore sits out until the next period of its calendar "
     "(days_between_changes in policy.toml), when the changes of all clients come at once."
 )
@@ -49,7 +49,7 @@ def forgetting(
         said.append("No run has used them.")
     if summary.traces:
         said.append(
-            "Another program has the store open: their traces leave the file when it is closed."
+            "Another program has the store open: their traces stay in the file until it is closed."
         )
     return said
 

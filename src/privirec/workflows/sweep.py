@@ -46,7 +46,7 @@ CENTRALISED = 0
 RANK_STEP, RANK_STEPS = 256, 14
 """Step and number of ranks in the paper's figure: 256, 512, ..., 3584."""
 USERS_AT_ONCE = 256
-"""Batch size. An interrupted sweep stores a number of batches, so it must not change."""
+"""Users per batch. An interrupted sweep stores its progress as a number of these batches."""
 
 FIELDS: dict[str, Callable[[str], Any]] = {
     "dataset": str,

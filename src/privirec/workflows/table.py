@@ -40,7 +40,7 @@ def table_rows(
         if method := next(able, None):
             steps = rounds if config.low_pass_rank else None
             plans.append(Plan(method=method, rounds=steps, **shared))
-        # Without a low-pass filter there is no power method, so the paper's preset is the same.
+        # Without a low-pass filter there is no power method, and the preset changes nothing.
         if config.low_pass_rank:
             plans.append(Plan(method=Privirec.name, preset="paper", **shared))
         yield _beside(central, central, central_paper)
