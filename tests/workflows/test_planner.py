@@ -226,7 +226,7 @@ def test_a_promise_has_one_method_or_none_that_fits() -> None:
     assert choice.proposed.plan.method == "protected"
     assert not choice.others
     assert "expect" in choice.why
-    with pytest.raises(UsageError, match=r"protected at epsilon 8 takes 2\.\d MB up a client"):
+    with pytest.raises(UsageError, match=r"protected at epsilon 8 uploads 2\.\d MB per client"):
         choose(GOWALLA, 1_000_000, epsilon=8)
 
 

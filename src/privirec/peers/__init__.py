@@ -1,6 +1,7 @@
-"""Other people's private methods over the same sums, the same noise and the same budget.
+"""Published private methods by other authors, run over the same sums, noise and budget as ours.
 
-For comparisons in a simulation (`privirec privacy-table`). One file a method, a line in `PEERS`.
+They serve comparisons in a simulation (`privirec privacy-table`). Each method has one file and one
+entry in `PEERS`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Private alternating least squares: DPALS (Chien et al. 2021), Ada-DPALS (Krichene et al. 2023).
 
-People solve for their own vectors u, which never leave them. The item side is solved from noisy
-sums over the people of an item, of w u u^T and w u, and from one noisy sum of u u^T over everybody
-(the loss of what was not touched). |u| is clipped to one; a person's weights w over the items
-share one unit of squared length.
+Each person solves for their own vector u, which never leaves the device. The server solves for the
+item vectors from two kinds of noisy sums: w u u^T and w u over the people who have an item, and
+u u^T over all people (the loss of untouched pairs). |u| is clipped to one, and a person's weights
+w over the items share one unit of squared length.
 
-Plain DPALS keeps at most `items_each` items of a person, all of weight items_each^-1/2. The
-adaptive version keeps all and weighs them by noisy popularity to the power -adapt, normalised for
-each person so that everybody uses the whole unit.
+Plain DPALS keeps at most `items_each` items per person, all with weight items_each^-1/2. The
+adaptive version keeps all items and weights them by noisy popularity to the power -adapt,
+normalised per person so that each person uses the whole unit.
 """
 
 from __future__ import annotations
@@ -30,18 +30,22 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def triangle(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Places of the upper triangle, and sqrt(2) off the diagonal: as long as the whole matrix."""
+    """Return row and column indices of the upper triangle, and a factor for each entry.
+
+    The factor is sqrt(2) off the diagonal, so that the triangle of a symmetric matrix has the
+    Frobenius norm of the whole matrix.
+    """
     rows, columns = np.triu_indices(size)
     return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2))
 
 
 @dataclass(frozen=True)
 class UserSide:
-    """How a person solves for the own vector, from public item vectors."""
+    """Local solver for people's vectors, given the public item vectors."""
 
     vectors: Floats
     unobserved: float
-    """Weight of what was not touched."""
+    """Weight of untouched pairs in the loss."""
     ridge: float
 
     def solve(self, histories: sp.csr_array) -> Floats:
@@ -52,9 +56,11 @@ class UserSide:
 
 @njit(cache=True)
 def solve_people(indptr, indices, vectors, everything, ridge_for_each):  # type: ignore[no-untyped-def]
-    """For each person (sum of v v^T + ridge for each item + everything)^-1 (sum of v) over the own
-    items, by Cholesky factors; vectors that are no numbers give a result that is none, which adds
-    nothing to a sum."""
+    """Return (sum of v v^T + count * ridge_for_each * I + everything)^-1 (sum of v) per person.
+
+    Sums and the count are over the person's items. The systems are solved by Cholesky factors.
+    NaN in `vectors` gives NaN in the result, which `privirec.peers.sums.add_rows` skips.
+    """
     size = vectors.shape[1]
     found = np.zeros((len(indptr) - 1, size))
     lower = np.empty((size, size))
@@ -91,14 +97,17 @@ def solve_people(indptr, indices, vectors, everything, ridge_for_each):  # type:
 
 @dataclass(frozen=True)
 class AlsSum(RowSum):
-    """z_u: u u^T (its triangle) and u, clipped, sharing one unit of squared length."""
+    """Sum whose row z_u holds the triangle of u u^T, and u.
+
+    u is clipped, and both parts share one unit of squared length.
+    """
 
     name: ClassVar[str] = "peer-als-step"
     gives_away: ClassVar[str] = "noisy sums over the people of an item of what they solved for"
     side: UserSide
     clip: float
     outer: float
-    """Part of the squared length that u u^T has; the rest is u's."""
+    """Share of the squared length for u u^T; u has the rest."""
     items_each: int | None
 
     @classmethod
@@ -126,7 +135,10 @@ class AlsSum(RowSum):
         return super()._broadcast_bytes + 4 * (self.side.vectors.size + len(self.items))
 
     def chosen(self, histories: Histories) -> sp.csr_array:
-        """At most `items_each`, in an order that is public and another for every person."""
+        """Return at most `items_each` head items per person.
+
+        They are the first in a public order that differs from person to person.
+        """
         matrix = self.on_head(histories).matrix
         if self.items_each is None:
             return matrix
@@ -150,7 +162,7 @@ class AlsSum(RowSum):
 
 @dataclass(frozen=True)
 class PrivateAls(PeerInRounds):
-    """The plain version."""
+    """DPALS: at most `items_each` items per person, with equal weights."""
 
     name: ClassVar[str] = "dpals"
     title: ClassVar[str] = "DPALS"
@@ -160,16 +172,19 @@ class PrivateAls(PeerInRounds):
     outer: float = 0.3
     everybody: float = 0.02
     unobserved: float = 0.1
-    """Weight of what was not touched, when people solve."""
+    """Weight of untouched pairs when people solve for their vectors."""
     item_unobserved: float = 0.1
-    """The same when items are solved for; weights of touched items are below one there."""
+    """Weight of untouched pairs when the server solves for the item vectors.
+
+    Touched items have weights below one in that step.
+    """
     user_ridge: float = 1.0
     noise_ridge: float = 2.0
-    """Of the item side, in units of the noise of an item's matrix."""
+    """Ridge of the item side, in units of the noise in an item's matrix."""
     items_each: int | None = 20
     adapt: float = 0.0
     lift: float = 0.0
-    """Scores are multiplied by popularity to this power."""
+    """Power of popularity by which scores are multiplied."""
 
     @property
     def lengths(self) -> list[int]:
@@ -205,7 +220,11 @@ class PrivateAls(PeerInRounds):
         return Factors(popularity, items, side, on_head**self.lift)
 
     def _item_side(self, total: Floats, deviation: float) -> Floats:
-        """(A_i + c K + ridge)^-1 b_i, after A_i and K lost what of their noise is not positive."""
+        """Return the item vectors (A_i + c K + ridge)^-1 b_i, scaled to mean squared length one.
+
+        A_i and K are first projected to positive semidefinite matrices by setting their negative
+        eigenvalues, which only noise can cause, to zero.
+        """
         size = self.columns
         rows, columns, factor = triangle(size)
         pairs = len(rows)
@@ -224,7 +243,7 @@ class PrivateAls(PeerInRounds):
 
 @dataclass(frozen=True)
 class AdaptivePrivateAls(PrivateAls):
-    """With weights by noisy popularity, and everybody's whole unit in use."""
+    """Ada-DPALS: all items, weighted by noisy popularity; each person uses the whole unit."""
 
     name: ClassVar[str] = "ada-dpals"
     title: ClassVar[str] = "Ada-DPALS"
@@ -233,13 +252,19 @@ class AdaptivePrivateAls(PrivateAls):
 
 
 def unit_on_average(vectors: Floats) -> Floats:
-    """Only the product of both sides counts, so that one may be scaled."""
+    """Return the vectors scaled to mean squared length one.
+
+    Only products of user and item vectors matter, so either side may be rescaled.
+    """
     return vectors / math.sqrt(max(1e-300, float(np.square(vectors).sum(axis=1).mean())))
 
 
 @dataclass(frozen=True)
 class Factors(ByPopularity):
-    """Products of the own vector with those of the head, popularity behind them."""
+    """Scorer by products of a person's vector with the head's item vectors.
+
+    Items outside the head are ranked after them, by popularity.
+    """
 
     items: NDArray[np.int64]
     side: UserSide

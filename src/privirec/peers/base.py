@@ -1,4 +1,4 @@
-"""What a peer is: settings, a plan of noisy sums, and steps that end in a scorer."""
+"""Base classes of the peers: settings, a plan of noisy sums, and steps that end in a scorer."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ PeerSteps = Generator[Contribution | Broadcast, Any, Scorer]
 
 @dataclass(frozen=True)
 class Peer(ABC):
-    """One method of somebody else, over the same sums and with the same noise as `protected`.
+    """A method by other authors, over the same sums and with the same noise as `protected`.
 
-    The first sum of each is popularity, which chooses the head inside the budget.
+    The first sum of every peer is noisy popularity. It is paid from the budget and chooses the
+    head, that is, the most popular items.
     """
 
     name: ClassVar[str]
@@ -41,20 +42,23 @@ class Peer(ABC):
     @property
     @abstractmethod
     def parts(self) -> Sequence[float]:
-        """Of the budget (of mu^2) for each sum, popularity first; they add up to one."""
+        """Share of the budget (of mu^2) for each sum, popularity first. Shares add up to one."""
 
     @property
     @abstractmethod
     def lengths(self) -> Sequence[int]:
-        """Of each sum."""
+        """Number of entries of each sum, popularity first."""
 
     @abstractmethod
     def later_sums(self) -> list[PlannedSum]:
-        """All but popularity."""
+        """Return the planned sums after popularity."""
 
     @abstractmethod
     def later_steps(self, sums: list[PlannedSum], popularity: Floats) -> PeerSteps:
-        """What follows on noisy popularity, in people."""
+        """Run the sums after popularity and return the scorer.
+
+        `popularity` is noisy popularity in units of one person's vote, a vector of length one.
+        """
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -65,7 +69,7 @@ class Peer(ABC):
         return [first, *self.later_sums()]
 
     def steps(self) -> PeerSteps:
-        """The computation, held to its plan."""
+        """Return the steps of the computation, checked against its plan."""
         plan = self.sums()
         return keep_to(plan, self._steps(plan))
 
@@ -76,21 +80,24 @@ class Peer(ABC):
         return (yield from self.later_steps(plan[1:], popularity))
 
     def head_of(self, popularity: Floats, head: int) -> tuple[NDArray[np.int64], Floats]:
-        """The items on top, and their popularity: less than one person adds is noise."""
+        """Return the `head` most popular items and their popularity.
+
+        Popularity below one vote is indistinguishable from noise and is raised to one.
+        """
         items = most_popular(popularity, head)
         return items, np.maximum(popularity[items], 1.0)
 
 
 @dataclass(frozen=True)
 class PeerInRounds(Peer):
-    """A peer that goes on, after popularity, in rounds over the items on top."""
+    """A peer that, after popularity, runs rounds over the most popular items."""
 
     head: int = 2000
     rounds: int = 2
     popularity_share: float = 0.1
-    """Part of the budget (of mu^2) that goes into popularity."""
+    """Share of the budget (of mu^2) for popularity."""
     growth: float = 1.5
-    """Of the part of the budget from one round to the next."""
+    """Factor by which the share of the budget grows from one round to the next."""
 
     @property
     def items_on_top(self) -> int:
@@ -105,7 +112,7 @@ class PeerInRounds(Peer):
 
 @dataclass(frozen=True)
 class ByPopularity:
-    """The same order for everybody."""
+    """Scorer that ranks items by popularity, in the same order for all people."""
 
     popularity: Floats
 

@@ -1,4 +1,4 @@
-"""Noisy popularity and nothing else: what any private recommender has to beat."""
+"""Noisy popularity alone: the baseline that any private recommender has to beat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privirec.peers.base import ByPopularity, Floats, Peer, PeerSteps
 
 @dataclass(frozen=True)
 class NoisyPopularityAlone(Peer):
-    """The whole budget for one sum."""
+    """Ranking by noisy popularity, which receives the whole budget."""
 
     name: ClassVar[str] = "popularity"
     title: ClassVar[str] = "noisy popularity"
@@ -29,4 +29,4 @@ class NoisyPopularityAlone(Peer):
 
     def later_steps(self, sums: list[PlannedSum], popularity: Floats) -> PeerSteps:
         return ByPopularity(popularity)
-        yield  # a generator that asks for nothing
+        yield  # Unreachable; it makes this function a generator, without any sum.

@@ -1,12 +1,13 @@
 """The private power method of Nicolas et al. (arXiv 2411.01931) over secure aggregation.
 
-Every step sums A_u^T (A_u X) over the people with Gaussian noise, A_u a person's row of the
-normalised matrix and X an orthonormal block. A row of length one makes that at most |A_u X| <= 1
-long whatever the number of columns: the noise does not grow with the rank. A clip C < 1 on |A_u X|
-(1: none, as published) is a setting that was tuned in the method's favour.
+Every step sums A_u^T (A_u X) over the people and adds Gaussian noise. A_u is a person's row of the
+normalised matrix, and X is an orthonormal block. Since A_u has length one, the contribution has
+length |A_u X| <= 1 for any number of columns, so the noise does not grow with the rank. The clip
+C < 1 on |A_u X| (C = 1 means no clipping, as published) was tuned in the method's favour.
 
-Of ours: the head, which is chosen by noisy popularity inside the budget, the parts of the budget,
-and a power of popularity on the scores of the low-pass filter x D^-1/2 U U^T D^lift.
+Three parts are ours: the head, which noisy popularity chooses and which is paid from the budget;
+the division of the budget; and a power of popularity on the scores of the low-pass filter
+x D^-1/2 U U^T D^lift.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from privirec.peers.sums import RowSum
 
 @dataclass(frozen=True)
 class PowerSum(RowSum):
-    """One step: z_u = a_u X, clipped."""
+    """One power step: z_u = a_u X, clipped."""
 
     name: ClassVar[str] = "peer-power-step"
     gives_away: ClassVar[str] = "a noisy step of a power method"
     block: Floats
     right_weights: Floats
-    """Of each item in a_u X."""
+    """Weight of each head item in a_u X."""
     clip: float
 
     @classmethod
@@ -73,10 +74,12 @@ class PrivatePower(PeerInRounds):
     title: ClassVar[str] = "private power method"
     columns: int = 32
     clip: float = 1.0
-    """Of |A_u X|; 1: as published, what the length of a row allows."""
+    """Bound on |A_u X|. At 1, as published, nothing is clipped, since rows have length one."""
     left: float = 0.5
-    """Power of popularity by which items are divided before they are sent; the rest of the
-    normalisation follows at the server."""
+    """Power of popularity by which clients divide the items of their contribution.
+
+    The server applies the rest of the normalisation.
+    """
     lift: float = 0.3
 
     @property
@@ -116,7 +119,7 @@ class PrivatePower(PeerInRounds):
 
 @dataclass(frozen=True)
 class LowPass(ByPopularity):
-    """x D^-1/2 U U^T D^lift on the head, popularity behind it."""
+    """Scorer x D^-1/2 U U^T D^lift on the head; other items follow, by popularity."""
 
     items: Any
     basis: Floats

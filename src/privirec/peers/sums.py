@@ -1,11 +1,12 @@
-"""The one kind of sum behind the peers: a person's items, each with the same row, and noise.
+"""The noisy sum that all peers use: each person adds one row, weighted, to each of their items.
 
-What a person adds is the matrix a z^T, where a weighs the person's items and z is a row of numbers
-made from them. Both have length at most one, so the matrix has; entries are rounded towards zero,
-and a margin covers the errors of floating point, as in the power steps of `protected`.
+A person adds the matrix a z^T, where a holds the weights of the person's items and z is a row
+computed from them. Both have length at most one, so the matrix has Frobenius norm at most one.
+Entries are rounded towards zero, and a margin covers floating-point errors, as in the power steps
+of `protected`.
 
-These sums are for comparisons in a simulation: rows come from floating point that another machine
-may round otherwise, so they are not registered for networks.
+These sums are only for comparisons in a simulation. Their rows come from floating-point arithmetic
+that another machine may round differently, so they are not registered for networks.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ class RowSum(HeadSum):
     """sum_u a_u z_u^T with noise."""
 
     weights: Floats
-    """Of each item of the head, in units that do not matter."""
+    """Weight of each head item, in arbitrary units."""
     least_length: float
-    """Of a person's weights, in the same units: whoever has fewer items adds less; 0: nobody."""
+    """Least length by which a person's weights are divided, in the units of `weights`.
+
+    A person whose weights are shorter contributes less than a full unit. At 0, nobody does.
+    """
     everybody: float
-    """Part of a person's squared length that goes into one more row, to which all people add."""
+    """Share of a person's squared length that goes into one extra row, to which all people add."""
 
     @classmethod
     def planned(cls, n_items: int, n_users: int, share: NoiseShare, **sizes: Any) -> PlannedSum:
@@ -47,15 +51,15 @@ class RowSum(HeadSum):
     @classmethod
     @abstractmethod
     def sized(cls, fixed: Mapping[str, Any], sizes: Mapping[str, Any]) -> Self:
-        """One of these sizes, with nothing in it."""
+        """Return a placeholder of these sizes, from which the shape of the sum follows."""
 
     @abstractmethod
     def rows(self, matrix: sp.csr_array) -> Floats:
-        """z_u; where it is longer than one, it is cut to one."""
+        """Return z_u for each person. `add_rows` scales rows longer than one to length one."""
 
     @abstractmethod
     def chosen(self, histories: Histories) -> sp.csr_array:
-        """The items of the head that count."""
+        """Return each person's head items that receive a row."""
 
     @property
     @abstractmethod
@@ -101,7 +105,10 @@ class RowSum(HeadSum):
 def add_rows(  # type: ignore[no-untyped-def]
     indptr, indices, weights, least_length, everybody, rows, unit, out
 ):
-    """For each person with items i: out[i] += a_i z towards zero, |a| and |z| at most one."""
+    """Add a_i z to out[i] for each person's items i, in units and rounded towards zero.
+
+    |a| and |z| are at most one. Rows of zeros, and rows that are not finite, are skipped.
+    """
     columns = rows.shape[1]
     for person in range(len(indptr) - 1):
         first, last = indptr[person], indptr[person + 1]
@@ -113,7 +120,7 @@ def add_rows(  # type: ignore[no-untyped-def]
         length = 0.0
         for column in range(columns):
             length += row[column] * row[column]
-        if not (0.0 < length < np.inf):  # nothing to say, or something that is no number
+        if not (0.0 < length < np.inf):  # Zero, infinite or NaN.
             continue
         margin = 1.0 - (last - first + columns + 32) * 2.0**-52
         scale = unit * margin / max(1.0, np.sqrt(length))

@@ -1,9 +1,9 @@
-"""Settings of the peers, tuned on a fifth of each train split, held out (NDCG@20 of 4,000 people).
+"""Settings of the peers, tuned on a held-out fifth of each train split (NDCG@20 of 4,000 people).
 
-By coordinate search at two promises for each data set; which of the two a run takes is decided by
-how much its noise leaves, `Promise.signal`. Data that nobody tuned for take the settings of the
-data set that is most like it, by people for each item. That is more than `protected` gets, which
-has the same constants everywhere. docs/results/privacy-table.md says what was searched.
+They come from a coordinate search at two promises for each data set. A run takes the settings of
+the promise whose signal (`Promise.signal`) is closer to its own. A data set without settings takes
+those of the tuned data set that it resembles more in people per item. `protected` gets less
+tuning: it uses the same constants everywhere. docs/results/privacy-table.md lists the search space.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Settings = Mapping[str, Any]
 
 SEVERAL_PEOPLE_PER_ITEM = 4
 SIGNALS: Mapping[str, tuple[float, float]] = {"gowalla": (6.1e3, 4.0e4), "globo": (3.2e4, 2.1e5)}
-"""At epsilon 1 and 8."""
+"""Signal (`Promise.signal`) of each data set at epsilon 1 and 8."""
 
 TUNED: Mapping[str, Mapping[str, tuple[Settings, Settings]]] = {
     "private-power": {
@@ -221,13 +221,13 @@ TUNED: Mapping[str, Mapping[str, tuple[Settings, Settings]]] = {
         ),
     },
 }
-"""Peer, data set: settings for epsilon 1 and 8."""
+"""Settings for epsilon 1 and 8, by peer and data set."""
 
 
 def tuned_settings(
     peer: str, dataset: str, train: Interactions, promise: Promise
 ) -> dict[str, Any]:
-    """Of a peer for this data set, or for one like it, and this promise."""
+    """Return a peer's settings for this data set, or the most similar one, and this promise."""
     if peer not in TUNED:
         return {}
     if dataset not in SIGNALS:

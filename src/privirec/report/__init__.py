@@ -1,1 +1,1 @@
-"""Tables and plots."""
+"""Output for people: tables, progress, pictures and the audit page."""

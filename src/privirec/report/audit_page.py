@@ -1,4 +1,4 @@
-"""An audit as one page: what every attack found, with pictures, and nothing to load."""
+"""An audit as one HTML page: the results of every attack, with embedded pictures."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 BARS = (ATTACK, CHANCE, pale(ATTACK))
-"""Of what an attack gets, of popularity, and of the same attack on people who took no part."""
+"""Colours of the bars: the attack, popularity, and the attack on people who took no part."""
 LEAST_RATE = 1e-4
-"""Where the logarithmic axes of a ROC curve begin."""
+"""Lower end of the logarithmic axes of a ROC curve."""
 
 COLUMNS = [
     ("attack", "attack"),
@@ -56,7 +56,7 @@ img{max-width:100%;height:auto}p{max-width:46rem}
 
 
 def write_page(folder: Path, title: str, audited: Sequence[tuple[Row, Found]]) -> Path:
-    """FOLDER/index.html."""
+    """Write the page to `folder`/index.html and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "index.html"
     write_whole(path, page(title, audited).encode())
@@ -64,7 +64,7 @@ def write_page(folder: Path, title: str, audited: Sequence[tuple[Row, Found]]) -
 
 
 def page(title: str, audited: Sequence[tuple[Row, Found]]) -> str:
-    """The whole page, pictures included."""
+    """Return the HTML of the page, with its pictures embedded."""
     rows = [row for row, _ in audited]
     first: Row = rows[0] if rows else {}
     parts = [
@@ -75,21 +75,21 @@ def page(title: str, audited: Sequence[tuple[Row, Found]]) -> str:
     for heading, explanation, figure in (
         (
             "Whole histories",
-            "Share of the people attacked whose whole history came out.",
+            "Share of the attacked people whose whole history was recovered.",
             _recovered(rows),
         ),
         (
             "Interactions beside popularity",
-            "How much of what an attack names is true, and how much would be if it named the most "
-            "popular items instead. For guesses without names: of the most similar history. A "
-            "useful model guesses the last item of people who did not take part as well.",
+            "Share of the named items that are true, for each attack and for naming the most "
+            "popular items instead. Guesses without a name are compared with the most similar "
+            "history. A useful model also guesses the last item of people who did not take part.",
             _beside_popularity(rows),
         ),
         (
             "Who took part",
-            "True against false positives, on logarithmic axes: who must be sure looks at the "
-            "left. On the dotted line an attacker tosses a coin; no attack may get above the "
-            "dashed one, which is what was promised.",
+            "True against false positives, on logarithmic axes; attacks with few false positives "
+            "are at the left. The dotted line is chance. The promise is that no attack gets above "
+            "the dashed line.",
             _roc_figure(audited, first),
         ),
         (
@@ -117,7 +117,7 @@ def page(title: str, audited: Sequence[tuple[Row, Found]]) -> str:
 
 
 def promise_of(row: Row) -> str:
-    """What was promised for a release, in a sentence."""
+    """Return a sentence that states the promise of a release."""
     if row.get("epsilon") is None:
         return "Nothing is promised for this release: it has no noise, or does not say."
     promised = f"Promised to every person: epsilon {row['epsilon']:.3g}, delta {row['delta']:.1g}"
@@ -143,7 +143,7 @@ def _encoded(figure: Figure) -> str:
 
 
 def _bars(rows: Sequence[tuple[str, Sequence[float | None]]], labels: Sequence[str]) -> Figure:
-    """Horizontal bars, a group for each row; shares from 0 to 1."""
+    """Draw horizontal bars, one group per row, for shares from 0 to 1."""
     figure = new_figure(8.4, 0.7 + 0.26 * len(labels) * len(rows) + 0.15 * len(rows))
     axes = axes_in(figure)
     height = 0.8 / len(labels)
@@ -215,7 +215,7 @@ def _roc_figure(audited: Sequence[tuple[Row, Found]], first: Row) -> Figure | No
 
 
 def _promised_curve(axes: Axes, rates: Any, epsilon: float, delta: float) -> None:
-    """TPR <= e^epsilon FPR + delta, and the same of the opposite claim."""
+    """Draw the bound TPR <= e^epsilon FPR + delta, and the one with the hypotheses swapped."""
     upper = np.minimum(np.exp(epsilon) * rates + delta, 1 - (1 - delta - rates) / np.exp(epsilon))
     axes.plot(rates, np.minimum(upper, 1), "--", color=PROTECTED, lw=1.4, label="most promised")
 

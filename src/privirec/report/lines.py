@@ -1,4 +1,4 @@
-"""Plain lines for people, of which a device needs nothing but these."""
+"""Plain output lines without dependencies, for programs that run on a device."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import sys
 
 
 def say(line: str) -> None:
-    """On standard output."""
+    """Print a line to standard output."""
     print(line, flush=True)
 
 
 def warn(line: str) -> None:
-    """On standard error; in yellow on a terminal."""
+    """Print a line to standard error, in yellow on a terminal."""
     yellow = f"\x1b[33m{line}\x1b[0m" if sys.stderr.isatty() else line
     print(yellow, file=sys.stderr, flush=True)

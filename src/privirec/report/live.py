@@ -1,4 +1,4 @@
-"""A federation as it goes: one live table on a terminal, nothing in a pipe."""
+"""Live table of a running federation on a terminal; nothing is shown in a pipe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLOURS = {"answered": "green", "installed": "green", "refused": "red", "droppe
 
 
 def table_of(status: dict[str, Any]) -> Table | str:
-    """Clients, stages, bytes and drop-outs."""
+    """Return a table of the clients with their state and bytes, titled with the current stage."""
     if not status:
         return "Starting the server and the clients ..."
     where = status["stage"]
@@ -47,7 +47,7 @@ def table_of(status: dict[str, Any]) -> Table | str:
 
 @contextmanager
 def federation() -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A callback that shows each status while the body runs, if there is a terminal."""
+    """Yield a callback that shows each status while the body runs, if there is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda status: None

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar with phase and estimate on a terminal, nothing in a pipe."""
+"""Progress bars with phase and remaining time on a terminal; nothing is shown in a pipe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Report = Callable[[int, int], None]
 
 
 class Phases:
-    """Hands out a callback `(done, total)` for each named phase of a job."""
+    """Factory of progress callbacks `(done, total)`, one for each named phase of a job."""
 
     def __init__(self, bar: Progress | None = None) -> None:
         self._bar = bar
@@ -37,7 +37,7 @@ class Phases:
         return report
 
     def finish(self) -> None:
-        """What was shown is done: whatever it reported last, it is seen at 100 % and then goes."""
+        """Show the visible phases at 100 %, whatever they reported last, and then hide them."""
         if self._bar is None:
             return
         for task in self._bar.tasks:
@@ -56,7 +56,7 @@ QUIET = Phases()
 
 @contextmanager
 def shown_progress() -> Iterator[Phases]:
-    """Phases shown on standard error while the body runs, if that is a terminal."""
+    """Yield `Phases` that are shown on standard error while the body runs, if on a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield QUIET

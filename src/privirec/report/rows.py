@@ -1,4 +1,4 @@
-"""Result rows: flat JSON objects, one a line, and how they look in a table."""
+"""Result rows: flat JSON objects, one per line, and their display in a table."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Row = Mapping[str, Any]
 
 
 def write_json_lines(path: Path | None, rows: Iterable[Row], *, private: bool = False) -> None:
-    """All rows or none; no path, no file."""
+    """Write all rows or none. Without a path, write nothing."""
     if path is not None:
         write_lines(path, (json.dumps(row) for row in rows), private=private)
 
 
 def check_writable(file: Path | None = None, *, folder: Path | None = None) -> None:
-    """Say before hours of work, not after, that a result could not be written."""
+    """Raise UsageError if a result cannot be written, so that long work fails before it starts."""
     if file is not None:
         if file.name == "-":
             raise UsageError(f"{file}: name a file; /dev/stdout is one")
@@ -37,7 +37,7 @@ def check_writable(file: Path | None = None, *, folder: Path | None = None) -> N
     for path in (file, folder):
         if path is None:
             continue
-        # A file that is there is replaced by a neighbour, so that its folder is what counts.
+        # An existing file is replaced by a new file in its folder, so the folder must be writable.
         target = path if path.exists() and not path.is_file() else _nearest_existing(path)
         if not path.exists() and not target.is_dir():
             raise UsageError(f"{path}: cannot be written ({target} is not a folder)")
@@ -46,7 +46,7 @@ def check_writable(file: Path | None = None, *, folder: Path | None = None) -> N
 
 
 def in_file_name(name: str) -> str:
-    """A name, of a data set for example, as a part of a file's name."""
+    """Return a name, such as a data set's, in a form that is safe as part of a file name."""
     return "".join(letter if letter.isalnum() else "-" for letter in name)
 
 
@@ -58,20 +58,20 @@ def _nearest_existing(path: Path) -> Path:
 
 
 def console() -> Console:
-    """Standard output; in a pipe wide enough that no table is cut."""
+    """Return a console for standard output; in a pipe it is wide enough for most tables."""
     out = Console()
     return out if out.is_terminal else Console(width=160)
 
 
 def warn(sentence: str) -> None:
-    """One sentence on standard error."""
+    """Print a sentence to standard error, in yellow on a terminal."""
     Console(stderr=True, soft_wrap=True).print(
         sentence, style="yellow", highlight=False, markup=False
     )
 
 
 def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Row]) -> None:
-    """A table of (key, heading) columns under a title; a key that a row lacks stays empty."""
+    """Print a table of (key, heading) columns under a title; missing values stay empty."""
     out = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     rows = list(rows)
     for key, heading in columns:
@@ -81,18 +81,18 @@ def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[R
         out.add_row(*(escape(as_text(key, row.get(key))) for key, _ in columns))
     screen = console()
     screen.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
-    # A table wider than the terminal runs over its edge: better than figures that are cut.
+    # A table wider than the terminal is wrapped by the terminal; rich would truncate its figures.
     natural = Console(width=10_000).measure(out).maximum
     Console(width=max(screen.width, natural)).print(out)
 
 
 def say(sentence: str) -> None:
-    """One plain line on standard output."""
+    """Print a plain sentence to standard output."""
     console().print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def as_text(key: str, value: Any) -> str:
-    """A value as people read it: four decimals for metrics, bytes with units."""
+    """Return a value formatted for people: four decimals for metrics, bytes with units."""
     if value is None:
         return ""
     if "bytes" in key:

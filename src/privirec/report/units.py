@@ -1,4 +1,4 @@
-"""Amounts as people write them: `50MB`, `5Mbit/s`; and times as they read them."""
+"""Parsers for amounts such as `50MB` and `5Mbit/s`, and the format of durations."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 from privirec.errors import UsageError
 
 MOST = 1e24
-"""Nobody has so many bytes, or so fast a link."""
+"""Upper limit for amounts in bytes, or bytes per second; larger ones must be mistakes."""
 
 _NUMBER = r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*"
 _BYTES = re.compile(_NUMBER + r"([kmgt]?b)\s*", re.ASCII | re.IGNORECASE)
-# A byte is a capital B and a bit is written out: Mb/s could be either.
+# A byte is a capital B and a bit is written out, because Mb/s is ambiguous.
 _RATE = re.compile(_NUMBER + r"((?:[kKmMgGtT]?)(?:bit/s|bps|B/s))\s*", re.ASCII)
 _THOUSANDS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 def parse_bytes(text: str, what: str = "budget") -> int:
-    """`50MB`, `500 kB` or `1000B` in bytes; units are thousands, as those of links and disks."""
+    """Return the bytes in `50MB`, `500 kB` or `1000B`; units are powers of 1000."""
     matched = _BYTES.fullmatch(text)
     if matched is None:
         raise UsageError(f"a {what} of {text!r}: give one as 60MB; units are B, kB, MB, GB and TB")
@@ -28,7 +28,7 @@ def parse_bytes(text: str, what: str = "budget") -> int:
 
 
 def parse_rate(text: str, what: str) -> float:
-    """`5Mbit/s`, `50Mbps` or `2MB/s` in bytes a second."""
+    """Return the bytes per second in `5Mbit/s`, `50Mbps` or `2MB/s`."""
     matched = _RATE.fullmatch(text)
     if matched is None:
         raise UsageError(f"{what}: a speed of {text!r}: give one as 5Mbit/s, 1Gbit/s or 2MB/s")
@@ -42,12 +42,12 @@ def parse_rate(text: str, what: str) -> float:
 
 def _finite(value: float, text: str) -> float:
     if not value < MOST:
-        raise UsageError(f"{text!r} is more than there is")
+        raise UsageError(f"{text!r} is too large")
     return value
 
 
 def as_duration(seconds: float) -> str:
-    """Two digits that count, in the unit that people would say."""
+    """Return a duration in its natural unit, with about two significant digits."""
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{_digits(seconds / size)} {unit}"

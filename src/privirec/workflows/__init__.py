@@ -1,1 +1,1 @@
-"""What the commands do: runs, tables, sweeps, costs and audits, free of any command line."""
+"""The work behind the commands: runs, tables, sweeps, costs and audits, without the CLI."""

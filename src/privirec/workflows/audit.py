@@ -1,4 +1,4 @@
-"""What a release gives away, measured: whatever is registered, on whatever was released."""
+"""Audit of a release: runs the registered attacks on it and grades their results."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from privirec.workflows.transcript import is_record, opened_by, recorded
 
 
 class AskedAgain:
-    """The people of a data set, who can be asked again (`privacy.releases.Federation`).
+    """The people of a data set, in a form that can be asked again (`privacy.releases.Federation`).
 
-    Of noise there is as much as the promise counts on: that of the clients which neither drop out
-    nor work for the server. `noise` off leaves it out, though what is asked says that it is there:
-    an audit that cannot see that sees nothing.
+    The amount of noise is what the promise counts on: that of the clients that neither drop out nor
+    collude with the server. `noise=False` leaves the noise out although the asks state it. An audit
+    must be able to detect this.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ _RUNS_A_SEED = 1_000_000
 
 
 class _Noiseless:
-    """A runtime that leaves out the noise that was asked for."""
+    """Runtime that leaves out the noise of the asks."""
 
     def __init__(self, histories: Histories) -> None:
         self._histories = histories
@@ -107,7 +107,7 @@ class _Noiseless:
 
 
 class _WithNoiseOf(_Noiseless):
-    """A runtime with the noise of so many clients, whoever the people are."""
+    """Runtime with the noise of a given number of clients, independent of the people."""
 
     def __init__(self, histories: Histories, sources: int, seed: int) -> None:
         super().__init__(histories)
@@ -131,11 +131,13 @@ def release_of(
     seed: int = 0,
     noise: bool = True,
 ) -> Release:
-    """What the server of a run holds, by the name of a program; what a saved model says, or the
-    sums of a run on a network that a server has in its folder. `given` are settings of the program.
+    """Return the release of a program, of a saved model, or of a recorded run.
 
-    Without a rank, the low-pass filter of a program that has one beside its item-item matrix is
-    left out of the run.
+    `name` is the name of a program, which is then run; the folder of a saved model; or the folder
+    of a network run that a server keeps. `given` are settings of the program.
+
+    If no rank is given, a program with a low-pass filter beside its item-item matrix runs without
+    that filter.
     """
     if name in PROGRAMS:
         train = dataset.train
@@ -164,7 +166,7 @@ def check_release(
     preset: str | None = None,
     noise: bool = True,
 ) -> None:
-    """Refuse what `release_of` could not give, as far as that is known without the data."""
+    """Raise UsageError for what `release_of` would refuse, as far as this needs no data."""
     if name in PROGRAMS:
         return
     if not Path(name).is_dir():
@@ -204,7 +206,7 @@ def _saved(folder: Path, dataset: Dataset) -> Release:
 
 
 def as_fitted(dataset: Dataset, release: str) -> Dataset:
-    """The data set with everything in train, if that is what a saved model was fitted on."""
+    """Return the data set, with all interactions in train if a saved model was fitted on them."""
     folder = Path(release)
     if release in PROGRAMS or not (folder / artifact.MANIFEST).is_file():
         return dataset
@@ -217,7 +219,7 @@ def as_fitted(dataset: Dataset, release: str) -> Dataset:
 
 @dataclass(frozen=True)
 class Audited:
-    """One attack: its row, and what a picture of it needs."""
+    """Result of one attack: its row, and its findings for pictures."""
 
     row: dict[str, Any]
     found: Found
@@ -235,8 +237,11 @@ def audit(
     threads: int | None = None,
     phases: Phases = QUIET,
 ) -> list[Audited]:
-    """Each attack that applies to a release (None: all there are); the truth is used only to
-    grade."""
+    """Run the attacks that apply to a release, and return their results.
+
+    If `attacks` is None, all registered attacks are considered. The true histories are used only to
+    grade the results.
+    """
     chosen = list(ATTACKS) if attacks is None else list(attacks)
     for name in chosen:
         if name not in ATTACKS:
@@ -281,7 +286,7 @@ def _attacked(
 
 
 def read_rows(path: Path, dataset: str) -> list[dict[str, Any]]:
-    """What `privirec audit --json` wrote about a data set."""
+    """Return the rows on a data set that `privirec audit --json` wrote."""
     found = []
     for number, line in enumerate(read_bytes(path).splitlines(), 1):
         try:
@@ -298,5 +303,5 @@ def read_rows(path: Path, dataset: str) -> list[dict[str, Any]]:
 
 
 def unmet_needs() -> str:
-    """What attacks there are, and what each would need."""
+    """Return a list, in words, of the attacks and what each of them needs."""
     return "; ".join(f"{name} needs {attack.needs}" for name, attack in ATTACKS.items())

@@ -1,4 +1,7 @@
-"""What left a client, run by run, and what is left to spend: for `privirec budget` and the page."""
+"""A client's privacy account: spending run by run, and the remaining budget.
+
+`privirec budget` and the person's page show it.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,21 @@ _LIMITS = ("most_epsilon", "most_epsilon_per_period")
 
 @dataclass(frozen=True)
 class Statement:
-    """A client's account, as its owner reads it."""
+    """A client's account in a form for its owner."""
 
     rows: list[dict[str, Any]]
-    """Runs, the first first."""
+    """One row per run, the earliest first."""
     totals: dict[str, Any]
-    """What is spent and left of each limit of the policy."""
+    """Spent and remaining epsilon for each limit of the policy."""
     policy: Policy
     exact: int
-    """Sums that no noise protects."""
+    """Number of sums that no noise protects."""
     is_whole: bool
-    """False: it was restored from a backup, and more was spent."""
+    """False if the record was restored from a backup, so that more was spent than it shows."""
     opened: float
     """Share of the item-item matrix that exact sums have opened."""
     spoilt: dict[str, str]
-    """Runs in which the server claimed what cannot be, and what that was."""
+    """Runs in which the server made an impossible claim, with that claim."""
 
     @property
     def warnings(self) -> list[str]:
@@ -78,10 +81,10 @@ class Statement:
 
 
 def statement_of(folder: Path) -> Statement:
-    """Needs no server, and no place in a roster."""
+    """Return the statement of a client's folder; needs neither a server nor a roster."""
     home = ClientFolder(folder)
     policy = Policy.load(folder / "policy.toml")
-    _ = home.identity  # refuses a folder that is no client's
+    _ = home.identity  # Raises an error if this is not a client's folder.
     account, now, is_whole = Account(), datetime.now(UTC), True
     taken: list[TakenPart] = []
     opened, spoilt = 0.0, dict[str, str]()
@@ -100,7 +103,7 @@ def statement_of(folder: Path) -> Statement:
 
 
 def _runs(account: Account, taken: Sequence[TakenPart], delta: float) -> Iterator[dict[str, Any]]:
-    """Every run that the client was in, with sums or without."""
+    """Yield a row for every run that the client was in, including runs without sums."""
     sums_of: dict[str, list[Spent]] = {}
     for one in account.sums:
         sums_of.setdefault(one.run, []).append(one)
@@ -125,12 +128,12 @@ def _runs(account: Account, taken: Sequence[TakenPart], delta: float) -> Iterato
 
 
 def at_least(epsilon: float, digits: int = 3) -> str:
-    """With so many digits, and never less than it is."""
+    """Return epsilon rounded up to this many significant digits."""
     return _digits(epsilon, ROUND_CEILING, digits)
 
 
 def _at_most(epsilon: float) -> str:
-    """Never more than it is, but for what a search leaves."""
+    """Return epsilon rounded down to three digits, after adding the tolerance of `_room`."""
     return _digits(epsilon * (1 + 1e-6), ROUND_FLOOR, 3)
 
 
@@ -153,13 +156,13 @@ def _totals(account: Account, policy: Policy, now: datetime) -> dict[str, Any]:
             "room": _room(loss, most, policy.delta),
         }
     room = min(found[setting]["room"] for setting in _LIMITS)
-    for setting in _LIMITS:  # a run has to stay within both
+    for setting in _LIMITS:  # A run has to stay within both limits.
         found[setting]["room"] = room
     return found
 
 
 def _room(spent: Loss, most: float, delta: float) -> float:
-    """The epsilon of one more run that stays within `most`, as the client would judge it."""
+    """Return the largest epsilon of one more run that the client would accept within `most`."""
     low, high = 0.0, mu_of(min(most, LARGEST_EPSILON), delta)
     for _ in range(50):
         middle = (low + high) / 2

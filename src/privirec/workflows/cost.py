@@ -1,4 +1,4 @@
-"""Communication: the paper's formulas in floats, and the bytes that really travel."""
+"""Communication costs: the paper's formulas in floats, and the actual bytes."""
 
 from __future__ import annotations
 
@@ -28,30 +28,33 @@ from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 from privirec.workflows.published import COST_EMBEDDING, COST_EPOCHS, COST_RANK, COST_ROUNDS
 
 MOST_ENTRIES = 1 << 32
-"""Of a sum, by which rings of unknown sums are judged."""
+"""Largest number of entries of a sum, assumed to judge the rings of sums of unknown size."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is counted for."""
+    """Sizes and settings for which costs are computed."""
 
     users: int
     items: int
     low_pass_rank: int = 256
-    """k_1: the low-pass filter of PriviRec."""
+    """k_1, the rank of PriviRec's low-pass filter."""
     rank: int | None = None
-    """k_2: the low-rank matrix of PriviRec-k. None: in the paper's formulas and in its preset what
-    the paper's table of costs has, elsewhere what a run has by default."""
+    """k_2, the rank of PriviRec-k's low-rank matrix.
+
+    If None, the paper's formulas and its preset use the value of the paper's cost table, and all
+    others use the default of a run.
+    """
     rounds: int | None = None
-    """L, likewise."""
+    """L, with the same defaults as `rank`."""
     ring_bits: int | None = None
-    """None: what each program takes."""
+    """Ring width; None selects each program's default."""
     item_item_entries: int | None = None
-    """Non-zeros of P~, where the data is at hand."""
+    """Number of non-zeros of P~, if the data is available."""
     aggregator: str = "none"
-    """By which protocol vectors are summed, with what a network assumes of its clients."""
+    """Aggregation protocol; its costs assume the defaults of a network."""
     largest_degree: int | None = None
-    """People of the most popular item, where the data is at hand."""
+    """Number of people who have the most popular item, if the data is available."""
 
     @property
     def paper_rank(self) -> int:
@@ -63,7 +66,7 @@ class Sizes:
 
 
 def formula_rows(sizes: Sizes) -> list[dict[str, Any]]:
-    """The dominant terms of the paper's table, in floats."""
+    """Return the dominant terms of the paper's cost table, in floats."""
     items, users, rounds, rank = sizes.items, sizes.users, sizes.paper_rounds, sizes.paper_rank
     terms = {
         "PriviRec": ("|I|^2", items**2),
@@ -85,14 +88,14 @@ def formula_rows(sizes: Sizes) -> list[dict[str, Any]]:
 
 
 def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
-    """Bytes up and down, per client and through the server, for each way to run it."""
+    """Return bytes up and down, per client and at the server, for each program and variant."""
     rows: list[dict[str, Any]] = []
     for program in PROGRAMS.values():
         if not _runs(program, sizes):
             continue
         for label, settings in _variants(program, sizes).items():
             if label in program.presets and getattr(settings, "rank", 0) > sizes.items:
-                continue  # made for larger catalogues
+                continue  # The preset is made for larger catalogues.
             planned = program(settings, sizes.users, sizes.items).plan(sizes.item_item_entries)
             ledger = Ledger.planned(planned)
             sums = [step for step in planned if isinstance(step, PlannedSum)]
@@ -110,7 +113,7 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                     "items": sizes.items,
                     "rank": getattr(settings, "rank", None),
                     "rounds": getattr(settings, "rounds", None),
-                    # Noise decides how wide its rings are.
+                    # The noise determines the ring widths of a program that protects.
                     "ring_bits": None if program.protects else settings.ring_bits,
                     "sums": ledger.sums,
                     "bytes_up_per_client": ledger.bytes_up,
@@ -135,12 +138,14 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
 def aggregation_bytes(
     sums: Sequence[PlannedSum], aggregator: str, assumptions: Assumptions, clients: int
 ) -> tuple[int, int]:
-    """What an aggregation protocol adds to the packed vectors, up and down a client: the mean over
-    a cohort that stays complete, rounded sum by sum as a run's ledger does."""
-    if aggregator == "none":  # clients that send their vectors as they are, in no protocol at all
+    """Return the bytes up and down per client that an aggregation protocol adds to the vectors.
+
+    They are means over a cohort without drop-outs, rounded for each sum as in a run's ledger.
+    """
+    if aggregator == "none":  # Clients send plain vectors, without any protocol.
         return 0, 0
     if clients >= EVERYBODY:
-        raise ParametersInfeasible(f"{clients:,} clients are more than have numbers")
+        raise ParametersInfeasible(f"{clients:,} clients are more than the protocol can number")
     statement = assumptions.statement(clients, len(sums))
     try:
         shapes = [vector_shape(planned) for planned in sums]
@@ -153,14 +158,14 @@ def aggregation_bytes(
 
 
 def _runs(program: type[Program[Any]], sizes: Sizes) -> bool:
-    """Whether a program can run in the ring that was chosen, as far as that is known."""
+    """Return False if a program is known not to run in the chosen ring."""
     if sizes.ring_bits is None or program.protects:
         return True
     return most_people(program, sizes.ring_bits, sizes.users) >= (sizes.largest_degree or 1)
 
 
 def ring_notes(sizes: Sizes) -> list[str]:
-    """What a chosen ring cannot hold, a sentence for each program that it concerns."""
+    """Return a sentence for each program that the chosen ring is too narrow for, or may be."""
     notes = []
     for program in PROGRAMS.values():
         if sizes.ring_bits is None or program.protects:
@@ -182,7 +187,10 @@ def ring_notes(sizes: Sizes) -> list[str]:
 
 
 def most_people(program: type[Program[Any]], ring_bits: int, users: int) -> int:
-    """How many people an item may have, of so many, for a program to run in a ring; 0: none."""
+    """Return the most people that an item may have for a program to run in a ring.
+
+    The result is at most `users`, and 0 if the program does not run at all.
+    """
     least, most = 0, users
     while least < most:
         middle = (least + most + 1) // 2
@@ -191,11 +199,11 @@ def most_people(program: type[Program[Any]], ring_bits: int, users: int) -> int:
 
 
 def _fits(program: type[Program[Any]], ring_bits: int, people: int) -> bool:
-    """The bounds of the contributions, for an item with so many people."""
+    """Return True if a ring holds the sums of a program for an item with this many people."""
     if issubclass(program, Spectral):
         return ring_bits >= max(LEAST_WIDTH, narrowest_ring(people, MOST_ENTRIES))
     try:
-        # What one person adds to an entry is at most one; power steps round it and have signs.
+        # A person adds at most one to an entry. Power steps are rounded, and they are signed.
         steps = issubclass(program.settings_type, PowerSettings)
         FixedPoint.for_sum(ring_bits, float(people), people if steps else 0, signed=steps)
     except OverflowRefused:
@@ -204,7 +212,7 @@ def _fits(program: type[Program[Any]], ring_bits: int, people: int) -> bool:
 
 
 def _variants(program: type[Program[Any]], sizes: Sizes) -> dict[str, ProgramSettings]:
-    """Each published preset, the defaults (under no label), and what else the program compares."""
+    """Return the settings of each preset, of the defaults (with an empty label) and of variants."""
     fields = program.settings_type.model_fields
 
     def settings(

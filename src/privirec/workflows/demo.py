@@ -1,4 +1,4 @@
-"""The whole story on embedded data: what recommenders cost in bytes, and in histories."""
+"""Demo on synthetic data: accuracy of recommenders, their bytes, and histories they reveal."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from privirec.workflows.plan import Plan
 from privirec.workflows.run import run
 
 FEW, MANY = "synthetic:demo", "synthetic:town"
-"""Data sets with few and with many people for each item."""
+"""Names of data sets with few and with many people per item."""
 PICTURE = "demo.png"
 RANK = 64
 ATTACKS = [attack.name for attack in (Peeling, MatchingPursuit, LikelihoodPeeling, Cliques, Aimed)]
-"""Those that read whole histories from what one run releases."""
+"""Names of the attacks that read whole histories from the release of one run."""
 
 
 @dataclass(frozen=True)
 class Demo:
     few: list[dict[str, Any]]
-    """On the small data set, with how many histories an attack has read."""
+    """Rows on the small data set, with the number of histories that an attack read."""
     many: list[dict[str, Any]]
     pictures: list[Path]
     model: Path
 
 
 def demo(folder: Path, seed: int = 0, threads: int | None = None, phases: Phases = QUIET) -> Demo:
-    """Run everything and save a picture (PNG and SVG) and the protected model."""
+    """Run all methods, and save a picture (PNG and SVG) and the protected model."""
     shared: dict[str, Any] = {"seed": seed, "threads": threads}
     exact: dict[str, Any] = {"model": "gf-cf", "rank": RANK, **shared}
     dataset = load_dataset(FEW)
@@ -74,7 +74,7 @@ def _protected(epsilon: float, shared: dict[str, Any]) -> Plan:
 
 
 def _read(dataset: Dataset, plan: Plan, phases: Phases) -> int:
-    """How many whole histories the best attack reads from what the run released."""
+    """Return the number of whole histories that the best attack reads from a run's release."""
     given = dict(plan.federated) | ({"rank": plan.rank} if plan.method == PrivirecK.name else {})
     chosen: dict[str, Any] = {"attacks": ATTACKS, "threads": plan.threads}
     attacked = audit(dataset, plan.method, given, seed=plan.seed, phases=phases, **chosen)

@@ -38,12 +38,12 @@ PACKAGES = (
     "prometheus-client",
     "httpx",
 )
-"""What is declared, for everybody and for each extra, in that order."""
+"""Declared dependencies: required ones first, then those of each extra."""
 
 
 def facts() -> dict[str, str]:
-    """Flat, for people and for machines."""
-    np.ones((2, 2)) @ np.ones((2, 2))  # loads the BLAS that is asked about below
+    """Return facts about the machine and the installation, as names and values."""
+    np.ones((2, 2)) @ np.ones((2, 2))  # Loads the BLAS library that is reported below.
     found = {
         "privirec": __version__,
         "python": f"{platform.python_version()} ({sys.implementation.name})",

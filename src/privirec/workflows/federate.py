@@ -1,4 +1,4 @@
-"""A whole federation on this machine: real processes, TLS, any aggregator; then measured."""
+"""A whole federation on this machine, with real processes, TLS and any aggregator, evaluated."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FederateRequest:
-    """What to federate, and where to leave things."""
+    """Settings of a federation on one machine."""
 
     plan: Plan
     clients: int
@@ -58,15 +58,15 @@ class FederateRequest:
     corrupt_share: float = CORRUPT_SHARE
     dropped_share: float = DROPPED_SHARE
     keep: Path | None = None
-    """Folder for keys, logs and client folders; without one they are removed at the end."""
+    """Folder for keys, logs and client folders; if None, they are removed at the end."""
     check: bool = False
-    """Also run the simulation and compare the saved arrays."""
+    """If true, also run the simulation and compare the saved arrays."""
     server: ServerModel = ServerModel.ACTIVE
-    """What the clients take the server for."""
+    """Threat model for the server: active or semi-honest."""
     compare: bool = False
-    """Also measure an exact run and popularity alone, on this machine."""
+    """If true, also measure an exact run and popularity alone, on this machine."""
     carrier: str = "flower"
-    """Who moves the messages: flower, or https."""
+    """Transport of the messages: flower or https."""
 
 
 def federate(
@@ -76,12 +76,12 @@ def federate(
     watch: Any = lambda status: None,
     phases: Phases = QUIET,
 ) -> dict[str, Any]:
-    """Run it, measure the model, clean up. Returns the result row."""
+    """Run the federation, measure the model, clean up, and return the result row."""
     check_carrier(request.carrier)
     if request.plan.program is None:
         raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
     if save is not None:
-        check_replaceable(save)  # before the run, not after
+        check_replaceable(save)  # Fails before the run, not after it.
     if request.check and not protocol(request.aggregator).is_exact:
         raise UsageError(
             f"--check compares bit for bit, and {request.aggregator} leaves noise in its sums"
@@ -200,7 +200,7 @@ def _federate(
 
 
 def check_carrier(carrier: str) -> None:
-    """Refuse, in one line, a carrier whose libraries are not installed."""
+    """Raise an error of one line if the libraries of a carrier are not installed."""
     if carrier == "https":
         check_installed((*SERVER_NEEDS, *CLIENT_NEEDS))
     else:
@@ -208,7 +208,10 @@ def check_carrier(carrier: str) -> None:
 
 
 def _network(carrier: str, folder: Path) -> OneMachine:
-    """Server and clients as processes of this machine. What a carrier needs may be missing."""
+    """Return the server and clients as processes of this machine.
+
+    Imports are local, because the libraries of the other carrier may be missing.
+    """
     if carrier == "https":
         from privirec.carriers.https.one_machine import HttpsNetwork  # noqa: PLC0415
 
@@ -219,7 +222,7 @@ def _network(carrier: str, folder: Path) -> OneMachine:
 
 
 def outlook(dataset: Dataset, request: FederateRequest) -> str | None:
-    """What to expect of noise with these people, before anybody is asked."""
+    """Return a sentence on the accuracy to expect from a noisy program, before the run."""
     plan, train = request.plan, dataset.train
     recommender = plan.recommender(dataset.name, train.n_items)
     settings = plan.settings(recommender, train.n_items, request.clients)
@@ -227,7 +230,7 @@ def outlook(dataset: Dataset, request: FederateRequest) -> str | None:
 
 
 def promise_kept(row: dict[str, Any]) -> str:
-    """What was promised, and what it cost in accuracy."""
+    """Return a sentence on the promise of a run and its cost in accuracy."""
     sentence = (
         f"epsilon {row['epsilon']:.3g} at delta {row['delta']:g} for every person: NDCG@20 "
         f"{row['ndcg@20']:.4f}"
@@ -241,8 +244,11 @@ def promise_kept(row: dict[str, Any]) -> str:
 
 
 def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
-    """What these clients agree to: this run and nothing more. It is one person's experiment, so
-    they name what it asks for, and ask for no more people than there are."""
+    """Return the policy of the clients, which allows this run and nothing more.
+
+    The federation is one person's experiment. The policy therefore names everything that the run
+    asks for, and requires no more people than the data set has.
+    """
     trial = RunPlan(
         run="0" * 32,
         version=__version__,
@@ -260,9 +266,9 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
     in_use = int(np.count_nonzero(train.item_degrees))
     opened = sum(one.opened(train.n_items, in_use).share for one in trial.sums())
     loss = Loss.together(one.protection.loss for one in trial.sums() if one.protection)
-    # What costs more than any policy allows is refused by the clients, in their words.
+    # If the cost exceeds the limit of any policy, the clients refuse with their own message.
     cost = min(loss.epsilon(usual.delta), LARGEST_EPSILON)
-    room = 10_000_000  # set-up, headers, and a few messages that are sent twice
+    room = 10_000_000  # Set-up, headers, and a few messages that are sent twice.
     return allowing(
         asked.exact,
         aggregators=(terms.aggregator,),
@@ -272,7 +278,7 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
         most_bytes_down=2 * asked.bytes_down + room,
         fewest_other_people=min(usual.fewest_other_people, others),
         smallest_change=max(1, min(usual.smallest_change, honest)),
-        # Fewer items are in use where clients drop out.
+        # If clients drop out, fewer items are in use, and the opened share is larger.
         largest_opened_share=max(2 * opened, usual.largest_opened_share),
         largest_item_share=1.0,
         largest_item_leverage=1.0,
@@ -284,7 +290,7 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
 
 
 def _without_noise(dataset: Dataset, plan: Plan, phases: Phases) -> dict[str, float]:
-    """How good an exact run would be, and how good popularity alone is."""
+    """Return NDCG@20 of an exact run, and of popularity alone."""
     exact = Plan(model=DEFAULT_MODEL, method=PrivirecK.name, seed=plan.seed, threads=plan.threads)
     popular = evaluate(
         Popularity().fit(dataset.train), dataset, progress=phases("popularity: ranking")
@@ -303,7 +309,7 @@ def _same_as_simulation(dataset: Dataset, plan: Plan, artifact: Path, phases: Ph
 
 
 def _copy(saved: Path, save: Path) -> None:
-    """Put a copy of an artifact there, whole or not at all, in the place of an earlier one."""
+    """Copy an artifact to `save` atomically, replacing an earlier one."""
     check_replaceable(save)
     save.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{save.name}-", dir=save.parent) as beside:
@@ -320,6 +326,6 @@ def _copy(saved: Path, save: Path) -> None:
 
 
 def drop_outs(saved: Path) -> int:
-    """Clients of the roster that are not in the sums behind an artifact, whatever kept them out."""
+    """Return the number of clients of the roster that are not in an artifact's sums."""
     federation = read_manifest(saved)[1]["federation"]
     return int(federation["clients"]) - int(federation["cohort"])

@@ -1,4 +1,4 @@
-"""A model for use: fitted on all interactions, nothing held out, nothing measured."""
+"""Fitting of a model for use, on all interactions, without a held-out split or evaluation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from privirec.workflows.plan import CENTRAL_MODEL, CENTRALIZED, Plan
 
 @dataclass
 class Fitted:
-    """A model, and what its manifest says of it."""
+    """A fitted model and its manifest."""
 
     recommender: Recommender
     manifest: dict[str, Any]
 
 
 def fit_all(interactions: Interactions, name: str, plan: Plan, phases: Phases = QUIET) -> Fitted:
-    """Fit the model of a plan on everything; `name` is that of the data."""
+    """Fit the model of a plan on all interactions; `name` is the name of the data set."""
     if plan.method != CENTRALIZED:
         raise ValueError("only what is computed on one machine is fitted here")
     with threading.limit(plan.threads):

@@ -1,7 +1,7 @@
-"""Accuracy against bytes per client: the family of methods, trained ones included.
+"""Accuracy against bytes per client, for all families of methods, including trained ones.
 
-What is drawn is a registry, `FAMILIES`: a name, how it is called, and its points on a data set. To
-add a method is a function that lists its plans, and a line.
+The registry `FAMILIES` holds the name, the title and the points of each family. A new method needs
+a function that lists its plans, and an entry in the registry.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ SPECTRAL_LADDER = (
     ("6x279", 900),
     ("4x776", 2000),
 )
-"""Columns in each round, and vectors that are kept."""
+"""Pairs of columns (rounds x columns per round) and number of vectors kept."""
 HEADS = (250, 500, 1000, 2000, 4000)
 EPSILONS = (1.0, 2.0, 4.0, 8.0, 16.0)
 CENTRAL_MODELS = ("gf-cf", "turbo-cf", "bspm-em")
 CHECKPOINTS = (1, 2, 3, 5, 8, 12, 20, 30, 45, 60, 90, 120)
-"""After how many epochs a trained method is looked at, and after its last one."""
+"""Epochs after which a trained method is measured, in addition to its last one."""
 
 IDENTITY = ("dataset", "fingerprint", "family", "label", "settings", "epochs", "seed")
-"""What makes two rows the same measurement."""
+"""Names of the fields that identify a measurement."""
 CSV_COLUMNS = (
     "dataset",
     "family",
@@ -77,7 +77,7 @@ CSV_COLUMNS = (
 
 
 class Point(Protocol):
-    """One measurement to make."""
+    """A measurement to make."""
 
     def identity(self) -> dict[str, Any]: ...
 
@@ -147,8 +147,10 @@ class PlannedPoint:
 
 @dataclass
 class TrainingRun:
-    """A method in training, as far as it has come. It goes forward; asked for an epoch that has
-    passed, it begins anew."""
+    """The state of a method in training.
+
+    Training only moves forward. A request for an earlier epoch restarts it.
+    """
 
     method: str
     dataset: Dataset
@@ -160,7 +162,7 @@ class TrainingRun:
     _training: Training | None = None
 
     def up_to(self, epoch: int) -> Training:
-        """The method after so many epochs; `ledger` says what they took."""
+        """Return the method after this many epochs; `ledger` has their cost."""
         started = time.process_time()
         train = self.dataset.train
         simulation = Simulation(train)
@@ -199,28 +201,28 @@ class TrainedPoint:
         )
 
 
-# --- what is drawn --------------------------------------------------------------------------------
+# --- families -------------------------------------------------------------------------------------
 
 Points = Callable[[Dataset, int], list[Point]]
 
 
 @dataclass(frozen=True)
 class Family:
-    """Points of one kind, which a picture shows in one colour."""
+    """Points of one method, which a picture shows in one colour."""
 
     name: str
     title: str
     points: Points
     level: bool = False
-    """Whether each point is a level line of its own: a baseline that sends nothing."""
+    """If true, each point is a baseline that sends nothing, drawn as a horizontal line."""
 
 
 Plans = Iterable[tuple[str, Plan]]
-"""Each with what stands beside its point."""
+"""Pairs of a point's label and its plan."""
 
 
 def planned(name: str, title: str, plans: Callable[[Dataset], Plans]) -> Family:
-    """A family of runs."""
+    """Return a family of planned runs."""
 
     def points(dataset: Dataset, seed: int) -> list[Point]:
         return [
@@ -232,7 +234,7 @@ def planned(name: str, title: str, plans: Callable[[Dataset], Plans]) -> Family:
 
 
 def trained(kind: type[Training]) -> Family:
-    """The curve of a trained method."""
+    """Return the family of a trained method, with a point for each checkpoint."""
 
     def points(dataset: Dataset, seed: int) -> list[Point]:
         tuned = tuned_settings(kind.name, dataset.name)
@@ -253,7 +255,7 @@ def _privirec_k(dataset: Dataset) -> Plans:
 
 
 def _spectral(dataset: Dataset) -> Plans:
-    """What was tuned for the data set, and other numbers of columns."""
+    """Yield the presets tuned for the data set, and the other numbers of columns."""
     tuned = {
         settings["columns"]: Plan(method=Spectral.name, preset=name)
         for name, settings in Spectral.presets.items()
@@ -286,7 +288,7 @@ def _central(dataset: Dataset) -> Plans:
 
 
 def _within(sizes: Sequence[int], items: int) -> list[int]:
-    """Those that a catalogue is large enough for, or half of it."""
+    """Return the sizes up to the number of items or, if there are none, half that number."""
     return [size for size in sizes if size <= items] or [max(1, items // 2)]
 
 
@@ -307,7 +309,7 @@ FAMILIES: dict[str, Family] = {
 def points_of(
     datasets: Iterable[Dataset], methods: Sequence[str] = tuple(FAMILIES), seeds: int = 1
 ) -> list[Point]:
-    """All points of a family, one seed after the other."""
+    """Return all points, by data set, method and seed."""
     for method in methods:
         if method not in FAMILIES:
             raise UsageError(f"no method {method!r}; there are {', '.join(FAMILIES)}")
@@ -321,13 +323,15 @@ def points_of(
 
 
 def measured_rows(path: Path | None) -> Measured[Point]:
-    """What an earlier run of the command left there."""
+    """Return the rows that an earlier run of the command wrote to a file."""
     return Measured(path, IDENTITY, "frontier")
 
 
 def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each point, mean and spread of its seeds, by data set and family; in a family
-    from few bytes to many."""
+    """Return one row per point, with mean and spread over its seeds.
+
+    Rows are sorted by family, then by bytes.
+    """
     names = list(FAMILIES)
 
     def cell(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -353,7 +357,7 @@ def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def write_csv(path: Path, summary: Iterable[Mapping[str, Any]]) -> Path:
-    """The figures behind a picture."""
+    """Write the data of a picture as CSV."""
     text = io.StringIO()
     table = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
     table.writeheader()
@@ -365,7 +369,7 @@ def write_csv(path: Path, summary: Iterable[Mapping[str, Any]]) -> Path:
 def cheapest_that_reaches(
     summary: Sequence[Mapping[str, Any]], level: float
 ) -> list[Mapping[str, Any]]:
-    """Of each family the point with the fewest bytes of those that reach an NDCG@20."""
+    """Return each family's point with the fewest bytes among those that reach an NDCG@20."""
     best: dict[str, Mapping[str, Any]] = {}
     for row in summary:
         known = best.get(row["family"])

@@ -1,4 +1,4 @@
-"""One's own history: what `privirec store` and the person's page do with it, and say about it."""
+"""Actions on a person's history, with messages, for `privirec store` and the person's page."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from privirec.device.store import Run, Store, Summary
 from privirec.errors import UsageError
 
 ONLY_USER = "me"
-"""The user of a store on one's own device, unless another is named."""
+"""Default user of a store on a personal device."""
 
 _SHOWS = (
-    "Sums are exact: who has those of a run before and of one after can read in their difference "
+    "Sums are exact: anyone with those of an earlier and a later run can read in their difference "
     "what was forgotten. The client therefore sits out until the next period of its calendar "
     "(days_between_changes in policy.toml), when the changes of all clients come at once."
 )
 
 
 def only_user(store: Store, user: str | None) -> str:
-    """The user that is meant: the one named, or the only one."""
+    """Return the named user, or the only one; raise UsageError if there are several."""
     if user is not None:
         return user
     users = store.users()
@@ -30,7 +30,7 @@ def only_user(store: Store, user: str | None) -> str:
 def forgetting(
     store: Store, items: Collection[str], user: str | None, *, everything: bool = False
 ) -> list[str]:
-    """Forget items, a user (no items) or everything; what becomes of it, in sentences."""
+    """Forget items, a user (without items) or everything, and return sentences on the effect."""
     before = store.pending_forgets()
     if everything:
         gone = store.forget_everything()
@@ -49,13 +49,13 @@ def forgetting(
         said.append("No run has used them.")
     if summary.traces:
         said.append(
-            "Another program has the store open: their traces leave the file when it is closed."
+            "Another program has the store open: their traces stay in the file until it is closed."
         )
     return said
 
 
 def used_by_runs(summary: Summary) -> list[str]:
-    """What runs have used of a history, in sentences."""
+    """Return sentences on which part of a history runs have used."""
     run = summary.last_run
     if run is None:
         said = ["No run has used them."] if summary.interactions else []
@@ -75,7 +75,7 @@ def counted(count: int, kind: str = "") -> str:
 
 
 def _in_a_run(run: Run) -> str:
-    """What becomes of a run that is not over."""
+    """Return a sentence on the effect of forgetting on an unfinished run."""
     if run.sent:
         return (
             f"Run {run.run}: your vector has left, so that run may still be opened with them in "

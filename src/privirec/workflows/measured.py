@@ -1,5 +1,8 @@
-"""Measurements that can be stopped: one row for each point in a file of JSON lines, kept as soon as
-it is there; the same command goes on where it was stopped, and measures only what is new."""
+"""Resumable measurements, stored as one row per point in a file of JSON lines.
+
+Each row is saved as soon as it is measured. The same command resumes where it was interrupted, and
+measures only new points.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from privirec.version import __version__
 
 
 class Measurable(Protocol):
-    """One measurement to make."""
+    """A measurement to make."""
 
     def identity(self) -> dict[str, Any]:
-        """What makes it another measurement than any other; part of its row."""
+        """Return the fields that identify the measurement; they are part of its row."""
         ...
 
     def measure(self) -> dict[str, Any]:
-        """The row."""
+        """Measure the point and return its row."""
         ...
 
 
@@ -30,13 +33,17 @@ Point = TypeVar("Point", bound=Measurable)
 
 
 class Measured(Generic[Point]):
-    """Rows in a file, one for each point; what is there is not measured again.
+    """A file with one row per point; points with a row are not measured again.
 
-    Each row names the version that measured it. Older rows have none, and are read all the same.
+    Each row names the version that measured it. Older rows without a version are also accepted.
     """
 
     def __init__(self, path: Path | None, identity: Sequence[str], command: str) -> None:
-        """`identity`: names of what makes two rows the same measurement; `command`: whose rows."""
+        """Read the rows of a file, if it exists.
+
+        `identity` holds the names of the fields that identify a measurement. `command` is the name
+        of the command that writes the rows, for error messages.
+        """
         self._path = path
         self._identity = tuple(identity)
         self._rows: list[dict[str, Any]] = []
@@ -48,7 +55,7 @@ class Measured(Generic[Point]):
         return [point for point in points if self._key(point.identity()) not in self._known]
 
     def of(self, points: Iterable[Point]) -> list[dict[str, Any]]:
-        """The rows of these points that there are."""
+        """Return the rows already measured for these points."""
         keys = (self._key(point.identity()) for point in points)
         return [self._known[key] for key in keys if key in self._known]
 
@@ -63,7 +70,7 @@ class Measured(Generic[Point]):
         threads: int | None = None,
         tell: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Measure what is not there yet; every row is kept as soon as it is there."""
+        """Measure the points without a row, and save each row as soon as it is measured."""
         missing = self.missing(points)
         with threading.limit(threads):
             for done, point in enumerate(missing):

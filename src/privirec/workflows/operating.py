@@ -1,6 +1,6 @@
-"""What an operator looks at and does: clients by name, runs, where one stands, starting, stopping.
+"""Operator's view of runs: clients and status of each run, and how to start and stop one.
 
-For `privirec server status`, `privirec server stop` and the operator's page.
+`privirec server status`, `privirec server stop` and the operator's page use it.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from privirec.runtime.network.runs import RunFolder
 from privirec.workflows.budget import at_least
 
 OVER = (Stage.DONE.value, Stage.STOPPED.value)
-"""A run that is at none of these, and not going on, can be started again under its name."""
+"""Final stages. A run in another stage that is not in progress can be started again by name."""
 
 
 @dataclass(frozen=True)
 class RunOverview:
-    """A run as its folder shows it."""
+    """State of a run, as read from its folder."""
 
     name: str
     row: dict[str, Any]
-    """Flat, for a table or a line of JSON."""
+    """Flat row for a table or a JSON line."""
     clients: list[dict[str, Any]]
-    """Where each client of the roster stands, by name."""
+    """Rows with the state of each client of the roster."""
     model: Path | None
-    """Folder of its artifact."""
+    """Folder of the run's artifact, if there is one."""
     told: list[str]
-    """What the artifact says about privacy, in sentences."""
+    """Sentences on the artifact's privacy."""
 
     @property
     def is_going_on(self) -> bool:
@@ -53,7 +53,7 @@ class RunOverview:
 
 
 def run_names(home: OperatorFolder) -> list[str]:
-    """All runs, the last first."""
+    """Return the names of all runs, the latest first."""
     home.check()
     runs = home.folder / "runs"
     found = [path for path in runs.iterdir() if path.is_dir()] if runs.is_dir() else []
@@ -61,7 +61,7 @@ def run_names(home: OperatorFolder) -> list[str]:
 
 
 def overview(home: OperatorFolder, name: str) -> RunOverview:
-    """Where a run stands."""
+    """Return the state of a run."""
     folder = home.run(name)
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such run")
@@ -114,17 +114,19 @@ def overview(home: OperatorFolder, name: str) -> RunOverview:
 
 
 def overviews(home: OperatorFolder) -> list[RunOverview]:
-    """Of all runs, the last first."""
+    """Return the states of all runs, the latest first."""
     return [overview(home, name) for name in run_names(home)]
 
 
 def client_rows(home: OperatorFolder, status: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """By name, where each client stands in a run, as its roster was; of the present roster where a
-    run has none yet (an empty status)."""
+    """Yield the state of each client in a run, for the roster of that run.
+
+    If the run has no roster yet (an empty status), yield the clients of the present one.
+    """
     of_the_run = status.get("clients", {})
     for member in home.members.members:
         if of_the_run and str(member.client) not in of_the_run:
-            continue  # came later, or had gone before
+            continue  # Approved after the run, or revoked before it.
         line = of_the_run.get(str(member.client), {})
         state = line.get("state", "")
         since = "revoked since" if member.revoked and state else ""
@@ -142,13 +144,15 @@ def client_rows(home: OperatorFolder, status: dict[str, Any]) -> Iterator[dict[s
 
 
 def spent_by_all(found: Iterable[RunOverview]) -> float | str:
-    """Epsilon for somebody who was in all runs that ended with a model; "none" where one of them
-    was exact."""
+    """Return the epsilon of a person who was in all runs that ended with a model.
+
+    Return "none" if one of them was exact.
+    """
     return _epsilon([read_manifest(each.model)[1] for each in found if each.model])
 
 
 def check_can_stop(home: OperatorFolder, name: str) -> None:
-    """Refuse to stop what is not going on, and where nobody would."""
+    """Raise an error if the run is not in progress, or if no server is up that could stop it."""
     row = overview(home, name).row
     if row["going_on"]:
         return
@@ -158,26 +162,26 @@ def check_can_stop(home: OperatorFolder, name: str) -> None:
 
 
 def stop(home: OperatorFolder, name: str) -> None:
-    """Ask the server to end a run that is going on; clients hear of it."""
+    """Ask the server to stop a run that is in progress; the server informs the clients."""
     check_can_stop(home, name)
     RunFolder(home, name).ask_to_stop()
 
 
 @dataclass(frozen=True)
 class Start:
-    """`privirec server run`, begun from the page. It goes on when the page ends."""
+    """A `privirec server run` process started from the page, which outlives the page."""
 
     name: str
     process: subprocess.Popen[bytes]
     said: Path
-    """File with its words."""
+    """File with the output of the process."""
 
     @classmethod
     def of(cls, home: OperatorFolder, name: str, options: Sequence[str]) -> Start:
-        """`options` of that command, its arguments aside."""
-        home.run(name)  # refuses what cannot be a name
+        """Start the process; `options` are the command's options, without its arguments."""
+        home.run(name)  # Raises an error for an invalid name.
         said = private_folder(home.folder / "page") / f"{name}.log"
-        # -P: what lies in the folder from which the page was started is not imported.
+        # -P keeps Python from importing modules from the page's working directory.
         command = [sys.executable, "-P", "-m", "privirec", "server", "run", *options, "--"]
         with open(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as words:
             process = subprocess.Popen(
@@ -191,7 +195,7 @@ class Start:
 
     @property
     def outcome(self) -> str:
-        """Where it stands, in a sentence."""
+        """Sentence on the state of the process."""
         code = self.process.poll()
         if code is None:
             return f"{self.name}: started."
@@ -202,7 +206,7 @@ class Start:
 
 
 def _epsilon(manifests: Sequence[dict[str, Any]]) -> float | str:
-    """Of all sums together, at the largest of their deltas."""
+    """Return the epsilon of all sums together, at the largest of their deltas."""
     every = [losses(manifest) for manifest in manifests]
     deltas = [delta for manifest in manifests if (delta := delta_of(manifest))]
     if None in every or (manifests and not deltas):
@@ -213,7 +217,7 @@ def _epsilon(manifests: Sequence[dict[str, Any]]) -> float | str:
 
 
 def _estimate(status: dict[str, Any], seconds: float) -> float | None:
-    """What is left, if the sums to come take as long as those before, gathering included."""
+    """Return the seconds left if further sums take as long as those so far, with gathering."""
     done = status.get("sum_number", 0) - 1
     if done < 1:
         return None
@@ -221,7 +225,7 @@ def _estimate(status: dict[str, Any], seconds: float) -> float | None:
 
 
 def _without_server(home: OperatorFolder, name: str) -> str:
-    """Why a run that did not end stands still, and what to do about it."""
+    """Return why an unfinished run makes no progress, and what to do about it."""
     start = serving.how_to_start(home)
     if (home.folder / "https" / "start" / name).exists():
         return f"the server is down; once it is up it goes on with the run {name}: {start}"
@@ -232,13 +236,13 @@ def _without_server(home: OperatorFolder, name: str) -> str:
 
 
 def _begun(folder: Path) -> float:
-    """When the run was first started."""
+    """Return the time at which the run was first started."""
     file = folder / "run.json"
     return (file if file.exists() else folder).stat().st_mtime
 
 
 def _last_sign(folder: Path) -> float:
-    """When the server was last at work on it."""
+    """Return the time at which the server last worked on the run; 0 if it never did."""
     path = folder / "alive"
     return path.stat().st_mtime if path.exists() else 0.0
 

@@ -1,4 +1,4 @@
-"""A person's device: where its history, its model and its client's folder are."""
+"""A person's device: its store of the history, its model and its client folder."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from privirec.workflows.history import only_user
 
 @dataclass
 class OwnDevice:
-    """Works without a server, without a model, and without a client's folder."""
+    """A person's device, which works without a server, a model or a client folder."""
 
     store_file: Path
     model_folder: Path | None = None
-    """A saved model, or installed ones; there may be none in it yet."""
+    """Folder of a saved model, or of installed ones; it may still be empty."""
     client: Path | None = None
-    """A client's folder, if this device is in a federation, or will be."""
+    """Folder of the client, if this device is in a federation or will join one."""
     user: str | None = None
     _loaded: tuple[str, Recommender] | None = field(default=None, repr=False)
 
@@ -35,11 +35,13 @@ class OwnDevice:
         model_folder: Path | None = None,
         user: str | None = None,
     ) -> OwnDevice:
-        """The device in a client's folder, with the store and the model that are there unless
-        others are named; or a store and a model alone."""
+        """Return the device of a client folder, or one with a store and a model alone.
+
+        In a client folder, the store and the model default to those in that folder.
+        """
         if client is not None:
             home = ClientFolder(client)
-            _ = home.identity  # refuses a folder that is no client's
+            _ = home.identity  # Raises an error if this is not a client's folder.
             histories = home.settings.histories if home.has_joined else "history.db"
             store_file = store_file or client / histories
             model_folder = model_folder or client / "model"
@@ -48,7 +50,7 @@ class OwnDevice:
         if store_file.suffix != ".db" and not store_file.exists():
             raise UsageError(f"{store_file}: a store is a file that ends in .db")
         device = cls(store_file, model_folder, client, user)
-        with device.store() as store:  # refuses what is none, and makes a missing one
+        with device.store() as store:  # Creates a missing store; rejects any other file.
             only_user(store, user)
         if model_folder is not None and (device.has_model or client is None):
             device.recommender()
@@ -66,14 +68,14 @@ class OwnDevice:
 
     @property
     def artifact(self) -> Path:
-        """The folder of the model that is in use."""
+        """Folder of the model in use."""
         if self.model_folder is None or not self.has_model:
             raise ArtifactError(f"{self.model_folder or 'this device'}: no model there")
         installed = Installed(self.model_folder)
         return installed.current() if Installed.at(self.model_folder) else self.model_folder
 
     def recommender(self) -> Recommender:
-        """The model, loaded anew when another one has come."""
+        """Return the model, and reload it if another one was installed."""
         manifest, _ = artifact.read_manifest(self.artifact)
         digest = hashlib.sha256(manifest).hexdigest()
         if self._loaded is None or self._loaded[0] != digest:
@@ -84,7 +86,7 @@ class OwnDevice:
         return Device(store, self.recommender())
 
     def items(self, store: Store) -> Sequence[str]:
-        """Ids of all items that can be found: of the model, or of the client's catalogue."""
+        """Return the ids of all known items, from the model or else from the client's catalogue."""
         if self.has_model:
             return self.recommending(store).catalogue.names
         catalogue = self.client / "catalogue.txt" if self.client else None

@@ -1,5 +1,7 @@
-"""A client's own policy: said in words, and changed in its file. For `privirec device policy` and
-the person's page."""
+"""A client's policy, described in sentences and changed in its file.
+
+`privirec device policy` and the person's page use it.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,16 @@ FILE = "policy.toml"
 
 @dataclass(frozen=True)
 class Choice:
-    """One name that a policy may have in a list, and what it means."""
+    """A name that a list in a policy may contain, and its meaning."""
 
     name: str
     meaning: str
     is_safe: bool
-    """Whether a policy has it without its owner naming it."""
+    """True for a protocol with a cryptographic guarantee; False for others and for exact sums."""
 
 
 def exact_sums() -> list[Choice]:
-    """The sums that no noise protects, and what each gives away."""
+    """Return the sums that no noise protects, and what each of them reveals."""
     own = Contribution.protection.__func__  # type: ignore[attr-defined]
     return [
         Choice(name, kind.gives_away, is_safe=False)
@@ -42,7 +44,7 @@ def exact_sums() -> list[Choice]:
 
 
 def ways_to_sum() -> list[Choice]:
-    """The aggregation protocols, and what each promises."""
+    """Return the aggregation protocols, and the guarantee of each."""
     return [
         Choice(name, promised.value, is_safe=promised is Guarantee.CRYPTOGRAPHIC)
         for name in protocol_names()
@@ -51,7 +53,7 @@ def ways_to_sum() -> list[Choice]:
 
 
 def in_words(policy: Policy) -> list[str]:
-    """What a client agrees to, in sentences; the most important first."""
+    """Return sentences on what a client agrees to, the most important first."""
     if not policy.takes_part:
         return [
             "This device takes part in nothing. It recommends from the model that it has.",
@@ -95,7 +97,7 @@ def _terms(policy: Policy) -> list[str]:
 
 
 def changed(policy: Policy, changes: Mapping[str, Any]) -> Policy:
-    """The policy with other settings; one line for what cannot be."""
+    """Return the policy with changed settings; raise UsageError of one line if one is invalid."""
     for name in changes:
         if name not in Policy.model_fields:
             raise UsageError(f"a policy has no setting {name}")
@@ -107,9 +109,10 @@ def changed(policy: Policy, changes: Mapping[str, Any]) -> Policy:
 
 
 def change(folder: Path, changes: Mapping[str, Any]) -> list[str]:
-    """Write other settings into a client's policy.toml, and return the lines that are new there.
+    """Write changed settings into a client's policy.toml, and return its new lines.
 
-    Comments and what is not named stay as they are. It holds from the next message of a server on.
+    If possible, comments and all other lines are kept. The client applies the changed policy from
+    the server's next message on.
     """
     path = folder / FILE
     before = Policy.load(path)
@@ -126,8 +129,10 @@ def change(folder: Path, changes: Mapping[str, Any]) -> list[str]:
 
 
 def _edited(text: str, lines: Mapping[str, str], wanted: Policy) -> str:
-    """The file with these lines in place of those that set the same, if that makes it say what is
-    wanted; one that is written otherwise (lists over several lines, former names) is written anew.
+    """Return the text of the file with these lines, which replace those of the same settings.
+
+    If the result does not parse as the wanted policy, because of lists over several lines or former
+    names, return the text of the wanted policy alone.
     """
     left = dict(lines)
     kept = [left.pop(line.partition("=")[0].strip(), line) for line in text.splitlines()]
@@ -140,8 +145,8 @@ def _edited(text: str, lines: Mapping[str, str], wanted: Policy) -> str:
 
 
 def from_text(text: str) -> Any:
-    """The value of a setting that somebody typed, as policy.toml would have it."""
+    """Return the value of a setting that a user typed, parsed as in policy.toml."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text  # a word without quotation marks
+        return text  # A string without quotation marks.

@@ -1,4 +1,4 @@
-"""What to run: one model on one data set by one method, with which settings."""
+"""The plan of a run: one model, one method, and their settings."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ CENTRAL_MODEL = (
     "Warning: computed on one machine from all histories; no history is in it as such, but most "
     "can be worked out of an exact item-item matrix: whoever holds the model can run privirec audit"
 )
-"""What a model without clients gives away."""
+"""Warning for a model that was computed without clients."""
 
 
 def server_sees(aggregator: str) -> str | None:
-    """The warning where a server sees more than sums. Shown before anybody is asked."""
+    """Return a warning if the server sees more than sums; it is shown before the run starts."""
     guarantee = protocol(aggregator).guarantee
     return {Guarantee.NONE: IN_THE_CLEAR, Guarantee.STATISTICAL: BLURRED}.get(guarantee)
 
 
 def methods() -> list[str]:
-    """On one machine, or with the clients by one of the programs."""
+    """Return the names of all methods: the centralised one, and the federated programs."""
     return [CENTRALIZED, *PROGRAMS]
 
 
 def methods_in_short() -> str:
-    """What each method is, for the help of a command."""
+    """Return a short description of each method, for help texts."""
     known = {CENTRALIZED: "all histories on this machine, without clients"}
     known |= {name: program.in_short for name, program in PROGRAMS.items()}
     return "; ".join(f"{name}: {text}" for name, text in known.items()) + "."
@@ -84,11 +84,11 @@ EPSILON_IN_WORDS = (
     (20.0, "hardly a promise"),
     (math.inf, "next to no promise"),
 )
-"""(most epsilon, what it is worth)."""
+"""Pairs of the largest epsilon and a description of its strength."""
 
 
 def epsilon_in_words(epsilon: float) -> str:
-    """What is promised to a person."""
+    """Return a clause that explains what an epsilon promises to a person."""
     worth = next(words for most, words in EPSILON_IN_WORDS if epsilon <= most)
     factor = math.exp(epsilon)
     shown = f"{factor:.2g}" if factor < 100 or factor >= 1e6 else f"{factor:,.0f}"
@@ -99,7 +99,7 @@ def epsilon_in_words(epsilon: float) -> str:
 
 
 def outlook(settings: ProgramSettings, n_users: int, n_items: int) -> str | None:
-    """What accuracy to expect of so many people, where noise decides that."""
+    """Return a sentence on the accuracy to expect with this many people, for a noisy program."""
     program = program_of(settings, n_users, n_items)
     return program.outlook() if isinstance(program, Protected) else None
 
@@ -107,10 +107,10 @@ def outlook(settings: ProgramSettings, n_users: int, n_items: int) -> str | None
 def gives_away(
     method: str, dataset: Sequence[str] | None = None, epsilon: float | None = None
 ) -> str | None:
-    """What a release gives away, in one sentence. Shown by every command that makes one.
+    """Return a sentence on what a release reveals, for every command that makes one.
 
-    `dataset` is what follows `--dataset` on a command line that reads the same data; `epsilon` what
-    was promised, where that is known.
+    `dataset` holds the words after `--dataset` on a command line that reads the same data.
+    `epsilon` is the promise, if it is known.
     """
     if method not in PROGRAMS:
         return None
@@ -125,30 +125,35 @@ def gives_away(
 
 
 def is_noisy(method: str) -> bool:
-    """Whether its clients add noise of their own."""
+    """Return True if the clients of a method add noise for differential privacy."""
     return method in PROGRAMS and PROGRAMS[method].protects
 
 
 def usual_dropped_share(method: str) -> float:
-    """Clients that may drop out of a run on one machine. Noise is measured for those of a network,
-    so that its figures are those of a network."""
+    """Return the default share of clients that may drop out of a run on one machine.
+
+    A noisy method uses the share of a network, so that its results are those of a network.
+    """
     return DROPPED_SHARE if is_noisy(method) else DROPPED_SHARE_ON_ONE_MACHINE
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. Settings left None come from the preset."""
+    """Model, method and settings of a run. Settings that are None come from the preset."""
 
     model: str | None = None
-    """None: the one that the method is made for, or the usual one."""
+    """Name of the model. None selects the one that the method is made for, or the default."""
     method: str = CENTRALIZED
     preset: str = PUBLISHED
     rank: int | None = None
     rounds: int | None = None
     head: int | None = None
-    """Only so many of the most popular items, for a model that knows of a head."""
+    """Number of most popular items to use, for a model or program that has a head."""
     solver: str = "converged"
-    """Centralised singular vectors: converged, or `rounds` power steps with one or two QR each."""
+    """Solver of centralised singular vectors: converged, or `rounds` power steps.
+
+    Each power step has one or two QR factorisations.
+    """
     runtime: str = "simulation"
     clients: int | None = None
     aggregator: str = "none"
@@ -160,13 +165,13 @@ class Plan:
     federated: dict[str, Any] = field(default_factory=dict)
     """Further settings of the federated program, by name."""
     config: dict[str, Any] = field(default_factory=dict)
-    """Settings of the model, by name, instead of its published ones."""
+    """Settings of the model, by name, which replace its published ones."""
     warm: Path | None = None
-    """A saved model with whose basis the program begins, if it can."""
+    """Saved model whose basis the program starts from, if it supports this."""
 
     @property
     def program(self) -> type[Program[Any]] | None:
-        """What the clients compute together, if there are any."""
+        """Federated program that the clients compute; None without clients."""
         return None if self.method == CENTRALIZED else program_class(self.method)
 
     @property
@@ -176,11 +181,11 @@ class Plan:
 
     @property
     def noisy(self) -> bool:
-        """Whether clients add noise of their own, so that it matters how many they are."""
+        """True if clients add noise, so that the number of clients matters."""
         return is_noisy(self.method)
 
     def check(self) -> None:
-        """Refuse what would do nothing: nobody should believe that it did."""
+        """Raise UsageError for unknown names, and for options that would have no effect."""
         choices = (
             ("model", self.model_name, list(MODELS)),
             ("method", self.method, methods()),
@@ -221,11 +226,11 @@ class Plan:
             raise UsageError("drop-outs need secure aggregation: --aggregator secagg+")
 
     def recommender(self, dataset: str, n_items: int) -> Recommender:
-        """The model with its published settings for this data set (its defaults elsewhere).
+        """Return the model with its published settings for this data set, or its defaults.
 
-        A rank that nobody asked for is cut to the catalogue. The low-pass filter of a low-rank
-        program takes the leading vectors, as many as the model has elsewhere (S_p in the paper's
-        diagram).
+        A rank that was not chosen explicitly is limited to the number of items. The low-pass
+        filter of a low-rank program uses the leading vectors, as many as the model uses with other
+        programs (S_p in the paper's diagram).
         """
         self.check()
         kind = MODELS[self.model_name]
@@ -245,7 +250,7 @@ class Plan:
         usual = config.low_pass_rank
         low_rank = program is not None and program.low_rank
         if program is not None and program.usual_model == self.model_name:
-            low_rank = False  # it takes all vectors, and asks for as many as it takes
+            low_rank = False  # The model uses all vectors, and requests exactly as many.
         if not usual:
             if self.rank is not None and not low_rank:
                 raise UsageError(
@@ -256,7 +261,7 @@ class Plan:
         return kind(config.model_copy(update={"rank": min(usual, rank) if low_rank else rank}))
 
     def settings(self, recommender: Recommender, n_items: int, n_clients: int) -> ProgramSettings:
-        """How the components of this model are computed with so many clients."""
+        """Return the program settings that compute this model's components with the clients."""
         program = self.program
         if program is None:
             raise UsageError(f"the method {self.method} asks no clients")
@@ -285,17 +290,19 @@ class Plan:
         return settings
 
     def _of_one_round(self) -> dict[str, Any]:
-        """What a warm round has instead of a preset's settings, which are of several rounds: its
-        block is the old basis and some more, which four bits an entry would not keep apart, in a
-        ring that is wide enough for a single look. Many rounds make up for the rounding of each
-        other; one cannot."""
+        """Return the settings of a warm start's single round, which replace those of the preset.
+
+        The preset's settings are meant for several rounds, which correct each other's rounding
+        errors. A single round cannot, so it needs a ring that is wide enough. Its block is the old
+        basis and some more columns, which four bits per entry would not keep apart.
+        """
         chosen = self.program.presets.get(self.preset, {}) if self.program else {}
         bits = max(chosen.get("ring_bits", 0), USUAL_RING_BITS)
         return {"columns": None, "ring_bits": bits, "block_bits": 8}
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Method, settings of its program, model and config, as `privirec tune` saves them."""
+    """Return the method, program settings, model and config that `privirec tune` saved."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,8 +1,8 @@
-"""Polynomial responses of `spectral` by their heights, for whoever climbs on a validation split.
+"""Polynomial responses of `spectral`, parametrised by their heights, for hill climbing.
 
-A polynomial of degree three is told by its heights at four points, and a change of one height is a
-change of its shape nearby; a change of one coefficient changes it everywhere. Lists do not depend
-on the size of all heights together, so one of them stays.
+The heights at four points determine a polynomial of degree three. A change of one height mainly
+changes the shape near that point, whereas a change of one coefficient changes it everywhere.
+Rankings do not depend on a common factor of the heights, so one height is fixed.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from numpy.polynomial import polynomial
 from privirec.models.spectral import SpectralConfig
 
 NODES = (0.0, 1 / 3, 2 / 3, 1.0)
-"""Eigenvalues are between 0 and 1."""
+"""Eigenvalues at which heights are given; all eigenvalues are between 0 and 1."""
 FIXED = 1
-"""The node whose height stays: most eigenvalues are not far from it."""
+"""Index of the node whose height is fixed; most eigenvalues are near this node."""
 STEPS = (0.2, 0.1)
-"""Of heights, the coarse one first; the fixed one is about one."""
+"""Step sizes of the heights, the coarse one first; the fixed height is about one."""
 DIGITS = 4
 _SEEN = np.linspace(0.05, 1.0, 39)
 
 
 def as_polynomial(config: SpectralConfig) -> SpectralConfig:
-    """The same filter with the nearest polynomial, its height at the fixed node being one."""
+    """Return the filter with the closest polynomial, scaled to height one at the fixed node."""
     fitted = polynomial.polyfit(_SEEN, config.responses(_SEEN), len(NODES) - 1)
     heights = polynomial.polyval(np.array(NODES), fitted)
     return _with_heights(config, heights / heights[FIXED])
 
 
 def near_polynomials(config: SpectralConfig, step: float) -> Iterator[SpectralConfig]:
-    """Of which one height is another."""
+    """Yield the polynomials that differ from this one in one height."""
     heights = polynomial.polyval(np.array(NODES), np.array(config.coefficients))
     for node in range(len(NODES)):
         if node == FIXED:

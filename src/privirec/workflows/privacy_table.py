@@ -1,4 +1,4 @@
-"""`protected` beside its peers: the same promise, the same noise, the same users."""
+"""Comparison of `protected` with its peers at the same promise, noise and users."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 METHODS = (Protected.name, *PEERS)
 SEEDS = 5
 LEAST_TO_SUBSAMPLE = 50_000
-"""Data sets of so many people are also taken in parts for the curve; smaller ones as they are."""
+"""Number of people from which a data set is also subsampled for the curve."""
 SMALLEST_SAMPLE = 5_000
 _SAMPLE_SEED = 2026
 
 IDENTITY = ("dataset", "fingerprint", "method", "epsilon", "delta", "seed", "settings")
-"""What makes two rows the same measurement."""
+"""Names of the fields that identify a measurement."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement to make."""
+    """A measurement to make."""
 
     dataset: Dataset
     method: str
@@ -53,7 +53,7 @@ class Point:
 
     @property
     def promise(self) -> Promise:
-        """Everybody is a client, and noise is for the defaults of a federation."""
+        """Promise with one client per person, and noise for the defaults of a federation."""
         clients = self.dataset.train.n_users
         contributors = Assumptions().contributors(clients)
         return Promise(self.epsilon, self.delta, clients, contributors)
@@ -63,7 +63,7 @@ class Point:
         return PEERS[self.method](self.promise, train.n_users, train.n_items, **self.settings())
 
     def settings(self) -> dict[str, Any]:
-        """Those of a peer were tuned; `protected` chooses by itself."""
+        """Return the tuned settings of a peer; `protected` has none, since it sizes itself."""
         if self.method == Protected.name:
             return {}
         return tuned_settings(self.method, self.dataset.name, self.dataset.train, self.promise)
@@ -115,7 +115,7 @@ class Point:
 
 
 def measured_rows(path: Path | None) -> Measured[Point]:
-    """What an earlier run of the command left there."""
+    """Return the rows that an earlier run of the command wrote to a file."""
     return Measured(path, IDENTITY, "privacy-table")
 
 
@@ -125,7 +125,7 @@ def points_of(
     epsilons: Sequence[float] = EPSILONS,
     seeds: int = SEEDS,
 ) -> list[Point]:
-    """All seeds of a cell one after the other."""
+    """Return all points, with the seeds of a cell in sequence."""
     for method in methods:
         if method not in METHODS:
             raise UsageError(f"no method {method!r}; there are {', '.join(METHODS)}")
@@ -139,8 +139,10 @@ def points_of(
 
 
 def samples_of(dataset: Dataset) -> Iterator[Dataset]:
-    """The data set, and if it is large also a half of its people, a quarter, ... Smaller samples
-    are parts of larger ones."""
+    """Yield the data set and, if it is large, samples of a half of its people, a quarter, etc.
+
+    Smaller samples are subsets of larger ones.
+    """
     people = dataset.train.n_users
     yield dataset
     if people < LEAST_TO_SUBSAMPLE:
@@ -158,7 +160,7 @@ def samples_of(dataset: Dataset) -> Iterator[Dataset]:
 
 
 def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each data set, number of people, epsilon and method: mean and spread of seeds."""
+    """Return mean and spread over seeds, by data set, number of people, epsilon and method."""
 
     def cell(row: Mapping[str, Any]) -> tuple[str, int, float, int]:
         return row["dataset"], row["people"], row["epsilon"], METHODS.index(row["method"])
@@ -186,7 +188,7 @@ def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def behind_a_peer(summary: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where `protected` is not ahead, in words."""
+    """Return a line for each case in which `protected` is no better than a peer."""
     by_cell = {(r["dataset"], r["people"], r["epsilon"], r["method"]): r for r in summary}
     return [
         f"{row['dataset']}, {row['people']:,} people, epsilon {row['epsilon']:g}: "

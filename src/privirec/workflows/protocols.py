@@ -1,4 +1,4 @@
-"""Every aggregation protocol at work: its promise, its exchanges, the bytes of real messages."""
+"""Comparison of the aggregation protocols: guarantee, exchanges, and bytes of real messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def protocol_rows(
     assumptions: Assumptions | None = None,
     phases: Phases = QUIET,
 ) -> Iterator[dict[str, Any]]:
-    """One sum over so many clients under each protocol, with real cryptography in this process."""
+    """Yield a row for each protocol, from one sum with real cryptography in this process."""
     if clients < 3:
         raise UsageError("aggregation needs at least 3 clients")
     trust = assumptions or Assumptions()

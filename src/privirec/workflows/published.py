@@ -1,9 +1,9 @@
-"""The paper's own figures, to stand beside ours. Nothing here enters a computation."""
+"""Results published in the paper, for comparison with ours. No computation uses them."""
 
 from __future__ import annotations
 
-# NDCG@20 of the paper's main table, (centralised, PriviRec with L = 2), and of its comparison with
-# other models, which it does not compute with clients.
+# NDCG@20 of the paper's main table (centralised, PriviRec with L = 2), and of its comparison with
+# other models, for which it has no results with clients.
 NDCG: dict[str, dict[str, tuple[float, float | None]]] = {
     "gowalla": {
         "gf-cf": (0.1518, 0.1528),
@@ -34,8 +34,8 @@ NDCG: dict[str, dict[str, tuple[float, float | None]]] = {
     },
 }
 
-# From which k on PriviRec-k is competitive with PriviRec in the paper's figure.
+# Smallest k at which PriviRec-k is competitive with PriviRec in the paper's figure.
 COMPETITIVE_RANK = {"gowalla": 2048, "yelp2018": 2816}
 
-# The settings behind the paper's communication costs: L, k_2, epochs e, embedding size k_3.
+# Settings of the paper's communication costs: L, k_2, epochs e, embedding size k_3.
 COST_ROUNDS, COST_RANK, COST_EPOCHS, COST_EMBEDDING = 3, 2000, 1000, 64

@@ -1,4 +1,4 @@
-"""One model on one data set by one method: fit, rank for everybody, measure."""
+"""Run of one model on one data set by one method: fit, rank for all users, measure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from privirec.workflows.plan import CENTRAL_MODEL, Plan, gives_away
 
 @dataclass
 class Result:
-    """A fitted model, how good it is and what it cost."""
+    """A fitted model with its metrics and costs."""
 
     row: dict[str, Any]
     recommender: Recommender
@@ -47,7 +47,7 @@ class Result:
     ledger: Ledger | None
 
     def manifest(self) -> dict[str, Any]:
-        """What goes into the artifact beside the arrays."""
+        """Return the part of the artifact's manifest that describes the run."""
         return {
             "run": self.row,
             "ledger": self.ledger.as_rows() if self.ledger else [],
@@ -94,14 +94,14 @@ def _runtime(
 
 
 def begin_with(folder: Path, program: Program[Any], item_ids: NDArray) -> None:
-    """Let a program begin with the basis of a saved model, matched by item ids."""
+    """Make a program start from the basis of a saved model, matched by item ids."""
     model = Recommender.load(folder)
     if not isinstance(model, Spectral) or not isinstance(program, SpectralProgram):
         raise UsageError(f"{folder}: only a model of spectral has a basis to begin with")
     new = len(np.setdiff1d(item_ids, np.asarray(model.item_ids)))
     if new:
         warnings.warn(
-            f"{folder}: does not know {new:,} of {len(item_ids):,} items, which begin with nothing",
+            f"{folder}: does not know {new:,} of {len(item_ids):,} items, which start from zero",
             DataWarning,
             stacklevel=2,
         )
@@ -109,7 +109,7 @@ def begin_with(folder: Path, program: Program[Any], item_ids: NDArray) -> None:
 
 
 def known_rows(basis: NDArray, ids: NDArray | None, wanted: NDArray) -> NDArray:
-    """The rows of a basis for another catalogue: zeros where it does not know an item."""
+    """Return the rows of a basis for another catalogue, with zeros for unknown items."""
     places = {item: row for row, item in enumerate(np.asarray(ids).tolist())}
     rows = np.zeros((len(wanted), basis.shape[1]), basis.dtype)
     for row, item in enumerate(wanted.tolist()):
@@ -119,7 +119,7 @@ def known_rows(basis: NDArray, ids: NDArray | None, wanted: NDArray) -> NDArray:
 
 
 def _centrally_computed(plan: Plan, recommender: Recommender) -> dict[str, Any]:
-    """What a row says of the computation, as `Program.describe` does."""
+    """Return the description of a centralised computation, as `Program.describe` does."""
     rank = recommender.config.low_pass_rank
     steps = None if plan.solver == "converged" else plan.rounds or DEFAULT_ROUNDS
     return {
@@ -131,19 +131,19 @@ def _centrally_computed(plan: Plan, recommender: Recommender) -> dict[str, Any]:
 
 
 def peak_rss_mb() -> float:
-    """Largest resident size of this process so far."""
+    """Return the peak resident memory of this process, in MB."""
     units = 1024**2 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / units
 
 
 def run(dataset: Dataset, plan: Plan, phases: Phases = QUIET) -> Result:
-    """Fit and evaluate."""
+    """Fit and evaluate the model of a plan."""
     with threading.limit(plan.threads) as threads:
         return _run(dataset, plan, threads, phases)
 
 
 class Stopwatch:
-    """Wall and CPU seconds of fitting and, from `fitted` on, of ranking."""
+    """Stopwatch of wall and CPU seconds, for fitting and, after `fitted`, for ranking."""
 
     def __init__(self) -> None:
         self._marks = [self._now()]
@@ -177,7 +177,10 @@ def row_of(
     measured: Mapping[str, Any],
     threads: int,
 ) -> dict[str, Any]:
-    """One row of results. `data` says which, `computed` how, `measured` how well and how fast."""
+    """Return a result row.
+
+    `data` describes the data set, `computed` the computation, and `measured` has metrics and times.
+    """
     return {
         "dataset": data["dataset"],
         "model": plan.model_name,

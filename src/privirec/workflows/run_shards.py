@@ -1,6 +1,6 @@
-"""One model on a data set in shards: fit shard by shard, rank for a sample of users, measure.
+"""Run of one model on a sharded data set: fit by shards, rank for a sample of users, measure.
 
-Memory is bounded by a shard and by items x columns, not by the number of users.
+Memory is bounded by the size of a shard and by items x columns, not by the number of users.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ def run_shards(
     sample: int = DEFAULT_SAMPLE,
     work: Path | None = None,
 ) -> Result:
-    """Fit on all users and evaluate on `sample` of those with test items. Finished sums are kept in
-    the folder `work`, from which an interrupted run goes on."""
+    """Fit on all users, and evaluate on a sample of the users with test items.
+
+    Finished sums are kept in the folder `work`, from which an interrupted run resumes.
+    """
     if plan.program is None:
         raise UsageError(
             f"{data.name} is in shards: a method with clients computes on them, "
             f"such as --method protected; {plan.method} needs all of it in memory"
         )
     if plan.program.validates:
-        raise UsageError(f"{data.name} is in shards, of which {plan.method} keeps nothing back")
+        raise UsageError(f"{data.name} is in shards, and {plan.method} cannot hold out their items")
     if plan.runtime != "simulation":
         raise UsageError(f"{data.name} is in shards, which go with the simulation only")
     with threading.limit(plan.threads) as threads:
@@ -88,7 +90,7 @@ def _run(
 
 
 def _shown(method: str, phases: Phases) -> Callable[[str, int, int], None]:
-    """Progress over shards, a phase for each sum."""
+    """Return a callback that shows progress over shards, with a phase for each sum."""
     report: Callable[[int, int], None] = phases(method)
 
     def show(name: str, done: int, total: int) -> None:

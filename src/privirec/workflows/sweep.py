@@ -1,9 +1,9 @@
 """NDCG@20 of GF-CF on PriviRec-k against k, for several numbers of rounds.
 
-One power method at the largest k answers for all smaller ones: with one Gram-Schmidt QR a step,
-the first k columns depend on the first k columns only, and rounds 1..L of a longer run are a run
-of L rounds. So scores are built up 256 columns at a time, and a sweep costs about as much as its
-last point.
+One power method at the largest k serves all smaller ones. With one Gram-Schmidt QR per step, the
+first k columns depend only on the first k columns of the start block, and rounds 1..L of a longer
+run are a run of L rounds. Scores are therefore built up from one k to the next (256 columns in the
+paper's figure), and a sweep costs about as much as its last point.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from privirec.runtime.local.simulation import Simulation
 from privirec.version import __version__
 
 PRIVIREC = 0
-"""The rank under which PriviRec itself (the whole item-item matrix) is filed."""
+"""Rank that stands for PriviRec itself, with the whole item-item matrix."""
 CENTRALISED = 0
-"""The number of rounds under which GF-CF on one machine is filed."""
+"""Number of rounds that stands for GF-CF on one machine."""
 RANK_STEP, RANK_STEPS = 256, 14
-"""Of the paper's figure: 256, 512, ..., 3584."""
+"""Step and number of ranks in the paper's figure: 256, 512, ..., 3584."""
 USERS_AT_ONCE = 256
-"""Part of what an interrupted sweep has stored: it counts batches."""
+"""Users per batch. An interrupted sweep stores its progress as a number of these batches."""
 
 FIELDS: dict[str, Callable[[str], Any]] = {
     "dataset": str,
@@ -62,14 +62,14 @@ FIELDS: dict[str, Callable[[str], Any]] = {
 
 
 def usual_ranks(n_items: int) -> list[int]:
-    """The paper's, or as many steps up to the size of a smaller catalogue."""
+    """Return the paper's ranks, or as many with a smaller step for a smaller catalogue."""
     step = max(1, min(RANK_STEP, n_items // RANK_STEPS))
     return list(range(step, min(step * RANK_STEPS, n_items) + 1, step))
 
 
 @dataclass
 class Sweep:
-    """Which points to measure, and where finished ones are kept."""
+    """Points to measure, and the folder that keeps finished ones."""
 
     dataset: Dataset
     folder: Path
@@ -110,11 +110,11 @@ class Sweep:
         return self.folder / f".{self._stem}.partial.json"
 
     def missing(self, rounds: int) -> list[int]:
-        """Ranks of this curve that are still to be measured."""
+        """Return the ranks of a curve that are still to be measured."""
         return [k for k in [PRIVIREC, *self.ranks] if (rounds, k) not in self.points]
 
     def run(self, phases: Phases = QUIET) -> list[dict[str, Any]]:
-        """Measure what is missing; every finished curve is on disk at once."""
+        """Measure the missing points, and write every curve to disk as soon as it is finished."""
         with threading.limit(self.threads):
             wanted = [rounds for rounds in self.rounds if self.missing(rounds)]
             if wanted:
@@ -122,8 +122,10 @@ class Sweep:
         return [self.points[key] for key in sorted(self.points) if self._asked(key)]
 
     def centralised(self, phases: Phases = QUIET) -> dict[str, Any]:
-        """GF-CF on one machine, with singular vectors that have converged: the same whatever the
-        seed."""
+        """Return the point of GF-CF on one machine.
+
+        Its singular vectors have converged, so it does not depend on the seed.
+        """
         key = (CENTRALISED, PRIVIREC)
         if key not in self.points:
             rank = min(GFCFConfig().rank, self.dataset.train.n_items)
@@ -186,7 +188,7 @@ class Sweep:
         exact: SparseOperator,
         phases: Phases,
     ) -> None:
-        """All points of one curve, user batch by user batch; the sums so far survive Ctrl-C."""
+        """Measure all points of a curve in batches of users; partial sums survive Ctrl-C."""
         ranks = self.missing(rounds)
         sums = self._read_partial(rounds, ranks)
         total = int(np.count_nonzero(self.dataset.test.user_degrees))
@@ -224,10 +226,10 @@ class Sweep:
         self._write_points()
         self._partial_path.unlink(missing_ok=True)
 
-    # --- what survives ------------------------------------------------------------------------
+    # --- state on disk ------------------------------------------------------------------------
 
     def _identity(self) -> tuple[str, str]:
-        """Points of other data or of another version are not points of this sweep."""
+        """Return the data fingerprint and the version that all points of a sweep share."""
         return self.dataset.train.fingerprint()[:16], __version__
 
     def _read_partial(self, rounds: int, ranks: list[int]) -> _Sums:
@@ -295,8 +297,10 @@ class _Sums:
 
 
 def averaged(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each number of rounds and k: means over seeds, and the standard deviation of
-    NDCG@20 between them (None of a single one)."""
+    """Return a row for each number of rounds and k, with means over seeds.
+
+    `spread` is the standard deviation of NDCG@20 over seeds, or None for a single seed.
+    """
 
     def cell(row: Mapping[str, Any]) -> tuple[int, int]:
         return row["rounds"], row["rank"]
@@ -319,7 +323,7 @@ def averaged(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def reaches(points: Sequence[dict[str, Any]], rounds: int) -> tuple[float, int | None]:
-    """PriviRec's figure with so many rounds, and the least k of the curve that reaches it."""
+    """Return PriviRec's NDCG@20 with this many rounds, and the smallest k that reaches it."""
     curve = {row["rank"]: row["ndcg@20"] for row in points if row["rounds"] == rounds}
     target = curve[PRIVIREC]
     return target, min((k for k, ndcg in curve.items() if k and ndcg >= target), default=None)

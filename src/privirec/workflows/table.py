@@ -1,4 +1,4 @@
-"""The paper's tables of NDCG@20: centralised beside PriviRec, for every model and data set."""
+"""The paper's tables of NDCG@20: centralised and PriviRec, for every model and data set."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def table_rows(
     threads: int | None = None,
     phases: Phases = QUIET,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of `run`, up to three a model: centralised, with clients, and PriviRec to the letter.
+    """Yield up to three rows of `run` per model: centralised, federated, and the paper's preset.
 
-    With clients means by PriviRec, or by the first other program that computes what a model needs.
+    The federated row uses PriviRec, or else the first program that computes what the model needs.
+    The third row is PriviRec exactly as the paper describes it.
     """
     published = NDCG.get(dataset.name, {})
     for model in models:
@@ -39,7 +40,7 @@ def table_rows(
         if method := next(able, None):
             steps = rounds if config.low_pass_rank else None
             plans.append(Plan(method=method, rounds=steps, **shared))
-        # Without a low-pass filter there is no power method, and nothing to read literally.
+        # Without a low-pass filter there is no power method, and the preset changes nothing.
         if config.low_pass_rank:
             plans.append(Plan(method=Privirec.name, preset="paper", **shared))
         yield _beside(central, central, central_paper)

@@ -1,4 +1,4 @@
-"""What `privirec client` does: look at a client's folder, or stay connected to its server."""
+"""The work of `privirec client`: check a client's folder, or stay connected to its server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("privirec.client")
 
 
 def check(folder: Path, server: str | None = None) -> None:
-    """Look at keys, roster, policy and histories, and say what there is to know."""
+    """Check keys, roster, policy and histories, and print what the owner should know."""
     home = ClientFolder(folder)
     with closing(home.node()) as node:
         client, memory = node.client, node.memory
@@ -54,7 +54,7 @@ def check(folder: Path, server: str | None = None) -> None:
 
 
 def stay(folder: Path, server: str | None = None) -> None:
-    """Stay connected and answer what the policy allows, until interrupted."""
+    """Stay connected and answer the requests that the policy allows, until interrupted."""
     home = ClientFolder(folder)
     address = server or home.settings.server
     _check_certificate(folder)
@@ -79,7 +79,7 @@ def _check_certificate(folder: Path) -> None:
 
 
 def _joining(folder: Path) -> str:
-    """The command that tells a client where its server is."""
+    """Return the command that tells a client the address of its server."""
     where = shlex.quote(str(folder))
     return f"privirec keys join {where} --roster ROSTER --server https://HOST:PORT"
 

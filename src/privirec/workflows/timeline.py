@@ -1,4 +1,4 @@
-"""When each part of a run with clients began and ended, as whoever follows it sees."""
+"""Start and end of each stage of a federated run, as an observer of its statuses sees them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from privirec.runtime.network.runs import Watch
 
 Clock = Callable[[], float]
 BEFORE, AFTER = 0, -1
-"""What comes before the first sum, and after the last."""
+"""Numbers of the stages before the first sum and after the last."""
 GATHERING, HANDING_OUT = "gathering, keys", "handing out"
 
 
 @dataclass
 class Timeline:
-    """Watches a run by its statuses, and passes them on."""
+    """Observer of a run's statuses, which it also passes on to `watch`."""
 
     watch: Watch
     clock: Clock = time.perf_counter
     _began: float | None = None
     _seen: dict[int, tuple[float, float, int]] = field(default_factory=dict)
-    """Sum (or BEFORE, AFTER) -> first and last moment, and how many clients were in it."""
+    """First and last time, and number of clients, by the number of the sum (or BEFORE, AFTER)."""
 
     def __call__(self, status: dict[str, Any]) -> None:
         self.watch(status)
@@ -42,9 +42,12 @@ class Timeline:
         self._seen[number] = (first, now, inside)
 
     def rows(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """One for each stage: gathering, each sum, handing out. `entries` are the rows of the run's
-        ledger: broadcasts count with the sum that follows them, the last one with the handing out.
-        A stage ends when the next begins; one that passed between two looks has no length."""
+        """Return a row for each stage: gathering, each sum, handing out.
+
+        `entries` are the rows of the run's ledger. The bytes of a broadcast count with the next
+        sum, and those of the last one with handing out. A stage ends when the next one begins; a
+        stage that passed between two statuses has length zero.
+        """
         found, down, number = [self._row(BEFORE, GATHERING, 0, 0)], 0, 0
         for entry in entries:
             down += entry["bytes_down_per_client"]
@@ -61,7 +64,7 @@ class Timeline:
     def _row(self, number: int, name: str, up: int, down: int) -> dict[str, Any]:
         first, last, clients = self._seen.get(number, (None, None, None))
         start = self._began or 0.0
-        if number == AFTER and first is None:  # over before anybody looked
+        if number == AFTER and first is None:  # The stage ended before any status showed it.
             first = last = max((seen[1] for seen in self._seen.values()), default=start)
         if number == BEFORE:
             first = start

@@ -1,5 +1,7 @@
-"""What `tune` measured, point by point: the same command goes on where it stopped, and who doubts a
-choice sees what it was chosen from."""
+"""Trace of the points that `tune` measured.
+
+An interrupted command resumes from it, and a choice can be verified with it.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +14,23 @@ from privirec.errors import DataError
 
 
 class Trace:
-    """Points in a file of JSON lines; each is there as soon as it is known."""
+    """Points in a file of JSON lines; each is written as soon as it is measured."""
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
-        """`about` tells these points from others that the file may hold."""
+        """Read the points of a file that match `about`; it may also hold others."""
         self._path = path
         self._about = dict(about)
         self.points = list(self._kept())
 
     def find(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The point with these values, if it is there."""
+        """Return the point with these values, or None."""
         for point in self.points:
             if all(point[key] == value for key, value in wanted.items()):
                 return point
         return None
 
     def add(self, measured: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep a point; returns it with what it is about."""
+        """Write a point to the file, and return it with the values of `about`."""
         point = self._about | dict(measured)
         self.points.append(point)
         self._path.parent.mkdir(parents=True, exist_ok=True)

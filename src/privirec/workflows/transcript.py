@@ -1,4 +1,4 @@
-"""What a server of a run on a network has seen, from the folder that it keeps of that run."""
+"""The sums that a server has seen in a network run, read from the folder of that run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from privirec.secagg import protocol
 def opened_by(
     program: Program[Any], runtime: Runtime, sums: int | None = None
 ) -> list[ReleasedSum]:
-    """Every sum that a run of a program opens, or the first few; what the program makes of the last
-    is left out."""
+    """Return all sums that a run of a program opens, or the first `sums` of them.
+
+    The program is closed after the last of these sums, without computing its result.
+    """
     steps = program.steps()
     left, answer = len(program.sums()) if sums is None else sums, None
     opened: list[ReleasedSum] = []
@@ -40,12 +42,15 @@ def opened_by(
 
 
 def is_record(folder: Path) -> bool:
-    """Whether a server keeps a run there."""
+    """Return True if the folder is that of a run that a server keeps."""
     return (folder / "journal").is_file() and (folder / "sums").is_dir()
 
 
 def recorded(folder: Path, dataset: Dataset) -> Release:
-    """The sums that a run opened, with what was asked for each: its program runs on them again."""
+    """Return the sums that a run opened, with their asks.
+
+    The asks are recovered by running the program again on the recorded sums.
+    """
     plan, opened = None, 0
     for event, content in RunJournal(folder).events():
         if isinstance(event, Planned):
@@ -65,7 +70,7 @@ def recorded(folder: Path, dataset: Dataset) -> Release:
 
 
 class _Record:
-    """Sums from the disk, in the order in which they were asked for."""
+    """Runtime that reads recorded sums from disk, in the order of the asks."""
 
     def __init__(self, folder: Path, plan: RunPlan) -> None:
         self._folder, self._plan = folder, plan

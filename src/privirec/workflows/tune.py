@@ -1,11 +1,10 @@
-"""Settings of `spectral` for a data set and a budget of bytes, from a validation split alone.
+"""Tuning of `spectral` for a data set and a budget of bytes, on a validation split alone.
 
-A share of everybody's train items is held out; the test split is not looked at. For each number of
-rounds and width of the ring the columns follow from the budget; on the space that comes out, rank,
-exponents and response are climbed from a usual start, one change at a time. At the best of all
-these the response is made a polynomial, whose shape is climbed likewise. Every point that was
-measured is a line of a trace: the same command goes on where it stopped, and who doubts a choice
-sees what it was chosen from.
+A share of each person's train items is held out; the test split is not used. For each number of
+rounds and ring width, the columns follow from the budget. On the resulting space, a hill climb from
+a default start changes rank, exponents and response, one at a time. At the best point, the response
+is replaced by a polynomial, whose shape is climbed in the same way. Every measured point is a line
+of a trace, so that an interrupted command resumes and its choice can be verified.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ from privirec.workflows.trace import Trace
 
 HELD_OUT = 0.2
 MOST_DOWN = 1.5
-"""Bytes down for each byte up, at most: the basis that is released in the end counts."""
+"""Largest ratio of bytes down to bytes up; the released basis counts as bytes down."""
 START = SpectralConfig(history_exponent=0.4, item_exponent=0.4)
 STEPS = (0.1, 0.05)
-"""Of exponents, the coarse one first."""
+"""Step sizes of the exponents, the coarse one first."""
 HEAT = (1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the clients compute, the rank aside."""
+    """Columns of each round and ring width: what the clients compute, except for the rank."""
 
     columns: tuple[int, ...]
     ring_bits: int
@@ -60,7 +59,7 @@ class Shape:
         return SpectralSettings(columns=self.columns, ring_bits=self.ring_bits, rank=rank, **more)
 
     def bytes(self, users: int, items: int, rank: int = 1) -> tuple[int, int]:
-        """Up and down a client."""
+        """Return the bytes up and down per client."""
         ledger = Ledger.planned(program_of(self.settings(rank), users, items).plan())
         return ledger.bytes_up, ledger.bytes_down
 
@@ -71,7 +70,7 @@ AnyShape = TypeVar("AnyShape", bound=Shape)
 def largest_shape(
     kind: type[AnyShape], rounds: int, ring_bits: int, budget: int, users: int, items: int
 ) -> AnyShape | None:
-    """With as many columns as the budget allows, the same number in each round."""
+    """Return the shape with the most columns, equal in all rounds, that fits the budget."""
 
     def fits(columns: int) -> bool:
         return kind((columns,) * rounds, ring_bits).bytes(users, items)[0] <= budget
@@ -81,7 +80,10 @@ def largest_shape(
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:
-    """The largest number up to `most` that fits, if all smaller ones do; 0 where 1 does not."""
+    """Return the largest number up to `most` that fits, or 0 if 1 does not fit.
+
+    `fits` must be monotonic: if a number fits, all smaller ones do.
+    """
     low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -96,7 +98,7 @@ def shapes_within(
     budget: int,
     sizes: tuple[int, int],
 ) -> list[AnyShape]:
-    """The largest for each number of rounds and width of the ring, where there is one."""
+    """Return the largest shape for each number of rounds and ring width that fits at all."""
     found = [
         largest_shape(kind, each, bits, budget, *sizes) for bits in ring_bits for each in rounds
     ]
@@ -107,7 +109,7 @@ def shapes_within(
 
 
 def largest_rank(shape: Shape, users: int, items: int) -> int:
-    """Most vectors that can be released without more than MOST_DOWN bytes down for a byte up."""
+    """Return the largest rank whose release keeps bytes down within MOST_DOWN times bytes up."""
     low, high = 1, min(sum(shape.columns), items) + 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -118,28 +120,28 @@ def largest_rank(shape: Shape, users: int, items: int) -> int:
 
 @dataclass
 class Tuning:
-    """What to try, and where finished points are kept."""
+    """A search for the best settings, with a trace that keeps finished points."""
 
     dataset: Dataset
     budget: int
-    """Bytes up a client, in all."""
+    """Upload budget per client, in bytes."""
     trace: Path
     rounds: Sequence[int] = (4, 6, 8)
     ring_bits: Sequence[int] = (12, 16)
     users: int = 3000
-    """Of whom lists are made, at most; the sums are always over everybody."""
+    """Largest number of users for whom lists are ranked; sums are always over all users."""
     seed: int = 0
     threads: int | None = None
     shapes: Sequence[Shape] = ()
-    """Instead of those that fill the budget."""
+    """Shapes to try; if empty, those that fill the budget."""
 
     @property
     def points(self) -> list[dict[str, Any]]:
-        """All that were measured, now or before."""
+        """All measured points, including those of earlier runs."""
         return self._measurements.points
 
     def run(self, phases: Phases = QUIET) -> dict[str, Any]:
-        """The best point."""
+        """Measure all points that are missing, and return the best point."""
         with threading.limit(self.threads):
             found = [
                 self._climb(_Space(self, shape), pairs, phases)
@@ -150,7 +152,7 @@ class Tuning:
             return max(best, self._climb_polynomials(best, phases), key=_ndcg)
 
     def _climb_polynomials(self, best: dict[str, Any], phases: Phases) -> dict[str, Any]:
-        """From the polynomial nearest to the response of a point, all else staying as it is."""
+        """Climb from the polynomial closest to a point's response, and keep all other settings."""
         space = _Space(self, Shape(tuple(best["columns"]), best["ring_bits"]))
         start = as_polynomial(SpectralConfig(**best["config"]))
         return self._climbed(
@@ -164,7 +166,7 @@ class Tuning:
 
     @cached_property
     def split(self) -> Dataset:
-        """What is left of train, and what was held out of it."""
+        """Data set of the reduced train split, and of the held-out items as its test split."""
         train, held_out = validation_split(self.dataset.train, share=HELD_OUT, seed=self.seed)
         tested = np.flatnonzero(held_out.user_degrees)
         if not len(tested):
@@ -179,7 +181,7 @@ class Tuning:
 
     @cached_property
     def _measurements(self) -> Trace:
-        """Of this data, these people and this version."""
+        """Trace of the points with this data, number of users, seed and version."""
         about = {
             "dataset": self.dataset.name,
             "fingerprint": self._train.fingerprint()[:16],
@@ -190,7 +192,7 @@ class Tuning:
         return Trace(self.trace, about)
 
     def _climb(self, space: _Space, pairs: str, phases: Phases) -> dict[str, Any]:
-        """From the usual start to where no single change is better."""
+        """Climb from the default start until no single change is better."""
         most = largest_rank(space.shape, self._train.n_users, self._train.n_items)
         config = START.model_copy(update={"rank": max(1, most // 2)})
         return self._climbed(
@@ -238,7 +240,7 @@ class Tuning:
 
 
 class _Space:
-    """The sums of one shape, computed when the first point needs them."""
+    """The Krylov space of one shape, computed when the first point needs it."""
 
     def __init__(self, tuning: Tuning, shape: Shape) -> None:
         self.shape = shape
@@ -271,7 +273,7 @@ def _ndcg(point: dict[str, Any]) -> float:
 
 
 def neighbours(config: SpectralConfig, step: float, most: int) -> list[SpectralConfig]:
-    """Settings that differ in one thing."""
+    """Return the settings that differ from `config` in one respect."""
     changes: list[dict[str, Any]] = []
     for name in ("history_exponent", "item_exponent"):
         here = getattr(config, name)
@@ -290,7 +292,7 @@ def neighbours(config: SpectralConfig, step: float, most: int) -> list[SpectralC
 
 
 def as_settings(point: dict[str, Any]) -> dict[str, Any]:
-    """What `privirec run --settings` reads."""
+    """Return a point in the format that `privirec run --settings` reads."""
     program = {key: point[key] for key in ("columns", "ring_bits", "pairs")}
     name = Spectral.name
     return {"method": name, "program": program, "model": name, "config": point["config"]}

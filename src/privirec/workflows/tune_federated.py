@@ -1,9 +1,9 @@
-"""`tune` without anybody's items in one place: clients validate, and only means come out.
+"""Federated `tune`: the clients validate, and only mean metrics are released.
 
-Each shape (rounds and width of the ring, the columns by the budget) is one run of the program
-`spectral-validation`: the sums of `spectral` without what clients keep back, and one small sum with
-metrics of all candidates. Nothing is climbed: candidates are agreed to before a run begins, and a
-second look at another place would be another run.
+Each shape (rounds and ring width, with columns from the budget) is one run of the program
+`spectral-validation`. It computes the sums of `spectral` without the items that clients hold out,
+and one small sum with the metrics of all candidates. There is no hill climbing, because the clients
+agree to the candidates before a run begins, and other candidates would need another run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RUNTIMES = ("simulation", "in-process", "processes")
 
 
 class ValidatedShape(Shape):
-    """What the clients compute and validate, the rank aside."""
+    """Shape of the sums that clients compute and validate, except for the rank."""
 
     def program(self, users: int, items: int, rank: int, seed: int = 0) -> SpectralValidation:
         settings = SpectralValidationSettings(
@@ -45,8 +45,8 @@ class ValidatedShape(Shape):
         return SpectralValidation(settings, users, items)
 
     def bytes(self, users: int, items: int, rank: int = 1) -> tuple[int, int]:
-        """Up and down a client, the sum of metrics included."""
-        most = min(sum(self.columns), items)  # a small rank has fewer candidates than others
+        """Return the bytes up and down per client, including the sum of metrics."""
+        most = min(sum(self.columns), items)  # A small rank has fewer candidates than others.
         of_rank, of_most = (
             Ledger.planned(self.program(users, items, each).validation_plan())
             for each in (rank, most)
@@ -56,17 +56,17 @@ class ValidatedShape(Shape):
 
 @dataclass
 class FederatedTuning:
-    """What to try with which clients, and where finished points are kept."""
+    """A federated search for the best settings, with a trace that keeps finished points."""
 
     dataset: Dataset
     budget: int
-    """Bytes up a client for one run, its validation included."""
+    """Upload budget per client for one run, including validation, in bytes."""
     trace: Path
     rounds: Sequence[int] = (8,)
     ring_bits: Sequence[int] = (12,)
     runtime: str = "simulation"
     clients: int | None = None
-    """None: one for each user."""
+    """Number of clients; None means one per user."""
     aggregator: str = "none"
     seed: int = 0
     threads: int | None = None
@@ -80,7 +80,7 @@ class FederatedTuning:
             raise UsageError("--runtime processes needs --clients: how many processes")
 
     def run(self, phases: Phases = QUIET) -> dict[str, Any]:
-        """The best point."""
+        """Run the shapes that are missing, and return the best point."""
         train = self.dataset.train
         sizes = train.n_users, train.n_items
         with threading.limit(self.threads):
@@ -90,12 +90,12 @@ class FederatedTuning:
 
     @property
     def points(self) -> list[dict[str, Any]]:
-        """All that were measured, now or before."""
+        """All measured points, including those of earlier runs."""
         return self._measurements.points
 
     @property
     def paid(self) -> tuple[int, int]:
-        """Bytes up and down a client for all runs that are in the trace."""
+        """Bytes up and down per client for all runs in the trace."""
         runs = {
             (str(point["columns"]), point["ring_bits"]): (
                 point["run_bytes_up_per_client"],
@@ -107,7 +107,7 @@ class FederatedTuning:
 
     @cached_property
     def _measurements(self) -> Trace:
-        """Of this data, these clients and this version."""
+        """Trace of the points with this data, these clients, this seed and this version."""
         about = {
             "dataset": self.dataset.name,
             "fingerprint": self.dataset.train.fingerprint()[:16],
@@ -122,7 +122,7 @@ class FederatedTuning:
         return Trace(self.trace, about)
 
     def _points_of(self, shape: ValidatedShape, phases: Phases) -> list[dict[str, Any]]:
-        """One for each candidate; a run of which all are in the trace is not run again."""
+        """Return a point for each candidate; skip the run if the trace has all of them."""
         train = self.dataset.train
         sizes = train.n_users, train.n_items
         program = shape.program(*sizes, largest_rank(shape, *sizes), self.seed)
@@ -146,7 +146,7 @@ class FederatedTuning:
     def _validated(
         self, program: SpectralValidation, phases: Phases
     ) -> tuple[list[dict[str, Any]], dict[str, int]]:
-        """Means of each candidate, and what the run cost."""
+        """Return the mean metrics of each candidate, and the bytes of the run."""
         if self.runtime == "processes":
             return self._in_processes(program, phases)
         ledger = Ledger()

@@ -1,7 +1,7 @@
-"""Recommenders that are trained in rounds of gradients, federated: what the paper's table of costs
-compares with. No noise, and exact sums, as there.
+"""Federated recommenders trained by gradient steps, which the paper's cost table compares with.
 
-For comparisons in a simulation (`privirec frontier`). One file a method, a line in `TRAINED`.
+As in the paper, sums are exact and without noise. The methods serve comparisons in a simulation
+(`privirec frontier`). Each method has one file and one entry in `TRAINED`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a trained method is: a start, and epochs that leave something to score with."""
+"""Base class of the trained methods, and their optimiser."""
 
 from __future__ import annotations
 
@@ -19,36 +19,39 @@ TrainingSteps = Generator[Contribution | Broadcast, Any, None]
 
 
 class Training(ABC):
-    """One training run. `start` once, then `epoch` as often as wanted; after each of them all that
-    `scorer` needs has been told to the clients, and what that took is in the ledger."""
+    """One training run.
+
+    Call `start` once, then `epoch` any number of times. After each call the clients have received
+    everything that `scorer` needs, and the ledger includes the bytes that this took.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
 
     @abstractmethod
     def start(self) -> TrainingSteps:
-        """Sums and broadcasts before the first epoch."""
+        """Run the sums and broadcasts that precede the first epoch."""
 
     @abstractmethod
     def epoch(self) -> TrainingSteps:
-        """Everybody contributes once to a step of the item side."""
+        """Run one step of the item side, to which all people contribute."""
 
     @abstractmethod
     def scorer(self) -> Scorer | UserScorer:
-        """How clients rank with what they have now."""
+        """Return the scorer that clients can use with what they have received so far."""
 
 
 @dataclass
 class Adam:
-    """Kingma and Ba 2015, with a rate that falls."""
+    """The Adam optimiser (Kingma and Ba 2015) with a decreasing learning rate."""
 
     rate: float
     shape: tuple[int, ...]
     half_rate_after: int
-    """Steps after which the rate is half, after twice as many a third, and so on."""
+    """Number of steps after which the rate is a half; after twice as many it is a third, etc."""
     first_decay: float = 0.9
     second_decay: float = 0.99
-    """Below the usual 0.999, as there are few steps."""
+    """Decay of the second moment; below the usual 0.999 because there are few steps."""
     _steps: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +59,7 @@ class Adam:
         self._second = np.zeros(self.shape, np.float32)
 
     def step(self, gradient: Float32) -> Float32:
-        """What to subtract."""
+        """Return the update to subtract from the parameters."""
         self._steps += 1
         self._first += (1 - self.first_decay) * (gradient - self._first)
         self._second += (1 - self.second_decay) * (np.square(gradient) - self._second)

@@ -1,18 +1,20 @@
 """Federated LightGCN (He et al. 2020).
 
-Vectors of people and items are averaged along K layers of the graph,
+Vectors of people and items are propagated along K layers of the graph,
 
     U(k) = R~ E(k-1),   E(k) = R~^T U(k-1),   R~ = D_U^-1/2 R D_I^-1/2,
 
 and the means over the layers are trained by BPR (Rendle et al. 2009). People keep U(0), its
-optimiser and all that follows from them. A layer of people is local, once the layer of items before
-it was told; a layer of items is a sum over everybody. The derivative runs through the same layers:
+optimiser and everything derived from them. A person computes a layer of U locally once the previous
+layer of items is known; a layer of items is a sum over all people. The derivative runs through the
+same layers:
 
     up:   K layers of items, the derivative by the mean vectors of items, K layers of derivatives;
-    down: K + 1 layers of items, K layers of derivatives:
+    down: K + 1 layers of items, K layers of derivatives.
 
-2 K + 1 matrices of items times columns each way for one step of the item side. With K = 0 it is
-matrix factorisation by BPR. A step is over everybody: smaller batches would need all layers anew.
+One step of the item side thus takes 2 K + 1 matrices of items times columns each way. With K = 0
+the method is matrix factorisation by BPR. Each step uses all people, because smaller batches would
+have to compute all layers again.
 """
 
 from __future__ import annotations
@@ -36,16 +38,22 @@ from privirec.peers.trained.base import Adam, Float32, Training, TrainingSteps
 from privirec.peers.trained.sums import AtHome, Told, WeightedRows
 
 GRADIENT_BITS = 28
-"""Of the one sum to which also people add who do not have an item: its bound is far above it."""
+"""Ring width of the sum of BPR gradients, in bits.
+
+People also add to items that they do not have (the sampled negatives), so the bound on this sum is
+far above its actual values, and it needs a wider ring than the other sums.
+"""
 Layers = Generator[Contribution | Broadcast, Any, list[Float32]]
 
 
 @njit(cache=True)
 def pairwise(indptr, indices, n_items, seed, first_user, users, items):  # type: ignore[no-untyped-def]
-    """For each touched pair (u, i) one item j that u has not touched, and the derivative of
-    -log sigmoid(u (i - j)): weights of items for each person, touched and then drawn, and the
-    derivative by the person's own vector. Who has touched nearly everything draws in vain and
-    leaves a pair out after a hundred tries."""
+    """Draw an untouched item j for each touched pair (u, i) and differentiate the BPR loss.
+
+    The loss of a pair is -log sigmoid(u (i - j)). Return each person's items (the touched ones,
+    then the drawn ones), their weights, and the derivative by the person's vector. If a hundred
+    draws find no untouched item, the pair is left out with weight zero.
+    """
     columns = users.shape[1]
     drawn = np.empty(2 * len(indices), np.int32)
     weights = np.zeros(2 * len(indices), np.float32)
@@ -82,7 +90,7 @@ def pairwise(indptr, indices, n_items, seed, first_user, users, items):  # type:
 
 @dataclass(frozen=True)
 class KnownPeople:
-    """Scores of people who keep vectors of their own."""
+    """Scorer for people who keep a trained vector of their own."""
 
     users: Float32
     items: Float32
@@ -92,7 +100,7 @@ class KnownPeople:
 
 
 class LightGCN(Training):
-    """All people are in one object, each with what would lie on the own device."""
+    """Federated LightGCN, with the state of all people's devices in one object."""
 
     name: ClassVar[str] = "lightgcn"
     title: ClassVar[str] = "federated LightGCN"
@@ -111,9 +119,13 @@ class LightGCN(Training):
         ring_bits: int = 20,
         told_bits: int = 16,
     ) -> None:
-        """`rate` of Adam, half after so many epochs; `ridge` on vectors, for each touched pair;
-        `start`: deviation of the first vectors; `ring_bits`, `told_bits`: of an entry that a client
-        sends, and is told."""
+        """Draw the initial vectors.
+
+        `rate` is Adam's learning rate, which is a half after `half_rate_after` epochs. `ridge` is
+        the penalty on the vectors of each touched pair, and `start` is the standard deviation of
+        the initial vectors. `ring_bits` and `told_bits` are the bits of an entry that a client
+        sends and receives, respectively.
+        """
         self._people, self._columns, self._layers = people, columns, layers
         self._ridge, self._ring_bits, self._told_bits = ridge, ring_bits, told_bits
         generator = np.random.Generator(np.random.Philox(seed))
@@ -132,7 +144,7 @@ class LightGCN(Training):
 
     def epoch(self) -> TrainingSteps:
         by_items, by_users = yield from self.gradients()
-        # A ridge on the vectors of each touched pair: as often as somebody or something occurs.
+        # The loss has a ridge term for each touched pair, so a vector counts degree times.
         by_items += self._ridge * self._degrees[:, None] * self._items
         by_users += self._ridge * self._people.degrees[:, None] * self._users
         self._items -= self._item_adam.step(by_items)
@@ -143,7 +155,7 @@ class LightGCN(Training):
         return KnownPeople(self._mean_users, self._mean_items)
 
     def _average(self) -> TrainingSteps:
-        """Mean vectors over all layers, with everybody."""
+        """Compute the mean vectors over all layers, which takes sums over all people."""
         reach = 2 * _largest(self._items)
         layers = yield from self._propagated(self._users, self._items, reach)
         last = Told.of(layers[-1], self._told_bits)
@@ -154,7 +166,10 @@ class LightGCN(Training):
     def gradients(
         self,
     ) -> Generator[Contribution | Broadcast, Any, tuple[Float32, Float32]]:
-        """Derivatives of the loss by layer 0 of items and of people, the latter at home."""
+        """Compute the derivatives of the loss by layer 0 of items and by layer 0 of people.
+
+        The derivatives by people's vectors are computed locally and not sent.
+        """
         at_home = np.zeros_like(self._users)
         users, items = self._mean_users, self._mean_items
         draws = np.uint64(self._seeds.integers(2**63))
@@ -182,8 +197,11 @@ class LightGCN(Training):
         return _mean(layers), by_users
 
     def _propagated(self, users: Float32, items: Float32, reach: float) -> Layers:
-        """Layers 0 to K of items, of which everybody is told all but the last. `reach` bounds
-        d_u^-1/2 times an entry of people's layer 0; later ones are means of what was told."""
+        """Compute layers 0 to K of items, and tell the clients all but the last.
+
+        `reach` bounds d_u^-1/2 times an entry of people's layer 0. Bounds for later layers follow
+        from the item layers that were told.
+        """
         layers: list[Float32] = [items]
         for number in range(self._layers):
             told = Told.of(layers[-1], self._told_bits)
@@ -206,7 +224,7 @@ class LightGCN(Training):
         return rows
 
     def _later_layer(self, items: Float32) -> AtHome:
-        """d_u^-1/2 (R~ E)_u: the mean of V^-1/2 E over the own items."""
+        """Return the rows d_u^-1/2 (R~ E)_u, the mean of V^-1/2 E over the person's items."""
 
         def rows(histories: Histories) -> tuple[sp.csr_array, Float32]:
             counts = np.maximum(histories.degrees, 1).astype(np.float32)[:, None]
@@ -215,7 +233,7 @@ class LightGCN(Training):
         return rows
 
     def _mean_of_people(self, users: Float32, layers: list[Float32]) -> Float32:
-        """Over layers 0 to K of people; all of it at home."""
+        """Return the mean over layers 0 to K of people, which each person computes locally."""
         if not self._layers:
             return users.copy()
         before = np.sum(layers[:-1], axis=0)

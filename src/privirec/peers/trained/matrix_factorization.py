@@ -1,16 +1,17 @@
 """Federated matrix factorisation for implicit feedback.
 
-Loss (Hu et al. 2008, weights as in Rendle et al. 2022): sum over touched pairs of (x_u v_i - 1)^2,
-plus w sum over all pairs of (x_u v_i)^2, plus a ridge that grows with how often somebody or
-something occurs. A person solves for the own vector x_u, exactly and at home, and adds
+The loss (Hu et al. 2008, weights as in Rendle et al. 2022) is the sum over touched pairs of
+(x_u v_i - 1)^2, plus w times the sum over all pairs of (x_u v_i)^2, plus a ridge that grows with
+the number of occurrences of a person or an item. A person solves for their vector x_u exactly and
+locally, and adds
 
-    (x_u v_i - 1) x_u   on each of the own items, and   x_u x_u^T   once:
+    (x_u v_i - 1) x_u   on each of the person's items, and   x_u x_u^T   once.
 
-the gradient of the item side is made of these two sums, over all pairs and without any sampling.
-The server divides it by a bound on the second derivative, H_i = w sum x x^T + (V_i mean |x|^2 +
-ridge) I: the people of an item may all have the same direction. Federated collaborative filtering
-(Ammad-ud-din et al. 2019) sums the same gradient, from everybody for all items, and follows it by
-Adam.
+These two sums give the gradient of the item side over all pairs, without sampling. The server
+divides it by H_i = w sum x x^T + (V_i mean |x|^2 + ridge) I, an approximate upper bound on the
+second derivative: the vectors of an item's people may all have the same direction. Federated
+collaborative filtering (Ammad-ud-din et al. 2019) sums the same gradient from all people for all
+items, and follows it with Adam.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ from privirec.peers.trained.base import Float32, Training, TrainingSteps
 from privirec.peers.trained.sums import Told, WeightedRows
 
 CLIP_IN_DEVIATIONS = 6.0
-"""Of what a person adds, in root mean squares of people's vectors."""
+"""Clipping bound of a person's contribution, in root mean squares of people's vectors."""
 SQUARES_BITS = 32
 _LARGEST_START = 1.0
 
 
 @dataclass(frozen=True)
 class PersonSide:
-    """How a person solves for the own vector, from public item vectors."""
+    """Local solver for people's vectors, given the public item vectors."""
 
     vectors: Float32
     unobserved: float
     ridge: float
 
     def solve(self, histories: sp.csr_array) -> Float32:
-        """(sum of v v^T + w V^T V + ridge (d + w items) I)^-1 (sum of v) for each person."""
+        """Return (sum of v v^T + w V^T V + ridge (d + w items) I)^-1 (sum of v) per person."""
         vectors = self.vectors.astype(np.float64)
         size = vectors.shape[1]
         everything = vectors.T @ vectors + self.ridge * len(vectors) * np.eye(size)
@@ -60,7 +61,7 @@ class PersonSide:
 
 @njit(cache=True)
 def residuals(indptr, indices, rows, vectors):  # type: ignore[no-untyped-def]
-    """x_u v_i - 1 on each touched pair."""
+    """Return x_u v_i - 1 for each touched pair."""
     found = np.empty(len(indices), np.float32)
     for person in range(len(indptr) - 1):
         row = rows[person]
@@ -90,9 +91,13 @@ class MatrixFactorization(Training):
         ring_bits: int = 16,
         told_bits: int = 16,
     ) -> None:
-        """`step`: how far along the divided gradient; `momentum`: how much of a step is added to
-        the next. `ring_bits`, `told_bits`: of an entry that a client sends, and that it is told.
-        Of people it keeps only how many they are: their vectors follow from what they are told."""
+        """Draw the initial item vectors.
+
+        `step` is the step length along the divided gradient, and `momentum` is the share of a step
+        that is added to the next. `ring_bits` and `told_bits` are the bits of an entry that a
+        client sends and receives, respectively. Only the number of people is kept, because their
+        vectors follow from what they are told.
+        """
         self.n_users, self.n_items, self.columns = people.n_users, people.n_items, columns
         self.unobserved, self.ridge = unobserved, ridge
         self.step, self.momentum = step, momentum
@@ -124,10 +129,10 @@ class MatrixFactorization(Training):
         yield Broadcast("item vectors", self._told.n_bytes)
 
     def asks(self) -> tuple[WeightedRows, WeightedRows]:
-        """The two sums of an epoch."""
+        """Return the two sums of an epoch: the gradient, and the squares x x^T."""
         side = self.scorer()
 
-        solved: list[tuple[Histories, Float32]] = []  # what the same people need for both sums
+        solved: list[tuple[Histories, Float32]] = []  # The last result; both sums need it.
 
         def vectors_of(histories: Histories) -> Float32:
             if not solved or solved[-1][0] is not histories:
@@ -157,7 +162,7 @@ class MatrixFactorization(Training):
         return WeightedRows(at_home, self.columns, most, clip, width, dither)
 
     def gradient(self, of_touched: Float32, squares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Half the derivative of the loss by the item vectors that were told."""
+        """Return half the derivative of the loss by the item vectors that clients received."""
         told = self._told.values.astype(np.float64)
         rest = self.unobserved * told @ squares + self._ridges[:, None] * told
         return np.asarray(of_touched + rest, np.float64)

@@ -1,13 +1,13 @@
-"""The one kind of sum behind trained methods: every person's row of numbers, on the own items.
+"""The sum that all trained methods use: each person adds one row, weighted, to some of the items.
 
-A person u adds c_u^T q_u: a row q_u on each of some items, times a weight for each. All rows of the
-sum are sent, since which of them are not zero would tell what the person has: that is what training
-costs. Entries are clipped to a public bound, scaled to how many people may add to a row, and
-rounded up or down at random without bias: the sum of the integers is then right on average, however
-narrow the ring.
+A person u adds c_u^T q_u: the row q_u on each of some items, times a weight for each item. Clients
+send all rows of the sum, because the rows that are not zero would reveal which items the person
+has. This makes training expensive. Entries are clipped to a public bound, scaled by the number of
+people who may add to a row, and rounded up or down at random without bias. The sum of the integers
+is therefore right on average in a ring of any width.
 
-These sums are for comparisons in a simulation: what people compute at home comes from floating
-point that another machine may round otherwise, so they are not registered for networks.
+These sums are only for comparisons in a simulation. People's rows come from floating-point
+arithmetic that another machine may round differently, so they are not registered for networks.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStr
 
 Float32 = NDArray[np.float32]
 AtHome = Callable[[Histories], tuple[sp.csr_array, Float32]]
-"""What people compute for themselves: weights of items (users, rows) and rows (users, columns)."""
+"""Local computation: returns weights of items (users, rows) and rows (users, columns)."""
 ROW_SCALE_BYTES = 4
 
 
 @dataclass(frozen=True)
 class WeightedRows(Contribution):
-    """sum_u c_u^T q_u, of shape (rows, columns)."""
+    """The sum over users u of c_u^T q_u, of shape (rows, columns)."""
 
     name: ClassVar[str] = "weighted-rows"
     gives_away: ClassVar[str] = "an exact sum of gradients, which is not proven safe"
     at_home: AtHome
     columns: int
     most_people: Integers
-    """For each row of the sum, of how many terms it can be made; public."""
+    """Largest number of terms in each row of the sum; public."""
     clip: float
-    """Of an entry c_ui q_uc."""
+    """Bound on the absolute value of an entry c_ui q_uc."""
     width: int
     dither: int
-    """Public seed of the rounding."""
+    """Public seed of the random rounding."""
     told_bytes: int = 0
-    """Of what everybody is told before."""
+    """Size of the public inputs that every client receives first."""
 
     @property
     def n_items(self) -> int:  # type: ignore[override]
@@ -65,18 +65,21 @@ class WeightedRows(Contribution):
 
     @property
     def encoding(self) -> FixedPoint:
-        """Of a row divided by the most that it can be: one. Rounding moves a term by less than a
-        unit, twice what `for_sum` takes it for."""
+        """Encoding of rows divided by `reach`, so that sums are bounded by one.
+
+        Random rounding moves a term by less than one unit. `for_sum` assumes half a unit, hence
+        the factor of two.
+        """
         roundings = 2 * (int(self.most_people.max(initial=0)) + 1)
         return FixedPoint.for_sum(self.width, 1.0, roundings, signed=True)
 
     @property
     def reach(self) -> NDArray[np.float64]:
-        """The most that each row can be."""
+        """Bound on the absolute values in each row of the sum."""
         return self.clip * np.maximum(self.most_people, 1).astype(np.float64)
 
     def check(self, context: ClientContext) -> None:
-        """Nobody is asked for it over a network."""
+        """Accept everything: clients on a network are never asked for this sum."""
 
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
@@ -106,7 +109,7 @@ class WeightedRows(Contribution):
         return summed.reshape(self.n_items, self.columns)
 
     def decode(self, total: Integers) -> Float32:
-        """The sum in its own values."""
+        """Return the sum as real numbers, with the scale of each row restored."""
         scaled = self.encoding.decode(total) * self.reach[:, None]
         return np.asarray(scaled, np.float32)
 
@@ -115,8 +118,10 @@ class WeightedRows(Contribution):
 def add_weighted_rows(  # type: ignore[no-untyped-def]
     indptr, indices, weights, rows, scales, clip, seed, first_user, out
 ):
-    """out[i] += floor(scale_i clip(c_i q) + dither) for each person's items i; the dither is one
-    number in [0, 1) for each person and column, the same for all items."""
+    """Add floor(scale_i clip(c_i q) + dither) to out[i] for each person's items i.
+
+    The dither is one number in [0, 1) per person and column, the same for all items.
+    """
     columns = rows.shape[1]
     dither = np.empty(columns)
     for person in range(len(indptr) - 1):
@@ -136,7 +141,7 @@ def add_weighted_rows(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class Told:
-    """A matrix as clients get it: whole numbers of so many bits, and a scale for each row."""
+    """A matrix as clients receive it: integers of a given width, and one scale per row."""
 
     values: Float32
     n_bytes: int

@@ -1,7 +1,9 @@
-"""Settings of trained methods, and how many epochs, tuned on a fifth of Gowalla's train split, held
-out (NDCG@20 of 4,000 people), by hand over a small grid: docs/results/frontier.md has all trials,
-`benchmarks/tune_trained.py` makes one. Epochs end where that figure ends to rise, or at 3 GB
-that a client sends. Data that nobody tuned for take Gowalla's settings.
+"""Settings and numbers of epochs of the trained methods.
+
+They were tuned by hand over a small grid, by NDCG@20 of 4,000 people on a held-out fifth of
+Gowalla's train split. docs/results/frontier.md has all trials; `benchmarks/tune_trained.py` runs
+one. Training stops when NDCG@20 stops rising, or when a client has sent 3 GB. Other data sets take
+Gowalla's settings.
 """
 
 from __future__ import annotations
@@ -32,5 +34,5 @@ TUNED: Mapping[str, Mapping[str, Tuned]] = {
 
 
 def tuned_settings(method: str, dataset: str) -> Tuned:
-    """Of the data set, or of Gowalla."""
+    """Return the settings for the data set, or Gowalla's if it has none."""
     return TUNED[method].get(dataset, TUNED[method]["gowalla"])

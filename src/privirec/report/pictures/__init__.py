@@ -1,4 +1,4 @@
-"""Pictures that the commands draw, one file each. Off screen, PNG and SVG, whole or not at all."""
+"""Pictures that the commands draw, one module each, as PNG and SVG files written atomically."""
 
 from privirec.report.pictures.canvas import check_picture, picture_files, write_picture
 

@@ -1,4 +1,4 @@
-"""An audit in one picture: what attacks get, beside what chance gives, with and without noise."""
+"""Picture of an audit: the success of attacks beside that of chance, with and without noise."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Measure:
-    """One thing that attacks are graded by."""
+    """A measure of success by which attacks are graded."""
 
     title: str
     value: Callable[[Row], float | None]
-    """None of a row that is not graded by it."""
+    """Value of a row, or None if the measure does not apply to it."""
     chance: Callable[[Row], float | None]
     shares: bool = True
-    """Whether it is said in per cent."""
+    """If true, values are shown in per cent."""
 
 
 def _whole(row: Row) -> float | None:
@@ -72,8 +72,10 @@ MEASURES = (
 
 
 def audit_plot(dataset: str, audits: Sequence[Sequence[Row]], path: Path) -> list[Path]:
-    """Bars for each attack, one for each audit of the data set: in the attack's colour where
-    nothing protects, in that of protection where noise does."""
+    """Draw a group of bars per attack, with one bar for each audit of the data set.
+
+    Audits of releases protected by noise have the colour of protection, all others that of attacks.
+    """
     audits = [rows for rows in audits if rows]
     panels = []
     for measure in MEASURES:
@@ -98,7 +100,7 @@ def audit_plot(dataset: str, audits: Sequence[Sequence[Row]], path: Path) -> lis
 
 
 def _series(audits: Sequence[Sequence[Row]]) -> dict[str, str]:
-    """Name of each audit, and its colour; a second one of the same kind is paler."""
+    """Return the name and colour of each audit; a second one of the same kind is paler."""
     found: dict[str, str] = {}
     for rows in audits:
         first = rows[0]

@@ -1,4 +1,4 @@
-"""What all pictures share: an empty one, its axes, and the one way to write it."""
+"""Helpers that all pictures share: figures, axes, legends, notes, and writing to files."""
 
 from __future__ import annotations
 
@@ -13,34 +13,37 @@ from privirec.errors import UsageError
 from privirec.report.pictures.palette import FAINT, INK
 from privirec.report.rows import as_bytes, check_writable
 
-if TYPE_CHECKING:  # every command would wait for it, and few draw
+if TYPE_CHECKING:  # Matplotlib is slow to import, and few commands draw.
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 KINDS = (".png", ".svg")
 SMALL = 9.0
-"""Points of the smallest letters: pictures of nine inches are shown about 800 pixels wide."""
+"""Smallest font size, in points; pictures of nine inches are shown about 800 pixels wide."""
 
 NOTE_PLACES = ((6.0, -10.0), (6.0, 4.0), (-6.0, 4.0), (-6.0, -10.0), (6.0, -20.0), (-6.0, 14.0))
-"""Where a note may stand beside its point, in points, the best place first."""
+"""Possible offsets of a note from its data point, in typographic points, the best first."""
 
 
 def picture_files(path: Path) -> list[Path]:
-    """The files of a picture: PNG and SVG, whichever of them was named."""
+    """Return the PNG and the SVG path of a picture, given either of them."""
     if path.suffix not in KINDS:
         raise UsageError(f"{path}: a picture ends in .png or .svg (both are written)")
     return [path.with_suffix(kind) for kind in KINDS]
 
 
 def check_picture(path: Path | None) -> None:
-    """Say before the work, not after, that a picture could not be written."""
+    """Raise UsageError if the files of a picture cannot be written; call it before the work."""
     if path is not None:
         for file in picture_files(path):
             check_writable(file)
 
 
 def write_picture(figure: Figure, path: Path) -> list[Path]:
-    """As PNG and as SVG, each whole or not at all. The same figures give the same files."""
+    """Write a figure as PNG and as SVG, each atomically, and return the paths.
+
+    Equal figures give identical files.
+    """
     files = picture_files(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     for file in files:
@@ -49,12 +52,14 @@ def write_picture(figure: Figure, path: Path) -> list[Path]:
 
 
 def keep_notes_apart(figure: Figure, axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Move each note beside its point to the first place where it covers neither a point nor a
-    note before it; where there is none, it stays below."""
+    """Move each note to the first of `NOTE_PLACES` where it covers no point and no earlier note.
+
+    If there is none, the note takes the first place.
+    """
     from matplotlib.text import Annotation  # noqa: PLC0415
     from matplotlib.transforms import Bbox  # noqa: PLC0415
 
-    figure.draw_without_rendering()  # sizes are known from here on
+    figure.draw_without_rendering()  # Computes the layout, so that sizes are known.
     taken = [
         Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in axes.transData.transform(points)
     ]
@@ -70,7 +75,10 @@ def keep_notes_apart(figure: Figure, axes: Axes, points: Sequence[tuple[float, f
 
 
 def rendered(figure: Figure, kind: str, dpi: int = 150) -> bytes:
-    """The bytes of a PNG or SVG file. An SVG has its words as words, no date, no random names."""
+    """Return the bytes of a PNG or SVG file.
+
+    An SVG keeps text as text and contains neither a date nor random identifiers.
+    """
     from matplotlib import rc_context  # noqa: PLC0415
 
     image = io.BytesIO()
@@ -107,7 +115,7 @@ def title(figure: Figure, text: str) -> None:
 
 
 def legend_below(figure: Figure, *, ncols: int, handles: Sequence[Any] | None = None) -> None:
-    """Off the curves."""
+    """Add a legend below the axes, where it covers no curve."""
     more = {} if handles is None else {"handles": list(handles)}
     figure.legend(
         frameon=False,
@@ -124,14 +132,14 @@ def legend_beside(figure: Figure) -> None:
 
 
 def patch(colour: str, label: str, *, edge: str | None = None) -> Any:
-    """What a legend shows for bars."""
+    """Return a legend entry for bars."""
     from matplotlib.patches import Patch  # noqa: PLC0415
 
     return Patch(facecolor=colour, edgecolor=edge or colour, label=label)
 
 
 def mark(colour: str, marker: str, label: str) -> Any:
-    """What a legend shows for points."""
+    """Return a legend entry for points."""
     from matplotlib.lines import Line2D  # noqa: PLC0415
 
     wide = {"markersize": 12, "markeredgewidth": 2.2} if marker == "|" else {"markersize": 7}
@@ -139,7 +147,10 @@ def mark(colour: str, marker: str, label: str) -> Any:
 
 
 def rows_down(axes: Axes, names: Sequence[str], *, labels: bool = True) -> None:
-    """One row for each name, the first at the top; no names where the axes beside have them."""
+    """Set up one row per name, the first at the top.
+
+    Pass `labels=False` if the neighbouring axes already show the names.
+    """
     axes.set_yticks(range(len(names)), list(names) if labels else [""] * len(names))
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(names) - 0.4, -0.6)
@@ -147,7 +158,7 @@ def rows_down(axes: Axes, names: Sequence[str], *, labels: bool = True) -> None:
 
 
 def note(axes: Axes, at: float, row: float, text: str, colour: str = INK) -> None:
-    """A few words behind the end of a bar."""
+    """Write a short text next to the end of a bar."""
     axes.annotate(
         text,
         (at, row),
@@ -160,7 +171,10 @@ def note(axes: Axes, at: float, row: float, text: str, colour: str = INK) -> Non
 
 
 def byte_axis(axes: Axes, sizes: Sequence[float], *, room: float = 3.0) -> None:
-    """1 kB, 10 kB ... over the decades in use; also 2 and 5 of each where these are few."""
+    """Set a logarithmic axis with ticks at 1 kB, 10 kB and so on.
+
+    If the sizes span few decades, ticks at 2 and 5 times each power are added.
+    """
     axes.set_xscale("log")
     low, high = min(sizes), max(sizes)
     axes.set_xlim(low / 1.5, high * room)

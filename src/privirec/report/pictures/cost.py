@@ -1,4 +1,4 @@
-"""What has to be sent: each method's bytes beside the paper's formulas, and what they are for."""
+"""Picture of communication costs: bytes by method and purpose, beside the paper's formulas."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ STAGE_NAMES = (
     "secure aggregation",
 )
 BYTES_A_FLOAT = 4
-"""By which the paper's floats are drawn."""
+"""Factor that converts the paper's counts of floats to bytes."""
 
 
 def cost_plot(where: str, rows: Sequence[Row], formulas: Sequence[Row], path: Path) -> list[Path]:
-    """`rows` of bytes, each with its parts by the name of the sum; `formulas` of the paper."""
+    """Draw the bytes of each method, their shares by purpose, and the paper's formulas.
+
+    Each of the `rows` has its bytes by the name of the sum. `formulas` are rows of the paper.
+    """
     named = {row["method"]: row["floats_per_client"] * BYTES_A_FLOAT for row in formulas}
     programs = {row["method"].split(",")[0] for row in rows}
     others = [row for row in formulas if row["method"] not in programs]
@@ -85,7 +88,7 @@ def cost_plot(where: str, rows: Sequence[Row], formulas: Sequence[Row], path: Pa
 
 
 def parts_of(row: Row, way: str) -> dict[str, float]:
-    """Bytes of a row by what they are for, in the order of `STAGE_NAMES`."""
+    """Return the bytes of a row by purpose, in the order of `STAGE_NAMES`."""
     found = dict.fromkeys(STAGE_NAMES, 0.0)
     for name, size in row[f"bytes_{way}_by_sum"].items():
         found[stage_of(name)] += size
@@ -94,7 +97,7 @@ def parts_of(row: Row, way: str) -> dict[str, float]:
 
 
 def stage_of(name: str) -> str:
-    """What a sum or a message, by its name, is for."""
+    """Return the purpose, one of `STAGE_NAMES`, of a sum or message with this name."""
     if name.endswith(("item-item", "-gram")):
         return "item-item matrix"
     if name.endswith(("step", "start")):

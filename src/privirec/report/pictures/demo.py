@@ -1,4 +1,4 @@
-"""The demo: how good each method is, what an attack reads from it, and what it sends."""
+"""Picture of the demo: accuracy, histories read by an attack, and bytes of each method."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ NOT_TRIED = "not attacked here"
 
 
 def demo_plot(groups: Mapping[str, Rows], path: Path) -> list[Path]:
-    """A row of panels for each group (by its title): rows with label, method, NDCG@20, bytes, and
-    how many histories were read of how many people. A colour for each method; what an attack gets
-    has its own."""
+    """Draw a row of panels for each group, keyed by its title.
+
+    Each row of a group has a label, a method, NDCG@20, bytes, the number of people and the number
+    of histories that an attack read. Every method has a colour, and so have the attacks.
+    """
     figure = new_figure(9.0, 1.2 + sum(0.62 + 0.36 * len(rows) for rows in groups.values()))
     heights = [0.62 + 0.36 * len(rows) for rows in groups.values()]
     grid = figure.add_gridspec(len(groups), 3, height_ratios=heights, width_ratios=(1, 1, 1.3))

@@ -1,4 +1,4 @@
-"""A run with clients, sum by sum: when, how many bytes, how many clients."""
+"""Picture of a federated run: time, bytes and clients of each sum."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ Row = Mapping[str, Any]
 def federation_plot(
     about: str, method: str, clients: int, stages: Sequence[Row], path: Path
 ) -> list[Path]:
-    """A row for each stage of the run in order: from when to when, mean bytes up and down of a
-    client, and who was in it, of so many on the roster."""
+    """Draw a row for each stage of the run, in order.
+
+    A row shows its start and end, the mean bytes up and down per client, and how many of the
+    `clients` on the roster were in it.
+    """
     figure = new_figure(9.2, 1.7 + 0.42 * len(stages))
     grid = figure.add_gridspec(1, 3, width_ratios=(1.25, 1.15, 0.9))
     when, sent, present = (axes_in(figure, grid[0, column], grid="x") for column in range(3))

@@ -1,4 +1,4 @@
-"""Accuracy against bytes."""
+"""Picture of accuracy against bytes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,11 @@ def frontier_plot(
     levels: Sequence[Row],
     path: Path,
 ) -> list[Path]:
-    """NDCG@20 against bytes: a colour and a marker for each of the families (name to title), and
-    level lines for baselines that send nothing."""
+    """Draw NDCG@20 against bytes, with a colour and a marker for each family.
+
+    `families` maps names to titles. `levels` are baselines that send nothing, drawn as horizontal
+    lines.
+    """
     figure = new_figure(9.2, 9.0)
     grid = figure.add_gridspec(2, 2, height_ratios=(1.7, 1))
     for panel, (key, about) in enumerate(PANELS):
@@ -69,8 +72,11 @@ def frontier_plot(
 
 
 def _line(axes: Axes, rows: Sequence[Row], key: str, family: str, name: str | None) -> None:
-    """One family: a line from point to point; in the panel with names each point has its note, of
-    epochs the first and the last."""
+    """Draw one family as a line through its points.
+
+    In the panel with names, each point has a note. Of points that differ by epochs, only the first
+    and the last have one.
+    """
     rows = sorted(rows, key=lambda row: (row[key], row["ndcg@20"]))
     colour = colour_of(family)
     axes.errorbar(

@@ -1,14 +1,14 @@
-"""One colour for one meaning, in every picture.
+"""Colours and markers; each colour has one meaning in all pictures.
 
-Hues are those that people with any kind of colour blindness tell apart (after Okabe and Ito; a test
-simulates them). What is alike has hues alike: exact sums are blue to violet, other people's
-training is brown, other people's private methods are pink. Lines have markers of their own too.
+People with any kind of colour blindness can tell the hues apart (after Okabe and Ito; a test
+simulates this). Related methods have related hues: exact sums are blue to violet, trained methods
+by other authors are brown, and their private methods are pink. Lines also differ by markers.
 """
 
 from __future__ import annotations
 
 INK = "#22303c"
-"""Axes, titles, figures."""
+"""Axes, titles and numbers."""
 QUIET = "#5f6b74"
 """Notes."""
 FAINT = "#e3e7ea"
@@ -19,11 +19,11 @@ CENTRALISED = INK
 EXACT = "#0072b2"
 """Exact sums over clients."""
 PROTECTED = "#009e73"
-"""Noise protects every person."""
+"""Sums with noise that protects every person."""
 ATTACK = "#d55e00"
-"""What an attack gets."""
+"""Results of an attack."""
 CHANCE = "#8b959c"
-"""What popularity alone gives, or a coin."""
+"""Results of popularity alone, or of chance."""
 
 METHODS = {
     "central": CENTRALISED,
@@ -56,11 +56,11 @@ MARKERS = {
     "ada-dpals": "D",
 }
 STAGES = ("#22303c", "#4f6272", "#8197a6", "#b4c3cd", "#dfe6ea", "#ffffff")
-"""Of what belongs to no method: the parts of a run, from dark to light."""
+"""Colours of the parts of a run, which belong to no method, from dark to light."""
 
 
 def colour_of(method: str) -> str:
-    """By the name that a method has on the command line."""
+    """Return the colour of a method, given its name on the command line."""
     return METHODS[method]
 
 
@@ -69,17 +69,17 @@ def marker_of(method: str) -> str:
 
 
 def pale(colour: str, share: float = 0.6) -> str:
-    """The colour with so much white in it: what is received beside what is sent, for example."""
+    """Return the colour mixed with a share of white, for example for received bytes."""
     return _mixed(colour, 255, share)
 
 
 def for_text(colour: str) -> str:
-    """Dark enough to read letters in it."""
+    """Return a darker version of the colour, in which text is readable."""
     return _mixed(colour, 0, 0.3)
 
 
 def shades(colour: str, count: int) -> list[str]:
-    """So many of one hue, from pale to dark."""
+    """Return `count` shades of one hue, from pale to dark."""
     if count == 1:
         return [colour]
     steps = [place / (count - 1) for place in range(count)]

@@ -1,4 +1,4 @@
-"""Accuracy against the number of people."""
+"""Picture of accuracy against the number of people."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from privirec.report.pictures.palette import INK, colour_of
 
 
 def people_plot(rows: Sequence[Mapping[str, Any]], epsilon: float, path: Path) -> list[Path]:
-    """NDCG@20 against the number of people: a line for each data set that was taken in parts, a
-    point for one that was not; a colour for each method, bars for the spread of seeds."""
+    """Draw NDCG@20 against the number of people, with a colour for each method.
+
+    A data set measured at several sizes is a line, any other a point. Error bars show the spread
+    over seeds.
+    """
     figure = new_figure(9.0, 4.6)
     axes = axes_in(figure)
     methods = list(dict.fromkeys(row["method"] for row in rows))
@@ -45,7 +48,7 @@ def people_plot(rows: Sequence[Mapping[str, Any]], epsilon: float, path: Path) -
             )
     axes.set_xscale("log")
     people = sorted({row["people"] for row in rows})
-    shown = people[-1:]  # from the largest down, those that leave room for each other's figures
+    shown = people[-1:]  # Tick labels, from the largest down, with space between them.
     for one in reversed(people):
         if one < shown[0] / 1.5:
             shown.insert(0, one)

@@ -1,4 +1,4 @@
-"""Accuracy against k."""
+"""Picture of accuracy against k."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ def sweep_plot(
     competitive: int | None,
     path: Path,
 ) -> list[Path]:
-    """NDCG@20 of GF-CF on PriviRec-k against k, PriviRec as a level line of the same shade, the
-    centralised figure as a dark one. `points` are means over seeds, bands are their spread."""
+    """Draw NDCG@20 of GF-CF on PriviRec-k against k.
+
+    PriviRec is a horizontal line of the same shade, and the centralised result is a dark one.
+    `points` are means over seeds; bands show their spread.
+    """
     figure = new_figure(9.0, 4.6)
     axes = axes_in(figure)
     counts = sorted({row["rounds"] for row in points})

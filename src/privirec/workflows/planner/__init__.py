@@ -1,8 +1,8 @@
-"""What to run for so many people and items with so many bytes, and what that will cost.
+"""Planner: proposes a method for a population and a budget of bytes, and estimates its cost.
 
-`population` says who it is for, `methods` what fits a budget and which of that is proposed (the one
-place where this is decided), `work` what it takes in CPU seconds, `rows` what people see, and
-`pilot` which budget reaches an accuracy on data at hand.
+`population` describes the people and items. `methods` finds what fits a budget and is the only
+place that decides what is proposed. `work` estimates CPU seconds, `rows` makes the output rows, and
+`pilot` finds the budget that reaches a given accuracy on available data.
 """
 
 from privirec.workflows.planner.methods import Candidate, Choice, candidates, choose

@@ -1,20 +1,21 @@
-"""Which method, and how large: what fits a budget, and which of that is proposed.
+"""Candidate methods, sized for a budget, and the choice of the one to propose.
 
-The rule, and where it was measured (docs/results/plan.md has the figures):
+The rule follows, with the measurements behind it (docs/results/plan.md has the figures):
 
-1. With a promise (epsilon) there is one method, `protected`, which sizes itself from public
-   numbers. It is proposed or does not fit.
-2. EASE on a head of popular items (`head-gram`) if the head that fits has at least `COVERED` of all
-   interactions. With 5 MB on parts of Gowalla and Yelp2018, `spectral` is ahead at coverages up to
-   0.78 and EASE from 0.86 on; on Globo, where the head has more, EASE is twice as good. How many
-   people there are for an item does not decide: Globo with 8,000 of its 158,000 people is no
-   different.
-3. Else `spectral`, if at least `LEAST_COLUMNS` fit: the fewest that were measured, and from there
-   on ahead of a head with as many bytes (docs/results/frontier.md).
-4. Else a head, if it has `LEAST_HEAD` items.
+1. With a promise (epsilon) there is one method, `protected`, which derives its size from public
+   numbers. It is proposed, or it does not fit the budget.
+2. EASE on a head of popular items (`head-gram`) is proposed if the head that fits has at least
+   `COVERED` of all interactions. With 5 MB on parts of Gowalla and Yelp2018, `spectral` is better
+   at coverages up to 0.78 and EASE from 0.86 on. On Globo, where the head covers more, EASE is
+   twice as good. The number of people per item does not matter: Globo with 8,000 of its 158,000
+   people gives the same result.
+3. Otherwise `spectral` is proposed if at least `LEAST_COLUMNS` fit. These are the fewest columns
+   that were measured; from there on it is better than a head with the same number of bytes
+   (docs/results/frontier.md).
+4. Otherwise a head is proposed if it has `LEAST_HEAD` items.
 
-`privirec-k` is behind `spectral` with as many bytes at every point of the frontier, and `privirec`
-gives every history away: both are shown, and neither is proposed.
+`privirec-k` is worse than `spectral` with the same number of bytes at every point of the frontier,
+and `privirec` reveals every history. Both are shown, and neither is proposed.
 """
 
 from __future__ import annotations
@@ -46,35 +47,43 @@ from privirec.workflows.planner.population import Population
 from privirec.workflows.tune import Shape, largest, largest_rank, largest_shape
 
 COVERED = 0.8
-"""Share of all interactions from which a head is the better use of the bytes."""
+"""Least share of all interactions for which a head is the better use of the bytes."""
 LEAST_COLUMNS = 32
 LEAST_HEAD = 250
 LARGEST_HEAD = 6000
-"""Larger ones were no better (Globo: 0.2172 with 4,493 items, 0.2181 with 6,085, 0.2183 with
-9,175), and a device keeps a number for each pair: 144 MB."""
+"""Largest head that is planned.
+
+Larger heads were no better (NDCG@20 on Globo: 0.2172 with 4,493 items, 0.2181 with 6,085, 0.2183
+with 9,175), and a device stores a number for each pair of head items, 144 MB at this size.
+"""
 COLUMNS_OF_EIGHT_ROUNDS, COLUMNS_OF_SIX_ROUNDS = 384, 1400
-"""From so many columns on in eight rounds, and in six; fewer are summed in four. These are the
-steps of the frontier, of which the tuned ones are presets of `spectral`."""
+"""Total columns from which they are summed in eight rounds, and in six; fewer take four rounds.
+
+These are the steps of the frontier, whose tuned points are presets of `spectral`.
+"""
 PEERS_PER_COLUMN = 16
-"""Fewest items, and fewest people, for each column of a round. P~ has no more directions than there
-are items or people; where columns are many beside these, four bits an entry do not keep them apart,
-and a run sends blocks with more: the plan would not be kept to the byte."""
+"""Fewest items, and fewest people, per column of a round.
+
+The rank of P~ is at most the number of items or people. With too many columns for that number, four
+bits per entry cannot keep the columns apart. A run then sends blocks with more bits, so its bytes
+would differ from the plan.
+"""
 KEPT = 0.6
-"""Vectors kept for each column summed, as in the presets."""
+"""Number of vectors kept per summed column, as in the presets."""
 POWER_ROUNDS = 2
-"""Of privirec-k: with as many columns in all, more vectors were worth more than more rounds."""
+"""Rounds of privirec-k. At equal total columns, more vectors gained more than more rounds."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to spend the bytes."""
+    """A method with its size, planned for a population."""
 
     plan: Plan
     population: Population
     validation_ndcg: float | None = None
-    """NDCG@20 of held-out items, where a pilot measured it."""
+    """NDCG@20 on held-out items, if a pilot measured it."""
     settings: Path | None = None
-    """A file of settings for `privirec run`, where a pilot chose them."""
+    """File of settings for `privirec run`, if a pilot chose them."""
 
     @cached_property
     def program(self) -> Program[Any]:
@@ -85,7 +94,7 @@ class Candidate:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """What a run of the plan will count."""
+        """Planned ledger of a run."""
         return Ledger.planned(self.program.plan(self.population.item_item_entries))
 
     @property
@@ -98,24 +107,26 @@ class Candidate:
 
     @property
     def down_is_exact(self) -> bool:
-        """Whether bytes down are those of a run: of `privirec` clients fetch what is not zero in
-        P~, and only the data says how much that is."""
+        """True if the planned bytes down equal those of a run.
+
+        Clients of `privirec` fetch the non-zeros of P~, and their number depends on the data.
+        """
         return self.plan.method != Privirec.name or self.population.item_item_entries is not None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is proposed, beside what else there is."""
+    """The proposed candidate, the reason for it, and the alternatives."""
 
     proposed: Candidate
     why: str
     others: list[Candidate] = field(default_factory=list)
-    """That fit the budget."""
+    """Other candidates that fit the budget."""
     too_large: list[Candidate] = field(default_factory=list)
 
 
 def candidates(population: Population, budget: int, settle: float | None = None) -> list[Candidate]:
-    """Each exact method as large as the budget allows, or as small as it can be."""
+    """Return each exact method at the largest size within the budget, or at its smallest size."""
     made = [
         *(_spectral(population, budget, settle), _head(population, budget)),
         *(_power(population, budget), _whole(population)),
@@ -132,7 +143,7 @@ def choose(
     corrupt_share: float | None = None,
     settle: float | None = None,
 ) -> Choice:
-    """What to run with at most so many bytes up a client; `settle` lets spectral end earlier."""
+    """Return the proposal for an upload budget per client; `settle` lets spectral end early."""
     if epsilon is not None:
         return _protected(population, budget, epsilon, delta, corrupt_share)
     made = candidates(population, budget, settle)
@@ -141,8 +152,8 @@ def choose(
     if proposed is None:
         least = min(made, key=lambda one: one.bytes_up)
         raise UsageError(
-            f"nothing fits a budget of {as_bytes(budget)} up a client: {least.plan.method} with "
-            f"{_size(least)} takes {as_bytes(least.bytes_up)}"
+            f"nothing fits an upload budget of {as_bytes(budget)} per client: the smallest plan, "
+            f"{least.plan.method} with {_size(least)}, takes {as_bytes(least.bytes_up)}"
         )
     return Choice(
         proposed,
@@ -155,7 +166,7 @@ def choose(
 def _preferred(
     population: Population, fitting: dict[str, Candidate]
 ) -> tuple[Candidate | None, str]:
-    """The rule that stands at the top of this file."""
+    """Apply the rule in the module's docstring, and return the candidate with the reason."""
     head, spectral = fitting.get(HeadGram.name), fitting.get(Spectral.name)
     covered = population.coverage(head.plan.head or 0) if head else 0.0
     size = f"{head.plan.head:,} items" if head and head.plan.head else ""
@@ -184,19 +195,19 @@ def _protected(
     found = Candidate(plan, population)
     if found.bytes_up > budget:
         raise UsageError(
-            f"protected at epsilon {epsilon:g} takes {as_bytes(found.bytes_up)} up a client, and "
-            f"the budget is {as_bytes(budget)}: noise leaves enough for so large a picture; a "
-            "smaller epsilon takes a smaller one"
+            f"protected at epsilon {epsilon:g} uploads {as_bytes(found.bytes_up)} per client, but "
+            f"the budget is {as_bytes(budget)}; a smaller epsilon gives a smaller model, which "
+            "needs fewer bytes"
         )
     program = found.program
     return Choice(found, program.outlook().rstrip(".") if isinstance(program, Protected) else "")
 
 
-# --- each method, as large as it fits -------------------------------------------------------------
+# --- each method at the largest size that fits ----------------------------------------------------
 
 
 def _spectral(population: Population, budget: int, settle: float | None) -> Candidate | None:
-    """None for a few dozen items or people."""
+    """Return the candidate, or None if there are only a few dozen items or people."""
     users, items = population.users, population.items
     bits = USUAL_RING_BITS
     most = min(users, items) // PEERS_PER_COLUMN
@@ -247,7 +258,7 @@ def _power(population: Population, budget: int) -> Candidate:
 
 
 def _whole(population: Population) -> Candidate:
-    """There is one size, and the model that was best on it."""
+    """Return the only size of `privirec`, with the model that was best on it."""
     config = BSPMEM.published.get(population.name or "", BSPMEM.config_type())
     rank = min(config.low_pass_rank, population.items) or None
     return Candidate(Plan(BSPMEM.name, Privirec.name, rank=rank), population)
@@ -261,8 +272,10 @@ def _largest(
 
 
 def counting_bits(largest_degree: int) -> int:
-    """The narrowest ring in which people can be counted for each pair of items: what EASE needs are
-    counts, which are whole numbers, so that a narrow ring costs it nothing."""
+    """Return the width of the narrowest ring that can count the people of each pair of items.
+
+    EASE needs these counts. They are integers, so a narrow ring costs no precision.
+    """
     for bits in range(1, 64):
         try:
             _ = ItemItem(1, largest_degree, 0.0, bits).encoding

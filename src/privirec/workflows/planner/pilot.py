@@ -1,9 +1,9 @@
-"""The least budget that reaches an accuracy, by a pilot on data at hand.
+"""Pilot that finds the smallest budget with a given accuracy on available data.
 
-A fifth of everybody's train items is held out, as `privirec tune` does, and the test split is not
-looked at. Budgets are tried in ascending order, each with `spectral`, tuned, and with EASE on a
-head; the first that reaches the target is it. What `spectral` was tried with is in tune's trace, so
-that a pilot which was interrupted goes on from there.
+A fifth of each person's train items is held out, as in `privirec tune`; the test split is not used.
+Budgets are tried in ascending order, each with tuned `spectral` and with EASE on a head, until one
+reaches the target. Points measured for `spectral` are in the trace of `tune`, from which an
+interrupted pilot resumes.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from privirec.workflows.run import run
 from privirec.workflows.tune import Shape, Tuning, as_settings
 
 MOST_BYTES = 100_000_000
-"""Largest budget that is tried, where nobody says."""
+"""Default of the largest budget that is tried."""
 STEPS = 5
-"""Budgets that are tried, each twice the one before."""
+"""Number of budgets that are tried, each twice the previous one."""
 PEOPLE = 2000
-"""Of whom lists are made, at most."""
+"""Largest number of people for whom lists are ranked."""
 
 
 class TargetMissed(PrivirecError):
-    """Nothing that was tried is as accurate as somebody wanted."""
+    """Raised if no plan within the largest budget reaches the target accuracy."""
 
     exit_code = 1
 
 
 @dataclass
 class Pilot:
-    """What to reach, with what at most, and where points that were measured are kept."""
+    """A search with a target accuracy, a largest budget, and a folder for measured points."""
 
     dataset: Dataset
     population: Population
     target: float
-    """NDCG@20 of the items that are held out."""
+    """NDCG@20 to reach on the held-out items."""
     out: Path
     most: int = MOST_BYTES
     epsilon: float | None = None
@@ -62,7 +62,7 @@ class Pilot:
             raise UsageError(f"a target of {self.target:g}: NDCG@20 lies between 0 and 1")
 
     def run(self, phases: Phases = QUIET) -> Choice:
-        """The first that reaches the target, and everything that was tried before."""
+        """Return the first candidate that reaches the target, with all others that were tried."""
         for budget in self._budgets():
             found = [self._measured(one, phases) for one in self._candidates(budget)]
             self.tried += found
@@ -71,17 +71,17 @@ class Pilot:
                 others = [one for one in self.tried if one is not best]
                 return Choice(best, self._reached(best), others)
         if not self.tried:
-            choose(self.population, self.most)  # says what the least would be
+            choose(self.population, self.most)  # Raises an error that names the smallest plan.
         best = max(self.tried, key=_accuracy)
         raise TargetMissed(
             f"no plan up to {as_bytes(self.most)} reaches NDCG@20 {self.target:g} on the "
             f"validation split: the best is {_accuracy(best):.4f}, {best.plan.method} with "
-            f"{as_bytes(best.bytes_up)} up a client"
+            f"{as_bytes(best.bytes_up)} uploaded per client"
         )
 
     def _budgets(self) -> Iterator[int]:
         if self.epsilon is not None:
-            yield self.most  # it sizes itself
+            yield self.most  # `protected` derives its size from public numbers.
             return
         for step in reversed(range(STEPS)):
             yield self.most >> step
@@ -102,7 +102,7 @@ class Pilot:
             for one in candidates(self.population, budget)
             if one.plan.method in (Spectral.name, HeadGram.name)
             and one.bytes_up <= budget
-            and one.bytes_up not in tried  # as large as it can be: tried with less
+            and one.bytes_up not in tried  # Already at its largest size with a smaller budget.
         ]
 
     def _measured(self, candidate: Candidate, phases: Phases) -> Candidate:

@@ -1,4 +1,4 @@
-"""Whom a run is planned for: how many people and items, and how popularity is spread over items."""
+"""The population of a plan: numbers of people and items, and the distribution of popularity."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from privirec.errors import UsageError
 from privirec.filters import factored
 
 USUAL_HISTORY = 25
-"""Items of a person, where nobody says: Globo has 13, Gowalla 27, Yelp2018 39. Only CPU seconds
-depend on it, and little."""
+"""Default number of items per person; Globo has 13, Gowalla 27, Yelp2018 39.
+
+Only estimates of CPU seconds depend on it, and only slightly.
+"""
 MOST_USERS, MOST_ITEMS = (1 << 32) - 2, 1 << 24
-"""Numbers that there are for clients, and as many items as have pairs that one sum can hold."""
+"""Number of available client numbers, and most items whose pairs one sum can hold."""
 STEEPEST = 4.0
-"""Largest exponent of popularity by rank that is looked for."""
+"""Largest exponent of popularity by rank that is considered."""
 EXACT_RANKS = 1000
-"""Items at the top whose popularity is added up one by one."""
+"""Number of top ranks whose popularity is summed exactly."""
 
 
 @dataclass(frozen=True)
 class Population:
-    """Numbers that a plan starts from. What is not known is None."""
+    """Numbers that a plan is based on; unknown ones are None."""
 
     users: int
     items: int
     interactions: int | None = None
     largest_degree: int | None = None
-    """People of the most popular item."""
+    """Number of people who have the most popular item."""
     top_fifth: float | None = None
-    """Share of all interactions that the most popular fifth of the items has."""
+    """Share of all interactions with the most popular fifth of the items."""
     item_item_entries: int | None = None
-    """Non-zeros of P~, where the data is at hand."""
+    """Number of non-zeros of P~, if the data is available."""
     name: str | None = None
-    """Of the data set, if it is one."""
+    """Name of the data set, if there is one."""
     degrees: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
-    """Of all items, largest first, where the data is at hand."""
+    """Degrees of all items, largest first, if the data is available."""
 
     def __post_init__(self) -> None:
         if self.users < 2:
@@ -60,7 +62,7 @@ class Population:
             )
         largest = self.largest_degree
         if largest is not None and not 1 <= largest <= self.users:
-            raise UsageError(f"an item with {largest:,} users, of {self.users:,} there are")
+            raise UsageError(f"an item with {largest:,} users; it must have 1 to {self.users:,}")
         if largest is not None and most is not None and not largest <= most <= largest * self.items:
             raise UsageError(
                 f"{most:,} interactions do not fit {self.items:,} items with at most {largest:,} "
@@ -74,7 +76,7 @@ class Population:
 
     @classmethod
     def of(cls, data: Dataset) -> Population:
-        """All numbers of the train split."""
+        """Return the population of a data set's train split, with all numbers known."""
         train = data.train
         entries = factored(train).written_out().matrix.nnz
         return cls._with_degrees(data.name, train.n_users, train.item_degrees, entries)
@@ -101,22 +103,23 @@ class Population:
 
     @property
     def history(self) -> int:
-        """Items of a person, on average."""
+        """Average number of items per person."""
         if self.interactions is None:
             return min(USUAL_HISTORY, self.items)
         return max(1, round(self.interactions / self.users))
 
     @property
     def widest_degree(self) -> int:
-        """The largest degree that rings must hold: an item that everybody has, if nobody knows."""
+        """Largest degree that rings must hold; if unknown, that of an item that all people have."""
         return self.users if self.largest_degree is None else self.largest_degree
 
     def coverage(self, head: int) -> float:
-        """Share of all interactions that lie on the `head` most popular items.
+        """Return the share of all interactions with the `head` most popular items.
 
-        Without the data popularity is taken to fall by a power of the rank, the one that gives the
-        top fifth its share; or the first item, which on real data says too little (0.52 where 2,300
-        items of Globo have 0.91). If neither is known, all items are taken to be equally popular.
+        Without the data, popularity is assumed to fall with a power of the rank. The exponent is
+        fitted to the share of the top fifth or, if that is unknown, to the most popular item, which
+        underestimates real data (0.52 where 2,300 items of Globo have 0.91). If neither is known,
+        all items are assumed to be equally popular.
         """
         head = min(head, self.items)
         if self.degrees is not None:
@@ -125,7 +128,7 @@ class Population:
 
     @property
     def knows_popularity(self) -> bool:
-        """Whether `coverage` is more than a guess."""
+        """True if `coverage` is based on known popularity."""
         return self.degrees is not None or self.top_fifth is not None or self._knows_first
 
     @property
@@ -149,7 +152,10 @@ class Population:
 
 
 def _power_sum(ranks: int, exponent: float) -> float:
-    """The sum of r^-exponent over so many ranks; beyond the first thousand by its integral."""
+    """Return the sum of r^-exponent over ranks 1 to `ranks`.
+
+    Beyond the first `EXACT_RANKS`, it is approximated by the integral.
+    """
     exact = min(ranks, EXACT_RANKS)
     found = float((np.arange(1, exact + 1, dtype=np.float64) ** -exponent).sum())
     if ranks > exact:

@@ -1,4 +1,4 @@
-"""A plan as rows: what is proposed and what else there is, with bytes, CPU seconds and time."""
+"""Rows of a plan: the proposal and its alternatives, with bytes, CPU seconds and time."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from privirec.workflows.planner.methods import Candidate, Choice
 from privirec.workflows.planner.work import work_of
 
 DATA = "DATA"
-"""Stands for a data set that nobody named."""
+"""Placeholder in printed commands if no data set was named."""
 
 
 @dataclass(frozen=True)
 class Links:
-    """Bytes a second."""
+    """Speeds of the links, in bytes per second."""
 
     up: float
     down: float
     server: float
-    """In either direction, one after the other."""
+    """Speed of the server's link in each direction; the directions are used one after the other."""
 
 
 def planned_rows(
@@ -39,7 +39,7 @@ def planned_rows(
     dataset: Sequence[str] = (DATA,),
     phases: Phases = QUIET,
 ) -> list[dict[str, Any]]:
-    """The proposal first, then what fits as well, then what does not."""
+    """Return rows for the proposal, then for what also fits, then for what does not fit."""
     terms = assumptions or Assumptions()
     ordered = [(choice.proposed, True), *((one, True) for one in choice.others)]
     ordered += [(one, False) for one in choice.too_large]
@@ -56,7 +56,7 @@ def planned_rows(
 def row_of(
     candidate: Candidate, links: Links, aggregator: str, terms: Assumptions
 ) -> dict[str, Any]:
-    """Bytes, CPU seconds and time of one way to run it."""
+    """Return the bytes, CPU seconds and time of a candidate."""
     program, people, ledger = candidate.program, candidate.population, candidate.ledger
     described, sums = program.describe(), candidate.sums
     more_up, more_down = aggregation_bytes(sums, aggregator, terms, people.users)
@@ -103,7 +103,7 @@ def row_of(
 
 
 def _ring_bits(candidate: Candidate) -> int:
-    """Of the sums that take the bytes."""
+    """Return the ring width of the largest sum."""
     largest = max(candidate.sums, key=lambda planned: planned.payload_bytes)
     return largest.shape.ring_bits
 
@@ -116,7 +116,7 @@ def _columns(candidate: Candidate) -> str | None:
 
 
 def command_of(candidate: Candidate, dataset: Sequence[str]) -> str:
-    """The command line that carries it out, on a data set and with further words about that."""
+    """Return the command that runs a candidate; `dataset` holds the words after `--dataset`."""
     words, plan = ["privirec", "run", "--dataset", *dataset], candidate.plan
     if candidate.settings is not None:
         return shlex.join([*words, "--settings", str(candidate.settings)])

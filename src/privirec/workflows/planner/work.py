@@ -1,9 +1,9 @@
-"""CPU seconds of a client and of the server: how often each kernel runs, times how long it takes.
+"""Estimates of CPU seconds of a client and of the server, from timings of the actual kernels.
 
-The kernels are the real ones, timed on this machine on one thread for a fraction of a second each,
-when a plan first needs them. What is counted is what grows with vectors, neighbours and columns:
-making and checking a contribution, masks, packing, keys and shares, and the linear algebra of the
-server. So these are estimates; a phone is some times slower than the machine that plans.
+Each kernel is timed on this machine, on one thread for a fraction of a second, when a plan first
+needs it. The estimate counts the work that grows with vectors, neighbours and columns: making and
+checking a contribution, masks, packing, keys and shares, and the linear algebra of the server. A
+phone is several times slower than the machine that plans.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from privirec.threads import limit
 from privirec.workflows.planner.methods import Candidate
 
 LEAST_SECONDS = 0.02
-"""For which a kernel is timed, after a first call that compiles it."""
+"""CPU seconds for which a kernel is timed, after a first call that compiles it."""
 SAMPLE_ENTRIES = 1 << 16
 MOST_ITEMS = 1000
-"""Of the person whose numbers are timed."""
+"""Longest history for which a contribution is timed."""
 MOST_HOLDERS = 100
-"""Shares of a secret are dealt to so many in a sample; more are counted by the work they take."""
+"""Most holders of shares in a timed sample; times for more are extrapolated from their work."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """CPU seconds."""
+    """CPU seconds of a client, and of the server."""
 
     client: float
     server: float
 
 
 def work_of(candidate: Candidate, aggregator: str, assumptions: Assumptions) -> Work:
-    """What a run takes of each client, and of the server in all, ranking not included."""
+    """Return the CPU seconds of a run for each client, and for the server, without ranking."""
     users, sums = candidate.population.users, candidate.sums
     with limit(1):
         own, summed = _own_work(candidate), _linear_algebra(candidate)
@@ -75,7 +75,7 @@ def work_of(candidate: Candidate, aggregator: str, assumptions: Assumptions) -> 
 
 
 def _own_work(candidate: Candidate) -> float:
-    """What a client computes: its numbers, their noise, and whether a block aims at somebody."""
+    """Return a client's CPU seconds for its contributions, their noise, and checks of blocks."""
     items, sums = candidate.population.items, candidate.sums
     entries = sum(planned.shape.length for planned in sums)
     if isinstance(candidate.program, Protected):
@@ -90,8 +90,11 @@ def _own_work(candidate: Candidate) -> float:
 
 
 def _hiding(sums: list[PlannedSum], graph: Parameters) -> float:
-    """Masks of all neighbours and one's own; keys and shares for all sums, signatures of all
-    neighbours twice."""
+    """Return a client's CPU seconds for secure aggregation.
+
+    They cover the masks shared with all neighbours and its own mask, keys and shares for all sums,
+    and two signatures of each neighbour.
+    """
     masks = sum(planned.shape.length * Ring(planned.shape.ring_bits).word_bytes for planned in sums)
     total = (graph.neighbours + 1) * masks * mask_seconds()
     total += graph.neighbours * (len(sums) + 2) * agreement_seconds()
@@ -100,7 +103,10 @@ def _hiding(sums: list[PlannedSum], graph: Parameters) -> float:
 
 
 def _opening(sums: list[PlannedSum], graph: Parameters) -> float:
-    """Of each client: its keys are checked, its seeds put together, its own masks taken off."""
+    """Return the server's CPU seconds per client for opening the sums.
+
+    The server checks the client's keys, reconstructs its seeds and removes its own masks.
+    """
     masks = sum(planned.shape.length * Ring(planned.shape.ring_bits).word_bytes for planned in sums)
     return (
         signature_seconds() + masks * mask_seconds() + len(sums) * combine_seconds(graph.threshold)
@@ -108,11 +114,11 @@ def _opening(sums: list[PlannedSum], graph: Parameters) -> float:
 
 
 def _linear_algebra(candidate: Candidate) -> float:
-    """The products, factorisations and inverses of the program and its model."""
+    """Return the server's CPU seconds for the program's and the model's linear algebra."""
     items, program = candidate.population.items, candidate.program
     if isinstance(program, Spectral):
         columns = sum(program.columns)
-        # Every block is made orthogonal to all before, twice; then one eigenproblem over all.
+        # Each block is orthogonalised twice against all previous ones. One eigenproblem follows.
         flops = 4 * items * columns**2 + 6 * items * columns**2 + 10 * columns**3
     elif isinstance(program, PowerProgram):
         rank = program.settings.rank
@@ -131,7 +137,7 @@ def _linear_algebra(candidate: Candidate) -> float:
 
 
 def timed(action: Callable[[], Any]) -> float:
-    """CPU seconds of one call."""
+    """Return the CPU seconds of one call."""
     action()
     calls, started = 0, time.process_time()
     while (spent := time.process_time() - started) < LEAST_SECONDS:
@@ -142,7 +148,7 @@ def timed(action: Callable[[], Any]) -> float:
 
 @cache
 def mask_seconds() -> float:
-    """Of a byte of a mask, made and added."""
+    """Return the CPU seconds to generate and add one byte of a mask."""
     block = np.zeros(SAMPLE_ENTRIES, np.uint32)
     generator, seeds = MaskGenerator(), [bytes(SEED_BYTES)] * 4
     return timed(lambda: generator.add(block, 0, seeds)) / (4 * block.nbytes)
@@ -150,7 +156,7 @@ def mask_seconds() -> float:
 
 @cache
 def pack_seconds(width: int) -> float:
-    """Of an entry that is made a word of the ring and packed."""
+    """Return the CPU seconds to pack one entry."""
     ring = Ring(width)
     words = np.zeros(SAMPLE_ENTRIES, ring.dtype)
     return timed(lambda: ring.pack(words)) / SAMPLE_ENTRIES
@@ -158,7 +164,7 @@ def pack_seconds(width: int) -> float:
 
 @cache
 def unpack_seconds(width: int) -> float:
-    """Of an entry that is unpacked and added up."""
+    """Return the CPU seconds to unpack one entry and add it to a total."""
     ring = Ring(width)
     packed = ring.pack(np.zeros(SAMPLE_ENTRIES, ring.dtype))
     total = np.zeros(SAMPLE_ENTRIES, ring.dtype)
@@ -171,7 +177,7 @@ def unpack_seconds(width: int) -> float:
 
 @cache
 def agreement_seconds() -> float:
-    """Of a key that two clients agree on."""
+    """Return the CPU seconds of one key agreement, including the mask seed derived from it."""
     private, public = os.urandom(32), keys.public_key(os.urandom(32))
 
     def agree() -> None:
@@ -183,7 +189,7 @@ def agreement_seconds() -> float:
 
 @cache
 def signature_seconds() -> float:
-    """Of a signature that is checked."""
+    """Return the CPU seconds to verify one signature."""
     identity = Identity.generate(os.urandom)
     message = bytes(200)
     signature = identity.sign(message)
@@ -192,8 +198,11 @@ def signature_seconds() -> float:
 
 @cache
 def split_seconds(graph: Parameters) -> float:
-    """Of a secret that is dealt to all neighbours, with as many secrets at once as a few sums
-    have: each neighbour's share takes as many steps as the threshold."""
+    """Return the CPU seconds to split one secret among all neighbours.
+
+    Several secrets are split at once, as for a few sums. Each neighbour's share takes as many steps
+    as the threshold, so the time of a sample is scaled by neighbours times threshold.
+    """
     holders = min(graph.neighbours, MOST_HOLDERS)
     threshold = max(1, graph.threshold * holders // graph.neighbours)
     secrets = [bytes(32)] * 8
@@ -203,13 +212,16 @@ def split_seconds(graph: Parameters) -> float:
 
 @cache
 def combine_seconds(threshold: int) -> float:
-    """Of a secret that is put together from shares; weights of shares grow with their pairs."""
+    """Return the CPU seconds to reconstruct one secret from `threshold` shares.
+
+    The time grows with the square of the threshold, because each pair of shares enters the weights.
+    """
     few = min(threshold, MOST_HOLDERS)
     dealt = split([bytes(32)], 2 * few, few, os.urandom)
     starts = iter(range(1 << 30))
 
     def combined() -> None:
-        first = next(starts) % few  # other holders each time, whose weights are computed anew
+        first = next(starts) % few  # Different holders each time, since weights are cached.
         combine([(place + 1, dealt[place]) for place in range(first, first + few)])
 
     return timed(combined) * (threshold / few) ** 2
@@ -217,14 +229,14 @@ def combine_seconds(threshold: int) -> float:
 
 @cache
 def flop_seconds() -> float:
-    """Of an addition or multiplication in a product of matrices."""
+    """Return the CPU seconds of one addition or multiplication in a matrix product."""
     matrix = np.ones((400, 400))
     return timed(lambda: matrix @ matrix) / (2 * 400**3)
 
 
 @cache
 def entry_seconds(history: int) -> float:
-    """Of a number of a contribution, for a person with so many items."""
+    """Return the CPU seconds per entry of a contribution by a person with `history` items."""
     items, columns = max(2 * history, 1000), 32
     x = orthonormalize(np.random.default_rng(0).standard_normal((items, columns)))[0]
     degrees = np.full(items, 10)
@@ -234,7 +246,7 @@ def entry_seconds(history: int) -> float:
 
 
 def noise_seconds(planned: PlannedSum) -> float:
-    """Of a number with noise, by a program's first sum."""
+    """Return the CPU seconds per entry with noise, timed on a program's first sum."""
     ask: Any = planned.ask()
     stream = ClientRandomness.insecure(0, 0).stream(1, ask.name)
     return _answered(ask, 1, stream) / ask.length
