@@ -55,7 +55,7 @@ class AddedNoise:
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise UsageError(f"noise of scale {self.scale}")
         if not (math.isfinite(self.largest) and self.largest > 0 and 0 <= self.tail < 1):
-            raise UsageError(f"noise of at most {self.largest} but for a chance of {self.tail}")
+            raise UsageError(f"noise of at most {self.largest} except with probability {self.tail}")
 
     def as_row(self) -> dict[str, Any]:
         return asdict(self)

@@ -68,8 +68,8 @@ def check_ring(item_degrees: Integers, width: int, entries: int) -> None:
     largest = int(item_degrees.max(initial=0))
     if width < (least := narrowest_ring(largest, entries)):
         raise OverflowRefused(
-            f"a ring of {width} bits is too narrow for an item with {largest:,} users, who round: "
-            f"take {least} bits or more"
+            f"a ring of {width} bits is too narrow for an item with {largest:,} users, who "
+            f"round their numbers: take {least} bits or more"
         )
 
 

@@ -84,7 +84,7 @@ def decode(message: bytes, max_bytes: int = MAX_BYTES) -> Contribution:
         # Each request has one encoding: surplus fields, other orders and wider arrays are refused
         # too.
         if position != len(message) or encode(ask) != message:
-            _refuse("not written in the one way there is")
+            _refuse("not in the canonical encoding")
     except FederationError:
         raise
     except KeyError as error:

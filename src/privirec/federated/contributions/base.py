@@ -170,7 +170,7 @@ class ClientContext:
         if item_degrees.shape != (self.n_items,):
             raise FederationError("item degrees of another catalogue than this client's")
         if int(item_degrees.min(initial=0)) < 0:
-            raise FederationError("item degrees that cannot be: less than nobody")
+            raise FederationError("item degrees that cannot be: below zero")
         if int(item_degrees.max(initial=0)) > self.n_users:
             raise FederationError("item degrees that cannot be: more than there are users")
         self.pin("item degrees", item_degrees)
@@ -362,7 +362,7 @@ class PlannedSum:
     def check(self, ask: object) -> None:
         """Refuse anything but a request made from this plan."""
         if not isinstance(ask, Contribution) or type(ask) is not self.kind:
-            raise FederationError(f"what is asked is not the {self.name} of the plan")
+            raise FederationError(f"the request is not the {self.name} of the plan")
         agreed = (self.shape.length, self.shape.ring_bits, self.shape.signed)
         if (ask.length, ask.encoding.width, ask.encoding.signed) != agreed:
             raise FederationError(

@@ -80,7 +80,7 @@ class PowerStep(BroadcastBlock):
         super().check(context)
         self._check_in_use()
         if 0 < self.top < 1 << (BROADCAST_BITS - 1):
-            raise FederationError("a block in coarser units than it need be")
+            raise FederationError("a block in coarser units than necessary")
         gram, _, _ = self._squares
         unit = float(np.ldexp(0.5, -self.block_bits))
         error = unit * float(np.sqrt(self.item_degrees.sum(dtype=np.float64)))

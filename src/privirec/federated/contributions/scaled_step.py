@@ -403,7 +403,7 @@ def fine_rows_of(n_items: int) -> int:
 
 def _check_fine_rows(fine_rows: int, n_items: int) -> None:
     if not 0 <= fine_rows <= n_items:
-        raise FederationError(f"{fine_rows} rows in two parts of {n_items}")
+        raise FederationError(f"{fine_rows} rows in two parts for {n_items} items")
 
 
 def block_bytes(coarse: NDArray[np.int16]) -> int:

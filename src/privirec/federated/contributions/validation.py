@@ -103,7 +103,7 @@ class Candidate(BaseModel):
         size = cls._FORMAT.size
         if not 0 < len(packed) <= MOST_CANDIDATES * size or len(packed) % size:
             raise FederationError(
-                f"{len(packed) / size:g} candidates: between 1 and {MOST_CANDIDATES} are ranked by"
+                f"{len(packed) / size:g} candidates: between 1 and {MOST_CANDIDATES} are allowed"
             )
         found = []
         for rank, a, b, kind, power, time in cls._FORMAT.iter_unpack(packed):

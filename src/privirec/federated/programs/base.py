@@ -41,7 +41,7 @@ class Broadcast:
     def check(self, step: object) -> None:
         """Refuse anything but this broadcast; its size may differ from the planned one."""
         if not isinstance(step, Broadcast) or step.name != self.name:
-            raise FederationError(f"what comes is not the broadcast of {self.name} of the plan")
+            raise FederationError(f"the step is not the broadcast of {self.name} of the plan")
 
 
 Planned = PlannedSum | Broadcast

@@ -34,8 +34,8 @@ class HeadGram(Program[HeadGramSettings]):
     title: ClassVar[str] = "Head Gram"
     in_short: ClassVar[str] = "exact pairs among the most popular items, for ease"
     gives_away: ClassVar[str] = (
-        "the exact item-item matrix of the most popular items is not proven safe; it is made of "
-        "what of every history lies among them"
+        "the exact item-item matrix of the most popular items is not proven safe; it is computed "
+        "from the part of every history that lies among them"
     )
     settings_type = HeadGramSettings
 
