@@ -17,7 +17,7 @@ _TO_WHOM = {"server": "the server", "every client": "every client"}
 
 
 def explained(manifest: Mapping[str, Any]) -> list[str]:
-    """Return one sentence per item; anything that the manifest lacks is reported as missing."""
+    """Return a list of sentences; anything that the manifest lacks is reported as missing."""
     return list(_sentences(manifest))
 
 

@@ -107,7 +107,7 @@ class Policy(BaseModel):
     most_validations_per_period: int = Field(4, ge=0)
     """Most sums of validation metrics in any `days_per_period` days.
 
-    A dishonest server can use them to ask what people have, a few questions per candidate.
+    A dishonest server can use them to ask which items people have, a few questions per candidate.
     """
     aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")
     """Accepted aggregation protocols; with "none" the server sees each contribution."""

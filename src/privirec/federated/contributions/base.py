@@ -158,7 +158,7 @@ class ClientContext:
         a server could claim that nobody has an item and see which clients object. Zeros instead of
         the vector would reveal even more: the sum would lack exactly the clients that have the
         item, and with item degrees the difference is their histories. The client therefore answers
-        as if it had not looked (`FixedPoint.wrapped` keeps values that do not fit inside the ring).
+        as if it had not looked (`FixedPoint.wrapped` wraps values that do not fit).
         """
         self.contradictions.append(claim)
 
@@ -215,7 +215,7 @@ class Contribution(ABC):
     def encoding(self) -> FixedPoint:
         """Scale and ring, derived from a proven bound.
 
-        Raises OverflowRefused if no ring holds the bound.
+        Raises OverflowRefused if the sum could leave its ring.
         """
 
     @property

@@ -53,7 +53,7 @@ class _OfLinks(Contribution):
     n_items: int
     n_users: int
     alpha: float
-    """Exponent of the degree of the user to be scored."""
+    """Exponent of the degree of the user for whom items are scored."""
     left: float
     """Exponent of the degrees of the items in a history."""
     right: float

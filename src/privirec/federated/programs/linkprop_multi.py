@@ -31,7 +31,7 @@ class LinkPropMultiSettings(ItemItemSettings):
 
     method: Literal["linkprop-multi"] = "linkprop-multi"
     own_exponent: float = Field(0.34, ge=0, le=1)
-    """Exponent of the degree of the user to be scored."""
+    """Exponent of the degree of the user for whom items are scored."""
     updates: int = Field(1, ge=1, le=8)
     """Number of updates of the degrees."""
     link_share: float = Field(0.1, gt=0)

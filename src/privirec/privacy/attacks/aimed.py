@@ -4,7 +4,7 @@ In the power method the server chooses the block that is multiplied by P'. With 
 the products *are* rows of P'. The attack takes those of the rarest items first, each of which is a
 sum of few histories. In a protected run the server chooses the head: it takes rare items, on which
 a person's few items have the most weight. Clients have a policy against aimed blocks. This attack
-shows why, and what noise leaves without the policy.
+shows why, and how far noise alone protects without the policy.
 """
 
 from __future__ import annotations

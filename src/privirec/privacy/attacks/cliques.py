@@ -114,7 +114,7 @@ def grow(
 
 
 def _grown(left: NDArray[np.float64], members: list[int]) -> NDArray[np.int64]:
-    """Add items as long as <left, x x^T / d> rises, which maximises the likelihood."""
+    """Add items as long as 2 <left, x x^T / d>, and with it the likelihood, rises."""
     towards = left[members].sum(axis=0)
     inside = float(left[np.ix_(members, members)].sum())
     own = left.diagonal()

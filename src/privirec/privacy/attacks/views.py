@@ -180,8 +180,8 @@ def gram_of_weights(filters: ReleasedFilters) -> MatrixView | None:
     which determines P up to its scale. The diagonal of R^T R holds the item degrees and determines
     the scale.
 
-    Return None unless the result is close to whole numbers: the weights are then not precise
-    enough.
+    Return None if the result is not close to whole numbers, which means that the weights are not
+    precise enough.
     """
     weights, items = filters.derived.get("weights"), filters.derived.get("items")
     ridge = filters.settings.get("regularisation")

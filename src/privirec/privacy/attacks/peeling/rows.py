@@ -83,7 +83,7 @@ def _read_row(matrix: Matrix, item: int, left: int) -> Row:
             n_values += 1
             if (
                 value < 0 or n_values == 1 << left
-            ):  # as many as there are subsets, with the empty one
+            ):  # as many values as subsets, the empty one included
                 return Row(columns[:0], value_of[:0], values[:0])
             values[v] = value
         columns[length] = matrix.columns[p]
