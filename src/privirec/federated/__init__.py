@@ -1,1 +1,1 @@
-"""What is computed with the clients, free of transport and of cryptography."""
+"""Computations with the clients, independent of transport and cryptography."""

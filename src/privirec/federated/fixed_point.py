@@ -1,7 +1,7 @@
 """Numbers on the wire: fixed point in the ring of integers modulo 2^width.
 
-Scale and width come from a proven bound on the sum, never from luck. A sum that could leave its
-ring is refused before anybody computes anything.
+Scale and width always come from a proven bound on the sum. A sum that could leave its ring is
+refused before any computation.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from privirec.errors import OverflowRefused
 from privirec.federated.noise import NO_NOISE, Noise
 
 LEAST_FRACTION_BITS = 4
-# More than a double's mantissa would be precision in name only.
+# More bits than a double's mantissa would not add precision.
 MOST_FRACTION_BITS = 52
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """An integer z stands for z * 2^-fraction_bits; sums live in Z modulo 2^width."""
+    """Fixed-point encoding: an integer z stands for z * 2^-fraction_bits, and sums are modulo
+    2^width."""
 
     width: int
     fraction_bits: int
@@ -31,8 +32,8 @@ class FixedPoint:
 
     @classmethod
     def counting(cls, largest: int, noise: Noise = NO_NOISE) -> FixedPoint:
-        """The narrowest ring that holds whole numbers from 0 to `largest`, or such numbers with
-        noise on either side of them."""
+        """Return the narrowest ring that holds whole numbers from 0 to `largest`, plus or minus
+        noise."""
         signed = noise.largest > 0
         width = max(1, (int(largest) + math.ceil(noise.largest)).bit_length()) + signed
         if width > 64:
@@ -43,9 +44,11 @@ class FixedPoint:
     def for_sum(
         cls, width: int, bound: float, roundings: int, *, signed: bool, noise: Noise = NO_NOISE
     ) -> FixedPoint:
-        """The finest scale at which a sum bounded by `bound`, with one half unit of rounding from
-        each of `roundings` terms and with its noise, cannot leave the ring (but for the tail that
-        the noise states)."""
+        """Return the encoding with the finest scale at which the sum cannot leave the ring.
+
+        The sum is bounded by `bound`, plus half a unit of rounding for each of `roundings` terms,
+        plus its noise. It can leave the ring only with the tail probability that the noise states.
+        """
         if not 1 <= width <= 64:
             raise OverflowRefused(f"a ring of {width} bits; possible are 1 to 64")
         if noise.largest and not signed:
@@ -62,19 +65,19 @@ class FixedPoint:
         return cls(width, bits, signed)
 
     def decode(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Whole units to numbers."""
+        """Return the numbers that whole units represent."""
         return np.ldexp(sums.astype(np.float64), -self.fraction_bits)
 
     def to_ring(self, values: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Signed units to ring elements."""
+        """Return signed units as ring elements."""
         return values.astype(np.int64).view(np.uint64) & self.mask
 
     def wrapped(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The same modulo 2^width.
+        """Return the values modulo 2^width.
 
-        What keeps to the bound stays as it is. Public inputs that are lies can make the bound of a
-        client's vector false; that must not show, neither by an error nor in the sum, and modulo
-        2^width a sum is the same whoever's entries were wrapped.
+        Values within the bound stay unchanged. False public inputs can make the bound of a client's
+        vector invalid. This must not show, neither as an error nor in the sum. Modulo 2^width a sum
+        is the same, no matter which client's entries were wrapped.
         """
         most = 2 ** (self.width - self.signed) - 1
         least = -most if self.signed else 0
@@ -86,7 +89,7 @@ class FixedPoint:
         return inside
 
     def from_ring(self, elements: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Ring elements to units, the upper half being negative in a signed ring."""
+        """Return ring elements as units; in a signed ring the upper half is negative."""
         elements = elements & self.mask
         if not self.signed:
             return elements.view(np.int64)
@@ -98,13 +101,15 @@ class FixedPoint:
         return np.uint64(2**self.width - 1)
 
     def payload_bytes(self, length: int) -> int:
-        """Packed size of a vector on the wire."""
+        """Return the packed size of a vector on the wire."""
         return -(-length * self.width // 8)
 
 
 def _finest(bound: float, noise: float, largest: int) -> int:
-    """The most fraction bits with which bound and noise together are at most `largest` units,
-    compared exactly."""
+    """Return the most fraction bits with which bound plus noise is at most `largest` units.
+
+    The comparison is exact.
+    """
     bound = max(bound, 0.0)
     if bound + noise == 0:
         return MOST_FRACTION_BITS

@@ -1,4 +1,4 @@
-"""The compiled loops behind contributions: integer sums over histories."""
+"""Compiled loops used by contributions: integer sums over histories."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numba import njit, prange
 
 @njit(parallel=True, cache=True)
 def sum_rows(indptr, indices, source, out):  # type: ignore[no-untyped-def]
-    """out[r] = sum of source[j] over the entries j of row r, in integers."""
+    """Set out[r] to the sum of source[j] over the entries j of row r, in integers."""
     for row in prange(out.shape[0]):
         target = out[row]
         target[:] = 0
@@ -20,10 +20,10 @@ def sum_rows(indptr, indices, source, out):  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, cache=True)
 def mean_rows(indptr, indices, source, scale, out):  # type: ignore[no-untyped-def]
-    """out[r] = rint(scale * mean of source[j] over the entries j of row r); scale a power of two.
+    """Set out[r] to rint(scale * mean of source[j] over the entries j of row r).
 
-    The sum is of integers below 2^53, the division is correctly rounded and the scaling exact:
-    one rounding, the same on every machine.
+    `scale` is a power of two. The sum is of integers below 2^53, the division is correctly rounded
+    and the scaling is exact, so there is one rounding, the same on every machine.
     """
     for row in prange(out.shape[0]):
         target = out[row]
@@ -41,7 +41,7 @@ def mean_rows(indptr, indices, source, scale, out):  # type: ignore[no-untyped-d
 
 @njit(cache=True)
 def mixed(value):  # type: ignore[no-untyped-def]
-    """The finaliser of SplitMix64: 64 bits of which each depends on all that came in."""
+    """Return the SplitMix64 finaliser of a value: each output bit depends on all input bits."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -52,14 +52,17 @@ def mixed(value):  # type: ignore[no-untyped-def]
 def sum_scaled_rows(  # type: ignore[no-untyped-def]
     indptr, indices, items, finer, source, scales, bits, seed, first_user, first_column, out
 ):
-    """out[r] = sum over the users u of item i = items[r] of source[u] * scales[i] / 2^bits, each
-    rounded up or down before it is added, so that it is right on average: in integers.
+    """Set out[r] to the sum of source[u] * scales[i] / 2^bits over the users u of item i =
+    items[r].
 
-    Where finer[r] is not zero, it is the sum of what that rounding has left over, so many times as
-    fine, and rounded likewise.
+    Each term is rounded up or down to an integer before it is added, so that its mean is exact.
 
-    Which way is rounded follows from a number between 0 and 1 that a public seed gives to each
-    user, item and column, all counted in the whole cohort: it does not matter who sits with whom.
+    If finer[r] is not zero, out[r] is the sum of the residuals of that rounding instead, multiplied
+    by finer[r] and rounded the same way.
+
+    The direction of rounding follows from a number between 0 and 1 that a public seed gives to each
+    user, item and column. All are numbered in the whole cohort, so the result does not depend on
+    how users are grouped into clients.
     """
     columns = source.shape[1]
     column_keys = np.empty(columns, np.uint64)
@@ -92,7 +95,10 @@ def sum_scaled_rows(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def add_squares(block, weights, out):  # type: ignore[no-untyped-def]
-    """out[c] += sum over rows of weight times the square, row after row: the same bits anywhere."""
+    """Add to out[c] the sum over rows of weight times square.
+
+    Rows are added in order, so the result has the same bits on every machine.
+    """
     for row in range(block.shape[0]):
         weight = weights[row]
         line = block[row]
@@ -121,8 +127,11 @@ def add_triangle_rows(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def unit_pair_scales(indptr, indices, weights, unit):  # type: ignore[no-untyped-def]
-    """For each row of a history matrix the scale at which the products of weights of all pairs of
-    its entries together are of length `unit`, or very little less: never more."""
+    """Return, for each row of a history matrix, the scale of the products of its pairs of weights.
+
+    Scaled by it, the products of all pairs of entries together have length `unit` or very slightly
+    less, never more.
+    """
     scales = np.zeros(len(indptr) - 1)
     for row in range(len(scales)):
         first, last = indptr[row], indptr[row + 1]
@@ -141,8 +150,10 @@ def unit_pair_scales(indptr, indices, weights, unit):  # type: ignore[no-untyped
 def add_pair_rows(  # type: ignore[no-untyped-def]
     first, last, item_indptr, item_users, user_indptr, user_items, weights, scales, block
 ):
-    """Add the scaled weights of every user's pairs, towards zero, to rows first..last of the upper
-    triangle; nothing to its diagonal."""
+    """Add the scaled products of every user's pairs to rows first..last of the upper triangle.
+
+    Products are rounded towards zero. Nothing is added to the diagonal.
+    """
     offset = 0
     for item in range(first, last):
         for position in range(item_indptr[item], item_indptr[item + 1]):
@@ -158,9 +169,11 @@ def add_pair_rows(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def add_unit_rows(indptr, indices, block, weights, unit, out):  # type: ignore[no-untyped-def]
-    """For each row of a history matrix with entries i: out[i] += scale weight[i] (sum of block[j] -
-    block[i]) towards zero, with the scale at which all these numbers together are of length `unit`,
-    or very little less: never more."""
+    """Add scale weight[i] (sum of block[j] - block[i]) to out[i] for each row with entries i.
+
+    Rows are those of a history matrix, and the numbers are rounded towards zero. The scale is such
+    that all numbers of a row together have length `unit` or very slightly less, never more.
+    """
     columns = block.shape[1]
     total = np.empty(columns, np.int64)
     for row in range(len(indptr) - 1):

@@ -1,7 +1,7 @@
-"""The loops behind contributions without a compiler, for few histories; see `kernels`.
+"""NumPy versions of the loops used by contributions, for few histories; see `kernels`.
 
-Bit for bit the same: integers add up in any order, and sums of doubles are taken one after the
-other (`np.add.accumulate`), as the compiled loops take them.
+The results are the same bit for bit. Integers can be added in any order, and doubles are added one
+after the other (`np.add.accumulate`), as in the compiled loops.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Array = NDArray[Any]
 
 
 def sum_rows(indptr: Array, indices: Array, source: Array, out: Array) -> None:
-    """out[r] = sum of source[j] over the entries j of row r, in integers."""
+    """Set out[r] to the sum of source[j] over the entries j of row r, in integers."""
     for row in range(len(out)):
         out[row] = source[indices[indptr[row] : indptr[row + 1]]].sum(axis=0, dtype=out.dtype)
 
 
 def mean_rows(indptr: Array, indices: Array, source: Array, scale: float, out: Array) -> None:
-    """out[r] = rint(scale * mean of source[j] over the entries j of row r)."""
+    """Set out[r] to rint(scale * mean of source[j] over the entries j of row r)."""
     for row in range(len(out)):
         count = indptr[row + 1] - indptr[row]
         out[row] = 0
@@ -45,8 +45,12 @@ def sum_scaled_rows(
     first_column: int,
     out: Array,
 ) -> None:
-    """out[r] = sum over the users u of item i = items[r] of source[u] * scales[i] / 2^bits, each
-    rounded by a public coin before it is added; or of what that rounding has left over."""
+    """Set out[r] to the sum of source[u] * scales[i] / 2^bits over the users u of item i =
+    items[r].
+
+    Each term is rounded by a public coin before it is added. If finer[r] is not zero, out[r] is the
+    sum of the residuals of that rounding instead.
+    """
     columns = np.arange(first_column, first_column + source.shape[1], dtype=np.uint64)
     column_keys = mix(columns)
     item_keys = mix(np.uint64(seed) ^ items.astype(np.uint64))
@@ -67,7 +71,7 @@ def sum_scaled_rows(
 
 
 def add_squares(block: Array, weights: Array, out: Array) -> None:
-    """out[c] += sum over rows of weight times the square, row after row."""
+    """Add to out[c] the sum over rows of weight times square, in the order of the rows."""
     rows = 1 << 10
     for first in range(0, len(block), rows):
         values = block[first : first + rows].astype(np.float64)
@@ -95,8 +99,11 @@ def add_triangle_rows(
 
 
 def unit_pair_scales(indptr: Array, indices: Array, weights: Array, unit: float) -> Array:
-    """For each row the scale at which the products of weights of all pairs of its entries together
-    are of length `unit`, or very little less."""
+    """Return, for each row, the scale of the products of its pairs of weights.
+
+    Scaled by it, the products of all pairs of entries together have length `unit` or very slightly
+    less.
+    """
     scales = np.zeros(len(indptr) - 1)
     for row in range(len(scales)):
         entries = indices[indptr[row] : indptr[row + 1]]
@@ -122,8 +129,10 @@ def add_pair_rows(
     scales: Array,
     block: Array,
 ) -> None:
-    """Add the scaled weights of every user's pairs, towards zero, to rows first..last of the upper
-    triangle; nothing to its diagonal."""
+    """Add the scaled products of every user's pairs to rows first..last of the upper triangle.
+
+    Products are rounded towards zero. Nothing is added to the diagonal.
+    """
     for item, user, offset in _touched(first, last, item_indptr, item_users, len(weights)):
         others = _from(item + 1, user, user_indptr, user_items)
         products = weights[item].astype(np.int64) * weights[others].astype(np.int64)
@@ -133,8 +142,11 @@ def add_pair_rows(
 def add_unit_rows(
     indptr: Array, indices: Array, block: Array, weights: Array, unit: float, out: Array
 ) -> None:
-    """For each row of a history matrix with entries i: out[i] += scale weight[i] (sum of block[j] -
-    block[i]) towards zero, at length `unit` or very little less."""
+    """Add scale weight[i] (sum of block[j] - block[i]) to out[i] for each row with entries i.
+
+    The numbers are rounded towards zero. Those of a row together have length `unit` or very
+    slightly less.
+    """
     columns = block.shape[1]
     for row in range(len(indptr) - 1):
         entries = indices[indptr[row] : indptr[row + 1]]
@@ -147,13 +159,13 @@ def add_unit_rows(
             continue
         margin = 1.0 - (len(entries) * columns + 16) * 2.0**-52
         scale = unit / np.sqrt(squares) * margin
-        out[entries] += (values * scale).astype(np.int64)  # an item once in a row
+        out[entries] += (values * scale).astype(np.int64)  # each item occurs once per row
 
 
 def _touched(
     first: int, last: int, item_indptr: Array, item_users: Array, n_items: int
 ) -> list[tuple[int, int, int]]:
-    """Items of these rows that somebody touched, who it was, and where their rows begin."""
+    """Return (item, user, offset of the item's row) for each item of these rows that has users."""
     found = []
     counts = np.diff(item_indptr[first : last + 1])
     for item in (first + np.flatnonzero(counts)).tolist():
@@ -165,6 +177,6 @@ def _touched(
 
 
 def _from(least: int, user: int, user_indptr: Array, user_items: Array) -> Array:
-    """The items of a user that are not before this one."""
+    """Return the user's items from `least` on."""
     items = user_items[user_indptr[user] : user_indptr[user + 1]]
     return items[np.searchsorted(items, least) :]

@@ -1,4 +1,4 @@
-"""The loops behind contributions: compiled, or in NumPy for one person's history."""
+"""Loops used by contributions: compiled, or in NumPy for one person's history."""
 
 from __future__ import annotations
 
@@ -6,5 +6,6 @@ from privirec.compiled import Loops
 
 kernels = Loops("privirec.federated.kernels", in_numpy="privirec.federated.kernels_in_numpy")
 
-# Columns handled at a time: a block of a Gowalla-sized matrix then fits the last-level cache.
+# Number of columns processed at a time. A block of a Gowalla-sized matrix then fits into the
+# last-level cache.
 COLUMNS = 64

@@ -1,6 +1,6 @@
-"""What noise a sum carries, as a ledger and an encoding need to know it.
+"""Noise in a sum, as the ledger and the encoding describe it.
 
-A closed family: a sum is exact, or it carries noise of a named distribution and scale.
+The family is closed: a sum is exact, or it carries noise of a named distribution and scale.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 from privirec.errors import UsageError
 
 TAIL_BITS = 64
-"""Where chance can carry a sum out of its ring, it does so with probability at most 2^-64, all
+"""Sums that can leave their ring by chance do so with probability at most 2^-TAIL_BITS, for all
 entries together."""
 
 
 @dataclass(frozen=True)
 class NoNoise:
-    """The sum is exact."""
+    """Absence of noise: the sum is exact."""
 
     @property
     def largest(self) -> float:
@@ -35,24 +35,27 @@ class NoNoise:
 
 @dataclass(frozen=True)
 class AddedNoise:
-    """Noise that the clients added before they sent. All numbers are those of the sum, in the units
-    of what it stands for and not in units of its ring."""
+    """Noise that the clients add before they send.
+
+    All numbers describe the sum, in the units of the quantity that it represents, not in units of
+    its ring.
+    """
 
     distribution: str
     scale: float
     """Standard deviation of the noise in an entry."""
     calibrated_to: str
-    """What the scale was chosen for."""
+    """Property of the contributions that the scale was calibrated to."""
     largest: float
-    """No entry of the noise is larger than this, in either direction ..."""
+    """Bound on the absolute value of the noise in every entry."""
     tail: float = 0.0
-    """... except with this probability, for all entries together (0: never)."""
+    """Probability that any entry exceeds `largest` (0: never)."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise UsageError(f"noise of scale {self.scale}")
         if not (math.isfinite(self.largest) and self.largest > 0 and 0 <= self.tail < 1):
-            raise UsageError(f"noise of at most {self.largest} but for a chance of {self.tail}")
+            raise UsageError(f"noise of at most {self.largest} except with probability {self.tail}")
 
     def as_row(self) -> dict[str, Any]:
         return asdict(self)
@@ -63,7 +66,7 @@ NO_NOISE = NoNoise()
 
 
 def noise_of(row: str | Mapping[str, Any]) -> Noise:
-    """The noise that a row of a ledger tells of."""
+    """Return the noise that a ledger row describes."""
     if row == "none":
         return NO_NOISE
     try:

@@ -1,11 +1,11 @@
-"""Where the randomness of a client's noise comes from: its own, secret, and readable in any order.
+"""Randomness of a client's noise: secret, and readable in any order.
 
-A client has one 32-byte seed for a run, and from it one stream for each sum. Entry i of a stream is
-the little-endian 64-bit word at byte 8 i of the AES-256-CTR key stream, counter from 0, under a key
-that HKDF-SHA-256 derives from the seed, the number of the sum and its name. A stream can be read
-from any entry on, so noise does not depend on how a vector is cut into blocks.
+A client has one 32-byte seed per run, and derives one stream from it for each sum. Entry i of a
+stream is the little-endian 64-bit word at byte 8 i of the AES-256-CTR key stream, counter from 0,
+under a key that HKDF-SHA-256 derives from the seed, the number of the sum and its name. A stream
+can be read from any entry on, so noise does not depend on how a vector is cut into blocks.
 
-Nothing here comes from NumPy's generators: whoever can predict noise can take it off again.
+NumPy's generators are not used here: anyone who can predict noise can subtract it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HeldOutWords = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 
 
 class RandomStream:
-    """Secret random words of one client for one sum. Costs nothing until it is read."""
+    """Secret random words of one client for one sum. Keys are derived only when it is read."""
 
     def __init__(self, seed: bytes, purpose: bytes) -> None:
         self._seed = seed
@@ -59,11 +59,11 @@ class RandomStream:
         return HKDF(SHA256(), SEED_BYTES, None, _NOISE_DOMAIN + self._purpose).derive(self._seed)
 
     def add_noise(self, generator: NoiseGenerator, block: NDArray[np.int64], start: int) -> None:
-        """Add the noise of entries start ... start + len(block), from a key of its own."""
+        """Add the noise of entries start ... start + len(block), from a separate key."""
         generator.add(block, start, [self._noise_key])
 
     def words(self, start: int, count: int) -> NDArray[np.uint64]:
-        """Entries start ... start + count, uniform over all 64-bit integers."""
+        """Return entries start ... start + count, uniform over all 64-bit integers."""
         counter, skip = divmod(start * _WORD, _AES_BLOCK)
         nonce = modes.CTR(counter.to_bytes(_AES_BLOCK, "big"))
         stream = Cipher(algorithms.AES256(self._key), nonce).encryptor()
@@ -71,7 +71,7 @@ class RandomStream:
 
 
 class ClientRandomness:
-    """A client's source of randomness in one run. Its seed must never serve two runs."""
+    """A client's source of randomness in one run. Its seed must never be used for two runs."""
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != SEED_BYTES:
@@ -87,38 +87,40 @@ class ClientRandomness:
 
     @classmethod
     def insecure(cls, seed: int, client: int) -> ClientRandomness:
-        """The same for everybody who knows two numbers: for runs on one machine that can be
-        repeated, where all histories are in one place anyway."""
+        """Return randomness that anyone who knows the two numbers can reproduce.
+
+        It is for repeatable runs on one machine, which holds all histories anyway.
+        """
         text = f"{seed}/{client}".encode()
         return cls(hashlib.shake_256(_INSECURE_DOMAIN + text).digest(SEED_BYTES))
 
     def held_out_words(self, n_users: int, n_interactions: int) -> HeldOutWords:
-        """By which a client chooses what its users keep back in this run.
+        """Return the words by which a client chooses its users' held-out items in this run.
 
-        They are its own secret, like noise. A server that knew, or chose, who keeps back what could
-        ask for degrees over any people that it likes, item by item, and subtract.
+        They are secret to the client, like noise. A server that knew or chose which users hold out
+        which items could request degrees over any group of people, item by item, and subtract.
         """
         words = self.stream(_BEFORE_ALL_SUMS, "held-out").words(0, n_users + n_interactions)
         return words[:n_users], words[n_users:]
 
     def stream(self, number: int, name: str) -> RandomStream:
-        """The stream of a sum, by its number in the run (from 1) and its name."""
+        """Return the stream of a sum, by its number in the run (from 1) and its name."""
         return RandomStream(self._seed, number.to_bytes(8, "big") + name.encode())
 
 
 @dataclass(frozen=True)
 class ClientStream:
-    """A client of a simulated cohort: its users, and its stream for the sum at hand."""
+    """A client of a simulated cohort: its users, and its stream for the current sum."""
 
     first_user: int
     n_users: int
     stream: RandomStream
     clients: int = 1
-    """How many clients it stands for: the noise of all of them, drawn at once."""
+    """Number of clients that it represents; the noise of all of them is drawn at once."""
 
 
 class _NoRandomness(RandomStream):
-    """For contributions without noise: it is an error to read it."""
+    """Randomness of contributions without noise; reading it is an error."""
 
     def __init__(self) -> None:
         super().__init__(b"", b"")

@@ -1,11 +1,11 @@
-"""Asks as bytes: what a server sends so that a client can compute a contribution.
+"""Requests as bytes: the message from which a client computes a contribution.
 
     frame "PRW" with the name, the plain fields and the shapes of the arrays | arrays
 
 The header names a contribution of the registry, its plain fields and, in order, its arrays. Arrays
-follow without gaps, little-endian, in the narrowest integers that hold them; coarse blocks may take
-half a byte an entry (`packing`). There is one encoding of each ask; anything else is refused, and
-nothing in a message can name code.
+follow without gaps, little-endian, in the narrowest integers that hold them. Coarse blocks may take
+half a byte per entry (`packing`). Each request has exactly one encoding. Anything else is refused,
+and nothing in a message can name code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from privirec.federated.contributions import REGISTRY, Contribution, check_regis
 
 FRAME = Frame(b"PRW", 1, largest_header=1 << 16)
 MAX_BYTES = 1 << 31
-"""A carrier's message holds less than this."""
+"""Limit on the size of a carrier's message."""
 
 _NARROW: dict[str, Any] = {"i1": np.int8, "i2": np.int16, "i4": np.int32, "i8": np.int64}
 # Declared type of a field -> dtype in memory and number of dimensions.
@@ -34,11 +34,11 @@ _ARRAYS: dict[str, tuple[type[np.signedinteger[Any]], int]] = {
     "NDArray[np.int32]": (np.int32, 2),
 }
 _HALF = "half"
-"""Half a byte an entry."""
+"""Type name of arrays with half a byte per entry."""
 
 
 def encode(ask: Contribution) -> bytes:
-    """The one encoding of an ask."""
+    """Return the canonical encoding of a request."""
     check_registered(ask)
     plain: dict[str, Any] = {}
     arrays: list[dict[str, Any]] = []
@@ -58,7 +58,10 @@ def encode(ask: Contribution) -> bytes:
 
 
 def decode(message: bytes, max_bytes: int = MAX_BYTES) -> Contribution:
-    """The ask in a message. Raises FederationError for anything that `encode` does not write."""
+    """Return the request in a message.
+
+    Raises FederationError for anything that `encode` does not write.
+    """
     if len(message) > max_bytes:
         _refuse(f"{len(message)} bytes where {max_bytes} are the most")
     try:
@@ -78,9 +81,10 @@ def decode(message: bytes, max_bytes: int = MAX_BYTES) -> Contribution:
             else:
                 values[field.name] = _plain(plain[field.name], str(field.type))
         ask: Contribution = kind(**values)
-        # One encoding for one ask: surplus fields, other orders and wider arrays are refused too.
+        # Each request has one encoding: surplus fields, other orders and wider arrays are refused
+        # too.
         if position != len(message) or encode(ask) != message:
-            _refuse("not written in the one way there is")
+            _refuse("not in the canonical encoding")
     except FederationError:
         raise
     except KeyError as error:

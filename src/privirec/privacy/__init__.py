@@ -1,1 +1,1 @@
-"""What a release gives away, and what is done about it."""
+"""Privacy of releases: accounting, policies and attacks."""

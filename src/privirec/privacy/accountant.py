@@ -1,7 +1,7 @@
-"""One account for all sums of a client: what they can tell together, whoever asked for them.
+"""Privacy account of a client: what all of its sums together can tell, for all servers.
 
-Sums with noise add up to one epsilon at one delta (`dp.loss`). An exact sum promises nothing, so an
-account with one in it has no epsilon.
+Sums with noise compose to one epsilon at one delta (`dp.loss`). An exact sum has no privacy
+guarantee, so an account that contains one has no epsilon.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Spent:
     sum_number: int
     computation: str
     server: str
-    """The key of whoever asked, in hexadecimal."""
+    """Public key of the requesting server, in hexadecimal."""
     loss: Loss | None
-    """None: exact, and nothing bounds what it tells."""
+    """Privacy loss; None if the sum is exact and nothing bounds what it tells."""
 
 
 @dataclass(frozen=True)
@@ -40,23 +40,23 @@ class Account:
 
     @property
     def exact(self) -> int:
-        """How many of them are exact."""
+        """Number of exact sums."""
         return sum(one.loss is None for one in self.sums)
 
     @property
     def noisy(self) -> Loss:
-        """Of those with noise, all together."""
+        """Privacy loss of all noisy sums together."""
         return Loss.together(one.loss for one in self.sums if one.loss is not None)
 
     def epsilon(self, delta: float) -> float:
-        """Of all of them; infinite if one is exact."""
+        """Return the epsilon of all sums; infinite if one is exact."""
         return math.inf if self.exact else self.noisy.epsilon(delta)
 
     def since(self, moment: datetime) -> Account:
-        """Those from a moment on."""
+        """Return the account of the sums answered at or after a moment."""
         return Account.of(one for one in self.sums if one.at >= moment)
 
     @property
     def latest(self) -> datetime | None:
-        """When the last one was answered."""
+        """Time of the last answer."""
         return max((one.at for one in self.sums), default=None)

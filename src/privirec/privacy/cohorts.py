@@ -1,45 +1,52 @@
-"""Which clients may be in a sum: enough people, and never a few of them apart, over all runs.
+"""Rules on the clients of a sum: enough people, and no small group isolated over all runs.
 
-Every client pledges, signed and for one run, how many people it stands for, what it asks of a sum,
-and two sets of clients of the roster:
+Every client signs a pledge for one run. It states how many people the client stands for, its
+demands on a sum, and two sets of clients of the roster:
 
-* *known*: with whom it has been in a sum, as it was told before it helped to open that sum;
-* *past*: the same, and everybody with whom it may have been in one: a client whose vector has left
-  does not know who is in the sum until it is told, and may never be.
+* *known*: the clients that it has been in a sum with, as it was told before it helped to open that
+  sum;
+* *past*: a superset of *known* that includes all clients that it may have been in a sum with. A
+  client whose vector has left does not know who is in the sum until it is told, and it may never
+  be told.
 
 Pledges reach every client, so all honest clients judge a proposed sum over W by the same facts:
 
-1. *Growth only.* W holds all of the past of everybody in it. So of the sums that were ever opened,
-   any two that share an honest client are nested, and the others are disjoint: the sets of honest
-   clients are a laminar family.
-2. *Enough that is new.* A client that knows of no sum, and that nobody claims to have been in a sum
-   with, is new. One that more clients claim than may be corrupt has been in one. One that only a
-   few claim is unsure: perhaps it has, perhaps they lie. Whichever of the sets that they claim are
-   true, those who are then in none of them must be nobody, or `smallest_change` people without the
-   most populous clients that may be corrupt.
+1. *Growth only.* W contains the whole past of every client in it. Of the sums that were ever
+   opened, any two that share an honest client are therefore nested, and the others are disjoint:
+   the sets of honest clients are a laminar family.
+2. *Enough new people.* A client is new if it knows of no sum and no client claims to have been in a
+   sum with it. If more clients claim it than may be corrupt, it has been in a sum. If only a few
+   clients claim it, it is unsure: the claims may be true or false. For every choice of the claimed
+   sets that are true, consider the new and unsure clients that are in none of them. There must be
+   no such client, or they must have `smallest_change` people without the most populous clients
+   that may be corrupt.
 
-Why that is enough. The *atom* of a set of the family is what it has beside the sets inside it. In
-a laminar family every set is a union of atoms, so whatever sums are added and subtracted, whole
-atoms come out, and it is enough that each has `smallest_change` honest people in it or none.
+Why these rules suffice. The *atom* of a set of the family is the set without the sets inside it. In
+a laminar family every set is a union of atoms, so any addition and subtraction of sums yields whole
+atoms. It is enough that each atom contains either `smallest_change` honest people or none.
 
-Say that a sum is *agreed* if somebody honest has helped to open it; an opened one is. Let W be
-opened, and t an honest client of its atom, in no opened sum before. If t was in no agreed sum
-before, it is new or unsure in W, and rule 2 held for the claims that are true: with t there are
-enough honest people in W who were in no agreed sum before (had one been in one, whoever agreed is
-in W by rule 1, as each is in the other's past, and claims it). They are all in the atom. If t was
-in an agreed sum C before, which then was not opened, the same holds for C in place of W, back to
-one in which t was for the first time. The honest people who were new there with t sent their
-vectors, and have t in their past ever since: none of them has been in an opened sum without t, so
-they are all in the atom with t.
+Call a sum *agreed* if an honest client has helped to open it; every opened sum is agreed. Let W be
+opened, and let t be an honest client of its atom, which was in no opened sum before. There are two
+cases.
 
-A client may ask for nothing (`smallest_change` of 1). Then it pledges no more past than itself, so
-that it is not new, and those whom it was bound to by an earlier pledge: they count on it. Nobody
-counts on it from now on (`hiding`), and nothing is promised to it.
+If t was in no agreed sum before, it is new or unsure in W, and rule 2 held for the claims that are
+true. Together with t, W then contains enough honest people who were in no agreed sum before. (If
+one of them had been in an agreed sum, the honest client that agreed to it would be in W by rule 1,
+since each is in the other's past, and would claim it.) All of these people are in the atom.
 
-This leans on three things. Everybody in a sum was told the same participants and the same clients
-in it, and was asked for the same: that is the protocol's part (`secagg`). A sum is not opened
-without one honest client. And people are those that were pledged: a client that stands for others
-may invent them, as the corrupt may.
+If t was in an agreed sum C before, and C was not opened, the same holds for C instead of W, and so
+on back to the first such sum that t was in. The honest people who were new there together with t
+sent their vectors, and have had t in their past ever since. None of them has been in an opened sum
+without t, so they are all in the atom with t.
+
+A client may waive the protection (`smallest_change` of 1). The past that it pledges then contains
+only itself, so that it is not new, and the clients that an earlier pledge bound it to, since they
+rely on it. From then on no client relies on it (`hiding`), and it has no guarantee.
+
+The argument relies on three conditions. All clients in a sum were told the same participants and
+the same clients in it, and received the same request; the protocol ensures this (`secagg`). No sum
+is opened without at least one honest client. The people are those that were pledged: a client that
+stands for others may invent them, as corrupt clients may.
 """
 
 from __future__ import annotations
@@ -56,24 +63,28 @@ WHAT_TO_DO = (
     "run with the same clients as before, or with more people; only sums with noise lift this"
 )
 MOST_CLAIMS = 6
-"""Different sets that a few clients claim; each is taken to be true, and to be a lie."""
+"""Largest number of distinct sets that a few clients claim. Each is considered both true and
+false."""
 
 
 class Demands(NamedTuple):
-    """What a client asks of every sum that it is in; part of its pledge."""
+    """Demands of a client on every sum that it is in; part of its pledge."""
 
     smallest_cohort: int
-    """Fewest clients with people."""
+    """Smallest number of clients with people."""
     fewest_other_people: int
-    """Fewest people beside its own, without the most populous clients that may be corrupt."""
+    """Smallest number of people besides its own, not counting the most populous clients that may be
+    corrupt."""
     smallest_change: int
-    """Fewest people that sums of all runs, added and subtracted, may be about. At 1 this client
-    asks for nothing from now on."""
+    """Smallest number of people that combinations of sums of all runs may isolate.
+
+    At 1, this client waives the protection from now on.
+    """
 
 
 @dataclass(frozen=True)
 class Member:
-    """What a client has pledged, its sets as clients of the roster."""
+    """Pledge of a client; its sets contain clients of the roster."""
 
     people: int
     demands: Demands
@@ -82,13 +93,19 @@ class Member:
 
     @property
     def hiding(self) -> int:
-        """People who hide others over several runs: whoever asks for nothing may be in sums without
-        those others later."""
+        """Number of people that protect others over several runs.
+
+        A client that waives the protection may later be in sums without the others, so it does not
+        count.
+        """
         return self.people if self.demands.smallest_change > 1 else 0
 
 
 def check_sum(cohort: frozenset[int], members: Mapping[int, Member], corrupt: int) -> None:
-    """Refuse a sum over these clients. `corrupt`: how many of them may work for the server."""
+    """Refuse a sum over these clients if it breaks a rule.
+
+    `corrupt` is the number of them that may work for the server.
+    """
     inside = {client: members[client] for client in cohort}
     check_people(inside, corrupt)
     check_growth(cohort, {member.past for member in inside.values()})
@@ -96,7 +113,7 @@ def check_sum(cohort: frozenset[int], members: Mapping[int, Member], corrupt: in
 
 
 def check_growth(cohort: Collection[int], pasts: Iterable[frozenset[int]]) -> None:
-    """Refuse a sum without somebody who is in one of these pasts: rule 1."""
+    """Refuse a sum that lacks a client of one of these pasts (rule 1)."""
     for past in pasts:
         if missing := past.difference(cohort):
             refuse(
@@ -108,7 +125,7 @@ def check_growth(cohort: Collection[int], pasts: Iterable[frozenset[int]]) -> No
 
 
 def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
-    """Refuse a sum in which too few people are new, whoever of the clients lies: rule 2."""
+    """Refuse a sum in which too few people are new, whichever clients lie (rule 2)."""
     new, unsure = newcomers(inside, corrupt)
     if not new | unsure:
         return
@@ -127,7 +144,7 @@ def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
                 refuse(
                     Rule.COHORT,
                     f"a sum that is the first for {len(apart)} of its clients, of {people} people "
-                    "without those that may be corrupt: their sum could be had by subtracting "
+                    "without those that may be corrupt: their sum could be computed by subtracting "
                     f"earlier ones; client {strictest} asks for smallest_change = {least}; "
                     f"{WHAT_TO_DO}",
                 )
@@ -147,7 +164,8 @@ def check_people(inside: Mapping[int, Member], corrupt: int) -> None:
                 f"a sum over {peopled} clients with people; client {client} asks for "
                 f"smallest_cohort = {asks.smallest_cohort}",
             )
-        # The largest of the *others*: for one of the largest, the next takes its place.
+        # Leave out the most populous of the *other* clients. If this client is one of the most
+        # populous, leave out the next one instead of it.
         is_top = corrupt > 0 and member.people >= largest[min(corrupt, len(largest)) - 1]
         others = total - top - (next_one if is_top else member.people)
         if others < asks.fewest_other_people:
@@ -160,7 +178,7 @@ def check_people(inside: Mapping[int, Member], corrupt: int) -> None:
 
 
 def newcomers(inside: Mapping[int, Member], corrupt: int) -> tuple[frozenset[int], frozenset[int]]:
-    """The clients that are new in a sum, and those of whom that is unsure."""
+    """Return the clients that are new in a sum, and those for which that is uncertain."""
     claims: Counter[int] = Counter()
     for known, times in Counter(member.known for member in inside.values()).items():
         for client in known:
@@ -171,12 +189,13 @@ def newcomers(inside: Mapping[int, Member], corrupt: int) -> tuple[frozenset[int
 
 
 def people_left(people: list[int], corrupt: int) -> int:
-    """People of so many clients without the most populous ones that may be corrupt."""
+    """Return the number of people without the most populous clients, which may be corrupt."""
     return sum(sorted(people, reverse=True)[corrupt:])
 
 
 def is_forgotten(client: int, members: Mapping[int, Member], corrupt: int) -> bool:
-    """Whether this client knows of no sum, and more others say it was in one than may lie."""
+    """Return True if this client knows of no sum, but more clients than may lie claim that it was
+    in one."""
     if members[client].past:
         return False
     claims = sum(client in member.known for member in members.values())

@@ -1,7 +1,7 @@
-"""What an artifact says about privacy, in sentences.
+"""Privacy statements of an artifact, in sentences.
 
-A manifest is its maker's word. Epsilon is computed here from what it says of every sum, so that it
-is one for all of them together, or none.
+A manifest is only its maker's claim. Epsilon is computed here from the claims about every sum: it
+is one value for all of them together, or none.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _TO_WHOM = {"server": "the server", "every client": "every client"}
 
 
 def explained(manifest: Mapping[str, Any]) -> list[str]:
-    """One sentence after the other; what the manifest does not say is said to be missing."""
+    """Return a list of sentences; anything that the manifest lacks is reported as missing."""
     return list(_sentences(manifest))
 
 
 def losses(manifest: Mapping[str, Any]) -> list[Loss] | None:
-    """What each sum tells at most; None where nothing bounds one of them."""
+    """Return the loss of each sum, or None if one of them is unbounded."""
     found = [_loss(row) for row in _rows(manifest) if row.get("entries")]
     known = [one for one in found if one is not None]
     return known if len(known) == len(found) else None
 
 
 def delta_of(manifest: Mapping[str, Any]) -> float | None:
-    """At which epsilon is stated."""
+    """Return the delta at which epsilon is stated."""
     sums = [row for row in _rows(manifest) if row.get("entries")]
     return _delta(sums) if sums else None
 
@@ -41,8 +41,8 @@ def _sentences(manifest: Mapping[str, Any]) -> Iterator[str]:
         yield from _of_federation(federation)
     elif sums:
         yield (
-            "Made in one process that held all histories, as a federation would have made it: who "
-            "ran it saw everything."
+            "Made in one process that held all histories and simulated a federation: the operator "
+            "of that process saw everything."
         )
     if not sums:
         yield (
@@ -56,7 +56,7 @@ def _sentences(manifest: Mapping[str, Any]) -> Iterator[str]:
     yield _promise(sums, run if isinstance(run, Mapping) else {})
     if isinstance(federation, Mapping):
         yield (
-            "Each client keeps a record of all runs that it was in, with whatever server: privirec "
+            "Each client keeps a record of all runs that it was in, with any server: privirec "
             "budget."
         )
 
@@ -86,14 +86,15 @@ def _server(model: str) -> str:
 
 
 def _number(value: object) -> float | None:
-    """A number that is one."""
+    """Return the value if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return value
 
 
 def _loss(row: Mapping[str, Any]) -> Loss | None:
-    """What noise that nobody can take off lets a sum tell, as the manifest has it."""
+    """Return the loss of a sum with secret noise, as the manifest states it; None if it has
+    none."""
     said = row.get("loss")
     if not isinstance(said, Mapping) or not isinstance(row.get("noise"), Mapping):
         return None
@@ -107,7 +108,7 @@ def _delta(sums: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _epsilon(sums: Sequence[Mapping[str, Any]]) -> float | None:
-    """Of all these together, if each of them has noise that protects."""
+    """Return the epsilon of these sums together, or None unless noise protects each of them."""
     losses, delta = [_loss(row) for row in sums], _delta(sums)
     if delta is None or None in losses:
         return None
@@ -139,18 +140,18 @@ def _promise(sums: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> str:
     if epsilon is not None:
         return (
             f"Promised to every person: epsilon {epsilon:.3g} at delta {_delta(sums):g}. "
-            "Whether all of a person's history was in these sums or none of it, nobody who sees "
-            "the sums, this model or anything made from them can tell better than that says."
+            "Nobody who sees the sums, this model or anything made from them can tell better than "
+            "this allows whether all of a person's history was in these sums or none of it."
         )
     noisy = all(isinstance(row.get("noise"), Mapping) for row in sums)
     if noisy and any(_loss(row) for row in sums):
-        return "Promised: nothing. The sums carry noise, and less than any epsilon needs."
+        return "Promised: nothing. The sums carry noise, but too little for any epsilon."
     if noisy:
         return (
             "Promised: nothing. The noise was drawn from a seed"
             + (f" ({run['seed']})" if "seed" in run else "")
-            + ", as in any simulation, so whoever knows the seed can take it off. In a federation "
-            "every client draws its own, and the same settings promise "
+            + ", as in any simulation, so anyone who knows the seed can subtract it. In a "
+            "federation every client draws its own, and the same settings promise "
             + (
                 f"epsilon {run['epsilon']:.3g} at delta {run['delta']:g}."
                 if isinstance(run.get("epsilon"), float)

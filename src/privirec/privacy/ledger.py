@@ -1,4 +1,4 @@
-"""What a run revealed, and what it cost in bytes."""
+"""Record of what a run revealed, and of its cost in bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privirec.federated.programs.protected import DEFAULT_DELTA
 
 @dataclass(frozen=True)
 class Entry:
-    """One message to or one sum over the cohort."""
+    """A message to the cohort, or a sum over it."""
 
     what: str
     entries: int
@@ -27,11 +27,12 @@ class Entry:
     revealed_to: str
     noise: Noise = NO_NOISE
     gives_away: str = ""
-    """What whoever it was revealed to learns, in a sentence."""
+    """One sentence on what the party that sees the sum learns."""
     residual_deviation: float = 0.0
-    """Standard deviation of what the aggregation itself left in an entry, in the sum's values."""
+    """Standard deviation of the error that the aggregation itself left in an entry, in the values
+    of the sum."""
     loss: Loss | None = None
-    """What the sum tells of a person at most; None where nothing bounds it."""
+    """Bound on what the sum tells about a person; None if there is no bound."""
 
     def as_row(self) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -43,18 +44,20 @@ class Entry:
 
 @dataclass
 class Ledger:
-    """Every aggregate that was revealed, in order."""
+    """All aggregates that were revealed, in order."""
 
     entries: list[Entry] = field(default_factory=list)
     delta: float = DEFAULT_DELTA
-    """At which epsilon is stated."""
+    """Delta at which epsilon is stated."""
     secret_noise: bool = True
-    """Whether nobody can draw the noise again: where it comes from a seed that is known, as in a
-    simulation, it protects nobody."""
+    """True if nobody can reproduce the noise.
+
+    Noise from a known seed, as in a simulation, protects nobody.
+    """
 
     @classmethod
     def planned(cls, plan: Iterable[Planned]) -> Ledger:
-        """The ledger of a run before anybody sends anything; scales are not known yet."""
+        """Return the ledger of a run before anything is sent; scales are not known yet."""
         ledger = cls()
         for step in plan:
             if isinstance(step, PlannedSum):
@@ -81,7 +84,11 @@ class Ledger:
         overhead_down: int = 0,
         residual_deviation: float = 0.0,
     ) -> None:
-        """`residual_deviation`: of an opened entry, in units of the encoding."""
+        """Add an opened sum.
+
+        `residual_deviation` is the error that the aggregation left in an entry, in units of the
+        encoding.
+        """
         encoding = ask.encoding
         self.entries.append(
             Entry(
@@ -108,7 +115,7 @@ class Ledger:
 
     @property
     def sums(self) -> int:
-        """How many there were."""
+        """Number of sums."""
         return sum(entry.entries > 0 for entry in self.entries)
 
     @property
@@ -120,21 +127,24 @@ class Ledger:
         return sum(entry.bytes_down_per_client for entry in self.entries)
 
     def by_name(self, what: str) -> dict[str, int]:
-        """Bytes up or down (the name of the field), added up over the sums of the same name."""
+        """Return bytes up or down (`what` is the field name), added up over sums of the same
+        name."""
         found: dict[str, int] = {}
         for entry in self.entries:
             found[entry.what] = found.get(entry.what, 0) + getattr(entry, what)
         return found
 
     def epsilon(self, entries: int | None = None) -> float:
-        """Of the first so many entries, or of all; infinite if one of these sums is exact."""
+        """Return the epsilon of the first `entries` entries (None: all); infinite if one is
+        exact."""
         sums = [entry.loss for entry in self.entries[:entries] if entry.entries]
         if None in sums:
             return math.inf
         return Loss.together(loss for loss in sums if loss).epsilon(self.delta)
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """For a manifest: what was revealed, with epsilon up to and with each, or "none"."""
+        """Return the rows of a manifest: each entry, and epsilon up to and including it, or
+        "none"."""
         rows = []
         for number, entry in enumerate(self.entries, start=1):
             epsilon = self.epsilon(number)

@@ -1,9 +1,9 @@
-"""What a client insists on, in one place, checked before every answer.
+"""A client's policy, checked before every answer.
 
-The server proposes, the client decides. By default a client is in sums that noise protects, up to a
-budget, and in no exact sum: none is proven safe, so whoever wants one names it under
-`computations`. The defaults also leave out sums without secure aggregation, where the server sees
-what every client sends.
+The server proposes, the client decides. By default a client takes part in sums that noise protects,
+up to a budget, and in no exact sum. No exact sum is proven safe, so a client that accepts one must
+name it under `computations`. The defaults also exclude sums without secure aggregation, in which
+the server sees every client's contribution.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ def _known_protocol(name: str) -> str:
 
 
 Aggregator = Annotated[str, AfterValidator(_known_protocol)]
-"""Name of a protocol that sums."""
+"""Name of an aggregation protocol."""
 
 
 FORMER_NAMES = {"most_rounds": "most_sums", "most_of_item_item": "largest_opened_share"}
-"""Settings that files of earlier versions call otherwise."""
+"""Former names of settings, which files of earlier versions use."""
 
 
 FEW_ITEMS = 40
-"""In a catalogue of so few items, honest blocks lie on single ones; see `check_aim`."""
+"""Catalogue size below which honest blocks may lie on single items; see `check_aim`."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a run plans, as far as a policy cares."""
+    """The parts of a run's plan that a policy checks."""
 
     clients: int
-    """Most clients with people that can take part."""
+    """Largest number of clients with people that can take part."""
     exact: tuple[str, ...]
-    """Computations without noise that would protect, in order."""
+    """Computations without protecting noise, in order."""
     sums: int
     bytes_up: int
     bytes_down: int
@@ -59,49 +59,69 @@ class Terms:
     security_bits: int
     aggregator: str
     opened_share: float
-    """Numbers that the sums open, the item-item matrix itself aside, per number in that matrix, if
-    every item is in use: the least that it can be."""
+    """Numbers that the sums reveal, relative to the size of the item-item matrix.
+
+    The item-item matrix itself does not count. The share assumes that every item is in use, so it
+    is a lower bound.
+    """
     server: ServerModel = ServerModel.SEMI_HONEST
-    """What the masks withstand."""
+    """Server behaviour that the masks withstand."""
 
 
 class Policy(BaseModel):
-    """A client's own settings. Unknown names are refused: a misspelt limit would be no limit."""
+    """Settings of a client.
+
+    Unknown names are refused, since a misspelt limit would have no effect.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     takes_part: bool = True
-    """Whether this client is in runs at all. Off, it begins none and leaves the one that it is in;
-    it goes on recommending from the model that it has."""
+    """If false, this client starts no run and leaves the current one.
+
+    It keeps recommending from the model that it has.
+    """
     smallest_cohort: int = Field(3, ge=2)
-    """Fewest clients in a sum; one without people does not count."""
+    """Smallest number of clients in a sum; clients without people do not count."""
     fewest_other_people: int = Field(10, ge=0)
-    """Fewest people in a sum beside this client's own, by what the other clients have pledged, and
-    without the most populous of them that may be corrupt (`corrupt_share` of the roster)."""
+    """Smallest number of people in a sum besides this client's own, according to the other clients'
+    pledges.
+
+    The most populous clients that may be corrupt (`corrupt_share` of the roster) do not count.
+    """
     smallest_change: int = Field(10, ge=1)
-    """Fewest people that the sums of all runs, however they are added and subtracted, may be about
-    (`privacy.cohorts` says why that holds). At 1 this client asks for nothing from now on."""
+    """Smallest number of people that any combination of sums of all runs may isolate, by addition
+    and subtraction.
+
+    `privacy.cohorts` explains why this holds. At 1, this client waives the protection from now on.
+    """
     computations: tuple[str, ...] = ()
-    """Which exact sums this client is ready to be in; those that noise protects need no name."""
+    """Exact sums that this client accepts; sums protected by noise need not be named."""
     delta: float = Field(DEFAULT_DELTA, gt=0, lt=1)
-    """The chance with which what `epsilon` says may fail, for all that follow."""
+    """Probability with which the epsilon limits below may fail."""
     most_epsilon: float = Field(20.0, ge=LEAST_EPSILON, le=LARGEST_EPSILON)
-    """Most that all sums with noise, in the life of this client, may tell about a person."""
+    """Largest epsilon of all noisy sums together, over the lifetime of this client."""
     most_epsilon_per_period: float = Field(8.0, ge=LEAST_EPSILON, le=LARGEST_EPSILON)
-    """The same for any `days_per_period` days that follow each other."""
+    """Largest epsilon of the noisy sums in any `days_per_period` consecutive days."""
     days_per_period: int = Field(30, ge=1, le=3660)
     most_validations_per_period: int = Field(4, ge=0)
-    """Most sums of validation metrics in any `days_per_period` days. A server that lies puts its
-    questions about what people have into them, a few for each candidate."""
+    """Most sums of validation metrics in any `days_per_period` days.
+
+    A dishonest server can use them to ask which items people have, a few questions per candidate.
+    """
     aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")
-    """How its contributions may be summed; under "none" the server sees each of them."""
+    """Accepted aggregation protocols; with "none" the server sees each contribution."""
     largest_opened_share: float = Field(0.5, gt=0)
-    """Most numbers that the sums of *all* runs may open, as a share of the numbers in the item-item
-    matrix of the items in use: at 1 the matrix can be solved for, and gives every history away."""
+    """Most numbers that the sums of *all* runs may reveal, relative to the item-item matrix of the
+    items in use.
+
+    At 1 the matrix can be solved for, and gives every history away.
+    """
     largest_item_share: float = Field(0.25, gt=0, le=1)
-    """Most of a column of a block that may lie on one item; see `check_aim`."""
+    """Largest share of a block's column that may lie on one item; see `check_aim`."""
     largest_item_leverage: float = Field(0.95, gt=0, le=1)
-    """Most of all columns of a block together that may lie on one item; see `check_aim`."""
+    """Largest share of all columns of a block together that may lie on one item; see
+    `check_aim`."""
     most_sums: int = Field(16, ge=1)
     """Most secure sums in one run."""
     most_bytes_up: int = Field(1_000_000_000, ge=1)
@@ -109,20 +129,28 @@ class Policy(BaseModel):
     corrupt_share: float = Field(0.05, ge=0, lt=1)
     """Share of corrupt clients that the masks must withstand."""
     largest_dropped_share: float = Field(0.35, ge=0, lt=1)
-    """Share of clients that may drop out, at most: the larger it is, the fewer shares open a
-    secret."""
+    """Largest share of clients that may drop out.
+
+    The larger it is, the fewer shares suffice to reconstruct a secret.
+    """
     security_bits: int = Field(40, ge=20)
     server: ServerModel = ServerModel.ACTIVE
-    """What the server is taken for: "active", one that may tell each client what it likes, or
-    "semi-honest", one that keeps to the protocol. It makes a difference to secagg+ and secagg."""
+    """Assumed behaviour of the server.
+
+    "active": it may tell each client anything. "semi-honest": it follows the protocol. The setting
+    affects secagg+ and secagg.
+    """
     days_between_changes: int = Field(7, ge=0, le=366)
-    """Exact sums show what changed between two runs. So all runs of a calendar period of so many
-    days use one history: additions wait for the next one, and after forgetting the client sits out
-    until then. 0: no calendar."""
+    """Length of a calendar period in days; 0: no calendar.
+
+    Exact sums show what changed between two runs. All runs of a period therefore use the same
+    history. Additions wait for the next period, and after a deletion the client sits out until
+    then.
+    """
 
     @classmethod
     def load(cls, path: Path) -> Policy:
-        """From a TOML file; without one, the defaults."""
+        """Return the policy in a TOML file, or the default policy if the file does not exist."""
         if not path.exists():
             return cls()
         try:
@@ -142,7 +170,7 @@ class Policy(BaseModel):
             raise UsageError(f"{path}: {where}: {first['msg']}") from None
 
     def as_toml(self) -> str:
-        """What `load` reads."""
+        """Return the policy in the format that `load` reads."""
         return "".join(
             f"{name} = {_toml(getattr(self, name))}\n" for name in type(self).model_fields
         )
@@ -150,13 +178,15 @@ class Policy(BaseModel):
     # --- before a run -----------------------------------------------------------------------------
 
     def check_takes_part(self) -> None:
-        """Refuse everything while the owner has switched taking part off."""
+        """Refuse everything while the owner has switched participation off."""
         if not self.takes_part:
             _refuse("a part in a run", f"takes_part = {_toml(self.takes_part)}")
 
     def check_run(self, terms: Terms, opened_before: float = 0.0) -> None:
-        """Refuse a run whose plan already goes beyond what this client does. `opened_before`: the
-        share of the item-item matrix that earlier sums have opened."""
+        """Refuse a run whose plan exceeds the limits of this client.
+
+        `opened_before` is the share of the item-item matrix that earlier sums have revealed.
+        """
         if terms.clients < self.smallest_cohort:
             refuse(
                 Rule.PEOPLE,
@@ -183,12 +213,14 @@ class Policy(BaseModel):
 
     @property
     def demands(self) -> Demands:
-        """What this client asks of every sum that it is in, for its pledge."""
+        """This client's demands on every sum that it is in, for its pledge."""
         return Demands(self.smallest_cohort, self.fewest_other_people, self.smallest_change)
 
     def check_opened(self, share: float) -> None:
-        """Refuse a sum with which so large a share of the item-item matrix would have been opened
-        in the life of this client, to the end of the run."""
+        """Refuse a sum if the share of the item-item matrix revealed so far would become too large.
+
+        `share` covers the lifetime of this client up to the end of the run.
+        """
         if share > self.largest_opened_share:
             refuse(
                 Rule.OPENED,
@@ -201,8 +233,9 @@ class Policy(BaseModel):
     def check_aim(self, aim: Aim) -> None:
         """Refuse a block that is aimed at an item.
 
-        Honest blocks lie on many items, unless there are few, or nearly as many columns as items
-        are asked for: then the limits are wider. `benchmarks/blocks.py` measures them.
+        Honest blocks spread over many items, unless the catalogue is small or the number of columns
+        is close to the number of items. The limits are wider in these cases. `benchmarks/blocks.py`
+        measures honest blocks.
         """
         room = FEW_ITEMS / max(aim.items, 1)
         wide = 2 * aim.columns / max(aim.items, 1)
@@ -225,7 +258,8 @@ class Policy(BaseModel):
     # --- before every answer ----------------------------------------------------------------------
 
     def check_answer(self, aggregator: str, number: int, bytes_up: int, bytes_down: int) -> None:
-        """Refuse an answer; bytes count all of the run, this answer included."""
+        """Refuse an answer that exceeds a limit; bytes count the whole run, including this
+        answer."""
         self._check_aggregator(aggregator)
         if number > self.most_sums:
             _refuse(f"secure sum {number}", f"most_sums = {self.most_sums}")
@@ -242,7 +276,7 @@ class Policy(BaseModel):
             _refuse(f"the aggregator {aggregator}", f"aggregators = {_toml(self.aggregators)}")
 
     def check_exact(self, asked: tuple[str, ...]) -> None:
-        """Refuse exact sums that are not named."""
+        """Refuse exact sums that the policy does not name."""
         for computation in asked:
             if computation not in self.computations:
                 line = f"computations = {_toml(tuple(dict.fromkeys(self.computations + asked)))}"
@@ -254,7 +288,7 @@ class Policy(BaseModel):
 
 
 def allowing(computations: Collection[str], **changes: Any) -> Policy:
-    """The default policy with these computations."""
+    """Return the default policy with these exact computations allowed."""
     return Policy(computations=tuple(dict.fromkeys(computations)), **changes)
 
 

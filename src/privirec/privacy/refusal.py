@@ -1,4 +1,4 @@
-"""A policy's refusal: which rule, and in words."""
+"""Refusal by a policy: the rule that applies, and the reason in words."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from privirec.errors import FederationError
 
 
 class Rule(StrEnum):
-    """What a policy guards, by the names under which a client refuses."""
+    """Rules of a policy, by the names under which a client refuses."""
 
     POLICY = "policy"
     """A computation, an aggregator or a limit of one run."""
     PEOPLE = "too-few-people"
     COHORT = "cohort"
-    """Sums of several runs would set a few people apart."""
+    """Sums of several runs would isolate a few people."""
     OPENED = "opened-too-much"
-    """What the sums of all runs opened would add up to too much."""
+    """The sums of all runs would reveal too much in total."""
     AIMED = "aimed-block"
     BUDGET = "budget"
-    """More epsilon than this client allows, or less noise than it counts on."""
+    """More epsilon than this client allows, or less noise than it relies on."""
 
 
 class PolicyRefusal(FederationError):
-    """Something this client does not do, whoever asks."""
+    """Refusal of a request that this client does not answer for any server."""
 
     def __init__(self, reason: str, rule: Rule = Rule.POLICY) -> None:
         super().__init__(reason)

@@ -1,6 +1,7 @@
-"""What was opened: what an attacker holds, and how it was made.
+"""Releases: what an attacker holds after a run, and how it was made.
 
-The server of a run holds every sum; a client, or whoever it shows them to, holds the filters.
+The server of a run holds every sum. A client, and anyone that it shares them with, holds the
+filters.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Kind = TypeVar("Kind", bound=Contribution)
 
 @dataclass(frozen=True)
 class ReleasedSum:
-    """A sum, and what was asked: its public inputs and its scale."""
+    """An opened sum and its request, with the public inputs and the scale."""
 
     ask: Contribution
     total: Any
@@ -35,74 +36,80 @@ class ReleasedSum:
 
 @dataclass(frozen=True)
 class ReleasedFilters:
-    """Filters, and what their manifest says of the sums behind them."""
+    """Filters, and the statements of their manifest about the sums that they come from."""
 
     components: Components
     ledger: tuple[Mapping[str, Any], ...] = ()
     """Rows of `Ledger.as_rows`."""
     derived: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    """What the model made of the filters and keeps in their place, by name."""
+    """Arrays that the model derived from the filters and keeps instead of them, by name."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the model."""
+    """Settings of the model."""
 
     def entry(self, kind: type[Contribution]) -> Mapping[str, Any] | None:
-        """The row about the first sum of a kind, if there was one."""
+        """Return the row about the first sum of a kind, if there is one."""
         rows = (row for row in self.ledger if row.get("what") == kind.name and row.get("entries"))
         return next(rows, None)
 
     def noise(self, kind: type[Contribution]) -> Noise | None:
-        """The noise in sums of a kind, if there were any."""
+        """Return the noise in sums of a kind, if there are any."""
         entry = self.entry(kind)
         return None if entry is None else noise_of(entry.get("noise", "none"))
 
 
 class Federation(Protocol):
-    """The people behind a release, for an attacker that can have them asked again, or knows some of
-    them. Every run has fresh noise."""
+    """The people behind a release, for attackers that can query them again or know some of them.
+
+    Every run has fresh noise.
+    """
 
     @property
     def people(self) -> Interactions:
-        """All there are. Whether they take part is for `run` to say."""
+        """All people. `run` decides who takes part."""
         ...
 
     @property
     def promise(self) -> tuple[float, float] | None:
-        """(epsilon, delta) of one run; None: nothing is promised."""
+        """(epsilon, delta) of one run, or None if nothing is promised."""
         ...
 
     def planned(self) -> Sequence[PlannedSum]:
-        """The sums that everybody has agreed to."""
+        """Return the sums that all clients have agreed to."""
         ...
 
     def run(self, people: Interactions, number: int, sums: int | None = None) -> Release:
-        """What a run over these people opens: all sums, or the first few."""
+        """Return the release of a run over these people: all sums, or the first few."""
         ...
 
     def ask(
         self, asks: Sequence[Contribution], number: int, people: Interactions | None = None
     ) -> Release:
-        """What these people (None: all) answer a server that asks what it likes, of a kind that was
-        planned; with the noise of as many clients as there are."""
+        """Return the answers of these people (None: all) to arbitrary requests of planned kinds.
+
+        The answers carry the noise of as many clients as there are.
+        """
         ...
 
     def exact(self, ask: Contribution, people: Interactions) -> Any:
-        """What these people add to a sum, without noise: for an attacker who knows them."""
+        """Return what these people add to a sum, without noise, for an attacker that knows them."""
         ...
 
 
 @dataclass(frozen=True)
 class Release:
-    """What somebody holds after a run: all sums, or the filters that were made from them."""
+    """Data that a party holds after a run: all sums, or the filters that were made from them."""
 
     source: str
-    """The program that ran, or where the artifact lies."""
+    """Name of the program that ran, or path of the artifact."""
     sums: tuple[ReleasedSum, ...] = ()
     filters: ReleasedFilters | None = None
     federation: Federation | None = None
-    """Who could be asked again; not what an attacker holds, but what it may do."""
+    """People that an attacker may query again; not part of what it holds."""
     noise_left_out: bool = False
-    """Whether the noise that was asked for is not there, and attackers know: to see that they would
-    find something."""
+    """True if the requested noise was left out and attackers know it.
+
+    This checks that they would find something without noise.
+    """
 
     @property
     def item_degrees(self) -> NDArray[np.int64] | None:
@@ -112,14 +119,17 @@ class Release:
         return None if self.filters is None else self.filters.components.item_degrees
 
     def deviation(self, ask: NormedSum) -> float:
-        """Of the noise in an entry of a sum, in its values; without noise, of its rounding."""
+        """Return the standard deviation of the noise in an entry, in the values of the sum.
+
+        Without noise, return one unit, for the rounding.
+        """
         units = 1.0 if self.noise_left_out else ask.share.protecting_deviation
         return float(np.ldexp(units, -ask.fraction_bits))
 
     def opened(self, kind: type[Kind]) -> list[tuple[Kind, Any]]:
-        """What was asked and what came out, for each sum of a kind."""
+        """Return the request and the total of each sum of a kind."""
         return [(one.ask, one.total) for one in self.sums if isinstance(one.ask, kind)]
 
     def sums_of(self, *kinds: type[Contribution]) -> list[ReleasedSum]:
-        """The sums of these kinds, in order."""
+        """Return the sums of these kinds, in order."""
         return [one for one in self.sums if isinstance(one.ask, kinds)]

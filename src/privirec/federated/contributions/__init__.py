@@ -1,5 +1,8 @@
-"""What a client may be asked for: a closed set, each a pure function of (its histories, public
-inputs). One file a kind, and a line in `REGISTRY`."""
+"""Closed set of contributions that a server may request from a client.
+
+Each one is a pure function of the client's histories and the public inputs. Every kind has its own
+file and an entry in `REGISTRY`.
+"""
 
 from __future__ import annotations
 
@@ -41,23 +44,23 @@ REGISTRY: dict[str, type[Contribution]] = {
 
 
 def register(kind: type[Contribution]) -> None:
-    """Let clients compute a further kind."""
+    """Add a kind to those that clients compute."""
     if REGISTRY.setdefault(kind.name, kind) is not kind:
         raise UsageError(f"there is a contribution {kind.name!r} already")
 
 
 def check_registered(ask: Contribution) -> None:
-    """Refuse what is not in the registry, or only says so."""
+    """Raise FederationError unless the registry holds exactly this type under its name."""
     if REGISTRY.get(ask.name) is not type(ask):
         raise FederationError(f"{ask.name!r} is not in the registry of contributions")
 
 
 def answer(ask: Contribution, histories: Histories, randomness: RandomStream) -> Iterator[Integers]:
-    """A client's contribution, block by block; anything unknown is refused."""
+    """Yield a client's contribution block by block; refuse a request of an unknown kind."""
     check_registered(ask)
     if ask.n_items != histories.n_items:
         raise FederationError("asked about another catalogue than this client's")
-    unit = ask.encoding  # refuses a sum that could leave its ring
+    unit = ask.encoding  # raises if the sum could leave its ring
     for block in ask.blocks(histories, randomness):
         yield unit.wrapped(block)
 

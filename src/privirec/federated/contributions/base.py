@@ -1,9 +1,10 @@
-"""What all contributions share: histories, shapes, plans, and what a client knows when asked.
+"""Base of all contributions: histories, shapes, plans, and a client's view of a run.
 
-Every contribution is a vector of integers and is defined user by user: a client with many users
-(a silo) sends the sum of what its users would have sent, so a total does not depend on who sits
-with whom. Only integers are added, and each number is rounded once, by operations that IEEE 754
-defines exactly: every runtime gets the same bits in any order and with any number of threads.
+Every contribution is a vector of integers and is defined user by user. A client with many users (a
+silo) sends the sum of its users' vectors, so a total does not depend on how users are grouped into
+clients. Only integers are added, and each number is rounded once, by operations that IEEE 754
+defines exactly. Every runtime therefore gets the same bits, in any order and with any number of
+threads.
 """
 
 from __future__ import annotations
@@ -45,23 +46,26 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Histories:
-    """The users of one client, and where they stand in the cohort's numbering."""
+    """Histories of one client's users, and the position of these users in the cohort."""
 
     matrix: sp.csr_array
     first_user: int = 0
     held_out: sp.csr_array | None = None
-    """Items that these users keep back, to validate on: what is in here is in no other sum."""
+    """Items that these users hold out for validation. They enter no other sum."""
 
     def holding_out(self, share: float, words: Iterable[HeldOutWords]) -> Histories:
-        """The same users with a share of everybody's items kept back, by random words of the
-        clients that they are dealt to. Nobody keeps back everything."""
+        """Return the same users with a share of each user's items held out.
+
+        The random words come from the clients that the users belong to. No user holds out all
+        items.
+        """
         rows, entries = (np.concatenate(each) for each in zip(*words, strict=True))
         held = held_out_entries(self.matrix.indptr, share, rows, entries)
         kept, kept_back = (select_entries(self.matrix, some) for some in (~held, held))
         return replace(self, matrix=kept, held_out=kept_back)
 
     def split_by(self, randomness: ClientRandomness, share: float) -> Histories:
-        """The same, if all of them are of one client; without a share nothing is kept back."""
+        """Return `holding_out` for users of a single client, or `self` if the share is zero."""
         if not share:
             return self
         return self.holding_out(share, [randomness.held_out_words(self.n_users, self.matrix.nnz)])
@@ -76,28 +80,31 @@ class Histories:
 
     @cached_property
     def degrees(self) -> Integers:
-        """Items of each user."""
+        """Number of items of each user."""
         return np.diff(self.matrix.indptr).astype(np.int64)
 
     @property
     def item_degrees(self) -> Integers:
-        """Users of each item, among these. Not kept: it is as long as the catalogue, and a cohort
-        may have a client for each user."""
+        """Number of these users per item.
+
+        Not cached: the array is as long as the catalogue, and a cohort may have one client per
+        user.
+        """
         return np.bincount(self.matrix.indices, minlength=self.n_items).astype(np.int64)
 
     @cached_property
     def by_item(self) -> sp.csr_array:
-        """The transpose: for each item, who touched it, in ascending order."""
+        """Transpose of the matrix: the users of each item, in ascending order."""
         turned = self.matrix.T
         return turned if isinstance(turned, FewRows) else sp.csr_array(turned)
 
 
 @dataclass(frozen=True)
 class SumShape:
-    """What set-up has to know of a sum, and what its public inputs weigh."""
+    """Shape of a sum, as needed for set-up, and the size of its public inputs."""
 
     length: int
-    """Entries of the vector."""
+    """Number of entries in the vector."""
     ring_bits: int
     signed: bool
     broadcast_bytes: int = 0
@@ -106,56 +113,64 @@ class SumShape:
 
 @dataclass(frozen=True)
 class Aim:
-    """How much of a block that a server chose lies on one item: what a policy looks at."""
+    """Concentration of a server-chosen block on a single item, for a policy to judge."""
 
     items: int
-    """In the catalogue. How many of them are in use is the server's word, and no client can say
-    that it is false without saying what it has."""
+    """Number of items in the catalogue.
+
+    The number of items in use is only the server's claim, and a client cannot dispute it without
+    revealing what it has.
+    """
     columns: int
     share: float
-    """The largest share of an item in a column, whose squares add up to one."""
+    """Largest share of one item in a column. An item's share is its squared entry; the shares in a
+    column add up to one."""
     leverage: float
-    """The largest sum of an item's shares over all columns, of which one is all there can be."""
+    """Largest sum of one item's shares over all columns; it cannot exceed one."""
 
 
 @dataclass(frozen=True)
 class ClientContext:
-    """What a client knows of a run when it is asked for a contribution."""
+    """A client's knowledge of a run when it receives a request for a contribution."""
 
     n_users: int
-    """Of the whole cohort, as planned."""
+    """Planned number of users in the whole cohort."""
     n_items: int
     settings: ProgramSettings
     histories: Histories
-    """This client's own."""
+    """Histories of this client only."""
     pinned: dict[str, str] = field(default_factory=dict)
-    """Digests of public inputs of earlier sums, by what they are; a client keeps them for a run."""
+    """Digests of the public inputs of earlier sums, by description. A client keeps them for one
+    run."""
     contradictions: list[str] = field(default_factory=list)
-    """What public inputs claim that cannot be true, by what this client has; see `contradict`."""
+    """Claims in public inputs that this client's histories show to be false; see `contradict`."""
 
     def pin(self, what: str, value: Integers) -> None:
-        """Refuse a public input that differs from the one of an earlier sum of this run."""
+        """Refuse a public input that differs from the one in an earlier sum of this run."""
         digest = hashlib.sha256(value.tobytes()).hexdigest()
         if self.pinned.setdefault(what, digest) != digest:
             raise FederationError(f"other {what} than in an earlier sum of this run")
 
     def contradict(self, claim: str) -> None:
-        """Note a claim that this client's own histories show to be false, for its owner.
+        """Record, for the client's owner, a claim that the client's own histories show to be false.
 
-        Nothing that leaves may depend on it. A refusal says what the client has: claim that nobody
-        has an item, and see who objects. Zeros in place of its vector say even more: the sum lacks
-        just those who have the item, and with item degrees the difference is their histories. So
-        the client answers as if it had not looked (`FixedPoint.wrapped` keeps what does not fit).
+        Nothing that the client sends may depend on it. A refusal would reveal what the client has:
+        a server could claim that nobody has an item and see which clients object. Zeros instead of
+        the vector would reveal even more: the sum would lack exactly the clients that have the
+        item, and with item degrees the difference is their histories. The client therefore answers
+        as if it had not looked (`FixedPoint.wrapped` wraps values that do not fit).
         """
         self.contradictions.append(claim)
 
     def check_item_degrees(self, item_degrees: Integers) -> None:
-        """Refuse item degrees that can be those of no cohort, and note it if they cannot be those
-        of one with this client in it."""
+        """Refuse item degrees that no cohort can have.
+
+        If no cohort that includes this client can have them, only record the contradiction.
+        """
         if item_degrees.shape != (self.n_items,):
             raise FederationError("item degrees of another catalogue than this client's")
         if int(item_degrees.min(initial=0)) < 0:
-            raise FederationError("item degrees that cannot be: less than nobody")
+            raise FederationError("item degrees that cannot be: below zero")
         if int(item_degrees.max(initial=0)) > self.n_users:
             raise FederationError("item degrees that cannot be: more than there are users")
         self.pin("item degrees", item_degrees)
@@ -164,25 +179,30 @@ class ClientContext:
 
 
 class Contribution(ABC):
-    """One secure sum: what is asked, in which ring, after which broadcast.
+    """A secure sum: the request, its ring and its broadcast.
 
-    A kind is a frozen dataclass whose fields are what a server sends. It has three faces: `blocks`,
-    what one client sends, as a stream; `total`, the sum over all clients computed at once from all
-    histories (a simulation; tests hold it equal to the stream); and `collect`, how a stream of
-    summed blocks becomes that same total on a server.
+    A kind is a frozen dataclass whose fields are sent by the server. It has three main methods.
+    `blocks` streams the vector of one client. `total` computes the sum over all clients at once
+    from all histories, for simulations; tests check that it equals the stream. `collect` turns a
+    stream of summed blocks into the same total on a server.
     """
 
     name: ClassVar[str]
     gives_away: ClassVar[str]
-    """What whoever sees the sum learns, in a sentence."""
+    """One sentence on what an observer of the sum learns."""
     is_item_item: ClassVar[bool] = False
-    """Whether the sum is the item-item matrix itself. The numbers of all other sums count as
-    equations from which that matrix could be solved; see `PlannedSum.opened`."""
+    """True if the sum is the item-item matrix itself.
+
+    The numbers in all other sums count as equations from which that matrix could be solved; see
+    `PlannedSum.opened`.
+    """
     counts_hits: ClassVar[bool] = False
-    """Whether the sum says how well a model of the server's choice guesses what people have: a
-    policy bounds how often that is asked."""
+    """True if the sum tells how well a model chosen by the server guesses people's items.
+
+    A policy limits how often a server may request such a sum.
+    """
     per_item: ClassVar[bool] = False
-    """Whether the sum has equally many numbers for each item, zeros where an item is not in use."""
+    """True if the sum has the same number of entries per item, zeros for items not in use."""
 
     n_items: int
 
@@ -193,60 +213,66 @@ class Contribution(ABC):
     @property
     @abstractmethod
     def encoding(self) -> FixedPoint:
-        """Scale and ring, from a proven bound. Raises OverflowRefused where there is none."""
+        """Scale and ring, derived from a proven bound.
+
+        Raises OverflowRefused if the sum could leave its ring.
+        """
 
     @property
     def noise(self) -> Noise:
-        """What noise the sum carries; part of the bound behind `encoding`."""
+        """Noise in the sum. It is part of the bound used for `encoding`."""
         return NO_NOISE
 
     @property
     def items_in_use(self) -> int | None:
-        """Items that somebody touched, where the public inputs tell."""
+        """Number of items that at least one user has, if the public inputs tell."""
         return None
 
     @property
     def aim(self) -> Aim | None:
-        """What a block among the public inputs aims at, if the server chose one."""
+        """Concentration of the block in the public inputs, if the server chose one."""
         return None
 
     @classmethod
     def protection(cls, shape: SumShape, fixed: Mapping[str, Any]) -> Protection | None:
-        """What noise promises to every person, by what is known of the sum before the run; None
-        where the sum is exact and nothing is promised."""
+        """Return the privacy guarantee of the noise for each person, or None if the sum is exact.
+
+        It depends only on what is known of the sum before the run.
+        """
         return None
 
     @abstractmethod
     def check(self, context: ClientContext) -> None:
         """Refuse public inputs that cannot be true, before this client answers.
 
-        That the ask is the planned one has been checked (`PlannedSum.check`). The server learns of
-        a refusal, so none may depend on `context.histories`: see `ClientContext.contradict`.
+        `PlannedSum.check` has already checked that the request is the planned one. The server
+        learns of a refusal, so no refusal may depend on `context.histories`; see
+        `ClientContext.contradict`.
         """
 
     @abstractmethod
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
     ) -> Iterator[Integers]:
-        """A client's vector, in pieces of `block_lengths`, noise included.
+        """Yield a client's vector, noise included, in pieces of `block_lengths`.
 
-        The noise of entry i comes from the stream's words for that entry, so that it does not
-        depend on the pieces.
+        The noise of entry i comes from the stream's words for that entry, so it does not depend on
+        how the vector is cut into pieces.
         """
 
     @abstractmethod
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
     ) -> Any:
-        """The sum over all users at once, and the noise of all clients that they are dealt to."""
+        """Return the sum over all users, plus the noise of all clients that they belong to."""
 
     def collect(self, blocks: Iterable[Integers]) -> Any:
-        """The same total from summed and decoded blocks."""
+        """Return the same total as `total`, from summed and decoded blocks."""
         return np.concatenate([np.zeros(0, np.int64), *blocks])
 
     @classmethod
     def of(cls, **parameters: Any) -> Self:
-        """An ask from what was planned and what became known since; see `PlannedSum.ask`."""
+        """Return a request made from planned and newly known values; see `PlannedSum.ask`."""
         return cls(**parameters)
 
     @property
@@ -259,18 +285,18 @@ class Contribution(ABC):
 
     @property
     def row_entries(self) -> int:
-        """Entries that are not torn apart between two blocks."""
+        """Number of consecutive entries that a block boundary must not split."""
         return 1
 
     def pieces(self, whole: Integers) -> Iterator[Integers]:
-        """A vector that is there as a whole, in pieces of `block_lengths`."""
+        """Yield a complete vector in pieces of `block_lengths`."""
         flat, start = whole.reshape(-1), 0
         for length in self.block_lengths():
             yield flat[start : start + length]
             start += length
 
     def block_lengths(self) -> Iterator[int]:
-        """Lengths of consecutive pieces, at most BLOCK_ENTRIES or one row each."""
+        """Yield the lengths of consecutive pieces, each at most BLOCK_ENTRIES or one row."""
         step = max(1, BLOCK_ENTRIES // self.row_entries) * self.row_entries
         for start in range(0, self.length, step):
             yield min(step, self.length - start)
@@ -278,8 +304,11 @@ class Contribution(ABC):
 
 @dataclass(frozen=True)
 class Opened:
-    """Numbers that a sum opens, the item-item matrix itself aside, and numbers in that matrix
-    between items in use: from as many as it has, it can be solved for."""
+    """Count of the numbers that a sum reveals, against the unknowns of the item-item matrix.
+
+    `numbers` excludes the item-item matrix itself. `unknowns` counts the entries of that matrix
+    between items in use. As many numbers as unknowns allow solving for the matrix.
+    """
 
     numbers: int
     unknowns: int
@@ -291,14 +320,14 @@ class Opened:
 
 @dataclass(frozen=True)
 class PlannedSum:
-    """A secure sum that a program will ask for: all of it that is known before the run."""
+    """A secure sum that a program will request, as far as it is known before the run."""
 
     kind: type[Contribution]
     shape: SumShape
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of `kind.of` that are known before the run."""
     optional: bool = False
-    """Whether a run may end without this sum and all that come after it."""
+    """True if a run may end without this sum and all later ones."""
 
     @property
     def name(self) -> str:
@@ -306,17 +335,19 @@ class PlannedSum:
 
     @property
     def payload_bytes(self) -> int:
-        """What a client sends, packed and unmasked."""
+        """Bytes that a client sends, packed and unmasked."""
         return -(-self.shape.length * self.shape.ring_bits // 8)
 
     @property
     def protection(self) -> Protection | None:
-        """What noise promises to every person; None: nothing."""
+        """Privacy guarantee of the noise for each person, or None if there is none."""
         return self.kind.protection(self.shape, self.fixed)
 
     def opened(self, n_items: int, in_use: int) -> Opened:
-        """What the sum opens if so many items of the catalogue are in use: nothing under noise with
-        a promise."""
+        """Return what the sum reveals if `in_use` items of the catalogue are in use.
+
+        A sum with a privacy guarantee counts as revealing no numbers.
+        """
         numbers = self.shape.length
         if self.kind.is_item_item or self.protection:
             numbers = 0
@@ -325,13 +356,13 @@ class PlannedSum:
         return Opened(numbers, in_use * (in_use + 1) // 2)
 
     def ask(self, **known: Any) -> Contribution:
-        """The ask itself, from what became known in the run."""
+        """Return the request, completed with values that became known during the run."""
         return self.kind.of(**self.fixed, **known)
 
     def check(self, ask: object) -> None:
-        """Refuse anything but an ask made from this plan."""
+        """Refuse anything but a request made from this plan."""
         if not isinstance(ask, Contribution) or type(ask) is not self.kind:
-            raise FederationError(f"what is asked is not the {self.name} of the plan")
+            raise FederationError(f"the request is not the {self.name} of the plan")
         agreed = (self.shape.length, self.shape.ring_bits, self.shape.signed)
         if (ask.length, ask.encoding.width, ask.encoding.signed) != agreed:
             raise FederationError(

@@ -28,8 +28,8 @@ from privirec.filters.normalize import most_popular
 class HeadItemItem(Contribution):
     """P' = sum_u d_u^(-2 alpha) x_u^T x_u, with x_u the history on the head and d_u its length.
 
-    The head are the `head` items of the highest degrees. Which they are follows from degrees that
-    every client knows, which are the server's word.
+    The head consists of the `head` items of the highest degrees. It follows from degrees that every
+    client knows, but only as claimed by the server.
     """
 
     name: ClassVar[str] = "head-item-item"
@@ -63,12 +63,12 @@ class HeadItemItem(Contribution):
 
     @cached_property
     def items(self) -> Integers:
-        """The head, in ascending order."""
+        """Items of the head, in ascending order."""
         return most_popular(self.item_degrees, self.head)
 
     @cached_property
     def inside(self) -> ItemItem:
-        """The same sum over a catalogue of the head alone."""
+        """Equivalent sum over a catalogue that consists of the head alone."""
         largest = int(self.item_degrees.max(initial=0))
         return ItemItem(len(self.items), largest, self.alpha, self.width)
 
@@ -76,7 +76,7 @@ class HeadItemItem(Contribution):
         context.check_item_degrees(self.item_degrees)
 
     def _on_head(self, histories: Histories) -> Histories:
-        """What of the histories lies in the head."""
+        """Return the part of the histories that lies in the head."""
         return Histories(sp.csr_array(histories.matrix[:, self.items]), histories.first_user)
 
     def blocks(

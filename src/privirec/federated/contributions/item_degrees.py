@@ -1,4 +1,4 @@
-"""V: how many users touched each item."""
+"""V: the number of users of each item."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStr
 
 @dataclass(frozen=True)
 class ItemDegrees(Contribution):
-    """V: how many users touched each item. Whole numbers up to the number of users."""
+    """V: the number of users of each item, a whole number up to the number of users."""
 
     name: ClassVar[str] = "item-degrees"
     gives_away: ClassVar[str] = "how many people touched each item"
@@ -44,7 +44,10 @@ class ItemDegrees(Contribution):
         return FixedPoint.counting(self.n_users)
 
     def check(self, context: ClientContext) -> None:
-        """All of it is planned, and the plan counts this client's users (the node sees to that)."""
+        """Accept the request: the plan fixes every field.
+
+        The node checks that the plan counts this client's users.
+        """
 
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
@@ -57,5 +60,6 @@ class ItemDegrees(Contribution):
         return histories.item_degrees
 
     def collect(self, blocks: Iterable[Integers]) -> Integers:
-        """Counts of users, also where an aggregation leaves noise in sums."""
+        """Return counts of users, clipped to the possible range in case the aggregation left
+        noise."""
         return np.clip(super().collect(blocks), 0, self.n_users)

@@ -64,7 +64,8 @@ class ItemItem(Contribution):
     def encoding(self) -> FixedPoint:
         if not self.alpha >= 0:
             raise OverflowRefused(f"alpha = {self.alpha} lets weights exceed one")
-        # The rounding of a weight is part of it: the weight of a single item is exactly one.
+        # No allowance for rounding is needed: one is exact in whole units, so no rounded weight
+        # exceeds it.
         bound = float(self.largest_degree)
         return FixedPoint.for_sum(self.width, bound, 0, signed=self.shape.signed)
 
@@ -75,7 +76,7 @@ class ItemItem(Contribution):
             context.contradict("a largest item degree below this client's own")
 
     def weights(self, degrees: Integers) -> Integers:
-        """The integer that stands for d_u^(-2 alpha)."""
+        """Return the integers that represent d_u^(-2 alpha)."""
         scale = math.ldexp(1.0, self.encoding.fraction_bits)
         if self.alpha == 0.5:
             shares = np.zeros(len(degrees))
@@ -90,14 +91,14 @@ class ItemItem(Contribution):
         yield from self.weighted_blocks(histories, self.weights(histories.degrees))
 
     def weighted_blocks(self, histories: Histories, weights: Integers) -> Iterator[Integers]:
-        """What a client sends if its users weigh so much."""
+        """Yield a client's vector for users with these weights."""
         for (first, last), length in zip(self.row_ranges(), self.block_lengths(), strict=True):
             yield self._rows(histories, weights, first, last, length)
 
     def _rows(
         self, histories: Histories, weights: Integers, first: int, last: int, length: int
     ) -> Integers:
-        """Rows first..last of the triangle, one after the other."""
+        """Return rows first..last of the triangle, concatenated."""
         matrix, by_item = histories.matrix, histories.by_item
         block = np.zeros(length, np.int64)
         kernels.add_triangle_rows(
@@ -119,7 +120,7 @@ class ItemItem(Contribution):
         return self.weighted_total(histories, self.weights(histories.degrees))
 
     def weighted_total(self, histories: Histories, weights: Integers) -> sp.csr_array:
-        """The sum over all users if they weigh so much."""
+        """Return the sum over all users with these weights."""
         weighted = sp.csr_array(
             (
                 np.repeat(weights, histories.degrees),
@@ -149,7 +150,7 @@ class ItemItem(Contribution):
         return _canonical(sp.csr_array(upper + lower))
 
     def block_lengths(self) -> Iterator[int]:
-        """Whole rows of the triangle, which become shorter."""
+        """Yield the lengths of blocks of whole rows of the triangle, which become shorter."""
         for first, last in self.row_ranges():
             yield (last - first) * (2 * self.n_items - first - last + 1) // 2
 

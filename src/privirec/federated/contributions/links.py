@@ -1,10 +1,10 @@
-"""Sums over likely links (see `filters.links`), from item-item matrices that everybody knows.
+"""Sums over likely links (see `filters.links`), from public item-item matrices.
 
-A stage is an item-item matrix with the item degrees by which it is divided. With it a client scores
-its own unseen items. Once the server has found a threshold, pairs that reach it are links and count
-into the degrees of their user and item, which is where the next stage comes from. A client knows
-its users' degrees at one stage from the stages before: so all of them are public inputs, and it
-need not remember anything.
+A stage is an item-item matrix with the item degrees by which it is divided. A client uses it to
+score its own unseen items. Once the server has found a threshold, pairs that reach it are links.
+Links count towards the degrees of their user and item, from which the next stage is computed. A
+client derives its users' degrees at one stage from all earlier stages. These are all public inputs,
+so the client need not keep any state.
 """
 
 from __future__ import annotations
@@ -37,42 +37,45 @@ from privirec.filters.operators import SparseOperator
 kernels = Later("privirec.filters.kernels")
 
 INFINITY = 0x7F800000
-"""Bits of the least number that no score reaches."""
+"""Bits of float32 infinity, the least value that no score reaches."""
 
 UPPER_HALVES = -1
-"""Asks for a histogram of the upper halves of scores."""
+"""Value of `upper` that requests a histogram of the upper halves of scores."""
 
 
 @dataclass(frozen=True)
 class _OfLinks(Contribution):
-    """The stages, and what follows from them for a user. All have the entries of the first."""
+    """The stages, and the scores and degrees that follow from them for a user.
+
+    All stages have their entries at the same positions as the first.
+    """
 
     n_items: int
     n_users: int
     alpha: float
-    """Exponent of the degree of the user for whom is scored."""
+    """Exponent of the degree of the user for whom items are scored."""
     left: float
-    """Exponent of the degrees of a history's items."""
+    """Exponent of the degrees of the items in a history."""
     right: float
-    """Exponent of the degrees of the items that are scored."""
+    """Exponent of the degrees of the scored items."""
     user_exponent: float
     """Exponent of the degrees of the users that an item-item matrix sums over."""
     width: int
-    """Ring of the item-item matrices."""
+    """Width of the ring of the item-item matrices."""
     item_degrees: Integers
-    """Of each stage, one after the other."""
+    """Item degrees of each stage, concatenated."""
     indptr: Integers
     indices: Integers
     entries: Integers
-    """Of the item-item matrix of each stage, in whole units, one after the other."""
+    """Entries of the item-item matrix of each stage, in whole units, concatenated."""
     thresholds: Integers
-    """Bits of the least score that makes a link, of each stage for which it has been found."""
+    """Bits of the least score that makes a link, for each stage whose threshold has been found."""
 
     undecided: ClassVar[int]
-    """Stages, at the end, that have no threshold yet."""
+    """Number of final stages that have no threshold yet."""
 
     def __post_init__(self) -> None:
-        # Compiled loops do not check where they read.
+        # Compiled loops do not check array bounds.
         stages, entries = self.stages, len(self.indices)
         if (
             stages < 1
@@ -95,7 +98,10 @@ class _OfLinks(Contribution):
 
     @staticmethod
     def public_bytes(n_items: int, entries: int, stages: int) -> int:
-        """Size of the stages: rows and columns of entries once, values and degrees of each."""
+        """Return the size of the stages.
+
+        Rows and columns of the entries are sent once, values and degrees for each stage.
+        """
         return 4 * (n_items + 1 + entries) + stages * 4 * (entries + n_items)
 
     @property
@@ -112,7 +118,7 @@ class _OfLinks(Contribution):
 
     @property
     def item_item(self) -> ItemItem:
-        """The sum that gave the first matrix, and with other weights the next ones."""
+        """The sum that produced the first matrix and, with other weights, the later ones."""
         largest = int(self.item_degrees[: self.n_items].max(initial=0))
         return ItemItem(self.n_items, largest, self.user_exponent / 2, self.width)
 
@@ -131,7 +137,7 @@ class _OfLinks(Contribution):
 
     @cached_property
     def operators(self) -> list[SparseOperator]:
-        """The item-item matrix of each stage, in the same bits for everybody."""
+        """Item-item matrix of each stage, bit for bit the same for every party."""
         unit = self.item_item.encoding
         made = []
         for degrees, entries in zip(
@@ -148,12 +154,13 @@ class _OfLinks(Contribution):
         return made
 
     def _scores(self, histories: Histories, stage: int, degrees: Integers) -> LinkScores:
-        """At one stage, of users with these degrees."""
+        """Return the scores at one stage, for users with these degrees."""
         weights = exact.powers(degrees, -self.alpha).astype(np.float32)
         return LinkScores(histories.matrix, self.operators[stage], weights)
 
     def _degrees_before(self, histories: Histories, stage: int) -> Integers:
-        """Degrees of users with which a stage begins: own items, and links of the stage before."""
+        """Return users' degrees at the start of a stage: own items and links of the stage
+        before."""
         degrees = histories.degrees
         for earlier in range(stage):
             scores = self._scores(histories, earlier, degrees)
@@ -177,7 +184,7 @@ class _Counts(_OfLinks):
 
 @dataclass(frozen=True)
 class ScoreHistogram(_Counts):
-    """How many unseen pairs score in each range, at the last stage."""
+    """Number of unseen pairs whose score lies in each range, at the last stage."""
 
     name: ClassVar[str] = "score-histogram"
     gives_away: ClassVar[str] = "how many scores, of all users together, lie in each range"
@@ -216,7 +223,7 @@ class ScoreHistogram(_Counts):
 
 @dataclass(frozen=True)
 class LinkDegrees(_Counts):
-    """For how many users each item is a likely link, at the last stage."""
+    """Number of users for whom each item is a likely link, at the last stage."""
 
     name: ClassVar[str] = "link-degrees"
     gives_away: ClassVar[str] = "for how many people each item is a likely link"
@@ -248,9 +255,9 @@ class LinkDegrees(_Counts):
 
 @dataclass(frozen=True)
 class LinkItemItem(_OfLinks):
-    """The next item-item matrix: users weigh by degrees that count their likely links.
+    """The next item-item matrix: users are weighted by degrees that include their likely links.
 
-    A degree with links is no smaller than without, so the bound of `ItemItem` holds.
+    Links never make a degree smaller, so the bound of `ItemItem` holds.
     """
 
     name: ClassVar[str] = "link-item-item"

@@ -1,8 +1,10 @@
-"""Sums with differential privacy: what one person adds has length one, and every client adds noise.
+"""Sums with differential privacy: each person's vector has length at most one, and clients add
+noise.
 
-A person's vector has Euclidean length at most one whatever the history, so there is nothing to clip
-and no bound to choose. Entries are rounded towards zero, which makes a vector shorter and never
-longer: in units of 2^-fraction_bits one person changes a sum by at most 2^fraction_bits, exactly.
+A person's vector has Euclidean length at most one for any history, so nothing is clipped and no
+clipping bound has to be chosen. Entries are rounded towards zero, which never makes a vector
+longer. In units of 2^-fraction_bits, one person therefore changes a sum by a vector of length at
+most 2^fraction_bits, exactly.
 """
 
 from __future__ import annotations
@@ -40,41 +42,52 @@ from privirec.federated.noise import TAIL_BITS, AddedNoise, Noise
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 
 LARGEST_HEAD = 1 << 20
-"""Sums of so many 32-bit integers, and of their differences, are exact in a double."""
+"""Largest size of a head.
+
+Sums of this many 32-bit integers, and their differences, are exact in a double.
+"""
 LARGEST_WEIGHT = 1 << 20
 
 
 @dataclass(frozen=True)
 class NoiseShare:
-    """What each client adds to every entry: a discrete Gaussian, in units of the sum."""
+    """Noise that each client adds to every entry: a discrete Gaussian, in units of the sum."""
 
     deviation: int
     clients: int
-    """Most clients that add it: what the ring must hold."""
+    """Largest number of clients that add noise. The ring must hold the noise of all of them."""
     contributors: int
-    """Fewest that add it and keep it to themselves: what protects."""
+    """Smallest number of clients that add noise and keep it secret. Only this noise protects."""
     fraction_bits: int
 
     @property
     def protecting_deviation(self) -> float:
-        """Standard deviation, in units, of the noise in the sum that nobody can take off."""
+        """Standard deviation, in units, of the secret noise in the sum, which nobody can
+        subtract."""
         return self.deviation * math.sqrt(self.contributors)
 
     def protection(self, entries: int) -> Protection:
-        """Return the promise for a sum of this many entries, in which one person changes no more
-        than a vector of length one. Its level is computed exactly and rounded up."""
+        """Return the guarantee for a sum of this many entries.
+
+        One person changes the sum by a vector of length at most one. The privacy level is computed
+        exactly and rounded up.
+        """
         variance = gaussian_variance(Fraction(self.deviation**2 * self.contributors))
         mu = root_upward(4**self.fraction_bits / variance)
         return Protection(Loss(mu, distance(self.protecting_deviation, entries)), self.contributors)
 
     @property
     def opened_deviation(self) -> float:
-        """Of all noise in the sum when everybody has added theirs, in the sum's own values."""
+        """Standard deviation of the total noise if all clients add theirs, in the values of the
+        sum."""
         return math.ldexp(self.deviation * math.sqrt(self.clients), -self.fraction_bits)
 
     def added(self, entries: int) -> AddedNoise:
-        """Return the noise as a ledger and an encoding know it. A discrete Gaussian has lighter
-        tails than a Gaussian of its deviation: P[|x| > r s] <= 2 exp(-r^2 / 2)."""
+        """Return the noise as the ledger and the encoding describe it.
+
+        A discrete Gaussian has lighter tails than a Gaussian of the same deviation: P[|x| > r s] <=
+        2 exp(-r^2 / 2).
+        """
         reach = math.sqrt(2 * upward(log(entries << TAIL_BITS + 1)))
         return AddedNoise(
             "discrete Gaussian",
@@ -111,7 +124,7 @@ class NormedSum(Contribution):
 
     @abstractmethod
     def exact_blocks(self, histories: Histories) -> Iterator[Integers]:
-        """The sum over these users without noise."""
+        """Yield the sum over these users without noise."""
 
     @property
     def shape(self) -> SumShape:
@@ -127,7 +140,8 @@ class NormedSum(Contribution):
 
     @cached_property
     def encoding(self) -> FixedPoint:
-        """The narrowest ring: an entry is a sum of at most n_users numbers between 0 and 1."""
+        """Encoding in the narrowest ring: an entry is a sum of at most n_users numbers from 0 to
+        1."""
         noise = self.share.added(self._length)
         in_units = replace(
             noise, scale=self.share.protecting_deviation, largest=noise.largest * self._unit
@@ -166,7 +180,10 @@ class NormedSum(Contribution):
 
 @dataclass(frozen=True)
 class NoisyPopularity(NormedSum):
-    """sum_u r_u / |r_u| with noise: how popular each item is, a person's items sharing one vote."""
+    """sum_u r_u / |r_u| with noise: the popularity of each item.
+
+    A person's vector has length one, whatever the number of items.
+    """
 
     name: ClassVar[str] = "noisy-popularity"
     gives_away: ClassVar[str] = "about how popular each item is; protected by noise"
@@ -181,7 +198,7 @@ class NoisyPopularity(NormedSum):
         return self.n_items
 
     def check(self, context: ClientContext) -> None:
-        """All of it is planned."""
+        """Accept the request: the plan fixes every field."""
 
     def exact_blocks(self, histories: Histories) -> Iterator[Integers]:
         unit = 4**self.fraction_bits
@@ -194,10 +211,13 @@ class NoisyPopularity(NormedSum):
 
 @dataclass(frozen=True)
 class HeadSum(NormedSum):
-    """A sum over histories of which only the head counts: the items of the highest popularity."""
+    """A sum over the part of each history that lies in the head, the most popular items."""
 
     items: Integers
-    """The head, ascending. It may be any: whichever it is, the noise protects."""
+    """Head, in ascending order.
+
+    A server may choose any items, because the noise protects every choice.
+    """
 
     @property
     def _broadcast_bytes(self) -> int:
@@ -205,7 +225,8 @@ class HeadSum(NormedSum):
 
     def check(self, context: ClientContext) -> None:
         items = self.items
-        # All of them: where differences leave the range of integers, order shows nothing.
+        # Check the range of all items, not only of the first and last: if differences overflow,
+        # np.diff does not prove the order.
         if len(items) and not (items.min() >= 0 and items.max() < self.n_items):
             raise FederationError("a head of items that are not in the catalogue")
         if (np.diff(items) <= 0).any():
@@ -219,14 +240,16 @@ class HeadSum(NormedSum):
 
 @dataclass(frozen=True)
 class WeightedHeadSum(HeadSum):
-    """A sum over the head whose items have weights."""
+    """A sum over the head with a weight per item."""
 
     weights: Integers
-    """One for each item of the head, in units that do not matter: how large a part of its people's
-    length an item gets."""
+    """Weight of each item in the head, in arbitrary units.
+
+    It sets the share of a person's vector length that the item gets.
+    """
 
     def __post_init__(self) -> None:
-        # Compiled loops do not check where they read.
+        # Compiled loops do not check array bounds.
         if len(self.weights) != len(self.items):
             raise FederationError(f"{len(self.weights)} weights for {len(self.items)} items")
 
@@ -243,6 +266,6 @@ class WeightedHeadSum(HeadSum):
 
 
 def by_degree(degrees: Integers, weight: Callable[[int], int]) -> Integers:
-    """A whole number for each user that depends on how many items it has, exact; 0 for none."""
+    """Return an exact whole number per user, computed from the number of items; 0 for no items."""
     known, where = np.unique(degrees, return_inverse=True)
     return np.array([weight(degree) if degree else 0 for degree in known.tolist()], np.int64)[where]

@@ -1,4 +1,4 @@
-"""Which items of the head are touched together, with differential privacy."""
+"""Co-occurrence of the items in the head, with differential privacy."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ from privirec.federated.loops import kernels
 
 @dataclass(frozen=True)
 class NoisyHeadGram(WeightedHeadSum):
-    """sum_u x_u^T x_u off the diagonal with noise, x_u the weights of a person's items of the head,
-    each person's part at length one.
+    """sum_u x_u^T x_u off the diagonal, with noise.
 
-    The diagonal would take a part of that length and tell little: popularity tells nearly the
-    same.
+    x_u holds the weights of a person's items in the head. Each person's part is scaled to length
+    one.
 
-    The square of a part's length before it is scaled is a sum of n products of whole numbers, none
-    negative, added up in doubles: exact but for (n + 4) / 2^53 of it. What is sent is rounded
-    towards zero after scaling to 1 - (n + 16) / 2^52, so that in whole units it is never longer
-    than one, that error and those of the root, the quotient and the products included.
+    The diagonal is left out: it would take up a part of that length and tell little beyond
+    popularity.
+
+    Before scaling, the squared length of a part is a sum of n products of non-negative whole
+    numbers. It is added up in doubles, with a relative error of at most (n + 4) / 2^53. The part is
+    scaled to 1 - (n + 16) / 2^52 and then rounded towards zero. In whole units it is therefore
+    never longer than one, including that error and those of the root, the quotient and the
+    products.
     """
 
     name: ClassVar[str] = "noisy-head-gram"
@@ -51,7 +54,7 @@ class NoisyHeadGram(WeightedHeadSum):
 
     @cached_property
     def _triangle(self) -> ItemItem:
-        """Which entry of the triangle stands where. Its diagonal is there, and empty."""
+        """Layout of the triangle. It includes the diagonal, which stays empty."""
         return ItemItem(len(self.items), 1)
 
     def block_lengths(self) -> Iterator[int]:
@@ -83,8 +86,11 @@ class NoisyHeadGram(WeightedHeadSum):
 
 
 def pair_length(weights: NDArray[Any], chances: NDArray[np.float64] | float = 1.0) -> float:
-    """Of all products of two weights, each pair twice; if items are there only with a chance, that
-    of the products expected."""
+    """Return the length of the vector of all products of two weights, each pair counted twice.
+
+    With `chances`, each item is present only with that probability, and the result is the square
+    root of the expected squared length.
+    """
     squares = chances * np.square(np.asarray(weights, np.float64))
     return math.sqrt(max(float(squares.sum() ** 2 - np.square(squares).sum()), 0.0))
 
@@ -92,8 +98,11 @@ def pair_length(weights: NDArray[Any], chances: NDArray[np.float64] | float = 1.
 def gram_of(
     triangle: Integers, head: int, fraction_bits: int, diagonal: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The symmetric matrix from the summed triangle: a pair stands in it twice, so it is as long
-    as the triangle if its entries are smaller by sqrt(2)."""
+    """Return the symmetric matrix from the summed triangle.
+
+    Each pair occurs twice in the matrix. Its entries are divided by sqrt(2), so that it has the
+    same length as the triangle.
+    """
     gram = np.zeros((head, head))
     rows, columns = np.triu_indices(head)
     gram[rows, columns] = np.ldexp(triangle.astype(np.float64), -fraction_bits) / math.sqrt(2)

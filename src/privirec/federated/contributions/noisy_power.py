@@ -18,17 +18,19 @@ from privirec.federated.loops import kernels
 
 @dataclass(frozen=True)
 class NoisyPowerStep(WeightedHeadSum):
-    """For each item of the head, its weight times the sum over its people of z_u - w_i with noise,
-    where z_u is the sum of the rows w_j of a public block over a person's items; each person's
-    part, which is a matrix of the items touched and the columns of the block, at length one.
+    """Noisy power step: for each item i of the head, its weight times sum_u (z_u - w_i).
 
-    An item's own row is left out of what it is sent: its sum would be popularity times that row,
-    which is known. A person with one item of the head sends zeros.
+    The sum is over the people of the item. z_u is the sum of the rows w_j of a public block over a
+    person's items. A person's part is a matrix over that person's items and the columns of the
+    block. It is scaled to length one.
 
-    What a person sends is rounded towards zero, and its length is computed with a relative error
-    of at most (n + 4) / 2^53 for n squares, which are summed one after the other. The part is
-    scaled to 1 - (n + 16) / 2^52, so that in whole units it is never longer than one, that error
-    and those of the root, the quotient and the products included.
+    The item's own row w_i is subtracted because its sum would be popularity times that row, which
+    is known. A person with one item in the head sends zeros.
+
+    A person's part is rounded towards zero. Its length is computed with a relative error of at most
+    (n + 4) / 2^53 for n squares, which are summed one after the other. The part is scaled to 1 - (n
+    + 16) / 2^52. In whole units it is therefore never longer than one, including that error and
+    those of the root, the quotient and the products.
     """
 
     name: ClassVar[str] = "noisy-power-step"
@@ -37,7 +39,7 @@ class NoisyPowerStep(WeightedHeadSum):
         "items; protected by noise"
     )
     block: NDArray[np.int32]
-    """One row for each item of the head, in units that do not matter."""
+    """One row for each item of the head, in arbitrary units."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,6 @@
 """Contributions of the form r_u^T q_u: every item of a history receives the same row q_u.
 
-In this form ("P' space") a user rounds p numbers once, whatever the length of the history, and the
+In this form ("P' space") a user rounds p numbers once, whatever the length of the history. The
 error of the sum is the same for rare and popular items once the server has applied V^-1/2.
 """
 
@@ -28,13 +28,14 @@ from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStr
 # Entries of broadcast matrices stay below 2^BROADCAST_BITS, inside a 32-bit integer.
 BROADCAST_BITS = 30
 MOST_BLOCK_BITS = 2048
-"""Units are between 2^-MOST_BLOCK_BITS and its inverse: more than double precision has."""
+"""Bound on |block_bits|: units lie between 2^-MOST_BLOCK_BITS and its inverse, a wider range than
+that of double precision."""
 BROADCAST_ENTRY = 4
-"""Bytes of an entry of a broadcast matrix."""
+"""Bytes per entry of a broadcast matrix."""
 
 
 class PerItem(Contribution):
-    """Sums with equally many numbers for each item, once V is known."""
+    """Sums with the same number of entries per item, once V is known."""
 
     per_item: ClassVar[bool] = True
     item_degrees: Integers
@@ -61,7 +62,7 @@ class OuterProducts(PerItem):
 
     @abstractmethod
     def rows_per_user(self, histories: Histories) -> Integers:
-        """q_u, (users, columns)."""
+        """Return q_u, of shape (users, columns)."""
 
     @property
     def row_entries(self) -> int:
@@ -87,7 +88,7 @@ class OuterProducts(PerItem):
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
     ) -> Integers:
-        """(rows, columns), a few columns at a time so that a block stays in the cache."""
+        """Return the sum of shape (rows, columns), a few columns at a time to stay in the cache."""
         out = np.empty((self.rows, self.columns), np.int64)
         sent = self.rows_per_user(histories)
         for first in range(0, self.columns, COLUMNS):
@@ -99,8 +100,10 @@ class OuterProducts(PerItem):
     def _summed(
         self, histories: Histories, sent: Integers, first: int, last: int, first_column: int = 0
     ) -> Integers:
-        """For each row from `first` to `last`, the sum of what its users send: all columns, or as
-        many as `sent` has from one of them on."""
+        """Return, for each row from `first` to `last`, the sum of its users' rows in `sent`.
+
+        `sent` holds all columns, or consecutive ones from `first_column` on.
+        """
         out = np.empty((last - first, sent.shape[1]), np.int64)
         by_item = histories.by_item
         kernels.sum_rows(by_item.indptr[first : last + 1], by_item.indices, sent, out)
@@ -113,16 +116,16 @@ class OuterProducts(PerItem):
 
 @dataclass(frozen=True)
 class BroadcastBlock(OuterProducts):
-    """Contributions that depend on a matrix which everybody receives first."""
+    """Contributions that depend on a matrix broadcast to every client first."""
 
     item_degrees: Integers
     block: NDArray[np.int32]
-    """In units of 2^-block_bits; one row an item or a user."""
+    """Broadcast matrix in units of 2^-block_bits, one row per item or per user."""
     block_bits: int
     width: int = 32
 
     def __post_init__(self) -> None:
-        # Compiled loops do not check where they read.
+        # Compiled loops do not check array bounds.
         if self.block.ndim != 2 or self.block.dtype != np.int32:
             raise FederationError("a block must be a matrix of 32-bit integers")
         if abs(self.block_bits) > MOST_BLOCK_BITS:
@@ -141,17 +144,20 @@ class BroadcastBlock(OuterProducts):
         return int(self.item_degrees.max(initial=0))
 
     def bound_by_norm(self, row_weights: Integers | None = None) -> float:
-        """sqrt(V_max) max_c |X_c|, where |X_c|^2 is the weighted sum of squares of column c."""
+        """Return sqrt(V_max) max_c |X_c|, where |X_c|^2 is the weighted sum of squares of column
+        c."""
         weights = np.ones(len(self.block)) if row_weights is None else row_weights.astype(float)
         squares = np.zeros(self.columns)
-        # Not a matrix product: clients find the scale themselves and must find the same one.
+        # A matrix product could round differently on other machines. Each client computes the
+        # scale, and all must get the same one.
         kernels.add_squares(self.block, weights, squares)
         norm = float(np.ldexp(np.sqrt(squares.max(initial=0.0)), -self.block_bits))
         return float(np.sqrt(self.largest_degree)) * norm * (1 + 1e-9)
 
 
 def quantize(matrix: NDArray[np.float64]) -> tuple[NDArray[np.int32], int]:
-    """A matrix as 32-bit integers in units of 2^-bits, as fine as the largest entry allows."""
+    """Return the matrix as 32-bit integers in units of 2^-bits, as fine as the largest entry
+    allows."""
     top = float(np.abs(matrix).max(initial=0.0))
     bits = BROADCAST_BITS - (int(np.frexp(top)[1]) if top > 0 else 0)
     return np.rint(np.ldexp(matrix, bits)).astype(np.int32), bits

@@ -1,4 +1,4 @@
-"""Steps of the power method: a product of the item-item matrix with a public block."""
+"""Steps of the power method: the product of the item-item matrix and a public block."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ sl = Later("scipy.linalg")
 
 SEED_BYTES = 32
 ORTHONORMAL = 1e-6
-"""How far from orthonormal an honest block may be before it is rounded to whole units."""
+"""Tolerance on the orthonormality of an honest block before it is rounded to whole units."""
 _ROWS = 4096
 
 
@@ -45,9 +45,9 @@ _ROWS = 4096
 class PowerStep(BroadcastBlock):
     """P' W for a broadcast block W = V^-1/2 X: q_u = (1/d_u) r_u W.
 
-    Two bounds on an entry of row i, whichever is smaller. Each q_u is a mean of entries of W, so
-    V_i max|W| bounds the sum. And |(P' W)_ic| = sqrt(V_i) |(P~ X)_ic| <= sqrt(V_i) |X_c|, since
-    the spectral norm of P~ is at most one, for any part of the cohort.
+    The smaller of two bounds on an entry of row i applies. First, each q_u is a mean of entries of
+    W, so V_i max|W| bounds the sum. Second, |(P' W)_ic| = sqrt(V_i) |(P~ X)_ic| <= sqrt(V_i) |X_c|,
+    since the spectral norm of P~ is at most one, for any part of the cohort.
     """
 
     name: ClassVar[str] = "power-step"
@@ -68,17 +68,19 @@ class PowerStep(BroadcastBlock):
 
     @classmethod
     def of(cls, x: NDArray[np.float64], item_degrees: Integers, width: int) -> PowerStep:  # type: ignore[override]
-        """The step that multiplies X with P~."""
+        """Return the step that multiplies X by P~."""
         block, bits = quantize(degree_power(item_degrees, -0.5)[:, None] * x)
         return cls(item_degrees, block, bits, width)
 
     def check(self, context: ClientContext) -> None:
-        """X must have orthonormal columns, or columns of zeros, as the server's QR leaves them.
-        What they aim at is for a policy to judge (`aim`)."""
+        """Refuse X unless its columns are orthonormal or zero, as the server's QR leaves them.
+
+        A policy judges the concentration of the columns on single items (`aim`).
+        """
         super().check(context)
         self._check_in_use()
         if 0 < self.top < 1 << (BROADCAST_BITS - 1):
-            raise FederationError("a block in coarser units than it need be")
+            raise FederationError("a block in coarser units than necessary")
         gram, _, _ = self._squares
         unit = float(np.ldexp(0.5, -self.block_bits))
         error = unit * float(np.sqrt(self.item_degrees.sum(dtype=np.float64)))
@@ -88,23 +90,29 @@ class PowerStep(BroadcastBlock):
             raise FederationError("a block whose columns are not orthonormal")
 
     def check_coarse(self, skew: float) -> None:
-        """The same for a block whose entries have few bits: its columns may be so far from
-        orthonormal (`is_nearly_orthonormal`) as honest rounding leaves them. What it aims at is
-        then measured by what its columns span (`aim_of_span`)."""
+        """Refuse a block with few bits per entry if it is further from orthonormal than `skew`.
+
+        Honest rounding leaves the columns within that distance (`is_nearly_orthonormal`). The aim
+        of such a block is measured on the span of its columns (`aim_of_span`).
+        """
         self._check_in_use()
         if not self.is_nearly_orthonormal(skew):
             raise FederationError("a block whose columns are not orthonormal")
 
     def is_nearly_orthonormal(self, skew: float) -> bool:
-        """Whether all eigenvalues of X^T X are within `skew` of one, columns of zeros aside."""
+        """Return True if all eigenvalues of X^T X, zero columns aside, are within `skew` of one."""
         gram = self._gram_of_columns
-        if not np.isfinite(gram).all():  # in units that are too large
+        if not np.isfinite(gram).all():  # the units are too large
             return False
         values = np.linalg.eigvalsh(gram)
         return bool((np.abs(values - 1) <= skew).all())
 
     def aim_of_span(self) -> Aim:
-        """`aim`, by orthonormal columns with the same span: no mixture of columns aims better."""
+        """Return the aim of the block, with the leverage of orthonormal columns of the same span.
+
+        No linear combination of the columns concentrates more on one item. If the columns are
+        linearly dependent, return the largest possible aim.
+        """
         try:
             factor = np.linalg.cholesky(self._gram_of_columns)
         except np.linalg.LinAlgError:
@@ -125,13 +133,13 @@ class PowerStep(BroadcastBlock):
 
     @property
     def _gram_of_columns(self) -> NDArray[np.float64]:
-        """X^T X without columns of zeros."""
+        """X^T X without zero columns."""
         some = self.block.any(axis=0)
         return self._squares[0][np.ix_(some, some)]
 
     @cached_property
     def top(self) -> int:
-        """The largest entry, whatever its sign."""
+        """Largest absolute value of an entry."""
         return int(max(self.block.max(initial=0), -int(self.block.min(initial=0))))
 
     @property
@@ -151,11 +159,11 @@ class PowerStep(BroadcastBlock):
         return gram, share, leverage
 
     def x(self) -> NDArray[np.float64]:
-        """The block without V^-1/2."""
+        """Return X, the block without V^-1/2."""
         return np.concatenate([np.zeros((0, self.columns)), *self._rows()])
 
     def _rows(self) -> Iterator[NDArray[np.float64]]:
-        """X, some rows at a time."""
+        """Yield X, some rows at a time."""
         roots = degree_power(self.item_degrees, 0.5)[:, None]
         for first in range(0, self.n_items, _ROWS):
             part = self.block[first : first + _ROWS].astype(np.float64)
@@ -173,8 +181,10 @@ class PowerStep(BroadcastBlock):
         return self.means(histories, math.ldexp(1.0, shift))
 
     def means(self, histories: Histories, scale: float = 1.0) -> Integers:
-        """Means of the block over each history, in its units or scaled by a power of two, rounded:
-        (users, columns)."""
+        """Return the rounded means of the block over each history, of shape (users, columns).
+
+        They are in units of the block, multiplied by `scale`, a power of two.
+        """
         sent = np.empty((histories.n_users, self.columns), np.int64)
         for first in range(0, self.columns, COLUMNS):
             part = np.ascontiguousarray(self.block[:, first : first + COLUMNS])
@@ -187,9 +197,9 @@ class PowerStep(BroadcastBlock):
 
 @dataclass(frozen=True)
 class SeededBlock(OuterProducts):
-    """A first step, from a start block that everybody derives from 32 public bytes.
+    """A first step from a start block that every party derives from 32 public bytes.
 
-    X_0 has entries +1 and -1, drawn by SHAKE-256, so that a seed replaces a broadcast matrix.
+    X_0 has entries +1 and -1, derived with SHAKE-256, so a seed replaces a broadcast matrix.
     """
 
     gives_away: ClassVar[str] = PowerStep.gives_away
@@ -200,8 +210,10 @@ class SeededBlock(OuterProducts):
 
     @classmethod
     def planned(cls, n_items: int, columns: int, width: int, seed: bytes) -> PlannedSum:
-        """`seed` is part of the plan: a start block that a server may choose is one that it can
-        choose with a purpose."""
+        """Return the planned sum, with `seed` fixed by the plan.
+
+        Otherwise the server could choose a start block that serves an attack.
+        """
         shape = cls.shape_of(n_items, columns, width, SEED_BYTES)
         return PlannedSum(cls, shape, {"columns": columns, "width": width, "seed": seed})
 
@@ -210,19 +222,19 @@ class SeededBlock(OuterProducts):
         return self.shape_of(self.n_items, self.columns, self.width, len(self.seed))
 
     def start(self) -> NDArray[np.float64]:
-        """X_0."""
+        """Return X_0."""
         return start_signs(self.seed, len(self.item_degrees), self.columns).astype(np.float64)
 
 
 @dataclass(frozen=True)
 class SeededStep(SeededBlock):
-    """The first power step, in one scale for all rows."""
+    """The first power step, with one scale for all rows."""
 
     name: ClassVar[str] = "seeded-step"
 
     @cached_property
     def step(self) -> PowerStep:
-        """The same step with its block written out."""
+        """Equivalent step with an explicit block."""
         return PowerStep.of(self.start(), self.item_degrees, self.width)
 
     @property
@@ -234,7 +246,10 @@ class SeededStep(SeededBlock):
 
 
 def start_signs(seed: bytes, n_items: int, columns: int) -> NDArray[np.int8]:
-    """+1 and -1, (items, columns): column c is SHAKE-256 of the seed and c, bit i for item i."""
+    """Return +1 and -1 of shape (items, columns).
+
+    Column c is SHAKE-256 of the seed and c, with bit i for item i.
+    """
     signs = np.empty((n_items, columns), np.int8)
     for column in range(columns):
         stream = hashlib.shake_256(b"privirec/start/1\0" + seed + column.to_bytes(4, "little"))

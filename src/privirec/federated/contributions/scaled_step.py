@@ -1,13 +1,13 @@
-"""Power steps in narrow rings: coarse blocks, and a scale of its own for each row of the sum.
+"""Power steps in narrow rings: coarse blocks, and a separate scale for each row of the sum.
 
-A row of P' W is the sum of what the item's people send, and people who like an item mostly send
-small numbers: bounds that follow from degrees alone are hundreds of times too large, and a ring
-that holds them wastes eight bits an entry. So a bound is measured. `RowReach` sums, for each item,
-the largest number that each of its people will send. That costs one number an item, proves how far
-every entry of the row can reach, whatever the signs, and `ScaledStep` fits each row to its ring.
+A row of P' W is the sum of the numbers that the item's people send. Most of these are small. Bounds
+that follow from degrees alone are hundreds of times too large, and a ring that holds them wastes
+eight bits per entry. The bound is therefore measured: `RowReach` sums, for each item, the largest
+number that each of its people will send. This costs one number per item and bounds every entry of
+the row, whatever the signs. `ScaledStep` then scales each row to fit its ring.
 
-The block is coarse: a few bits an entry and a unit for each row. This costs no exactness, since the
-server goes on with the block that it has sent, and not with the one that it had in mind.
+The block is coarse: a few bits per entry and a unit for each row. This does not make the result
+inexact, since the server continues with the rounded block that it sent, not with the original.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from privirec.filters.normalize import degree_power
 REACH_BITS = 32
 """Width of the ring in which reaches are summed."""
 ROW_BYTES = 4
-"""Of the unit, and of the scale, of a row."""
+"""Bytes of a row's unit, and of a row's scale."""
 FINE_SHARE = 32
-"""One in so many items, the most popular ones, sends rows in two parts."""
+"""One in this many items, the most popular ones, sends its row in two parts."""
 MOST_FINER = 1 << 16
 SKEW = 0.25
-"""How far the eigenvalues of X^T X may be from one, where rounding has made X coarse."""
+"""Largest distance of the eigenvalues of X^T X from one, for an X that rounding has made coarse."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,10 @@ class CoarseBlock:
 
     @classmethod
     def of(cls, x: NDArray, item_degrees: Integers, bits: int) -> CoarseBlock:
-        """X with so many bits an entry, or more where a small catalogue needs them to keep the
-        columns apart."""
+        """Return X with `bits` bits per entry.
+
+        A small catalogue may need more bits to keep the columns nearly orthonormal.
+        """
         for width in sorted({bits, max(bits, 8), 16}):
             made = cls._rounded(np.asarray(x, np.float64), item_degrees, width)
             if made.written_out(item_degrees).is_nearly_orthonormal(SKEW / 2):
@@ -90,17 +92,18 @@ class CoarseBlock:
         return cls(coarse.astype(np.int16), units, exponent)
 
     def written_out(self, item_degrees: Integers) -> PowerStep:
-        """The same block in 32-bit integers, as a power step in a wide ring has it."""
+        """Return the block in 32-bit integers, as a power step in a wide ring."""
         block = self.coarse.astype(np.int64) * self.row_units[:, None]
         return PowerStep(item_degrees, block.astype(np.int32), self.block_bits, 64)
 
 
 class RowScaled(OuterProducts):
-    """What steps in narrow rings share: q_u in units of the block, and a scale for each row.
+    """Shared part of steps in narrow rings: q_u in units of the block, and a scale for each row.
 
-    Rounding moves the row of an item by the square root of how many people it has, in units that
-    grow with their number: nearly all of what it costs is in the rows of few popular items. So
-    these have a second row, in which people send what rounding left over, in finer units.
+    The rounding error of an item's row grows with the square root of the number of its people, in
+    units that also grow with that number. Nearly all of the rounding error is therefore in the rows
+    of a few popular items. These items have a second row, in which people send the rounding
+    residuals in finer units.
     """
 
     fine_rows: int
@@ -108,16 +111,16 @@ class RowScaled(OuterProducts):
     @property
     @abstractmethod
     def step(self) -> PowerStep:
-        """The step with its block written out."""
+        """Equivalent step with an explicit block."""
 
     @property
     @abstractmethod
     def scales(self) -> Integers:
-        """By which each row is multiplied, in units of 2^-SCALE_BITS."""
+        """Factor of each row, in units of 2^-SCALE_BITS."""
 
     @property
     def encoding(self) -> FixedPoint:
-        """Whole numbers: each row has a unit of its own, see `decode`."""
+        """Encoding in whole numbers: each row has its own unit, see `decode`."""
         check_ring(self.item_degrees, self.width, self.length)
         return FixedPoint(self.width, 0, signed=True)
 
@@ -127,7 +130,7 @@ class RowScaled(OuterProducts):
     @property
     @abstractmethod
     def dither(self) -> bytes:
-        """Public, and settled before anybody rounds by it."""
+        """Public bytes that seed the rounding. They are fixed before anyone rounds."""
 
     @cached_property
     def _rounding_seed(self) -> np.uint64:
@@ -140,13 +143,13 @@ class RowScaled(OuterProducts):
 
     @cached_property
     def _row_items(self) -> Integers:
-        """The item of each row: all in order, then those with the most people once more."""
+        """Item of each row: all items in order, then those with the most people again."""
         by_people = np.argsort(-self.item_degrees, kind="stable")
         return np.concatenate((np.arange(self.n_items), by_people[: self.fine_rows]))
 
     @cached_property
     def _finer(self) -> Integers:
-        """For each row how many times as fine it is, if it is of what rounding left over."""
+        """Refinement factor of each row that holds rounding residuals; 0 for all other rows."""
         people = self.item_degrees[self._row_items[self.n_items :]]
         left_over = np.maximum(rounding_reach(people, self.width, self.length), 1)
         room = 2 ** (self.width - 1) - 1 - left_over
@@ -174,7 +177,7 @@ class RowScaled(OuterProducts):
         return out
 
     def decode(self, total: Integers) -> NDArray[np.float64]:
-        """P~ X from the sum; rows that were scaled to nothing are zero."""
+        """Return P~ X from the sum; rows with a scale of zero are zero."""
         scales = self.scales.astype(np.float64)
         one = math.ldexp(1.0, SCALE_BITS)
         units = np.divide(one, scales, out=np.zeros(len(scales)), where=scales > 0)
@@ -187,27 +190,27 @@ class RowScaled(OuterProducts):
 
 @dataclass(frozen=True)
 class ScaledStep(RowScaled):
-    """P' W for a coarse block, each row fitted to the ring by its measured reach.
+    """P' W for a coarse block, with each row scaled to the ring by its measured reach.
 
-    What a person sends for item i is x = s_i q_uc, rounded up or down by a public coin such that it
-    is right on average: the many small parts of a popular item's people add up to what they are,
-    and a ring may have fewer numbers than the item has people. The sum of all |x| is at most
-    s_i A_i, where A_i is the reach of the row; what rounding adds to that, `rounding_reach` bounds.
-    s_i is the largest with which both fit the ring: no sum of an honest cohort leaves it, nor one
-    of any part of the cohort, but with probability 2^-64 for all entries together.
+    A person sends x = s_i q_uc for item i, rounded up or down by a public coin so that its mean is
+    exact. Many small parts from the people of a popular item therefore still add up to the right
+    sum on average, and a ring may have fewer numbers than the item has people. The sum of all |x|
+    is at most s_i A_i, where A_i is the reach of the row, and `rounding_reach` bounds what rounding
+    adds. s_i is the largest scale with which both fit the ring. No sum of an honest cohort, or of
+    any part of it, leaves the ring, except with probability 2^-64 for all entries together.
     """
 
     name: ClassVar[str] = "scaled-step"
     gives_away: ClassVar[str] = PowerStep.gives_away
     item_degrees: Integers
     coarse: NDArray[np.int16]
-    """X in rows of small integers; see `CoarseBlock`."""
+    """W in rows of small integers; see `CoarseBlock`."""
     row_units: Integers
     block_bits: int
     row_scales: Integers
     width: int = 12
     fine_rows: int = 0
-    """Items, the most popular ones, whose rows are sent in two parts."""
+    """Number of items, the most popular ones, whose rows are sent in two parts."""
 
     def __post_init__(self) -> None:
         _check_arrays(self.coarse, self.item_degrees, self.row_units, self.row_scales)
@@ -232,7 +235,8 @@ class ScaledStep(RowScaled):
         width: int,
         fine_rows: int,
     ) -> ScaledStep:
-        """`reaches` in units of the block, as `RowReach.decode` gives them."""
+        """Return the step; `reaches` are in units of the block, as `RowReach.decode` returns
+        them."""
         entries = block.coarse.shape[1] * (len(item_degrees) + fine_rows)
         scales = row_scales(reaches, item_degrees, width, entries)
         told = (block.coarse, block.row_units, block.block_bits)
@@ -273,8 +277,8 @@ class ScaledStep(RowScaled):
 class SeededScaledStep(SeededBlock, RowScaled):
     """The first step, from random signs.
 
-    Nothing is broadcast, so rows are scaled by a bound that everybody knows: each q_uc is a mean of
-    entries of W, so that the reach of row i is at most V_i max|W|.
+    Nothing is broadcast, so rows are scaled by a bound that every party knows: each q_uc is a mean
+    of entries of W, so the reach of row i is at most V_i max|W|.
     """
 
     name: ClassVar[str] = "seeded-scaled-step"
@@ -309,7 +313,7 @@ class SeededScaledStep(SeededBlock, RowScaled):
 
 @dataclass(frozen=True)
 class RowReach(PerItem):
-    """For each item, the sum over its people of max_c |q_uc|: how far its row of P' W can reach."""
+    """Reach of each item's row of P' W: the sum of max_c |q_uc| over the item's people."""
 
     name: ClassVar[str] = "row-reach"
     gives_away: ClassVar[str] = (
@@ -352,8 +356,10 @@ class RowReach(PerItem):
 
     @cached_property
     def _shift(self) -> int:
-        """Reaches are told in units of 2^shift units of the block, the least with which V_max of
-        the largest fit the ring."""
+        """Shift of the unit: reaches are sent in units of 2^shift units of the block.
+
+        It is the smallest shift with which max(V) times the largest part of a person fits the ring.
+        """
         most, shift = self.step.largest_degree, 0
         while most * -(-self.step.top >> shift) >= 1 << REACH_BITS:
             shift += 1
@@ -364,7 +370,10 @@ class RowReach(PerItem):
         return FixedPoint(REACH_BITS, 0, signed=False)
 
     def decode(self, total: Integers) -> Integers:
-        """In units of the block; never less than the truth, since every part is rounded up."""
+        """Return reaches in units of the block.
+
+        They are never below the true ones, since every part is rounded up.
+        """
         return total << self._shift
 
     def blocks(
@@ -384,29 +393,32 @@ class RowReach(PerItem):
 
 
 def fine_rows_of(n_items: int) -> int:
-    """How many items send what rounding left over: a thirtieth part of the bytes more, for less
-    than half of what rounding costs on data with a long tail."""
+    """Return the number of items that also send rounding residuals.
+
+    They take about a thirtieth more bytes, and on data with a long tail they reduce the rounding
+    error to less than half.
+    """
     return -(-n_items // FINE_SHARE)
 
 
 def _check_fine_rows(fine_rows: int, n_items: int) -> None:
     if not 0 <= fine_rows <= n_items:
-        raise FederationError(f"{fine_rows} rows in two parts of {n_items}")
+        raise FederationError(f"{fine_rows} rows in two parts for {n_items} items")
 
 
 def block_bytes(coarse: NDArray[np.int16]) -> int:
-    """Of a coarse block, as it is sent."""
+    """Return the size of a coarse block on the wire."""
     return packed_bytes(coarse.size, bits_of(coarse))
 
 
 def _check_arrays(coarse: NDArray[np.int16], item_degrees: Integers, *rows: Integers) -> None:
-    """Compiled loops do not check where they read."""
+    """Check shapes and ranges, since compiled loops do not check array bounds."""
     if coarse.ndim != 2 or coarse.dtype != np.int16 or not coarse.shape[1]:
         raise FederationError("a coarse block must be a matrix of 16-bit integers")
     if any(part.shape != (len(coarse),) for part in (item_degrees, *rows)):
         raise FederationError(f"a block of {len(coarse)} rows for {len(item_degrees)} items")
     units, most = rows[0], 1 << BROADCAST_BITS
     largest = np.abs(coarse.astype(np.int64)).max(axis=1, initial=0)
-    possible = units.min(initial=0) >= 0 and units.max(initial=0) <= most  # no product wraps
+    possible = units.min(initial=0) >= 0 and units.max(initial=0) <= most  # no product overflows
     if not possible or (largest * units).max(initial=0) > most:
         raise FederationError("row units that cannot be")

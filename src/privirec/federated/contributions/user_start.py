@@ -20,7 +20,8 @@ from privirec.federated.fixed_point import FixedPoint
 class UserStart(BroadcastBlock):
     """The paper's start: sum_u A_u^T X_0[u, :] with one broadcast row per user.
 
-    q_u = d_u^-1/2 X_0[u, :]. By Cauchy and Schwarz an entry of row i is at most sqrt(V_i) |X_c|.
+    q_u = d_u^-1/2 X_0[u, :]. By the Cauchy-Schwarz inequality, an entry of row i is at most
+    sqrt(V_i) |X_c|.
     """
 
     name: ClassVar[str] = "user-start"
@@ -36,7 +37,7 @@ class UserStart(BroadcastBlock):
 
     @classmethod
     def of(cls, x: NDArray[np.float64], item_degrees: Integers, width: int) -> UserStart:  # type: ignore[override]
-        """The start from a block X_0 of shape (users, columns)."""
+        """Return the start from a block X_0 of shape (users, columns)."""
         block, bits = quantize(x)
         return cls(item_degrees, block, bits, width)
 

@@ -1,12 +1,13 @@
-"""Validation with the clients: how well each of some candidates ranks what people have kept back.
+"""Validation with the clients: ranking metrics of several candidates on held-out items.
 
-Everybody keeps some of their items out of all sums of the run (`Histories.held_out`). At its end
-they are sent S and its eigenvalues, as a model of `spectral` keeps them, rank on their own device
-by each candidate, and send NDCG@20 and Recall@20 of what they kept back, in fixed point. Only means
-over the cohort come out.
+Clients keep some of each user's items out of all sums of the run (`Histories.held_out`). At the end
+of the run they receive S and its eigenvalues, as a model of `spectral` keeps them. They rank items
+on the device with each candidate, and send NDCG@20 and Recall@20 on the held-out items, in fixed
+point. Only means over the cohort are revealed.
 
-Candidates are part of the plan: all clients agree to the same ones before a sum is asked for, and
-in whole hundredths, so that no two of them differ by so little that only one person's list does.
+Candidates are part of the plan, so all clients agree to the same ones before any sum is requested.
+Their settings are whole hundredths, so that no two candidates differ by so little that only one
+person's list changes.
 """
 
 from __future__ import annotations
@@ -45,19 +46,20 @@ from privirec.filters.spectral import KeptBasis, response
 ranking = Later("privirec.evaluation.ranking")
 
 TOP = 20
-"""Items of a list."""
+"""Length of a ranked list."""
 FRACTION_BITS = 20
-"""Of a metric of one person: rounding changes a mean by at most 2^-21."""
+"""Fraction bits of one person's metric; rounding changes a mean by at most 2^-21."""
 MOST_CANDIDATES = 128
 FLOAT_BYTES = 4
 INFINITY = 0x7F800000
-"""Bits of the least float32 that is no number."""
+"""Bits of float32 infinity; smaller non-negative bit patterns are finite numbers."""
 ONE = 0x3F800000
 """Bits of 1 as float32."""
 COORDINATE_BITS = 24
-"""Of a history's coordinates."""
+"""Bits of a history's coordinates."""
 SCORES_AT_ONCE = 1 << 23
-"""In double precision: what a device must hold beside the vectors."""
+"""Number of scores computed at once, in double precision; a device holds them in addition to the
+vectors."""
 _HUNDREDTHS = 100
 _ROWS = 4096
 
@@ -65,7 +67,7 @@ ResponseKind = Literal["ideal", "power", "heat"]
 
 
 class Candidate(BaseModel):
-    """Settings of the model `spectral`, by the names that it has for them."""
+    """Settings of the model `spectral`, under the names that the model uses."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -96,11 +98,12 @@ class Candidate(BaseModel):
 
     @classmethod
     def unpack_all(cls, packed: bytes) -> tuple[Self, ...]:
-        """Candidates one after the other; refuses what `pack` does not write, and too many."""
+        """Return the concatenated candidates; refuse anything that `pack` does not write, and too
+        many."""
         size = cls._FORMAT.size
         if not 0 < len(packed) <= MOST_CANDIDATES * size or len(packed) % size:
             raise FederationError(
-                f"{len(packed) / size:g} candidates: between 1 and {MOST_CANDIDATES} are ranked by"
+                f"{len(packed) / size:g} candidates: between 1 and {MOST_CANDIDATES} are allowed"
             )
         found = []
         for rank, a, b, kind, power, time in cls._FORMAT.iter_unpack(packed):
@@ -122,7 +125,7 @@ class Candidate(BaseModel):
         return tuple(found)
 
     def weights(self, eigenvalues: Float32) -> Float32:
-        """h(lambda), up to the rank."""
+        """Return h(lambda) up to the rank."""
         leading = eigenvalues[: self.rank]
         found = response(leading, self.response, power=self.power, time=self.time)
         return found.astype(np.float32)
@@ -134,11 +137,11 @@ def pack_candidates(candidates: Iterable[Candidate]) -> bytes:
 
 @dataclass(frozen=True)
 class ValidationMetrics(Contribution):
-    """For each candidate the sums of NDCG@20 and Recall@20 over people, and how many people.
+    """Sums of NDCG@20 and Recall@20 over people for each candidate, and the number of people.
 
     Each of a person's numbers is between 0 and 1, in units of 2^-FRACTION_BITS, and counts are
-    smaller still, so that n_users * 2^FRACTION_BITS bounds every sum: no sum of any part of the
-    cohort leaves the ring.
+    smaller still. n_users * 2^FRACTION_BITS therefore bounds every sum, and no sum of any part of
+    the cohort leaves the ring.
     """
 
     name: ClassVar[str] = "validation-metrics"
@@ -150,17 +153,17 @@ class ValidationMetrics(Contribution):
     counts_hits: ClassVar[bool] = True
     n_users: int
     candidates: bytes
-    """See `Candidate.pack`."""
+    """Packed candidates; see `Candidate.pack`."""
     item_degrees: Integers
     vectors: NDArray[np.int16]
-    """S in units of its rows; this, units and eigenvalues are what a model keeps."""
+    """S in units of its rows. A model keeps these vectors, the units and the eigenvalues."""
     units: Integers
     """Bits of each row's unit as float32."""
     eigenvalues: Integers
     """Bits of each column's eigenvalue as float32."""
 
     def __post_init__(self) -> None:
-        # Compiled loops do not check where they read.
+        # Compiled loops do not check array bounds.
         if self.vectors.ndim != 2 or self.vectors.dtype != np.int16:
             raise FederationError("vectors must be a matrix of 16-bit integers")
         if (len(self.units), len(self.eigenvalues)) != self.vectors.shape:
@@ -216,22 +219,25 @@ class ValidationMetrics(Contribution):
 
     @cached_property
     def listed(self) -> tuple[Candidate, ...]:
-        """The candidates."""
+        """The unpacked candidates."""
         return Candidate.unpack_all(self.candidates)
 
     @cached_property
     def basis(self) -> KeptBasis:
-        """The model's arrays."""
+        """The basis as a model keeps it."""
         units, eigenvalues = (
             bits.astype(np.int32).view(np.float32) for bits in (self.units, self.eigenvalues)
         )
         return KeptBasis(self.vectors.astype(np.int8), units, eigenvalues)
 
-    # --- what a client looks at -------------------------------------------------------------------
+    # --- checks of a client -----------------------------------------------------------------------
 
     def check(self, context: ClientContext) -> None:
-        """The basis must be one that a run can have: orthonormal, on items in use, in numbers that
-        a model has. What it aims at is for a policy to judge (`aim`)."""
+        """Refuse a basis that no honest run produces.
+
+        It must be orthonormal, lie on items in use, and hold numbers that a model can have. A
+        policy judges its concentration on single items (`aim`).
+        """
         context.check_item_degrees(self.item_degrees)
         if max(candidate.rank for candidate in self.listed) != self.vectors.shape[1]:
             raise FederationError("candidates of other ranks than the basis has columns")
@@ -254,10 +260,10 @@ class ValidationMetrics(Contribution):
 
     @cached_property
     def _as_block(self) -> PowerStep:
-        """The basis as if a power step had it, whose checks are those that it must pass."""
+        """The basis as the block of a power step, whose checks it must pass."""
         return PowerStep.of(self.basis.written_out().astype(np.float64), self.item_degrees, 64)
 
-    # --- what a client computes -------------------------------------------------------------------
+    # --- computation of a client ------------------------------------------------------------------
 
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
@@ -281,12 +287,13 @@ class ValidationMetrics(Contribution):
         return out
 
     def collect(self, blocks: Iterable[Integers]) -> Integers:
-        """Numbers that can be, also where an aggregation leaves noise in sums."""
+        """Return the totals, clipped to the possible range in case the aggregation left noise."""
         return np.clip(super().collect(blocks), 0, self.n_users << FRACTION_BITS)
 
     @cached_property
     def _by_coordinates(self) -> list[list[int]]:
-        """Numbers of candidates, together where only the exponent of scored items differs."""
+        """Candidate numbers, grouped if the candidates differ only in the exponent of scored
+        items."""
         groups: dict[Candidate, list[int]] = {}
         for number, candidate in enumerate(self.listed):
             alike = candidate.model_copy(update={"item_exponent": 0.0})
@@ -294,7 +301,7 @@ class ValidationMetrics(Contribution):
         return list(groups.values())
 
     def _measured(self, kept: sp.csr_array, held_out: sp.csr_array) -> Integers:
-        """The sums over these users: NDCG and Recall of each candidate."""
+        """Return the sums over these users: NDCG and Recall of each candidate."""
         sums = np.zeros((len(self.listed), 2), np.int64)
         used, places = np.unique(kept.indices, return_inverse=True)
         few = sp.csr_array((kept.data, places, kept.indptr), shape=(kept.shape[0], len(used)))
@@ -313,9 +320,11 @@ class ValidationMetrics(Contribution):
     def _coordinates(
         self, few: sp.csr_array, used: NDArray[np.int64], candidate: Candidate
     ) -> NDArray[np.float64]:
-        """x V^-a S h(lambda) of each history, over the items that are used in them, as whole
-        numbers below 2^COORDINATE_BITS: what a list is does not depend on their unit. Zeros beyond
-        the candidate's rank."""
+        """Return x V^-a S h(lambda) of each history, over the items used in these histories.
+
+        The result is in whole numbers up to 2^COORDINATE_BITS; a ranked list does not depend on
+        their unit. Entries beyond the candidate's rank are zero.
+        """
         weights = candidate.weights(self.basis.eigenvalues)
         exponent = candidate.history_exponent
         side = self.basis.history_side(self.item_degrees, exponent, weights, used)
@@ -327,10 +336,11 @@ class ValidationMetrics(Contribution):
         return out
 
     def _products(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of coordinates with the vectors of all items.
+        """Return the products of the coordinates and the vectors of all items.
 
         All are whole numbers, and sums of at most 2^COORDINATE_BITS 127 rank are exact in double
-        precision up to ranks of 2^22: so they are the same in any order and for any batch.
+        precision up to ranks of 2^22. The result is therefore the same in any order and for any
+        batch.
         """
         out = np.empty((len(coordinates), self.n_items))
         for first in range(0, self.n_items, _ROWS):
@@ -343,6 +353,6 @@ class ValidationMetrics(Contribution):
 
 
 def _in_units(metrics: NDArray[np.float64]) -> Integers:
-    """Numbers from 0 to 1 in fixed point, whatever a model of somebody's making has led to."""
+    """Return metrics in fixed point, clipped to 0..1 even if a manipulated model led to others."""
     inside = np.clip(np.nan_to_num(metrics, nan=0.0), 0.0, 1.0)
     return np.rint(np.ldexp(inside, FRACTION_BITS)).astype(np.int64)

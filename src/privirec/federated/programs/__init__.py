@@ -1,4 +1,7 @@
-"""What is computed with the clients. One file a program, and a line in `PROGRAMS`."""
+"""Programs that run with the clients.
+
+Each program has its own file and an entry in `PROGRAMS`.
+"""
 
 from __future__ import annotations
 
@@ -35,36 +38,36 @@ PROGRAMS: dict[str, type[Program[Any]]] = {
     )
 }
 DEFAULT_PROGRAM = Protected.name
-"""Of real federations."""
+"""Default program of real federations."""
 
 
 def register(program: type[Program[Any]]) -> None:
-    """Make a further program known."""
+    """Add a program to `PROGRAMS`."""
     if PROGRAMS.setdefault(program.name, program) is not program:
         raise UsageError(f"there is a method {program.name!r} already")
 
 
 def program_class(name: str) -> type[Program[Any]]:
-    """The program of this name."""
+    """Return the program class of this name."""
     if name not in PROGRAMS:
         raise UsageError(f"no method {name!r}; there are {', '.join(PROGRAMS)}")
     return PROGRAMS[name]
 
 
 def program_of(settings: ProgramSettings, n_users: int, n_items: int) -> Program[Any]:
-    """The program for these settings, after checking that it can run at all."""
+    """Return the program for these settings, after checking that it can run."""
     return program_class(settings.method)(settings, n_users, n_items)
 
 
 def settings_of(record: Mapping[str, Any]) -> ProgramSettings:
-    """Settings from plain values, of which `method` says whose they are."""
+    """Return settings from plain values; `method` names the program that they belong to."""
     kind = program_class(str(record.get("method"))).settings_type
     known = {key: value for key, value in record.items() if key not in kind.former_fields}
     return validated(kind, known)
 
 
 def preset_names() -> list[str]:
-    """Of all programs."""
+    """Return the sorted names of the presets of all programs."""
     return sorted({name for program in PROGRAMS.values() for name in program.presets})
 
 

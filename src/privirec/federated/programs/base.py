@@ -1,12 +1,12 @@
-"""What a program is: settings, the plan of its sums, and steps that keep to that plan.
+"""Base of all programs: settings, a plan of the sums, and steps that follow the plan.
 
-The steps are a generator: it yields what it wants summed over the cohort, is sent the total, and
-returns components. It knows nothing of transport or of masks, so the same program runs in a
+The steps are a generator. It yields a request for a sum over the cohort, receives the total, and
+finally returns components. It is independent of transport and masks, so the same program runs in a
 simulation, in one process and over a network.
 
-What a program will ask for is listed once, in `plan`, and the generator makes each ask from the
-entry of that list: lengths, widths and numbers of rounds are not said a second time, and whoever
-drives the steps sees a program that departs from its plan refused.
+`plan` is the only list of a program's requests, and the generator makes each request from its entry
+in that list. Lengths, widths and numbers of rounds are therefore stated only once, and a program
+that departs from its plan is refused.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Broadcast:
     n_bytes: int
 
     def measured(self, n_bytes: int) -> Broadcast:
-        """The same broadcast, once its size is known."""
+        """Return the same broadcast with its actual size."""
         return replace(self, n_bytes=n_bytes)
 
     def check(self, step: object) -> None:
-        """Refuse anything but this broadcast; its size may turn out another than planned."""
+        """Refuse anything but this broadcast; its size may differ from the planned one."""
         if not isinstance(step, Broadcast) or step.name != self.name:
-            raise FederationError(f"what comes is not the broadcast of {self.name} of the plan")
+            raise FederationError(f"the step is not the broadcast of {self.name} of the plan")
 
 
 Planned = PlannedSum | Broadcast
@@ -50,30 +50,33 @@ Result = TypeVar("Result")
 
 
 MOST_COLUMNS = 1 << 24
-"""Of a basis. A server names it: what a client makes of it must stay small."""
+"""Largest number of columns of a basis.
+
+The server chooses the number, so the limit bounds what a client allocates for it.
+"""
 
 
 class ProgramSettings(BaseModel):
-    """How components are computed with the clients: what all programs have in common."""
+    """Settings that all programs share."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     former_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields without effect that earlier versions wrote down for this method."""
+    """Obsolete fields without effect that earlier versions wrote for this method."""
 
     method: str
     """Name of the program."""
     ring_bits: int = Field(32, ge=1, le=64)
-    """Width of the ring for all sums but counts."""
+    """Width of the ring for all sums except counts."""
     seed: int = Field(0, ge=0)
-    """Of public start blocks; no secret comes from it."""
+    """Seed of public start blocks; no secret is derived from it."""
 
 
 Settings = TypeVar("Settings", bound=ProgramSettings)
 
 
 def validated(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """Settings of a kind; what is wrong with the values is said in one line."""
+    """Return validated settings of a kind, or raise UsageError with the first fault in one line."""
     try:
         return kind(**values)
     except ValidationError as error:
@@ -82,37 +85,40 @@ def validated(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
 
 
 class Program(ABC, Generic[Settings]):
-    """One federated computation with its settings, for a cohort and a catalogue of given sizes."""
+    """A federated computation with its settings, for a cohort and a catalogue of given sizes."""
 
     name: ClassVar[str]
     title: ClassVar[str]
-    """As people write it."""
+    """Display name."""
     in_short: ClassVar[str]
-    """What it computes, in a few words for a list of methods."""
+    """Short description of the computation, for a list of methods."""
     gives_away: ClassVar[str]
-    """What its release gives away, in one sentence without a full stop."""
+    """One sentence, without a full stop, on what the program's release gives away."""
     settings_type: ClassVar[type[ProgramSettings]]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published settings, by name; see `preset`."""
     preset_models: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Settings of the usual model that were chosen with a preset, by its name."""
+    """Settings of the usual model that were chosen together with a preset, by preset name."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Further settings that a table of costs compares."""
     only_for_models_with: ClassVar[frozenset[str]] = frozenset()
-    """Settings that change what a model gets: a model that does not name them is not computed."""
+    """Settings that a model must list in `needs` for this program to compute it, because they
+    change the model's input."""
     usual_model: ClassVar[str | None] = None
-    """Name of the model that its components are made for, if it is one."""
+    """Name of the model that the components are made for, if there is a single one."""
     protects: ClassVar[bool] = False
-    """Whether noise protects every sum."""
+    """True if noise protects every sum."""
     validates: ClassVar[bool] = False
-    """Whether clients keep items back to validate on, which they choose at random; see
-    `held_out`."""
+    """True if clients hold out randomly chosen items for validation; see `held_out`."""
     low_rank: ClassVar[bool] = False
-    """Whether the rank is that of the item-item matrix itself, of which a model's low-pass filter
-    takes the leading vectors, and not that of the low-pass filter alone."""
+    """True if the rank is that of the item-item matrix itself, from which a model's low-pass filter
+    takes the leading vectors.
+
+    If false, the rank is that of the low-pass filter alone.
+    """
 
     def __init__(self, settings: Settings, n_users: int, n_items: int) -> None:
-        """Raises UsageError for what cannot run at all."""
+        """Raise UsageError if the program cannot run with these settings and sizes."""
         if not isinstance(settings, self.settings_type):
             raise UsageError(f"{self.name} does not run with settings of {settings.method}")
         if n_users < 1:
@@ -129,8 +135,12 @@ class Program(ABC, Generic[Settings]):
         offered: Mapping[str, Any] | None = None,
         preset: str | None = None,
     ) -> Any:
-        """Settings from what somebody gave by name, all of which must fit, over a preset, over what
-        is offered, of which the program takes the fields that it has."""
+        """Return settings merged from three sources.
+
+        Values in `given` take precedence over the preset, and the preset over `offered`. Every name
+        in `given` must be a field of the settings; names in `offered` that are not fields are
+        ignored.
+        """
         fields = cls.settings_type.model_fields
         if preset is not None and preset not in cls.presets:
             raise UsageError(f"the preset {preset} does not go with {cls.name}")
@@ -143,67 +153,76 @@ class Program(ABC, Generic[Settings]):
 
     @classmethod
     def preset(cls, name: str, **given: Any) -> Any:
-        """The settings of a preset, with changes."""
+        """Return the settings of a preset, with changes."""
         return cls.settings_from(given, preset=name)
 
-    # --- what a program defines -------------------------------------------------------------------
+    # --- defined by each program ------------------------------------------------------------------
 
     @abstractmethod
     def plan(self, item_item_entries: int | None = None) -> list[Planned]:
-        """All sums and broadcasts, in order.
+        """Return all sums and broadcasts, in order.
 
-        `item_item_entries` is the number of non-zeros of P~ where it is known; otherwise a released
+        `item_item_entries` is the number of non-zeros of P~ if it is known. Otherwise a released
         item-item matrix counts as its dense triangle.
         """
 
     @abstractmethod
     def _steps(self, plan: list[Any]) -> Steps:
-        """The computation, each ask made from its entry in the plan."""
+        """Run the computation; make each request from its entry in the plan."""
 
     def check(self) -> None:
-        """Refuse settings that cannot run on these sizes."""
+        """Refuse settings that cannot run with these sizes."""
 
     def with_factors(self, components: Components, histories: Histories) -> Components:
-        """The same components in a form that only whoever holds all histories can have, where that
-        is quicker to apply. For simulations."""
+        """Return the components in a form that is faster to apply, if there is one.
+
+        Only a holder of all histories can compute that form, so this is for simulations.
+        """
         return components
 
     def describe(self) -> dict[str, Any]:
-        """What a row of results says of the computation."""
+        """Return the description of the computation for a row of results."""
         return {"rank": None, "rounds": None, "multiplications": None, "solver": None}
 
     @property
     def held_out(self) -> float:
-        """The share of everybody's items that clients keep out of all sums, to validate on."""
+        """Share of each user's items that clients keep out of all sums, for validation."""
         return 0.0
 
     def found(self) -> dict[str, Any]:
-        """What the steps found beside components, once they have come to their end: for manifests
-        and rows of results."""
+        """Return results other than components, once the steps have finished.
+
+        Manifests and rows of results include them.
+        """
         return {}
 
-    # --- what follows -----------------------------------------------------------------------------
+    # --- derived ----------------------------------------------------------------------------------
 
     def sums(self) -> list[PlannedSum]:
-        """The secure sums of a run, in order; optional ones come last."""
+        """Return the secure sums of a run, in order; optional ones come last."""
         return [planned for planned in self.plan() if isinstance(planned, PlannedSum)]
 
     def steps(self) -> Steps:
-        """The computation, held to its plan."""
+        """Return the steps of the computation, checked against the plan."""
         plan = self.plan()
         return keep_to(plan, self._steps(plan))
 
     def opened_share(self) -> float:
-        """The share of the item-item matrix that the sums open if every item is in use; where
-        fewer are, it is more."""
+        """Return the share of the item-item matrix that the sums reveal if every item is in use.
+
+        The share is larger if fewer items are in use.
+        """
         return sum(one.opened(self.n_items, self.n_items).share for one in self.sums())
 
 
 def keep_to(
     plan: Iterable[Planned], steps: Generator[Contribution | Broadcast, Any, Result]
 ) -> Generator[Contribution | Broadcast, Any, Result]:
-    """The same steps, refused at the first that departs from the plan. Optional sums may be left
-    out, but only all that are left: keys and masks are dealt for sums in their order."""
+    """Yield the steps, and refuse the first one that departs from the plan.
+
+    Optional sums may be left out, but only all remaining ones: keys and masks are assigned to sums
+    in order.
+    """
     planned = iter(plan)
     answer: Any = None
     while True:

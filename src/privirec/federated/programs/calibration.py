@@ -1,4 +1,4 @@
-"""How much noise each client adds so that a run keeps its promise, in whole units."""
+"""Calibration of each client's noise, in whole units, so that a run keeps its privacy guarantee."""
 
 from __future__ import annotations
 
@@ -15,45 +15,53 @@ from privirec.federated.contributions import NoiseShare
 
 LEAST_FRACTION_BITS = 12
 FINE_ENOUGH = 16 * LEAST_DEVIATION
-"""A client's deviation is a whole number; at so many units rounding it up costs 0.8 % at most."""
+"""Least deviation of a client's noise, in units.
+
+The deviation is rounded up to a whole number, which costs at most 0.8 % from here on.
+"""
 FOR_DISCRETENESS = 0.01
-"""Part of delta that whole numbers instead of real ones may cost. It is more than enough."""
+"""Share of delta reserved for the use of whole numbers instead of real ones; more than enough."""
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What is promised to every person, and by whose noise."""
+    """Privacy guarantee for each person, and the clients whose noise provides it."""
 
     epsilon: float
     delta: float
     clients: int
-    """Most clients that add noise."""
+    """Largest number of clients that add noise."""
     contributors: int
-    """Fewest clients whose noise stays secret."""
+    """Smallest number of clients whose noise stays secret."""
 
     @property
     def mu(self) -> float:
-        """All sums together are to be so private; `dp.gaussian`."""
+        """Level of Gaussian differential privacy for all sums together; see `dp.gaussian`."""
         return mu_of(self.epsilon, (1 - FOR_DISCRETENESS) * self.delta)
 
     def signal(self, n_users: int) -> float:
-        """The people, each counted as much as the noise of a full cohort lets through: what can be
-        learnt depends on this one number."""
+        """Return mu * sqrt(contributors / clients) * n_users.
+
+        This is the number of people, weighted by how much of each one the noise of a full cohort
+        lets through. How much can be learnt depends on this number alone.
+        """
         return self.mu * math.sqrt(self.contributors / self.clients) * n_users
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Noise for each sum of a run, and what it really promises."""
+    """Noise for each sum of a run, and the guarantee that it actually provides."""
 
     shares: tuple[NoiseShare, ...]
     epsilon: float
 
     @classmethod
     def of(cls, promise: Promise, parts: Sequence[float], lengths: Sequence[int]) -> Calibration:
-        """The least noise in whole units that keeps the promise. `parts` of mu^2, which add up to
-        one, go into sums of these lengths, to each of which a person adds a vector of length at
-        most one."""
+        """Return the least noise in whole units that keeps the guarantee.
+
+        `parts` are shares of mu^2 that add up to one. Each goes to the sum of the corresponding
+        length, to which a person adds a vector of length at most one.
+        """
         paid = 1 + upward(exp(promise.epsilon))
         affordable = FOR_DISCRETENESS / len(parts) * promise.delta / paid
         square = Fraction(promise.mu) ** 2
@@ -68,12 +76,14 @@ class Calibration:
 
 
 def _share(square: Fraction, entries: int, promise: Promise, affordable: float) -> NoiseShare:
-    """Return a client's noise for one sum that is to be mu-private, for a given mu^2, in units so
-    small that whole numbers of them cost next to nothing."""
+    """Return a client's noise for one sum that is to be mu-private, for a given mu^2.
+
+    The units are chosen so small that restricting the noise to whole numbers costs almost nothing.
+    """
     bits = LEAST_FRACTION_BITS
     while True:
         needed = (4**bits / square + Fraction(1, 12)) / promise.contributors
-        # The least whole number whose square is no less.
+        # Smallest whole number whose square is at least `needed`.
         deviation = math.isqrt(math.ceil(needed) - 1) + 1
         share = NoiseShare(deviation, promise.clients, promise.contributors, bits)
         if deviation >= FINE_ENOUGH and distance(share.protecting_deviation, entries) <= affordable:

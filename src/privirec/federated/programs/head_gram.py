@@ -20,22 +20,22 @@ DEFAULT_HEAD = 1000
 
 
 class HeadGramSettings(ItemItemSettings):
-    """How the head's item-item matrix is computed with the clients."""
+    """Settings of the head's item-item matrix."""
 
     method: Literal["head-gram"] = "head-gram"
     head: int = Field(DEFAULT_HEAD, ge=1)
-    """m: how many of the most popular items, at most all."""
+    """m: number of most popular items, at most the whole catalogue."""
 
 
 class HeadGram(Program[HeadGramSettings]):
-    """V, and then P' between the items of the highest degrees; between all others there is none."""
+    """V, then P' between the items of the highest degrees. All other entries stay empty."""
 
     name: ClassVar[str] = "head-gram"
     title: ClassVar[str] = "Head Gram"
     in_short: ClassVar[str] = "exact pairs among the most popular items, for ease"
     gives_away: ClassVar[str] = (
-        "the exact item-item matrix of the most popular items is not proven safe; it is made of "
-        "what of every history lies among them"
+        "the exact item-item matrix of the most popular items is not proven safe; it is computed "
+        "from the part of every history that lies among them"
     )
     settings_type = HeadGramSettings
 
@@ -63,7 +63,7 @@ class HeadGram(Program[HeadGramSettings]):
 
 
 def among_all(matrix: sp.csr_array, items: NDArray[np.int64], n_items: int) -> sp.csr_array:
-    """The same entries as a matrix of the whole catalogue."""
+    """Return the matrix over `items` as a sparse matrix over the whole catalogue."""
     lengths = np.zeros(n_items, np.int64)
     lengths[items] = np.diff(matrix.indptr)
     indptr = np.concatenate(([0], np.cumsum(lengths)))

@@ -1,4 +1,4 @@
-"""LinkProp-Multi: item-item matrices whose degrees count likely links, stage by stage."""
+"""LinkProp-Multi: item-item matrices whose degrees count likely links, updated in stages."""
 
 from __future__ import annotations
 
@@ -27,19 +27,22 @@ from privirec.filters.operators import SparseOperator
 
 
 class LinkPropMultiSettings(ItemItemSettings):
-    """How LinkProp-Multi is computed with the clients."""
+    """Settings of LinkProp-Multi."""
 
     method: Literal["linkprop-multi"] = "linkprop-multi"
     own_exponent: float = Field(0.34, ge=0, le=1)
-    """Exponent of the degree of the user for whom is scored."""
+    """Exponent of the degree of the user for whom items are scored."""
     updates: int = Field(1, ge=1, le=8)
-    """How often the degrees are updated."""
+    """Number of updates of the degrees."""
     link_share: float = Field(0.1, gt=0)
-    """Likely links for each interaction."""
+    """Number of likely links per interaction."""
 
 
 class LinkPropMulti(Program[LinkPropMultiSettings]):
-    """V and P', and for each update: where the best scores begin, in two sums; V and P' again."""
+    """V and P', followed by updates.
+
+    Each update finds the threshold of the best scores in two sums, then sums V and P' again.
+    """
 
     name: ClassVar[str] = "linkprop-multi"
     title: ClassVar[str] = "LinkProp-Multi"
@@ -111,12 +114,13 @@ class LinkPropMulti(Program[LinkPropMultiSettings]):
         return Components(degrees[-1], operator, normalisation=self.settings.normalisation)
 
     def _filter_bytes(self, entries: int) -> int:
-        """Of each entry value and column number, of each row where it starts."""
+        """Return the size of a sparse matrix: a value and a column number per entry, an offset per
+        row."""
         return (FILTER_ENTRY + 4) * entries + 4 * (self.n_items + 1)
 
 
 def _at(places: sp.csr_array, matrix: sp.csr_array) -> Integers:
-    """The numbers of a matrix at the places where another has some, zero included."""
+    """Return the values of `matrix` at the positions of `places`, zero where it has none."""
     if matrix.nnz == places.nnz:
         return matrix.data
 

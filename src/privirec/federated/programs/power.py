@@ -1,4 +1,4 @@
-"""The power method with the clients: what PriviRec and PriviRec-k have in common."""
+"""The power method with the clients, shared by PriviRec and PriviRec-k."""
 
 from __future__ import annotations
 
@@ -29,33 +29,37 @@ from privirec.federated.programs.base import (
 from privirec.filters.eigen import orthonormalize
 from privirec.filters.normalize import degree_power
 
-# Enough multiplications for a low-pass filter as good as a converged one on the data we know.
+# Number of multiplications after which the low-pass filter is as good as a converged one on the
+# data sets we have tried.
 DEFAULT_ROUNDS = 5
 DEFAULT_RANK = 256
 
 FILTER_ENTRY = 4
-"""Bytes of a number in a released filter."""
+"""Bytes per number in a released filter."""
 
 
 MOST_ROUNDS = 1000
-"""A server names it, and every client lists as many sums before its policy looks at them."""
+"""Largest number of rounds.
+
+The server chooses the number, and every client lists that many sums before its policy sees them.
+"""
 
 
 class PowerSettings(ProgramSettings):
     """Settings of programs that run the power method with the clients."""
 
     rank: int = Field(DEFAULT_RANK, ge=0, le=MOST_COLUMNS)
-    """k: columns of the power method (0: no low-pass filter)."""
+    """k: number of columns of the power method (0: no low-pass filter)."""
     rounds: int = Field(DEFAULT_ROUNDS, ge=1, le=MOST_ROUNDS)
-    """L: secure sums of the power method."""
+    """L: number of secure sums of the power method."""
     start: Literal["users", "items"] = "items"
-    """The paper's start block with a row per user, or one over items from a public seed."""
+    """Start block: the paper's, with a row per user, or one over items from a public seed."""
     alpha: float = Field(0.5, ge=0, le=1)
-    """Normalisation of the item-item matrix: a history of length d weighs d^(-2 alpha)."""
+    """Normalisation of the item-item matrix: a history of length d has weight d^(-2 alpha)."""
 
     @property
     def multiplications(self) -> int:
-        """How often the start block is multiplied with P~ on the way to S_k."""
+        """Number of times the start block is multiplied by P~ to get S_k."""
         return self.rounds if self.start == "items" else self.rounds - 1
 
 
@@ -63,7 +67,7 @@ Settings = TypeVar("Settings", bound=PowerSettings)
 
 
 class PowerProgram(Program[Settings], Generic[Settings]):
-    """A program with a power method in it."""
+    """A program that includes a power method."""
 
     def check(self) -> None:
         settings = self.settings
@@ -86,7 +90,7 @@ class PowerProgram(Program[Settings], Generic[Settings]):
         }
 
     def power_sums(self) -> list[PlannedSum]:
-        """L sums: the start, and a step for each further round."""
+        """Return the L planned sums: the start, and a step for each further round."""
         settings, n_items = self.settings, self.n_items
         rank, width = settings.rank, settings.ring_bits
         if settings.start == "users":
@@ -103,10 +107,10 @@ class PowerProgram(Program[Settings], Generic[Settings]):
         degrees: NDArray[np.int64],
         on_step: OnStep | None = None,
     ) -> Generator[Contribution | Broadcast, Any, PowerResult]:
-        """Algorithm 1: a QR on the server after each of these sums (`power_sums`).
+        """Run Algorithm 1: one QR decomposition on the server after each of `sums` (`power_sums`).
 
-        `on_step(round, basis, triangle)` sees the state after each round: a run of L rounds
-        contains all shorter ones.
+        `on_step(round, basis, triangle)` is called with the state after each round, so a run of L
+        rounds also yields the results of all shorter runs.
         """
         first, *further = sums
         scale = degree_power(degrees, -0.5)[:, None]
@@ -131,7 +135,8 @@ class PowerProgram(Program[Settings], Generic[Settings]):
         return PowerResult(before, image, basis, triangle)
 
     def _user_block(self) -> NDArray[np.float64]:
-        """Orthonormal columns, of which a smaller rank has the first."""
+        """Return a block with orthonormal columns; a smaller rank gets a prefix of the same
+        columns."""
         generator = public_generator(self.settings)
         columns = generator.standard_normal((self.settings.rank, self.n_users))
         return orthonormalize(columns.T)[0]
@@ -148,10 +153,10 @@ class PowerResult:
 
 
 def item_degrees_told(n_items: int) -> Broadcast:
-    """The item degrees, as every client hears of them."""
+    """Return the broadcast of the item degrees to every client."""
     return Broadcast("item-degrees", FILTER_ENTRY * n_items)
 
 
 def public_generator(settings: ProgramSettings) -> np.random.Generator:
-    """Public numbers from a public seed."""
+    """Return a generator of public numbers, seeded with the public seed."""
     return np.random.Generator(np.random.Philox(settings.seed))

@@ -40,16 +40,17 @@ class ItemItemSettings(ProgramSettings):
     """Settings of programs that sum an item-item matrix."""
 
     alpha: float = Field(0.5, ge=0, le=1)
-    """Normalisation of the item-item matrix: a history of length d weighs d^(-2 alpha)."""
+    """Normalisation of the item-item matrix: a history of length d has weight d^(-2 alpha)."""
     left: float | None = Field(None, ge=0, le=1)
-    """Exponent of the degrees of a history's items, by which the server divides (None: 1 - alpha).
-    """
+    """Exponent of the degrees of the items in a history, by which the server divides (None: 1 -
+    alpha)."""
     right: float | None = Field(None, ge=0, le=1)
-    """The same for the items that are scored."""
+    """Exponent of the degrees of the scored items, by which the server divides (None: 1 -
+    alpha)."""
 
     @property
     def normalisation(self) -> Normalisation:
-        """How the item-item matrix comes out."""
+        """Normalisation of the resulting item-item matrix."""
         usual = Normalisation.symmetric(self.alpha)
         left = usual.left if self.left is None else self.left
         right = usual.right if self.right is None else self.right
@@ -57,17 +58,18 @@ class ItemItemSettings(ProgramSettings):
 
 
 class PrivirecSettings(PowerSettings, ItemItemSettings):
-    """How PriviRec is computed with the clients."""
+    """Settings of PriviRec."""
 
     former_fields: ClassVar[frozenset[str]] = frozenset({"eigenvalues"})
 
     method: Literal["privirec"] = "privirec"
     low_pass_from: Literal["clients", "server"] = "clients"
-    """With the clients as in the paper, or by the server from the P~ it has."""
+    """Party that computes the low-pass filter: the clients, as in the paper, or the server, from
+    the P~ that it has."""
 
 
 class Privirec(PowerProgram[PrivirecSettings]):
-    """V and P' summed over the clients, then S_k: with the clients, or from P~ by the server."""
+    """V and P' summed over the clients, then S_k, with the clients or from P~ by the server."""
 
     name: ClassVar[str] = "privirec"
     title: ClassVar[str] = "PriviRec"
@@ -113,8 +115,10 @@ class Privirec(PowerProgram[PrivirecSettings]):
         return components
 
     def with_factors(self, components: Components, histories: Histories) -> Components:
-        """The released P~ joined by its factors with the released weights: much faster on dense
-        states."""
+        """Return components that hold the factors of the released P~, with the released weights.
+
+        The factors are much faster to apply to dense states.
+        """
         released = components.item_item
         if not isinstance(released, SparseOperator):
             return components
@@ -139,7 +143,10 @@ class Privirec(PowerProgram[PrivirecSettings]):
         return ItemItem.planned(self.n_items, self.settings.alpha, self.settings.ring_bits)
 
     def _filter_bytes(self, item_item_entries: int | None) -> int:
-        """P~ and S_k: of each entry value and column number, of each row where it starts."""
+        """Return the size of P~ and S_k.
+
+        A sparse P~ takes a value and a column number per entry, and an offset per row.
+        """
         low_pass = self.n_items * self.settings.rank * FILTER_ENTRY
         if item_item_entries is None:
             return low_pass + self.n_items * (self.n_items + 1) // 2 * FILTER_ENTRY
@@ -151,7 +158,10 @@ def item_item_sum(
     degrees: NDArray[np.int64],
     normalisation: Normalisation | None = None,
 ) -> Generator[Contribution | Broadcast, Any, sp.csr_array]:
-    """The item-item matrix in double precision, from one sum (None: the symmetric one)."""
+    """Return the item-item matrix in double precision, from one sum.
+
+    If `normalisation` is None, it is the symmetric one.
+    """
     ask: Any = _asked(planned, degrees)
     total = yield ask
     wanted = normalisation or Normalisation.symmetric(ask.alpha)
@@ -164,7 +174,7 @@ def normalized(
     degrees: NDArray[np.int64],
     normalisation: Normalisation,
 ) -> sp.csr_array:
-    """V^-left P' V^-right from the summed integers."""
+    """Return V^-left P' V^-right from the summed integers."""
     matrix = sp.csr_array(
         (encoding.decode(total.data), total.indices, total.indptr), shape=total.shape
     )

@@ -22,18 +22,19 @@ from privirec.filters.operators import LowRankOperator
 
 
 class PrivirecKSettings(PowerSettings):
-    """How PriviRec-k is computed with the clients."""
+    """Settings of PriviRec-k."""
 
     former_fields: ClassVar[frozenset[str]] = frozenset({"low_pass_from"})
 
     method: Literal["privirec-k"] = "privirec-k"
     eigenvalues: Literal["diagonal", "rayleigh-ritz"] = "rayleigh-ritz"
-    """The paper's diagonal of the QR factor, or the Rayleigh quotient."""
+    """Source of the eigenvalues: the paper's diagonal of the QR factor, or the Rayleigh
+    quotient."""
 
     @property
     def multiplications(self) -> int:
         before = super().multiplications
-        # With Rayleigh-Ritz the last product goes into the eigenvalues.
+        # Rayleigh-Ritz uses the last product for the eigenvalues.
         return max(before - 1, 0) if self.eigenvalues == "rayleigh-ritz" else before
 
 

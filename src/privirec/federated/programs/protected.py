@@ -1,4 +1,4 @@
-"""Protected: popularity and a picture of the head, with differential privacy for people."""
+"""Protected: popularity and a model of the head, with differential privacy for each person."""
 
 from __future__ import annotations
 
@@ -29,31 +29,36 @@ OUTLOOK = (
     (0.2, "about half of what an exact run gives"),
     (0.0, "little more than popularity: noise needs more people, or a larger epsilon"),
 )
-"""(least people for each item that noise leaves, what they are enough for), as measured on Gowalla,
-Yelp2018, Globo and synthetic data; docs/results/protected.md."""
+"""Pairs of (least signal per item, accuracy to expect), as measured on Gowalla, Yelp2018, Globo and
+synthetic data; see docs/results/protected.md."""
 
 
 class ProtectedSettings(ProgramSettings):
-    """How private, in which way, over how many items."""
+    """Settings of the protected program: privacy guarantee, way and sizes."""
 
     method: Literal["protected"] = "protected"
     epsilon: float = Field(DEFAULT_EPSILON, ge=LEAST_EPSILON, le=50)
-    """What is promised to every person: how much taking part can change what anybody sees."""
+    """Privacy guarantee for each person: a bound on how much one person's participation can change
+    what anyone observes."""
     delta: float = Field(DEFAULT_DELTA, ge=1e-30, lt=1)
-    """The chance with which the promise may fail."""
+    """Probability with which the guarantee may fail."""
     way: Literal["auto", "gram", "power"] = "auto"
-    """auto: by the number of people for each item of the catalogue."""
+    """Way to model the head; `auto` chooses by the number of people per item of the catalogue."""
     head: int | None = Field(None, ge=1)
-    """m: how many of the most popular items, at most all; None: as many as the noise leaves
-    something of."""
+    """m: number of most popular items, at most the whole catalogue.
+
+    None: as many as remain useful under the noise.
+    """
     columns: int | None = Field(None, ge=1)
-    """Of the way power, at most as many as items; None: as for the head."""
+    """Number of columns of the way `power`, at most the size of the head; None: chosen as for
+    `head`."""
     popularity_share: float | None = Field(None, ge=1e-6, le=1 - 1e-6)
-    """Part of the budget (of mu^2) that goes into popularity; None: what suits the way."""
+    """Share of the budget (of mu^2) that goes into popularity; None: the default of the way."""
     clients: int = Field(1, ge=1, le=MOST_CLIENTS)
-    """Most clients that add noise."""
+    """Largest number of clients that add noise."""
     contributors: int = Field(1, ge=1, le=MOST_CLIENTS)
-    """Fewest clients whose noise stays secret: without those that drop out or are corrupt."""
+    """Smallest number of clients whose noise stays secret: drop-outs and corrupt clients do not
+    count."""
 
     @model_validator(mode="after")
     def _check(self) -> ProtectedSettings:
@@ -67,7 +72,7 @@ class ProtectedSettings(ProgramSettings):
 
 
 class Protected(Program[ProtectedSettings]):
-    """Noisy popularity, and then a noisy picture of the items that come out on top."""
+    """Noisy popularity, followed by a noisy model of the most popular items."""
 
     name: ClassVar[str] = "protected"
     title: ClassVar[str] = "Protected"
@@ -81,7 +86,7 @@ class Protected(Program[ProtectedSettings]):
 
     @cached_property
     def way(self) -> Way:
-        """Which way and how large, from public numbers alone."""
+        """Way and sizes, chosen from public numbers only."""
         settings = self.settings
         signal = settings.promise.signal(self.n_users)
         sizes = self.n_items, self.n_users
@@ -96,7 +101,7 @@ class Protected(Program[ProtectedSettings]):
         return Power(*sizes, head, min(columns, head))
 
     def outlook(self) -> str:
-        """What accuracy to expect, by what noise leaves of the people for each item."""
+        """Return the accuracy to expect, from the signal that noise leaves per item."""
         left = self.settings.promise.signal(self.n_users) / self.n_items
         expected = next(words for least, words in OUTLOOK if left >= least)
         return (
@@ -129,7 +134,7 @@ class Protected(Program[ProtectedSettings]):
         votes = yield ask
         popularity = np.maximum(votes, 0)
         items = most_popular(popularity, self.way.head)
-        # One is what a single person with a single item adds: what is below that is noise.
+        # A single person with a single item adds one, so anything below one is noise.
         popularity[items] = np.maximum(popularity[items], 1 << ask.fraction_bits)
         on_head = ask.encoding.decode(popularity[items])
         seed = np.random.Generator(np.random.Philox(self.settings.seed)).bytes(SEED_BYTES)

@@ -1,12 +1,12 @@
-"""The two ways of the protected program: from noisy popularity to a noisy picture of the head.
+"""The two ways of the protected program: from noisy popularity to a noisy model of the head.
 
-`Gram` sums which items are touched together, a number for each pair: best where there are many
-people for each item. `Power` finds a few directions of taste in steps, so that each later sum has
-less to say and says it more clearly: best where there are few people for each item.
+`Gram` sums co-occurrences, one number per pair of items. It is best with many people per item.
+`Power` finds a few directions of taste in steps, so that each later sum has less to convey and
+conveys it more precisely. It is best with few people per item.
 
-How large a picture to ask for depends on how much of it noise will leave: on `Promise.signal`, a
-public number. The constants were chosen on a fifth of the train splits of Gowalla, Yelp2018 and
-Globo, held out, for epsilon 0.5 to 16.
+The best size of the model depends on how much of it remains usable under the noise, and so on
+`Promise.signal`, a public number. The constants were chosen on a held-out fifth of the train splits
+of Gowalla, Yelp2018 and Globo, for epsilon 0.5 to 16.
 """
 
 from __future__ import annotations
@@ -38,55 +38,61 @@ from privirec.filters.normalize import PROTECTED_PAIRS
 from privirec.filters.operators import NotKept, SparseOperator
 
 PEOPLE_PER_ITEM = 1
-"""From so many people for each item of the catalogue on, `Gram` is the better way."""
+"""Least number of people per item of the catalogue at which `Gram` is the better way."""
 GRAM_HEAD, LARGEST_GRAM_HEAD = 3.2, 1500
-"""Items for the square root of the signal, and the most: a client sends about 5 MB for these."""
+"""Items in the head per square root of the signal, and the largest head, for which a client sends
+about 5 MB."""
 POWER_HEAD, LARGEST_POWER_HEAD = 16.0, 5000
 POWER_COLUMNS, LARGEST_POWER_COLUMNS = 1 / 550, 128
-"""Columns for the signal itself."""
+"""Columns per unit of the signal, and the most columns."""
 STEP_PARTS = (0.2, 0.3, 0.5)
-"""Of what popularity leaves of the budget: later steps ask better questions."""
+"""Shares of the budget that remains after popularity. Later steps get more because they ask better
+questions."""
 OWN_ROW = 1.5
-"""How little an item's own row counts in a step; see `Power.steps`."""
+"""Divisor for the weight of an item's own row in a step; see `Power.steps`."""
 ITEM_WEIGHT = -0.2
-"""Less popular items, of which there are fewer people to tell, get more of each person's length: by
-popularity to this power."""
+"""Exponent of popularity in the item weights.
+
+Fewer people report on less popular items, so these items get a larger share of each person's vector
+length.
+"""
 WEIGHT_UNITS = 1 << 12
 LARGEST_BOOST = 10.0
-"""Of a weak direction over the strongest."""
+"""Largest boost of a weak direction relative to the strongest."""
 
 Votes = NDArray[np.float64]
 WaySteps = Generator[Contribution, Any, Components]
 
 
 def whole_weights(popularity: Votes, power: float) -> NDArray[np.int64]:
-    """Popularity to a power, the usual one at WEIGHT_UNITS."""
+    """Return relative popularity to a power in whole units; WEIGHT_UNITS stands for the mean
+    popularity."""
     relative = (popularity / popularity.mean()) ** power
     return np.maximum(1, np.rint(WEIGHT_UNITS * relative)).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Way(ABC):
-    """What follows on noisy popularity."""
+    """The part of the protected program that follows noisy popularity."""
 
     name: ClassVar[str]
     parts: ClassVar[tuple[float, ...]]
-    """Of the budget that popularity leaves, for each sum."""
+    """Share of the budget that remains after popularity, for each sum."""
     popularity_share: ClassVar[float]
     n_items: int
     n_users: int
     head: int
-    """m: how many of the most popular items."""
+    """m: number of most popular items."""
 
     @property
     @abstractmethod
     def lengths(self) -> list[int]:
-        """Of each sum."""
+        """Length of each sum."""
 
     @property
     @abstractmethod
     def filter_entries(self) -> int:
-        """Numbers in the filters that go back to the clients."""
+        """Number of entries in the filters that go back to the clients."""
 
     @abstractmethod
     def sums(self, shares: tuple[NoiseShare, ...]) -> list[PlannedSum]: ...
@@ -95,7 +101,10 @@ class Way(ABC):
     def steps(
         self, sums: list[PlannedSum], items: NDArray[np.int64], popularity: Votes, seed: bytes
     ) -> WaySteps:
-        """Components without popularity; `popularity` is that of the head, `items`."""
+        """Yield the sums and return components without popularity.
+
+        `items` is the head, and `popularity` is the popularity of its items.
+        """
 
     def describe(self) -> dict[str, Any]:
         return {"way": self.name, "head": self.head}
@@ -103,7 +112,7 @@ class Way(ABC):
 
 @dataclass(frozen=True)
 class Gram(Way):
-    """One sum of pairs."""
+    """A single sum over pairs of items."""
 
     name: ClassVar[str] = "gram"
     parts: ClassVar[tuple[float, ...]] = (1.0,)
@@ -130,7 +139,8 @@ class Gram(Way):
         weights = whole_weights(popularity, -PROTECTED_PAIRS.left)
         ask: Any = sums[0].ask(items=items, weights=weights)
         triangle = yield ask
-        # A person with d items adds about sqrt(d / (d - 1)) to the trace, so about one: in all n.
+        # Scale the diagonal so that its sum is n_users: a person with d items would add about
+        # sqrt(d / (d - 1)), so about one, to the trace.
         diagonal = popularity * np.square(weights / WEIGHT_UNITS)
         diagonal *= self.n_users / diagonal.sum()
         gram = gram_of(triangle, self.head, ask.fraction_bits, diagonal).astype(np.float32)
@@ -161,7 +171,7 @@ class Power(Way):
 
     @property
     def rank(self) -> int:
-        """Of the filter: popularity is one direction more."""
+        """Rank of the filter; popularity is one direction more than the columns."""
         return self.columns + 1
 
     @property
@@ -181,13 +191,16 @@ class Power(Way):
     def steps(
         self, sums: list[PlannedSum], items: NDArray[np.int64], popularity: Votes, seed: bytes
     ) -> WaySteps:
-        """A step multiplies the block with the item-item matrix without its diagonal. What the
-        diagonal would add is an item's own row times its popularity, and to put that back costs
-        nothing: it holds on to what earlier steps found where the sum is mostly noise.
+        """Yield noisy power steps and return the components.
 
-        Directions are sent out in inverse proportion to their strength, so that the strong ones
-        do not take all of a person's length, and are scaled back afterwards. The strongest one of
-        all is popularity, which is known: it is left out of the steps, and put back in the end.
+        A step multiplies the block by the item-item matrix without its diagonal. The diagonal would
+        add each item's own row times its popularity. Both are known, so adding that term back costs
+        no budget. It preserves what earlier steps found where the sum is mostly noise.
+
+        Directions are sent in inverse proportion to their strength, so that the strong ones do not
+        take up all of a person's vector length, and are scaled back afterwards. The strongest
+        direction is popularity, which is known. The steps leave it out, and it is added back at the
+        end.
         """
         scale = popularity[:, None] ** -0.5
         weights = whole_weights(popularity, ITEM_WEIGHT)
@@ -198,7 +211,8 @@ class Power(Way):
 
         basis = orthonormalize(unknown(start_signs(seed, self.head, self.columns) / scale))[0]
         boost = np.ones(self.columns)
-        # A person's part has length one where with rows of usual length it would have this one.
+        # Each person's part is scaled to length one. With rows of typical length, it would have had
+        # this length.
         usual = OWN_ROW * math.sqrt(self.columns / popularity.sum())
         for planned in sums:
             rows = scale * basis

@@ -1,18 +1,19 @@
 """Spectral: eigenpairs of the item-item matrix by block Krylov, in narrow rings.
 
-V first. Then rounds: a block X, its product Y = P~ X summed over the clients, the next block from
-what Y has that is new. The first block is random signs from a public seed, of which 32 bytes are
-told, or the basis of an earlier model. Every block and every product counts: one eigenproblem over
-all of them at the end. The power method of the paper needs two to three times the columns for the
-same filter.
+The first sum is V. Each following round sums the product Y = P~ X of a block X over the clients,
+and takes the next block from the new directions in Y. The first block is either random signs from a
+public seed, sent as 32 bytes, or the basis of an earlier model. At the end, a single eigenproblem
+uses all blocks and all products. The power method of the paper needs two to three times as many
+columns for the same filter.
 
-Each round but a seeded first one is two sums: how far each row of the product can reach, one number
-an item, and the product itself, each row scaled to its reach (`contributions/scaled_step.py`). The
-rings are narrow for that, and sums stay in them, but with probability 2^-64.
+Each round except a seeded first one is two sums: a bound on each row of the product (its reach, one
+number per item), and the product itself, with each row scaled to its reach
+(`contributions/scaled_step.py`). This makes narrow rings possible. Sums stay within them except
+with probability 2^-64.
 
-Clients agree to a number of sums, and masks are dealt for them. With `settle` that is the most
-there can be: the last rounds are optional, and are left out once the Ritz values have settled.
-Every sum that is asked is still the one of the plan with its number, so clients check it as ever.
+Clients agree to a number of sums, and masks are assigned to them. With `settle`, that number is a
+maximum: the last rounds are optional, and are left out once the Ritz values have settled. Every
+requested sum is still the one with the same number in the plan, so clients check it as usual.
 """
 
 from __future__ import annotations
@@ -54,17 +55,21 @@ from privirec.filters.operators import LowRankOperator
 DEFAULT_RANK = 512
 DEFAULT_ROUNDS = 8
 USUAL_RING_BITS = 12
-"""Enough for an item with any number of people; on validation splits wider rings gained nothing."""
+"""Default width of the ring.
+
+It is enough for an item with any number of people. Wider rings gained nothing on validation splits.
+"""
 SPARE = 1.5
-"""Columns that are summed for each one that is kept, unless somebody says how many."""
+"""Number of columns summed per eigenpair kept, unless the settings list the columns."""
 KNOWN_FOR_A_FRESH_ONE = 7
-"""Columns of an earlier basis for each random one beside them, unless somebody says how many."""
+"""Number of columns of an earlier basis per added random column, unless the settings list the
+columns."""
 LEAST_RITZ = 0.02
-"""Directions below it are left out of a Nystrom approximation."""
+"""Ritz values below this are left out of a Nystrom approximation."""
 
 
 def _columns(given: Any) -> Any:
-    """`8x128`, `256,128,128` or numbers; None: by the rank."""
+    """Parse `8x128` or `256,128,128` into a tuple; return anything but a string unchanged."""
     if not isinstance(given, str):
         return given
     try:
@@ -85,27 +90,33 @@ PAIRS: tuple[str, ...] = get_args(Pairs)
 
 
 class SpectralSettings(ProgramSettings):
-    """How eigenpairs are computed with the clients."""
+    """Settings of the spectral program."""
 
     method: Literal["spectral"] = "spectral"
     rank: int = Field(DEFAULT_RANK, ge=1, le=MOST_COLUMNS)
-    """k: eigenpairs that are kept."""
+    """k: number of eigenpairs kept."""
     columns: Columns = None
-    """Columns of each round, in order; None: as many in each of eight rounds as the rank needs."""
+    """Number of columns of each round, in order; None: derived from the rank."""
     ring_bits: int = Field(USUAL_RING_BITS, ge=LEAST_WIDTH, le=64)
-    """Bits of an entry that a client sends."""
+    """Bits per entry that a client sends."""
     block_bits: Literal[4, 8, 16] = 4
-    """Bits of an entry of a block that a client is sent."""
+    """Bits per entry of a block that a client receives."""
     start: Literal["seed", "basis"] = "seed"
-    """Random signs, or the basis of an earlier model, which `start_from` gives."""
+    """Start block: random signs, or the basis of an earlier model given to `start_from`."""
     pairs: Pairs = "nystrom"
-    """What eigenpairs are made of: products alone, which is half a multiplication further and was
-    better on every validation split, or blocks and products."""
+    """Method for the eigenpairs.
+
+    `nystrom` takes them from Y (X^T Y)^+ Y^T, which is half a multiplication further and was better
+    on every validation split. `rayleigh-ritz` takes them from the span of X.
+    """
     settle: float = Field(0.0, ge=0, lt=1)
-    """End when a round has changed the sum of the leading Ritz values by this share or less, and
-    there are as many columns as eigenpairs are kept; 0: compute all rounds."""
+    """Relative change at which a run ends early; 0: compute all rounds.
+
+    A run ends when a round has changed the sum of the leading Ritz values by this share or less,
+    and there are at least as many columns as eigenpairs to keep.
+    """
     alpha: float = Field(0.5, ge=0.5, le=0.5)
-    """Normalisation of the item-item matrix: eigenpairs are those of the symmetric one."""
+    """Normalisation of the item-item matrix; eigenpairs exist for the symmetric one only."""
 
 
 class Spectral(Program[SpectralSettings]):
@@ -121,7 +132,7 @@ class Spectral(Program[SpectralSettings]):
     settings_type = SpectralSettings
     low_rank: ClassVar[bool] = True
     usual_model: ClassVar[str | None] = "spectral"
-    # From validation: a fifth of each train split held out, the test split not looked at.
+    # Chosen by validation on a held-out fifth of each train split. The test split was not used.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "gowalla-60mb": {"columns": "8x138", "rank": 571, "ring_bits": 10},
         "gowalla-200mb": {"columns": "4x776", "rank": 2000},
@@ -157,7 +168,7 @@ class Spectral(Program[SpectralSettings]):
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """Of each round."""
+        """Number of columns of each round."""
         settings = self.settings
         if settings.columns is not None:
             return settings.columns
@@ -175,8 +186,10 @@ class Spectral(Program[SpectralSettings]):
             raise UsageError(f"rank {rank} needs as many columns; all rounds have {sum(columns)}")
 
     def start_from(self, basis: NDArray) -> None:
-        """Begin with the basis of an earlier model: a row for each item of the catalogue, zeros
-        where it did not know the item."""
+        """Start from the basis of an earlier model.
+
+        It has a row for each item of the catalogue, zeros for items that the model did not know.
+        """
         if basis.ndim != 2 or len(basis) != self.n_items:
             raise UsageError(f"a basis of {len(basis)} rows for {self.n_items} items")
         self._start = basis
@@ -196,7 +209,7 @@ class Spectral(Program[SpectralSettings]):
         return {"rounds_run": self._rounds_run} if self.settings.settle else {}
 
     def _may_end_before(self, number: int) -> bool:
-        """Whether a run may end with so many rounds: a change needs two of them."""
+        """Return True if a run may end after `number` rounds; measuring a change takes two."""
         enough = number >= 2 and sum(self.columns[:number]) >= self.settings.rank
         return self.settings.settle > 0 and enough
 
@@ -230,7 +243,8 @@ class Spectral(Program[SpectralSettings]):
         return Components(degrees, LowRankOperator(basis, values), basis)
 
     def gathered(self) -> Generator[Contribution | Broadcast, Any, KrylovSpace]:
-        """The sums without what is made of them, for whoever wants several things made of them."""
+        """Yield the sums and return the Krylov space, for callers that derive several results from
+        it."""
         _, space = yield from self._gathered(self.plan()[:-1])
         return space
 
@@ -267,9 +281,12 @@ class Spectral(Program[SpectralSettings]):
         return degrees, space
 
     def _first_block(self, degrees: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Orthonormal columns: those of the earlier basis, on items that are in use, and random
-        ones outside of it. One round finds little that is near neither the old basis nor its
-        product, and new items have no row in it."""
+        """Return a first block of orthonormal columns.
+
+        It has the columns of the earlier basis, restricted to items in use, and random columns
+        orthogonal to them. The random columns are needed because one round finds little that is
+        near neither the old basis nor its product, and new items have no row in the old basis.
+        """
         if self._start is None:
             raise UsageError("a start from an earlier basis needs that basis")
         columns, in_use = self.columns[0], (degrees > 0)[:, None]
@@ -282,10 +299,13 @@ class Spectral(Program[SpectralSettings]):
 
 
 def eigenpairs(space: KrylovSpace, pairs: str, rank: int) -> Eigenpairs:
-    """The leading eigenpairs, made of what was gathered."""
+    """Return the leading eigenpairs, computed from the gathered blocks and products."""
     return space.nystrom(rank, LEAST_RITZ) if pairs == "nystrom" else space.rayleigh_ritz(rank)
 
 
 def spectral_bytes(n_items: int, rank: int) -> int:
-    """S_k as the model `spectral` keeps it: a byte an entry, a unit for each item, eigenvalues."""
+    """Return the size of S_k as the model `spectral` stores it.
+
+    It has one byte per entry, one unit per item, and the eigenvalues.
+    """
     return n_items * rank + FILTER_ENTRY * (n_items + rank)

@@ -1,9 +1,9 @@
-"""Spectral on a part of everybody's items, validated by the clients on the rest.
+"""Spectral on a part of each user's items, validated by the clients on the rest.
 
-The sums are those of `spectral`, over what clients have not kept back. Its eigenpairs serve any
-candidate of the same or a smaller rank, so that one more sum of a few hundred numbers says how well
-each of them does. The model of such a run knows only what was not kept back; whoever wants one of
-everything runs `spectral` with the settings that were found.
+The sums are those of `spectral`, over the items that clients do not hold out. Its eigenpairs serve
+any candidate of the same or a smaller rank, so a single further sum of a few hundred numbers tells
+how well each candidate performs. The model of such a run does not include the held-out items. For a
+model of all items, run `spectral` with the settings found here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHARES_OF_RANK = (1.0, 0.7, 0.5, 0.25)
 
 
 def usual_candidates(rank: int) -> tuple[Candidate, ...]:
-    """A grid around what was best on the data sets that we know."""
+    """Return a grid around the best settings on the data sets that we have tried."""
     ranks = dict.fromkeys(max(1, round(share * rank)) for share in SHARES_OF_RANK)
     return tuple(
         Candidate(rank=k, history_exponent=a, item_exponent=b, **response)
@@ -45,13 +45,16 @@ def usual_candidates(rank: int) -> tuple[Candidate, ...]:
 
 
 class SpectralValidationSettings(SpectralSettings):
-    """How candidates are validated with the clients."""
+    """Settings of a validation with the clients."""
 
     method: Literal["spectral-validation"] = "spectral-validation"  # type: ignore[assignment]
     held_out: float = Field(HELD_OUT, gt=0, le=0.5)
-    """The share of everybody's items that is validated on."""
+    """Share of each user's items used for validation."""
     candidates: tuple[Candidate, ...] | None = Field(None, min_length=1, max_length=MOST_CANDIDATES)
-    """What is tried, the largest rank being that of the program; None: a grid for its rank."""
+    """Candidates to compare; the largest of their ranks must equal `rank`.
+
+    None: a grid for that rank.
+    """
 
     @field_validator("candidates")
     @classmethod
@@ -62,7 +65,7 @@ class SpectralValidationSettings(SpectralSettings):
 
 
 class SpectralValidation(Spectral):
-    """V and S_k from what clients do not keep back, and metrics on what they do."""
+    """V and S_k from the items that clients do not hold out, and metrics on those that they do."""
 
     name: ClassVar[str] = "spectral-validation"
     title: ClassVar[str] = "Spectral, validated"
@@ -79,7 +82,7 @@ class SpectralValidation(Spectral):
     def __init__(self, settings: SpectralValidationSettings, n_users: int, n_items: int) -> None:
         super().__init__(settings, n_users, n_items)
         self.measured: list[dict[str, Any]] = []
-        """For each candidate its settings and means, once they are there."""
+        """Settings and mean metrics of each candidate, once they are known."""
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -117,12 +120,15 @@ class SpectralValidation(Spectral):
         return components
 
     def validated(self) -> Generator[Contribution | Broadcast, Any, Components]:
-        """The sums, held to the plan, without a release at their end."""
+        """Return the sums, checked against the plan, without the final release."""
         plan: list[Any] = self.validation_plan()
         return keep_to(plan, self._validated(plan))
 
     def validation_plan(self) -> list[Planned]:
-        """What `validated` asks for: the basis is told once, with the candidates."""
+        """Return the plan of `validated`.
+
+        It ends before the release: the basis is broadcast only once, with the candidates.
+        """
         return self.plan()[:-1]
 
     def _validated(self, plan: list[Any]) -> Generator[Contribution | Broadcast, Any, Components]:

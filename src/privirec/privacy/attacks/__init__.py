@@ -1,4 +1,7 @@
-"""What someone who holds a release can find out from it. One file an attack, and a line here."""
+"""Attacks on releases.
+
+Each attack has its own file and an entry in `ATTACKS`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ ATTACKS: dict[str, Attack] = {
         *(Membership(), InformedMembership(), LastItem(), InformedLastItem(), Canaries()),
     )
 }
-"""By the name that reports use."""
+"""All attacks, by the name that reports use."""
 
 __all__ = [
     "ATTACKS",

@@ -1,9 +1,10 @@
-"""An active server that asks about single items instead of what an honest run would ask.
+"""Attack by an active server that asks about single items instead of following an honest run.
 
-In the power method the server chooses the block that is multiplied with P'. With one column an item
-the products *are* rows of P', those of the rarest items first: each is a sum of few histories. In a
-protected run it chooses the head: rare items, on which a person's few items weigh most. Clients
-have a policy against aimed blocks; this shows what it is for, and what noise leaves without it.
+In the power method the server chooses the block that is multiplied by P'. With one column per item,
+the products *are* rows of P'. The attack takes those of the rarest items first, each of which is a
+sum of few histories. In a protected run the server chooses the head: it takes rare items, on which
+a person's few items have the most weight. Clients have a policy against aimed blocks. This attack
+shows why, and how far noise alone protects without the policy.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _by_blocks(
 
 
 def _in_place(rows: sp.csr_array, numbers: NDArray[np.int64], n_items: int) -> sp.csr_array:
-    """Rows of these numbers in a matrix that has no others."""
+    """Return a matrix over all items with these rows at their item numbers and no others."""
     wide = sp.coo_array(rows)
     out = sp.csr_array((wide.data, (numbers[wide.row], wide.col)), shape=(n_items, n_items))
     out.sort_indices()
@@ -102,12 +103,12 @@ def _by_head(
     alike = np.ones(head, np.int64)
     if planned.kind is NoisyHeadGram:
         ask = planned.ask(items=rarest, weights=alike)
-    else:  # a column for each of some items: what comes out are their rows
+    else:  # one column for each of some items: the results are their rows
         block = np.eye(head, columns, dtype=np.int32)
         ask = planned.ask(items=rarest, block=block, weights=alike)
     answer = federation.ask([ask], _RUN)
     view = there(item_item_view(answer))
-    # With weights all alike it is known what a person adds to a pair, so that rows can be read.
+    # With equal weights, a person's contribution to a pair is known, so rows can be read.
     found = peeled(view, answer, progress) if view.rule is not None else Found.nothing()
     if len(found.indptr) <= 1:
         found = guessed(view, answer, progress)
@@ -116,7 +117,7 @@ def _by_head(
 
 
 def _size_of_head(release: Release, planned: PlannedSum) -> tuple[int, int]:
-    """Items, and columns for each of them, as everybody has agreed to."""
+    """Return the agreed number of items in the head, and of columns (0 for a Gram matrix)."""
     for asked, _ in release.opened(NoisyPowerStep):
         return len(asked.items), asked.columns
     triangle = planned.shape.length
@@ -124,7 +125,7 @@ def _size_of_head(release: Release, planned: PlannedSum) -> tuple[int, int]:
 
 
 def _refused(ask: object) -> bool:
-    """Whether a client with the default policy would answer."""
+    """Return True if a client with the default policy would refuse to answer."""
     aim = getattr(ask, "aim", None)
     if aim is None:
         return False

@@ -1,4 +1,4 @@
-"""What an attack is: it sees a release and nothing else, and is graded afterwards."""
+"""Base of all attacks: an attack sees only a release, and is graded afterwards."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ from privirec.errors import UsageError
 from privirec.privacy.releases import Release
 
 Progress = Callable[[int, int], None]
-"""Called with what is done so far and what there is to do."""
+"""Callback with the amount of work done so far and the total."""
 
 
 @dataclass(frozen=True)
 class Test:
-    """Scores by which an attacker tells who took part, and who did."""
+    """Membership scores of an attacker, and who really took part."""
 
     scores: NDArray[np.float64]
-    """The higher, the more likely that this person took part."""
+    """Score of each person; higher means more likely to have taken part."""
     took_part: NDArray[np.bool_]
 
-    __test__ = False  # not one of pytest's
+    __test__ = False  # not a pytest class
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """Items that an attacker says certain people have, and what popularity alone would say."""
+    """Items that an attacker attributes to certain people, and what popularity alone would
+    guess."""
 
     truth: Sequence[NDArray[np.int32]]
-    """What they really have, of what the attacker did not know before."""
+    """Items that each person has and that the attacker did not know."""
     guessed: Sequence[NDArray[np.int32]]
     from_popularity: Sequence[NDArray[np.int32]]
-    """As many items for each of them, by how popular they are."""
+    """Equally many items for each person, chosen by popularity."""
     whole: bool
-    """Whether that is all of their history, and not one item of it."""
+    """True if the guesses are about whole histories, false if about a single item of each."""
 
 
 @dataclass(frozen=True)
 class Control:
-    """Guesses at histories from a run over some people, to be held against others as well."""
+    """Guessed histories from a run over some people, to be compared with other people as well."""
 
     claims: Sequence[NDArray[np.int32]]
     inside: Interactions
@@ -53,27 +54,28 @@ class Control:
 
 @dataclass(frozen=True)
 class Found:
-    """What an attack claims to have found."""
+    """Claims of an attack."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
     """History u is `indices[indptr[u]:indptr[u + 1]]`: item numbers, ascending."""
     visible_items: NDArray[np.bool_] | None = None
-    """Items that the release contains, where it leaves some out: histories are found on these."""
+    """Items that the release contains, if it leaves some out; histories are recovered on these."""
     rows: Mapping[int, NDArray[np.int32]] = field(default_factory=dict)
-    """Item -> items of its row of the item-item matrix, ascending: who shares a user with it."""
+    """Item -> items of its row of the item-item matrix, ascending: those that share a user with
+    it."""
     users_of: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
-    """Item -> numbers of the users who touched it, ascending."""
+    """Item -> numbers of its users, ascending."""
     rows_tried: int | None = None
-    """How many rows or lists of users were looked at, where that is fewer than all."""
+    """Number of rows or user lists that the attack tried, if not all."""
     guesses: Guesses | None = None
     control: Control | None = None
     tests: Mapping[str, Test] = field(default_factory=dict)
-    """Ways to tell who took part; the first is the one that counts."""
+    """Membership tests; the first is the main one."""
     claims_histories: bool = True
-    """Whether histories are what it is after."""
+    """True if the attack tries to recover histories."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else a report says."""
+    """Further facts for the report."""
 
     @property
     def n_users(self) -> int:
@@ -81,12 +83,12 @@ class Found:
 
     @classmethod
     def nothing(cls, **more: Any) -> Found:
-        """No history, but perhaps something else."""
+        """Return a result without histories, but possibly with other claims."""
         return cls(np.zeros(1, np.int64), np.zeros(0, np.int32), **more)
 
     @classmethod
     def histories(cls, histories: Sequence[NDArray[np.int32]], **more: Any) -> Found:
-        """Histories in a list, items ascending."""
+        """Return a result with these histories, items ascending."""
         lengths = [len(history) for history in histories]
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         indices = np.concatenate([np.zeros(0, np.int32), *histories]).astype(np.int32)
@@ -97,23 +99,23 @@ Thing = TypeVar("Thing")
 
 
 def there(thing: Thing | None) -> Thing:
-    """What `applies_to` has found to be there."""
+    """Return a value that `applies_to` has found, or raise UsageError if it is None."""
     if thing is None:
         raise UsageError("this attack does not apply to this release")
     return thing
 
 
 class Attack(ABC):
-    """One way to find out what a release does not say openly."""
+    """A way to derive information that a release does not state openly."""
 
     name: ClassVar[str]
     needs: ClassVar[str]
-    """What a release must contain for it, in words."""
+    """Description of what a release must contain."""
 
     @abstractmethod
     def applies_to(self, release: Release) -> bool:
-        """Whether the release has what this attack needs."""
+        """Return True if the release has what this attack needs."""
 
     @abstractmethod
     def run(self, release: Release, progress: Progress | None = None) -> Found:
-        """Attack a release to which this applies."""
+        """Attack a release to which this attack applies."""

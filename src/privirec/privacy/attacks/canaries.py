@@ -1,16 +1,17 @@
-"""A lower bound on epsilon, from people made up to be found.
+"""A lower bound on epsilon, from artificial people that are made to be found.
 
-A canary is a person with two items that no other canary has: the longest vector that a person may
-send, in a place of its own. Some are put into a run and some are not, by the toss of a coin each,
-and an attacker who knows everything else says which. Its true and false positives bound epsilon
-from below, whatever the noise really is: a release that is (epsilon, delta)-private has
+A canary is a person with two items that no other canary has. It sends the longest vector that a
+person may send, in entries that it shares with no other canary. Each canary is put into a run or
+left out at random, and an attacker that knows everything else decides which. The true and false
+positive rates bound epsilon from below, whatever the actual noise is. An (epsilon, delta)-private
+release has
 
     TPR <= e^epsilon FPR + delta
 
-for every test (Kairouz, Oh and Viswanath 2015), with exact (Clopper and Pearson 1934) confidence
-limits for both. Where many draws are affordable the bound is still at most log(draws); the second
-bound supposes in addition that the trade-off is a Gaussian's, which needs far fewer (Nasr et al.
-2023). The test is fixed on one half of the canaries and judged on the other.
+for every test (Kairouz, Oh and Viswanath 2015). Both rates have exact confidence limits (Clopper
+and Pearson 1934). Even with many draws, this bound is at most log(draws). A second bound also
+assumes that the trade-off is that of a Gaussian, and needs far fewer draws (Nasr et al. 2023). The
+test is chosen on one half of the canaries and judged on the other.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ from privirec.privacy.releases import Release
 Floats = NDArray[np.float64]
 
 CANARIES = 1_000
-"""Canaries in a run, at most."""
+"""Largest number of canaries in a run."""
 RUNS = 200
-"""Draws of noise."""
+"""Number of draws of the noise."""
 CONFIDENCE = 0.95
 USUAL_DELTA = 1e-6
-"""Where nothing was promised."""
+"""Delta to use if nothing is promised."""
 _RUN = 300_001
 
 
 class Canaries(Attack):
-    """An empirical epsilon beside the promised one."""
+    """Empirical epsilon, for comparison with the promised one."""
 
     name: ClassVar[str] = "canaries"
-    needs: ClassVar[str] = "people among whom others can be put"
+    needs: ClassVar[str] = "people to whom artificial people can be added"
 
     def __init__(self, runs: int = RUNS) -> None:
         self._runs = runs
@@ -71,8 +72,8 @@ class Canaries(Attack):
             if progress is not None:
                 progress(number, self._runs)
             coins = rng.random(count) < 0.5
-            # What people add is known and taken off again, so they need not be there: only the
-            # noise, the canaries, and the very asks of this release.
+            # The contributions of people are known and would be subtracted again, so people are
+            # left out. Only the noise, the canaries and the exact requests of this release matter.
             seen = federation.ask(asks, _RUN + number, canaries(items[coins], nobody.n_items))
             rest = rest_of(seen, federation, nobody)
             scores.append(_log_ratios(rest, items, nobody.n_items))
@@ -87,7 +88,10 @@ class Canaries(Attack):
 
 
 def _log_ratios(rest: Rest, pairs: NDArray[np.int32], n_items: int) -> Floats:
-    """Of every canary; those of sums of other kinds at once, as no two touch the same entries."""
+    """Return the log-likelihood ratio of every canary.
+
+    Sums of other kinds are evaluated for all canaries at once, since no two touch the same entries.
+    """
     known = replace(rest, others=())
     ratios = np.array([known.log_ratio(pair, False) for pair in pairs])
     everybody = Histories(canaries(pairs, n_items).matrix)
@@ -101,7 +105,7 @@ def _log_ratios(rest: Rest, pairs: NDArray[np.int32], n_items: int) -> Floats:
 
 
 def canaries(pairs: NDArray[np.int32], n_items: int) -> Interactions:
-    """One person for each of these pairs of items, who has just the two."""
+    """Return one person for each pair of items, who has exactly these two."""
     ones = np.ones(pairs.size, np.float32)
     starts = 2 * np.arange(len(pairs) + 1)
     shape = (len(pairs), n_items)
@@ -109,7 +113,7 @@ def canaries(pairs: NDArray[np.int32], n_items: int) -> Interactions:
 
 
 def _canary_items(release: Release, votes: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Pairs of items of the head, if there is one: there a canary is in every sum."""
+    """Return pairs of items, from the head if there is one, where a canary is in every sum."""
     heads = release.opened(HeadSum)  # type: ignore[type-abstract]
     items = heads[0][0].items if heads else np.sort(np.argsort(-votes, kind="stable"))
     count = min(len(items) // 2, CANARIES)
@@ -117,7 +121,7 @@ def _canary_items(release: Release, votes: NDArray[np.float64]) -> NDArray[np.in
 
 
 def empirical_epsilon(test: Test, delta: float, confidence: float = CONFIDENCE) -> dict[str, float]:
-    """Two lower bounds on epsilon, each with this confidence."""
+    """Return two lower bounds on epsilon, each with this confidence."""
     half = np.arange(len(test.scores)) % 2 == 0
     chosen, judged = (Test(test.scores[part], test.took_part[part]) for part in (half, ~half))
     levels = np.unique(np.quantile(chosen.scores, np.linspace(0.001, 0.999, 999)))
@@ -136,33 +140,33 @@ class _Limits:
     """Confidence limits of a test at several thresholds."""
 
     least_true: Floats
-    """TPR is at least this, ..."""
+    """Lower limit of the true positive rate."""
     least_quiet: Floats
-    """... and so is one less FPR."""
+    """Lower limit of one minus the false positive rate."""
 
     @classmethod
     def of(cls, test: Test, levels: Floats, confidence: float) -> _Limits:
         inside, outside = (np.sort(test.scores[part]) for part in (test.took_part, ~test.took_part))
         hits = len(inside) - np.searchsorted(inside, levels, side="right")
         quiet = np.searchsorted(outside, levels, side="right")
-        wrong = (1 - confidence) / 2  # two limits have to hold at once
+        wrong = (1 - confidence) / 2  # both limits must hold at once
         return cls(_at_least(hits, len(inside), wrong), _at_least(quiet, len(outside), wrong))
 
     def log_ratio(self, delta: float) -> Floats:
-        """Epsilon by TPR <= e^epsilon FPR + delta, for the claim and for its opposite."""
+        """Return epsilon from TPR <= e^epsilon FPR + delta, for the test and for its complement."""
         claims = (self.least_true, 1 - self.least_quiet), (self.least_quiet, 1 - self.least_true)
         ratios = [(true - delta) / np.maximum(false, 1e-300) for true, false in claims]
         best: Floats = np.log(np.maximum(np.maximum(*ratios), 1e-300))
         return best
 
     def mu(self) -> Floats:
-        """By Phi^-1(TPR) - Phi^-1(FPR) <= mu."""
+        """Return mu from Phi^-1(TPR) - Phi^-1(FPR) <= mu."""
         found: Floats = ndtri(self.least_true) + ndtri(self.least_quiet)
         return found
 
 
 def _at_least(successes: NDArray[np.int64], trials: int, wrong: float) -> Floats:
-    """Clopper and Pearson's lower limit of a probability."""
+    """Return the lower Clopper-Pearson limit of a probability."""
     some = np.maximum(successes, 1)
     limits: Floats = np.where(successes > 0, betaincinv(some, trials - some + 1, wrong), 0.0)
     return limits

@@ -1,10 +1,10 @@
-"""Cliques: what somebody would guess who must guess, however much noise there is.
+"""Cliques: the best guesses of an attacker that must guess, at any level of noise.
 
-A person raises all pairs of a history together, by 1/d each. So grow sets of items of which all
-pairs are larger than popularity explains, as long as the likelihood of "one more person has just
-these" rises; take each out and go on. These are guesses, not findings, and some hit a short history
-by luck. So they are graded beside guesses of the same lengths from popularity, and once more with
-half of the people left out: luck hits these as well.
+A person raises all pairs of a history together, by 1/d each. The attack grows sets of items in
+which all pairs are larger than popularity explains, as long as the likelihood of one more person
+with exactly this set rises. It then subtracts the set and continues. The results are guesses, and
+some hit a short history by chance. They are therefore graded next to guesses of the same lengths by
+popularity, and again with half of the people left out, whom chance hits as well.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ GUESSES = 500
 CONTROL_GUESSES = 5_000
 LONGEST = 200
 MOST_ITEMS = 6000
-"""Larger matrices are not made dense: they come without noise, and then there are better ways."""
+"""Largest matrix that is made dense. Larger ones come without noise, and other attacks are better
+for them."""
 _RUN = 400_001
 
 
 class Cliques(Attack):
-    """Best guesses out of a noisy item-item matrix."""
+    """Best guesses from a noisy item-item matrix."""
 
     name: ClassVar[str] = "cliques"
     needs: ClassVar[str] = "an item-item matrix with noise"
@@ -49,7 +50,7 @@ class Cliques(Attack):
 
 
 def guessed(view: MatrixView, release: Release, progress: Progress | None = None) -> Found:
-    """The best guesses at histories on the items of a noisy matrix."""
+    """Return the best guesses of histories on the items of a noisy matrix."""
     items = there(view.items)
     count = min(GUESSES, release_people(release))
     sets = grow(beyond_popularity(view.matrix.toarray()), count, progress)
@@ -77,8 +78,11 @@ def _with_half_left_out(federation: Federation) -> Control | None:
 
 
 def beyond_popularity(gram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What is left of sum_u r_u^T r_u / d_u when items were touched independently: its rows add up
-    to the number of users of an item, which is all that independence needs."""
+    """Return the difference of the matrix from its expectation for independent items.
+
+    Rows of sum_u r_u^T r_u / d_u add up to the number of users of each item, which determines the
+    expectation.
+    """
     users = np.maximum(gram.sum(axis=1), 0.0)
     expected = np.outer(users, users) / max(float(users.sum()), 1e-12)
     left: NDArray[np.float64] = gram - expected
@@ -88,7 +92,7 @@ def beyond_popularity(gram: NDArray[np.float64]) -> NDArray[np.float64]:
 def grow(
     left: NDArray[np.float64], count: int, progress: Progress | None = None
 ) -> list[NDArray[np.int64]]:
-    """Sets of items, the likeliest first; `left` is used up."""
+    """Return sets of items, the likeliest first; `left` is modified."""
     pairs = left.copy()
     np.fill_diagonal(pairs, -np.inf)
     best_of = pairs.max(axis=1)
@@ -100,7 +104,7 @@ def grow(
         if not np.isfinite(best_of[first]):
             break
         second = int(pairs[first].argmax())
-        pairs[first, second] = pairs[second, first] = -np.inf  # no pair begins two sets
+        pairs[first, second] = pairs[second, first] = -np.inf  # no pair starts two sets
         for item in (first, second):
             best_of[item] = pairs[item].max()
         sets.append(_grown(left, [first, second]))
@@ -110,7 +114,7 @@ def grow(
 
 
 def _grown(left: NDArray[np.float64], members: list[int]) -> NDArray[np.int64]:
-    """Add items as long as 2 <left, x x^T / d> rises, which is what likelihood asks for."""
+    """Add items as long as 2 <left, x x^T / d>, and with it the likelihood, rises."""
     towards = left[members].sum(axis=0)
     inside = float(left[np.ix_(members, members)].sum())
     own = left.diagonal()
@@ -133,7 +137,7 @@ def n_items_of(release: Release) -> int:
 
 
 def release_people(release: Release) -> int:
-    """How many took part, as far as the release tells: a noisy sum says for how many it was."""
+    """Return the number of participants stated by a noisy sum, or GUESSES if none states it."""
     told = [int(getattr(one.ask, "n_users", 0)) for one in release.sums]
     return max(told, default=0) or GUESSES
 

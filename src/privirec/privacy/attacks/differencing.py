@@ -1,8 +1,9 @@
-"""Differencing: two runs that differ by one person, or by one thing that a person did.
+"""Differencing: two runs that differ by one person, or by one interaction of a person.
 
-Exact item degrees of two such runs differ by exactly that. Under noise the difference is a person
-plus the noise of two runs: an attacker that knows how long the history is then weighs what it sees
-against how popular items are, which is the best that popularity and two noisy sums allow.
+Exact item degrees of two such runs differ by exactly that. Under noise, the difference is the
+person's part plus the noise of two runs. An attacker that knows the length of the history then
+weighs the observation against the popularity of items, which is the best that popularity and two
+noisy sums allow.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _SWEEPS = 4
 
 
 class _Differencing(Attack):
-    """Attack some people, each by two runs over everybody that differ in that person."""
+    """Attack on several people, each by two runs over all people that differ in that person."""
 
     whole: ClassVar[bool]
-    """Whether the runs differ by a whole history."""
+    """True if the runs differ by a whole history."""
     needs: ClassVar[str] = "item degrees or popularity, and people who can be asked twice"
 
     def applies_to(self, release: Release) -> bool:
@@ -61,7 +62,7 @@ class _Differencing(Attack):
     def changed(
         self, people: Interactions, target: int, rng: np.random.Generator
     ) -> tuple[Interactions, NDArray[np.int32]]:
-        """Everybody as they were in the other run, and the items by which that differs."""
+        """Return all people as in the other run, and the items by which the two runs differ."""
 
 
 class TwoCohorts(_Differencing):
@@ -81,7 +82,7 @@ class TwoCohorts(_Differencing):
 
 
 class TwoRuns(_Differencing):
-    """One run before a person touched an item, and one after."""
+    """One run before a person interacted with an item, and one after."""
 
     name: ClassVar[str] = "differencing-runs"
     whole: ClassVar[bool] = False
@@ -99,10 +100,10 @@ class TwoRuns(_Differencing):
 def _guess(
     federation: Federation, people: Interactions, before: Interactions, length: int, number: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """So many items from two runs; and from the popularity in one of them alone."""
+    """Return `length` items guessed from two runs, and as many guessed from popularity alone."""
     kinds = [planned.kind for planned in federation.planned()]
     exact = kinds[0] is ItemDegrees
-    # Popularity, and pairs where they are summed. What noisy power steps would add is not used.
+    # Use popularity, and pairs if they are summed. Noisy power steps are not used.
     sums = 2 if NoisyHeadGram in kinds and not exact else 1
     first = federation.run(people, number, sums)
     second = federation.run(before, number + 1, sums)
@@ -118,12 +119,13 @@ def _guess(
 
 @dataclass(frozen=True)
 class _Difference:
-    """Of two noisy runs: popularity and the item-item matrix of the items in both heads."""
+    """Difference of two noisy runs: popularity, and the item-item matrix of the items in both
+    heads."""
 
     votes: NDArray[np.float64]
     votes_variance: float
     gram: NDArray[np.float64]
-    """Each entry times the weights of its two items."""
+    """Difference of the matrices; each entry is multiplied by the weights of its two items."""
     weights: NDArray[np.float64]
     gram_variance: float
     items: NDArray[np.int64]
@@ -157,8 +159,11 @@ def _difference(first: Release, second: Release) -> _Difference:
 
 
 def _most_probable(seen: _Difference, prior: NDArray[np.float64], length: int) -> NDArray[np.int32]:
-    """Items by their log-odds: popularity, and what the difference says of each, the other items of
-    the history being there as probably as the last sweep says (mean field)."""
+    """Return the items with the highest log-odds.
+
+    The odds combine popularity and the evidence in the difference. The other items of the history
+    are taken to be present with the probabilities of the previous sweep (mean field).
+    """
     chance = np.clip(length * prior / prior.sum(), 1e-9, 0.5)
     odds = np.log(chance / (1 - chance))
     own = (seen.votes / np.sqrt(length) - 0.5 / length) / seen.votes_variance

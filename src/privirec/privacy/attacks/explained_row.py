@@ -1,4 +1,4 @@
-"""Orthogonal matching pursuit, one row at a time: a vector explained by few known ones."""
+"""Orthogonal matching pursuit, one row at a time: a vector explained by a few known vectors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from numpy.typing import NDArray
 
 @dataclass
 class ExplainedRow:
-    """A row while it is being explained: atoms taken, and what they leave."""
+    """A row during its explanation: the atoms chosen so far, and the residual."""
 
     left: NDArray[np.float64]
     taken: list[int] = field(default_factory=list)
     basis: list[NDArray[np.float64]] = field(default_factory=list)
-    """Orthonormal, spanning the atoms taken."""
+    """Orthonormal vectors that span the chosen atoms."""
     triangle: list[NDArray[np.float64]] = field(default_factory=list)
     along: list[float] = field(default_factory=list)
 
     def take(self, item: int, atom: NDArray[np.float64]) -> bool:
-        """Explain a part of the row by this atom; False if those taken before say all of it."""
+        """Add an atom to the explanation.
+
+        Return False if the atom lies in the span of those chosen before.
+        """
         inside = np.array([direction @ atom for direction in self.basis])
         rest = atom - sum((c * d for c, d in zip(inside, self.basis, strict=True)), np.zeros(1))
         length = float(np.linalg.norm(rest))
@@ -36,7 +39,7 @@ class ExplainedRow:
         return True
 
     def coefficients(self) -> NDArray[np.float64]:
-        """Of the atoms taken, in the order in which they were."""
+        """Return the coefficients of the chosen atoms, in the order of choice."""
         size = len(self.taken)
         upper = np.zeros((size, size))
         for column, entries in enumerate(self.triangle):

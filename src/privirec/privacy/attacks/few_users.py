@@ -1,12 +1,12 @@
-"""Rows of an item-item matrix that are sums over few users, read in floating point.
+"""Reading rows of an item-item matrix that are sums over few users, in floating point.
 
-The exact attack (`peeling`) needs the integers that were summed. What reaches people is often less:
-single precision, another scale, or noise of a known level. A row of an item with few users is still
-a sum of a handful of weights w(d); as long as these lie further apart than the errors, it can be
-read: find the weights, check that a history of weight w(d) has d items, take it out, go on.
+The exact attack (`peeling`) needs the integers that were summed. A release often has less: single
+precision, another scale, or noise of a known level. A row of an item with few users is still a sum
+of a handful of weights w(d). It can be read as long as these lie further apart than the errors:
+find the weights, check that a history of weight w(d) has d items, subtract it, and continue.
 
-A history is claimed only if every explanation of its row agrees on it. Where errors are as large as
-the weights nothing is claimed.
+A history is claimed only if every explanation of its row agrees on it. If errors are as large as
+the weights, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ Floats = NDArray[np.float64]
 Items = NDArray[np.int32]
 
 MOST_USERS = 6
-"""Rows of more users have too many sums of weights to tell them apart."""
+"""Most users of a row to read; more users have too many sums of weights to tell them apart."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """w(d) = d^-exponent for d = 1, 2, ..., longest; by a client's rule, where that is known."""
+    """Weights w(d) = d^-exponent for d = 1, 2, ..., longest, or by a client's rule if it is
+    known."""
 
     exponent: float
     longest: int
@@ -41,7 +42,8 @@ class Weights:
         return float(length**-self.exponent) if self.rule is None else self.rule(length)
 
     def length(self, weight: float, tolerance: float) -> int | None:
-        """The one length whose weight this is, up to the tolerance; None if none or several."""
+        """Return the only length with this weight, up to the tolerance; None if none or several
+        match."""
         if weight <= tolerance:
             return None
         if not self.exponent:
@@ -55,9 +57,9 @@ class Weights:
 def read_users(
     item: int, columns: Items, values: Floats, users: int, weights: Weights, tolerance: float
 ) -> list[Items]:
-    """The histories of an item's users that its row leaves no doubt about.
+    """Return the histories of an item's users that its row determines without doubt.
 
-    `values` are the entries of the row in these columns, each off by less than the tolerance.
+    `values` are the entries of the row in these columns, each with an error below the tolerance.
     """
     here = values > 2 * tolerance
     columns, values = columns[here], values[here]
@@ -93,8 +95,11 @@ def read_users(
 def _without_own(
     item: int, columns: Items, values: Floats, users: int, weights: Weights, tolerance: float
 ) -> list[Items]:
-    """The same where the diagonal is not released: what would stand there is the sum of all
-    weights, which then must show one by one."""
+    """Read a row whose diagonal entry was not released.
+
+    That entry would be the sum of all weights. It is computed from the weights, each of which must
+    then show separately in the row.
+    """
     if not len(values):
         return []
     levels, _ = _levels(values, tolerance)
@@ -111,7 +116,7 @@ def _without_own(
 
 
 def _levels(values: Floats, tolerance: float) -> tuple[Floats, NDArray[np.int64]]:
-    """Distinct values up to errors, ascending, and which of them each value is."""
+    """Return the distinct values up to errors, ascending, and the level number of each value."""
     order = np.argsort(values)
     ordered = values[order]
     number = np.concatenate([[0], np.cumsum(np.diff(ordered) > 2 * tolerance)])
@@ -124,8 +129,11 @@ def _levels(values: Floats, tolerance: float) -> tuple[Floats, NDArray[np.int64]
 def _weights_of(
     levels: Floats, total: float | None, users: int, weights: Weights, tolerance: float
 ) -> list[int] | None:
-    """Lengths of the histories of a row. The smallest value is one weight, and so is every value
-    that is not a sum of weights known before; what is then missing are equal weights."""
+    """Return the lengths of the histories in a row, or None if they are not determined.
+
+    The smallest value is a single weight, and so is every value that is not a sum of weights found
+    before. Weights that are still missing then are equal to each other.
+    """
     lengths: list[int] = []
     sums = np.zeros(1)
     for level in levels.tolist():
@@ -150,7 +158,7 @@ def _weights_of(
 
 
 class Cascade:
-    """Rows that are read, those of the fewest users first, and what is left of them."""
+    """Reading of rows, those of the fewest users first, with subtraction of the histories found."""
 
     def __init__(
         self,
@@ -161,8 +169,11 @@ class Cascade:
         *,
         diagonal: bool = True,
     ) -> None:
-        """`matrix` may lack rows; degrees that are not known are found by trying. `diagonal`:
-        whether that of the matrix says something."""
+        """Prepare the attack.
+
+        `matrix` may lack rows. Unknown degrees are found by trial. `diagonal` is true if the
+        diagonal of the matrix holds information.
+        """
         self.histories: list[Items] = []
         self._matrix = matrix
         self._degrees = None if degrees is None else degrees.astype(np.int64).copy()
@@ -172,7 +183,7 @@ class Cascade:
         self._diagonal = diagonal
         if not diagonal:
             self._order: Callable[[int], float] = lambda item: float(self._row(item)[1].sum())
-        elif degrees is None:  # how much a row weighs is all that tells how many users it has
+        elif degrees is None:  # only the diagonal entry indicates how many users a row has
             self._order = lambda item: float(self._entry(item, item))
         else:
             self._order = lambda item: float(self._left[item])
@@ -182,7 +193,7 @@ class Cascade:
         return there(self._degrees)
 
     def run(self, progress: Progress | None = None) -> None:
-        """Until no row can be read any more."""
+        """Read rows until no row can be read any more."""
         items = np.flatnonzero(self._rows_there).tolist()
         queue = [(self._order(item), item) for item in items if self._worth_trying(item)]
         heapq.heapify(queue)
@@ -209,7 +220,7 @@ class Cascade:
         return self._entry(item, item) > 2 * self._tolerances[item]
 
     def _row(self, item: int) -> tuple[Items, Floats]:
-        """Columns and values, without the diagonal where it says nothing."""
+        """Return columns and values of a row, without the diagonal if it holds no information."""
         start, stop = self._matrix.indptr[item : item + 2]
         columns, values = self._matrix.indices[start:stop], self._matrix.data[start:stop]
         if self._diagonal:
@@ -230,8 +241,10 @@ class Cascade:
         return []
 
     def _two_alike(self, item: int, columns: Items, values: Floats) -> list[Items]:
-        """Two users whose weights do not tell them apart, by what they cannot have in common: two
-        items that nobody has together belong to different ones."""
+        """Separate two users whose weights are equal.
+
+        Two items that no user has together belong to different users.
+        """
         tolerance = 2 * float(self._tolerances[item])
         both, one = (columns[np.abs(values - count) <= tolerance] for count in (2, 1))
         if len(both) + len(one) != np.count_nonzero(values > tolerance):
@@ -241,7 +254,7 @@ class Cascade:
         apart = self._matrix[one][:, one].toarray() < 1 - tolerance
         groups, side = connected_components(sp.csr_array(_doubled(apart)), False)
         first, second = side[: len(one)], side[len(one) :]
-        if groups != 2 or (first == second).any():  # no split, or more than one
+        if groups != 2 or (first == second).any():  # no split, or several
             return []
         return [
             np.sort(np.concatenate([both, one[first == group]])).astype(np.int32)
@@ -255,7 +268,10 @@ class Cascade:
         return float(self._matrix.data[place]) if there else 0.0
 
     def _take_out(self, history: Items) -> bool:
-        """False if a row says that there is no such user."""
+        """Subtract a user with this history.
+
+        Return False, and change nothing, if a row rules out such a user.
+        """
         weight = self._weights.of(len(history))
         matrix, places = self._matrix, []
         for item in history[self._rows_there[history]].tolist():
@@ -279,12 +295,16 @@ class Cascade:
 
 
 def _doubled(apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Every item twice, once on each side: items that are apart lie on opposite sides."""
+    """Return a graph with each item on both sides, in which items that are apart connect opposite
+    sides."""
     nothing = np.zeros_like(apart)
     return np.block([[nothing, apart], [apart, nothing]])
 
 
 def longest_in(matrix: sp.csr_array) -> int:
-    """The largest h such that h rows have h entries: all d rows of a history have at least d."""
+    """Return the largest h such that h rows have at least h entries.
+
+    It bounds the length of a history: each of the d rows of a history has at least d entries.
+    """
     entries = np.sort(np.diff(matrix.indptr))[::-1]
     return int(np.count_nonzero(entries >= np.arange(1, len(entries) + 1)))

@@ -1,4 +1,7 @@
-"""How much of the truth an attack found. The only place where the truth is looked at."""
+"""Grading of attacks: how much of the truth they found.
+
+The truth is used only here.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,14 @@ from privirec.data.interactions import Interactions
 from privirec.privacy.attacks.base import Control, Found, Guesses, Test
 
 FALSE_POSITIVES = 0.001
-"""How many false alarms an attacker allows itself who wants to be sure."""
+"""False positive rate that a cautious attacker accepts."""
 PARTS = 5
 _MOST_MATCHED = 1_000
 
 
 class RecoveredHistories(Protocol):
-    """Row u is `indices[indptr[u]:indptr[u + 1]]`: item numbers, ascending."""
+    """Histories in compressed rows: row u is `indices[indptr[u]:indptr[u + 1]]`, items
+    ascending."""
 
     @property
     def indptr(self) -> NDArray[np.int64]: ...
@@ -32,7 +36,7 @@ class RecoveredHistories(Protocol):
 
 
 def graded(found: Found, truth: Interactions) -> dict[str, Any]:
-    """All that a row says of what an attack found, but for its own facts."""
+    """Return all grades of a result, except for its own facts."""
     row: dict[str, Any] = {"users": None, "users_recovered": None, "users_wrong": None}
     row |= {"interaction_precision": None, "interaction_recall": None}
     if found.claims_histories:
@@ -61,9 +65,9 @@ def grade(
     """Match recovered histories with true ones, each at most once, as whole sets of items.
 
     Users without interactions leave no trace and do not count. An interaction is right if its
-    history is; where nothing was claimed there is no precision (None). If the release left items
-    out, `visible_items` marks those it contains: interactions and `parts_recovered` are about the
-    part of each history on these, while `users_recovered` counts whole histories only.
+    history is. If nothing was claimed, the precision is None. If the release left items out,
+    `visible_items` marks those it contains: interactions and `parts_recovered` then refer to the
+    part of each history on these items, while `users_recovered` counts whole histories only.
     """
     matrix = _visible(truth, visible_items)
     true = _histories(matrix.indptr, matrix.indices)
@@ -95,9 +99,12 @@ def grade_beside_popularity(
     truth: Interactions,
     visible_items: NDArray[np.bool_] | None = None,
 ) -> dict[str, int | float | None]:
-    """How much of a claim is in the true history that is most like it, and how much of the most
-    popular items, as many as were claimed; and how many histories are hit by chance: by as many
-    sets of the same lengths, drawn by popularity."""
+    """Compare the claims with guesses by popularity.
+
+    The precisions are the share of a claim that lies in the most similar true history, and the same
+    for equally many of the most popular items. `popularity_recovered` is the number of histories
+    hit by chance, by equally many sets of the same lengths drawn by popularity.
+    """
     bounds = list(pairwise(recovered.indptr.tolist()))[:_MOST_MATCHED]
     if not bounds:
         return {
@@ -120,7 +127,7 @@ def grade_beside_popularity(
 
 
 def _drawn(lengths: Sequence[int], matrix: sp.csr_array) -> Counter[bytes]:
-    """Sets of these lengths, drawn by popularity without replacement (Gumbel's trick)."""
+    """Draw sets of these lengths by popularity, without replacement (Gumbel trick)."""
     popularity = np.bincount(matrix.indices, minlength=matrix.shape[1])
     in_use = np.flatnonzero(popularity)
     scores = np.log(popularity[in_use])
@@ -138,8 +145,11 @@ def grade_by_parts(
     truth: Interactions,
     visible_items: NDArray[np.bool_] | None = None,
 ) -> dict[str, float | None]:
-    """Precision and recall by fifths of history length and of item popularity, the shortest and
-    the rarest first; fifths of the true histories, and of the true interactions."""
+    """Return precision and recall by fifths of history length and of item popularity.
+
+    The shortest and the rarest come first. Fifths are of the true histories and of the true
+    interactions.
+    """
     matrix = _visible(truth, visible_items)
     true = _histories(matrix.indptr, matrix.indices)
     found = _histories(recovered.indptr, recovered.indices)
@@ -168,7 +178,7 @@ def grade_by_parts(
 
 @dataclass(frozen=True)
 class _Flat:
-    """Histories as single interactions, and how long each history is."""
+    """Histories as single interactions, and the length of each history."""
 
     items: NDArray[np.int32]
     lengths: NDArray[np.int64]
@@ -181,8 +191,7 @@ class _Flat:
 
 
 def grade_rows(rows: Mapping[int, NDArray[np.int32]], truth: Interactions) -> dict[str, int]:
-    """How many rows of the item-item matrix have the right items in them, for an attack that claims
-    to have found some."""
+    """Count the claimed rows of the item-item matrix that contain exactly the right items."""
     by_item = truth.matrix.T.tocsr()
     right = 0
     for item, claimed in rows.items():
@@ -194,7 +203,7 @@ def grade_rows(rows: Mapping[int, NDArray[np.int32]], truth: Interactions) -> di
 def grade_user_lists(
     users_of: Mapping[int, NDArray[np.int64]], tried: int | None, truth: Interactions
 ) -> dict[str, int | float]:
-    """How many items have exactly the right users."""
+    """Count the items with exactly the right users."""
     by_item = truth.matrix.T.tocsr()
     by_item.sort_indices()
     right = sum(
@@ -211,8 +220,11 @@ def grade_user_lists(
 
 
 def grade_control(control: Control) -> dict[str, int | float]:
-    """Whole histories hit by guesses, and how much of a guess is in the most similar one: of people
-    who took part, and of as many who did not."""
+    """Compare guesses with people who took part and with equally many who did not.
+
+    For each group, return the number of whole histories hit, and the share of a guess that lies in
+    the most similar history.
+    """
     claims = {np.sort(claim).astype(np.int32).tobytes() for claim in control.claims}
     hits = [
         len(claims & _histories(people.matrix.indptr, people.matrix.indices).keys())
@@ -229,7 +241,7 @@ def grade_control(control: Control) -> dict[str, int | float]:
 
 
 def grade_guesses(guesses: Guesses) -> dict[str, int | float | None]:
-    """Precision and recall of guesses about people by name, beside popularity's."""
+    """Return precision and recall of guesses about named people, next to those by popularity."""
     claimed = sum(map(len, guesses.guessed))
     right = _common(guesses.guessed, guesses.truth)
     usual = sum(map(len, guesses.from_popularity))
@@ -250,7 +262,7 @@ def grade_guesses(guesses: Guesses) -> dict[str, int | float | None]:
 
 
 def grade_tests(tests: Mapping[str, Test]) -> dict[str, Any]:
-    """The strongest test by its area under the curve, and the areas of all."""
+    """Return the grades of the test with the largest area under the curve, and the areas of all."""
     areas = {name: area_under(test) for name, test in tests.items()}
     best = max(areas, key=lambda name: areas[name])
     test = tests[best]
@@ -269,7 +281,7 @@ def grade_tests(tests: Mapping[str, Test]) -> dict[str, Any]:
 
 
 def area_under(test: Test) -> float:
-    """The chance that somebody who took part scores higher than somebody who did not."""
+    """Return the probability that a participant scores higher than a non-participant."""
     inside, outside = test.scores[test.took_part], np.sort(test.scores[~test.took_part])
     if not len(inside) or not len(outside):
         return 0.5
@@ -279,7 +291,7 @@ def area_under(test: Test) -> float:
 
 
 def true_positives_at(test: Test, false_positives: float) -> float:
-    """Share of the participants found when at most this share of the others is."""
+    """Return the share of participants found at this false positive rate or less."""
     inside, outside = test.scores[test.took_part], np.sort(test.scores[~test.took_part])
     if not len(inside) or not len(outside):
         return 0.0
@@ -289,10 +301,10 @@ def true_positives_at(test: Test, false_positives: float) -> float:
 
 
 def roc(test: Test) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """False and true positives for every threshold, from none to all."""
+    """Return false and true positive rates for every threshold, from none to all."""
     order = np.argsort(-test.scores, kind="stable")
     inside = test.took_part[order]
-    last = np.append(np.diff(test.scores[order]) != 0, True)  # ties are one threshold
+    last = np.append(np.diff(test.scores[order]) != 0, True)  # ties share one threshold
     true = np.cumsum(inside)[last] / max(1, int(inside.sum()))
     false = np.cumsum(~inside)[last] / max(1, int((~inside).sum()))
     return np.concatenate([[0.0], false]), np.concatenate([[0.0], true])
@@ -308,7 +320,7 @@ def _visible(truth: Interactions, visible_items: NDArray[np.bool_] | None) -> sp
 
 
 def _matched(claims: Sequence[NDArray[Any]], matrix: sp.csr_array) -> float:
-    """Share of the claimed interactions that are in the most similar true histories."""
+    """Return the share of claimed interactions that are in the most similar true histories."""
     indptr = np.concatenate([[0], np.cumsum([len(claim) for claim in claims])])
     indices = np.concatenate(claims)
     shape = (len(claims), matrix.shape[1])
@@ -323,7 +335,7 @@ def _common(some: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> int
 
 
 def _histories(indptr: NDArray, indices: NDArray) -> Counter[bytes]:
-    """How often each non-empty history occurs, by the bytes of its 32-bit item numbers."""
+    """Count each non-empty history, keyed by the bytes of its 32-bit item numbers."""
     items = indices.astype(np.int32, copy=False)
     bounds = pairwise(indptr.tolist())
     return Counter(items[start:stop].tobytes() for start, stop in bounds if stop > start)

@@ -1,8 +1,8 @@
-"""What an attacker sees of one person who knows what everybody else sent.
+"""Attacker that knows what everybody but one person sent.
 
-Of every noisy sum the contributions of all others can be taken off. What is left is noise, and the
-person's vector if the person took part; the likelihood ratio of the two is the best test there is
-(Neyman and Pearson), so what it cannot tell nobody can.
+The contributions of all others can be subtracted from every noisy sum. The rest is noise, plus the
+person's vector if the person took part. The likelihood ratio of the two hypotheses is the most
+powerful test (Neyman and Pearson), so no attacker can do better.
 """
 
 from __future__ import annotations
@@ -26,37 +26,39 @@ Items = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class OtherSum:
-    """What is left of a sum of another kind."""
+    """Remainder of a sum of another kind."""
 
     ask: NormedSum
     left: NDArray[Any]
-    """In units of the sum."""
+    """Remainder in units of the sum."""
     deviation: float
-    """In its values."""
+    """Standard deviation of the noise, in the values of the sum."""
 
 
 @dataclass(frozen=True)
 class Rest:
-    """Sums without all that is known: noise, in the values of the sums."""
+    """Remainders of the sums after all known contributions are subtracted, in the values of the
+    sums."""
 
     votes: Floats | None
     votes_deviation: float
     gram: Floats | None
-    """With zeros on the diagonal, each entry times the weights of its two items."""
+    """Gram matrix with zeros on the diagonal; each entry is multiplied by the weights of its two
+    items."""
     weights: Floats
-    """Of the items of the Gram matrix."""
+    """Weights of the items of the Gram matrix."""
     gram_deviation: float
     place: NDArray[np.int64]
     """Item -> its row of the Gram matrix, or -1."""
     others: tuple[OtherSum, ...] = ()
 
     def head(self, history: Items) -> NDArray[np.int64]:
-        """The rows of a history's items that are in the head."""
+        """Return the rows of those items of a history that are in the head."""
         rows = self.place[history]
         return rows[rows >= 0]
 
     def log_ratio(self, history: Items, took_part: bool) -> float:
-        """log P[what is seen | took part] - log P[... | did not]."""
+        """Return log P[observation | took part] - log P[observation | did not take part]."""
         score = 0.0
         if self.votes is not None and len(history):
             product = float(self.votes[history].sum()) / np.sqrt(len(history))
@@ -73,7 +75,7 @@ class Rest:
 
 
 def vector_of(ask: NormedSum, history: Items) -> Floats:
-    """What a person with this history adds to a sum, in units."""
+    """Return the vector that a person with this history adds to a sum, in units."""
     shape = (1, ask.n_items)
     ones = np.ones(len(history), np.float32)
     alone = sp.csr_array((ones, history, np.array([0, len(history)])), shape=shape)
@@ -86,7 +88,7 @@ def has_noise(release: Release) -> bool:
 
 
 def rest_of(release: Release, federation: Federation, known: Interactions) -> Rest:
-    """The sums of a release without what the known people added."""
+    """Return the sums of a release without the contributions of the known people."""
     votes = gram = None
     votes_deviation = gram_deviation = 1.0
     weights = np.zeros(0)

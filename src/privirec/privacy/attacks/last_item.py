@@ -1,7 +1,8 @@
-"""All but one item of a person are known: which is the last one?
+"""Guess of the last item of a person whose other items are known.
 
-A useful model tells that of anybody, whether they took part or not: that is what recommending is.
-So hits are counted beside those of popularity, and beside those on people who did not take part.
+A useful model predicts it for anybody, participant or not, since this is what recommending means.
+Hits are therefore compared with those by popularity, and with those on people who did not take
+part.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Items = NDArray[np.int32]
 
 
 class _LastItem(Attack):
-    """Guess the one item that is missing from a history."""
+    """Guess of the one item that is missing from a history."""
 
     needs: ClassVar[str] = "people who can be left out of a run"
 
@@ -67,12 +68,15 @@ class _LastItem(Attack):
 
     @abstractmethod
     def scores(self, known: Items, last: Items, took_part: bool) -> Floats:
-        """For each item how likely it is the missing one. `last` is not for looking at: it is a
-        part of what an attacker sees of somebody who took part."""
+        """Return a score for each item, higher if it is more likely the missing one.
+
+        The guess must not use `last` directly. It is given because it is part of what an attacker
+        sees of a person who took part.
+        """
 
 
 class LastItem(_LastItem):
-    """From the release and the rest of the history alone."""
+    """Guess from the release and the rest of the history alone."""
 
     name: ClassVar[str] = "last-item"
 
@@ -100,7 +104,7 @@ class LastItem(_LastItem):
         if self._dense is not None:
             scores[self._items] += self._dense[rows].sum(axis=0)
             return scores
-        # Exact: the missing item shares a person with every other one, for at least w(d).
+        # In an exact matrix, the missing item has an entry of at least w(d) with every known item.
         block = self._view.matrix[rows].toarray()
         weight = float((len(known) + 1) ** -self._view.exponent)
         enough = (block >= weight * (1 - 1e-4)).all(axis=0)
@@ -109,7 +113,7 @@ class LastItem(_LastItem):
 
 
 class InformedLastItem(_LastItem):
-    """Knowing what everybody else sent: by likelihood, with popularity as what is known before."""
+    """Guess by likelihood, knowing what everybody else sent, with popularity as the prior."""
 
     name: ClassVar[str] = "last-item-knowing-others"
 
@@ -142,7 +146,7 @@ class InformedLastItem(_LastItem):
         own = rest.head(history) if took_part else np.zeros(0, np.int64)
         rows, squares = rest.head(known), np.square(rest.weights)
         towards = rest.gram[rows].sum(axis=0)
-        if len(own) > 1:  # every pair of the person's own items
+        if len(own) > 1:  # add every pair of the person's own items
             others = squares[rows].sum() - np.where(np.isin(own, rows), squares[own], 0.0)
             towards[own] += squares[own] * others / pair_length(rest.weights[own])
         inside = float(towards[rows].sum())

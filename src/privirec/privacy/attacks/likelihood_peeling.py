@@ -1,4 +1,4 @@
-"""Peeling where entries are not exact: in single precision, or with noise of a known level."""
+"""Peeling for inexact entries: single precision, or noise of a known level."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from privirec.privacy.attacks.views import MatrixView, item_item_view
 from privirec.privacy.releases import Release
 
 SURE = 5.0
-"""Deviations within which an entry is believed to lie: beyond, one in 3.5 million does."""
+"""Number of standard deviations within which an entry is assumed to lie; one in 3.5 million exceeds
+it in one direction."""
 
 
 class LikelihoodPeeling(Attack):
-    """Histories out of rows of few users, as far as they stand out of the errors."""
+    """Histories recovered from rows of few users, as far as they exceed the errors."""
 
     name: ClassVar[str] = "likelihood-peeling"
     needs: ClassVar[str] = "an item-item matrix with noise or rounding of a known level"
@@ -35,13 +36,13 @@ class LikelihoodPeeling(Attack):
 
 
 def _readable(release: Release) -> MatrixView | None:
-    """A matrix in which it is known what a person adds to an entry."""
+    """Return the item-item matrix if a person's contribution to an entry is known."""
     view = item_item_view(release)
     return view if view is not None and (view.diagonal or view.rule is not None) else None
 
 
 def peeled(view: MatrixView, release: Release, progress: Progress | None = None) -> Found:
-    """What can be read out of a view of a release."""
+    """Return the histories that can be read from a view of a release."""
     longest = longest_in(view.matrix)
     weights = Weights(view.exponent, longest, view.rule)
     cascade = Cascade(

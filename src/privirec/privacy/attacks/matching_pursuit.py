@@ -1,11 +1,11 @@
-"""Matching pursuit: histories out of the sums of the power method.
+"""Matching pursuit: histories from the sums of the power method.
 
-Row i of a sum P' W is a known combination of the public rows of W: its coefficients are row i of
-P', which has as many entries as the users of item i have items. Of an item with one or two users
-left, these are few, and orthogonal matching pursuit finds them when all sums of the run together
-have enough columns. What a row says is checked in whole numbers: the clients' own rule must give
-back every integer of the row. Then the user is taken out of all rows, which leaves further items
-with few users.
+Row i of a sum P' W is a combination of the public rows of W. Its coefficients are row i of P',
+which has as many entries as the users of item i have items. If an item has one or two users left,
+these are few, and orthogonal matching pursuit finds them if all sums of the run together have
+enough columns. The result is checked in whole numbers: the clients' own rule must reproduce every
+integer of the row. The user is then subtracted from all rows, which leaves further items with few
+users.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ from privirec.privacy.releases import Release, ReleasedSum
 Items = NDArray[np.int32]
 
 MOST_USERS_LEFT = 2
-"""Rows of more users are not tried: their histories could not be told apart."""
+"""Most users of a row to try; the histories of more users could not be told apart."""
 MOST_ROWS = 2_000
-"""Rows to try, rarest items first: each takes a pass over the public blocks for each entry."""
+"""Number of rows to try, rarest items first. Each takes a pass over the public blocks for each
+entry."""
 
 _ROWS_AT_ONCE = 64
-# Directions in which the blocks differ by less than so many units of rounding say nothing.
+# Directions in which the blocks vary by less than this many rounding units carry no information.
 _LEAST_UNITS = 1e4
-# A row is explained when so little of it is left; whether rightly is then checked exactly.
+# A row counts as explained once its relative residual is this small. The explanation is then
+# checked exactly.
 _EXPLAINED = 1e-4
 
 
 class MatchingPursuit(Attack):
-    """Histories out of P' W for public W."""
+    """Histories recovered from P' W for public W."""
 
     name: ClassVar[str] = "matching-pursuit"
     needs: ClassVar[str] = "item degrees, and sums of the power method over items without noise"
@@ -76,7 +78,7 @@ def _few(degrees: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 class _Atoms:
-    """The public rows of all blocks, turned so that no direction counts more than another."""
+    """Public rows of all blocks, whitened so that no direction counts more than another."""
 
     def __init__(self, steps: Sequence[PowerStep]) -> None:
         rows = np.concatenate(
@@ -93,25 +95,28 @@ class _Atoms:
         self.weights = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
         prints = _Fingerprints([step.columns for step in steps])
         self.alike = np.unique(prints.of([step.block for step in steps]), return_inverse=True)[1]
-        """Equal for items whose public rows are equal."""
+        """Group number of each item, equal for items whose public rows are equal."""
 
     def seen(self, totals: Iterable[NDArray[np.int64]], items: Items) -> NDArray[np.float64]:
-        """Rows of the sums in the same coordinates: (items, directions)."""
+        """Return rows of the sums in the whitened coordinates, of shape (items, directions)."""
         scaled = [total[items] * unit for total, unit in zip(totals, self._units, strict=True)]
         turned: NDArray[np.float64] = np.concatenate(scaled, axis=1) @ self._turn
         return turned
 
 
 class _Fingerprints:
-    """One number for a row of several matrices: equal rows have equal ones, and the number of a
-    difference is the difference of the numbers, modulo 2^64."""
+    """Linear hash modulo 2^64 of a row across several matrices.
+
+    Equal rows have equal fingerprints, and the fingerprint of a difference is the difference of the
+    fingerprints.
+    """
 
     def __init__(self, columns: Sequence[int]) -> None:
         rng = np.random.Generator(np.random.Philox(0))  # nothing here is secret
         self._factors = [rng.integers(0, 2**64, count, np.uint64) for count in columns]
 
     def of(self, matrices: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
-        """(rows, columns) each -> (rows,)"""
+        """Return one number per row of the matrices, each of shape (rows, columns)."""
         numbers = np.zeros(len(matrices[0]), np.uint64)
         for matrix, factors in zip(matrices, self._factors, strict=True):
             numbers += matrix.astype(np.int64).view(np.uint64) @ factors
@@ -119,7 +124,7 @@ class _Fingerprints:
 
 
 class _Pursuit:
-    """What is left of the sums while users are taken out."""
+    """Remainder of the sums while users are subtracted."""
 
     def __init__(self, degrees: NDArray[np.int64], sums: Sequence[ReleasedSum]) -> None:
         self.histories: list[Items] = []
@@ -134,8 +139,7 @@ class _Pursuit:
         self._prints = self._fingerprints.of(self._totals)
 
     def cascade(self, most_rows: int, progress: Progress | None) -> None:
-        """Try rows, those of the fewest users first, until none is left that was not tried as it
-        is now."""
+        """Try rows, those of the fewest users first, until each was tried in its current state."""
         tried: dict[int, int] = {}
         while self.rows_tried < most_rows:
             few = np.flatnonzero(_few(self._degrees)).tolist()
@@ -152,7 +156,8 @@ class _Pursuit:
                 progress(self.rows_tried, min(most_rows, self.rows_tried + len(new) - len(batch)))
 
     def _explained(self, items: Items) -> Iterator[tuple[int, Items, NDArray[np.float64]]]:
-        """(item, items of its row, their coefficients) of the rows that few atoms explain."""
+        """Yield (item, items of its row, their coefficients) for each row that few atoms
+        explain."""
         seen = self.atoms.seen(self._totals, items)
         sizes = np.linalg.norm(seen, axis=1)
         rows = [ExplainedRow(line) for line in seen]
@@ -181,7 +186,7 @@ class _Pursuit:
             open_rows = going_on
 
     def _read(self, item: int, support: Items, entries: NDArray[np.float64]) -> None:
-        """Note a row, and take out the users that explain it to the last integer."""
+        """Record a row, and subtract the users that explain it to the last integer."""
         users = int(self._degrees[item])
         if not 0 < users <= MOST_USERS_LEFT or (entries <= 0).any():
             return
@@ -197,7 +202,8 @@ class _Pursuit:
             return
 
     def _sent(self, history: Items) -> list[NDArray[np.int64]]:
-        """What a user with this history adds to each of its rows, for every sum."""
+        """Return the vector that a user with this history adds to each of its rows, for every
+        sum."""
         shape = (1, len(self._degrees))
         ones = np.ones(len(history), np.float32)
         alone = Histories(sp.csr_array((ones, history, np.array([0, len(history)])), shape=shape))
@@ -211,7 +217,10 @@ class _Pursuit:
         )
 
     def _surely_in(self, item: int) -> list[int]:
-        """The item itself, and what else belongs to its only user alone: their rows are equal."""
+        """Return the item itself and, if it has one user, the other items that only this user has.
+
+        The rows of these items are equal.
+        """
         if self._degrees[item] != 1:
             return [item]
         same = (self._degrees == 1) & (self._prints == self._prints[item])
@@ -219,8 +228,10 @@ class _Pursuit:
         return found
 
     def _in_doubt(self, history: Items, sent: Sequence[NDArray[np.int64]]) -> bool:
-        """Whether other items could stand in the place of some, or must stand beside them. Nothing
-        is guessed: what is in doubt stays in the sums."""
+        """Return True if other items could replace some of the history, or would have to be added.
+
+        Nothing is guessed: a history in doubt stays in the sums.
+        """
         alike = self.atoms.alike
         there = np.bincount(alike[self._degrees > 0], minlength=int(alike.max()) + 1)
         chosen, counts = np.unique(alike[history], return_counts=True)
@@ -250,7 +261,8 @@ def _one_user(support: Items) -> Iterator[list[Items]]:
 
 
 def _two_users(item: int, support: Items, entries: NDArray[np.float64]) -> Iterator[list[Items]]:
-    """Two histories whose weights 1/d sum up to the entries of a row, shorter history first."""
+    """Yield pairs of histories whose weights 1/d add up to the entries of a row, the shorter
+    first."""
     both = float(entries[np.searchsorted(support, item)])
     for short in range(1, len(support) + 1):
         rest = both - 1 / short

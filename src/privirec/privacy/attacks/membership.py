@@ -1,7 +1,7 @@
-"""Did this person take part? Graded against people of the same data who did not.
+"""Membership inference, graded against people of the same data who did not take part.
 
-Two attackers. One holds the release and a whole candidate history, and nothing else. The other
-knows besides what everybody else sent (`informed`): nobody can know more.
+There are two attackers. One holds the release and a whole candidate history, and nothing else. The
+other also knows what everybody else sent (`informed`), the most that an attacker can know.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ Statistic = Callable[[Items], float]
 
 MOST_OUTSIDERS = 2_000
 CROWD = 30
-"""Eigenvectors that say what people have in common; chosen by trying on Gowalla and Globo."""
+"""Number of eigenvectors that describe common behaviour; chosen by experiment on Gowalla and
+Globo."""
 _RUN = 212_001
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """People of whom some took part in a run and some did not."""
+    """People to test: some took part in a run and some did not."""
 
     release: Release
     federation: Federation
@@ -47,7 +48,7 @@ class Candidates:
 
     @classmethod
     def of(cls, federation: Federation, sums: int | None = None) -> Candidates:
-        """Leave a tenth of the people out of a run, and take as many who are in."""
+        """Leave a tenth of the people out of a run, and choose equally many participants."""
         people = federation.people
         rng = np.random.Generator(np.random.Philox(12))
         order = rng.permutation(np.flatnonzero(people.user_degrees > 1))
@@ -68,7 +69,8 @@ class Candidates:
 
 
 class Membership(Attack):
-    """By the release and the candidate's history alone: several statistics, the best one counts."""
+    """Membership test from the release and the candidate's history alone; the best statistic
+    counts."""
 
     name: ClassVar[str] = "membership"
     needs: ClassVar[str] = "people who can be left out of a run"
@@ -92,7 +94,7 @@ class Membership(Attack):
 
 
 class InformedMembership(Attack):
-    """By the likelihood ratio, knowing what everybody else sent."""
+    """Membership test by the likelihood ratio, knowing what everybody else sent."""
 
     name: ClassVar[str] = "membership-knowing-others"
     needs: ClassVar[str] = "people who can be left out of a run"
@@ -118,7 +120,7 @@ class InformedMembership(Attack):
 
 
 def _statistics(release: Release) -> dict[str, Statistic]:
-    """All that a candidate can be held against, by name."""
+    """Return all statistics that the release allows for a candidate, by name."""
     found: dict[str, Statistic] = {}
     popularity, view = popularity_view(release), item_item_view(release)
     if popularity is not None:
@@ -181,7 +183,10 @@ def _pair_statistics(view: MatrixView) -> dict[str, Statistic]:
     matrix = view.matrix
 
     def least_pair(history: Items) -> float:
-        """In an exact matrix every pair of a participant's history is at least w(d)."""
+        """Return the smallest pair relative to w(d).
+
+        In an exact matrix every pair of a participant's history is at least w(d).
+        """
         rows = rows_of(history)
         if not len(rows):
             return 0.0
@@ -192,11 +197,12 @@ def _pair_statistics(view: MatrixView) -> dict[str, Statistic]:
 
 
 def beyond_the_crowd(gram: Floats, deviation: float) -> Floats:
-    """Pairs by how much more there is of them than the many explain, in units of their variance.
+    """Return the excess of each pair over what common behaviour explains, in units of its variance.
 
-    The many are the leading eigenvectors of the matrix, each item scaled by its users; the
-    diagonal, on which every person counts alone, is filled in from them. What is left of a pair are
-    a few people and noise: the variance is that of the noise and of people who come and go.
+    Common behaviour is described by the leading eigenvectors of the matrix, with each item scaled
+    by its users. The diagonal, on which every person counts alone, is filled in from them. The rest
+    of a pair comes from a few people and noise. Its variance is that of the noise plus that of the
+    number of people.
     """
     size = np.sqrt(np.maximum(gram.sum(axis=1), 1.0))
     scaled = gram / np.outer(size, size)
@@ -213,7 +219,8 @@ def beyond_the_crowd(gram: Floats, deviation: float) -> Floats:
 
 
 def _along(ask: NoisyPowerStep, total: NDArray[np.int64]) -> Statistic:
-    """How much of a noisy step points where the candidate's own part would, item by item."""
+    """Return a statistic: the part of a noisy step in the direction of the candidate's own
+    vector."""
     noise = ask.share.protecting_deviation * np.sqrt(ask.columns)
     directions = total / (np.linalg.norm(total, axis=1)[:, None] + noise)
 
@@ -224,8 +231,11 @@ def _along(ask: NoisyPowerStep, total: NDArray[np.int64]) -> Statistic:
 
 
 def _sketch(blocks: NDArray[np.float32], images: NDArray[np.float32]) -> Statistic:
-    """A participant's mean row of W is a part of the image of each of its items; of rare items it
-    is most of it."""
+    """Return a statistic on exact steps.
+
+    A participant's mean row of W is a part of the image of each of its items, and most of it for
+    rare items.
+    """
     norms = np.linalg.norm(images, axis=1)
 
     def statistic(history: Items) -> float:

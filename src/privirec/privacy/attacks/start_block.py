@@ -1,10 +1,10 @@
-"""Sparse recovery of the paper's start block: who touched what, by name.
+"""Sparse recovery from the paper's start block: the users of each item, by name.
 
 The paper's power method starts from Y_0 = sum_u A_u^T X_0[u, :] with a public row of X_0 for every
 user. Row i of Y_0 is a combination of as many of these rows as item i has users, with coefficients
-d_u^-1/2: matching pursuit says which, the coefficients say how long each history is, and the
-clients' own rounding checks the answer to the last integer. Who has all items of a history found is
-taken off the list of suspects, which leaves fewer for popular items.
+d_u^-1/2. Matching pursuit finds the rows, the coefficients give the length of each history, and the
+clients' rounding rule checks the answer to the last integer. Users whose histories are completely
+found are no longer suspects, which leaves fewer suspects for popular items.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from privirec.privacy.attacks.explained_row import ExplainedRow
 from privirec.privacy.releases import Release
 
 MOST_ROWS = 2_000
-"""Items to try, chosen at random: each takes a pass over all users for each of its own."""
+"""Number of items to try, chosen at random. Each takes a pass over all users for each of its own
+users."""
 
 _ROWS_AT_ONCE = 64
 _MOST_OF_THE_COLUMNS = 0.7
@@ -30,7 +31,7 @@ _MOST_OF_THE_COLUMNS = 0.7
 
 
 class StartBlock(Attack):
-    """Users of items out of Y_0, and their histories once all of their items are found."""
+    """Users of items recovered from Y_0, and their histories once all of their items are found."""
 
     name: ClassVar[str] = "start-block"
     needs: ClassVar[str] = "item degrees, and a start block with a row per user, without noise"
@@ -65,7 +66,7 @@ def _start_in(release: Release) -> tuple[UserStart, Any] | None:
 
 
 class _Recovery:
-    """What is known of users while one item after the other is read."""
+    """Knowledge about users while the items are read one after the other."""
 
     def __init__(self, start: tuple[UserStart, Any], degrees: NDArray[np.int64]) -> None:
         ask, total = start
@@ -79,7 +80,7 @@ class _Recovery:
         self._found = np.zeros(len(self._rows), np.int64)
 
     def run(self, items: NDArray[np.int64], progress: Progress | None) -> None:
-        """Rarest first; again while that makes suspects fewer."""
+        """Read items, the rarest first, and repeat while the number of suspects falls."""
         open_items, suspects = items, 2 * len(self._rows)
         while len(open_items):
             self._weights[(self._length > 0) & (self._found >= self._length)] = 0
@@ -98,7 +99,7 @@ class _Recovery:
             open_items = np.array([i for i in open_items.tolist() if i not in self.users_of])
 
     def histories(self) -> list[NDArray[np.int32]]:
-        """Of the users all of whose items were found."""
+        """Return the histories of the users whose items were all found."""
         lists: dict[int, list[int]] = {}
         for item in sorted(self.users_of):
             for user in self.users_of[item].tolist():
@@ -128,7 +129,8 @@ class _Recovery:
             going = still
 
     def _check(self, item: int, row: ExplainedRow) -> None:
-        """Note the users of an item if what they would have sent is the row, in integers."""
+        """Record the users of an item if the vectors that they would have sent add up to the row
+        exactly."""
         shares = row.coefficients()
         if (shares <= 0).any():
             return

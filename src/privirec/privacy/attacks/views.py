@@ -1,4 +1,4 @@
-"""A released item-item matrix as an attacker can read it, with how far off its entries may be."""
+"""A released item-item matrix as an attacker can read it, with the size of its errors."""
 
 from __future__ import annotations
 
@@ -25,39 +25,40 @@ from privirec.filters.operators import SparseOperator
 from privirec.privacy.releases import Release, ReleasedFilters
 
 LEFT_BY_ROUNDING = 0.4
-"""Units by which an entry is off that clients rounded: the diagonal is rounded by another rule."""
+"""Error, in units, of an entry that clients rounded. The diagonal is rounded by another rule."""
 MOST_WEIGHTS = 6000
 RIDGE = 0.1
-"""Of the mean square of a column, where a matrix is made out of noisy products with it."""
+"""Ridge for reconstructing a matrix from noisy products, relative to the mean square of a
+column."""
 CLOSE_TO_WHOLE = 0.2
 SINGLE = 2.0**-21
-"""How far off a number may be, relatively, that went through single precision a few times."""
+"""Relative error of a number after a few operations in single precision."""
 
 
 @dataclass(frozen=True)
 class MatrixView:
-    """sum_u w(d_u) r_u^T r_u, and how well it is known."""
+    """The matrix sum_u w(d_u) r_u^T r_u, and the precision with which it is known."""
 
     matrix: sp.csr_array
     """Double precision, columns ascending."""
     exponent: float
     """w(d) = d^-exponent."""
     errors: NDArray[np.float64]
-    """Of each row the standard deviation of an entry off the diagonal."""
+    """Standard deviation of an off-diagonal entry, for each row."""
     noisy: bool
-    """Whether the errors are noise that was added, and not of arithmetic."""
+    """True if the errors are added noise, false if they come from arithmetic."""
     degrees: NDArray[np.int64] | None
-    """How many users each item has, where that is known."""
+    """Number of users of each item, if known."""
     items: NDArray[np.int64] | None = None
-    """Numbers of the items of this matrix; None: all."""
+    """Item numbers of the rows of this matrix; None: all items."""
     rule: Callable[[int], float] | None = None
-    """w(d) as clients have it, if it is another."""
+    """w(d) as clients compute it, if it differs from d^-exponent."""
     diagonal: bool = True
-    """Whether the diagonal says something."""
+    """True if the diagonal holds information."""
 
 
 def item_item_view(release: Release) -> MatrixView | None:
-    """The item-item matrix of a release, exact or noisy, if there is one."""
+    """Return the item-item matrix of a release, exact or noisy, if there is one."""
     for gram, total in release.opened(NoisyHeadGram):
         return _noisy_gram(release, gram, total)
     for head, total in release.opened(HeadItemItem):
@@ -72,16 +73,16 @@ def item_item_view(release: Release) -> MatrixView | None:
 def _noisy_gram(release: Release, ask: NoisyHeadGram, total: Any) -> MatrixView:
     head = len(ask.items)
     gram = gram_of(total, head, ask.fraction_bits, np.zeros(head))
-    # In the triangle all entries have the same noise; a pair is divided by sqrt 2.
+    # All entries of the triangle have the same noise, and `gram_of` divides pairs by sqrt(2).
     off = release.deviation(ask) / math.sqrt(2)
     if release.noise_left_out:
         off *= LEFT_BY_ROUNDING
-    # With several weights what a person adds to a pair depends on all of the others.
+    # With unequal weights, a person's part of a pair depends on all of that person's items.
     rule = None
     if len(np.unique(ask.weights)) == 1:
 
         def rule(length: int) -> float:
-            """What a person with so many items of the head adds to each pair."""
+            """Return what a person with this many items in the head adds to each pair."""
             return 1 / pair_length(np.ones(length)) if length > 1 else 0.0
 
     errors = np.full(head, off)
@@ -89,10 +90,10 @@ def _noisy_gram(release: Release, ask: NoisyHeadGram, total: Any) -> MatrixView:
 
 
 def _from_power_steps(release: Release) -> MatrixView | None:
-    """Of products with a few public columns, a small matrix that nearly has them.
+    """Reconstruct a matrix of the head from its noisy products with a few public columns.
 
-    Where popularity is known, items are scaled by it, and its own direction, which says nothing
-    about anybody and would drown the rest, is taken out of blocks and products.
+    If popularity is known, items are scaled by it, and its direction is removed from blocks and
+    products. That direction says nothing about any individual and would dominate the rest.
     """
     steps, popularity = release.opened(NoisyPowerStep), popularity_view(release)
     if not steps or len(steps[0][0].items) > MOST_WEIGHTS:
@@ -126,7 +127,7 @@ def _from_power_steps(release: Release) -> MatrixView | None:
 
 
 def _full(matrix: NDArray[np.float64]) -> sp.csr_array:
-    """With every entry in its place, zeros too."""
+    """Return a sparse matrix with all entries stored, including zeros."""
     full = sp.csr_array(np.ones_like(matrix))
     full.data = matrix.reshape(-1).copy()
     return full
@@ -146,7 +147,7 @@ def _exact(
 
 
 def _from_filters(release: Release) -> MatrixView | None:
-    """P' out of the P~ of an artifact, however it was made."""
+    """Reconstruct P' from the P~ of an artifact, for any method."""
     filters = release.filters
     operator = None if filters is None else filters.components.item_item
     if filters is not None and filters.settings.get("model") == "ease":
@@ -173,11 +174,14 @@ def _from_filters(release: Release) -> MatrixView | None:
 
 
 def gram_of_weights(filters: ReleasedFilters) -> MatrixView | None:
-    """R^T R out of EASE's weights, which were made from it.
+    """Reconstruct R^T R from EASE's weights, which were computed from it.
 
-    B_ij = -P_ij / P_jj, P = (R^T R + lambda I)^-1. P is symmetric: B_ij / B_ji = P_ii / P_jj, so
-    all of P but its scale follows; the diagonal of R^T R, which are the item degrees, gives that.
-    What comes out are whole numbers, or the weights were not precise enough.
+    B_ij = -P_ij / P_jj, P = (R^T R + lambda I)^-1. P is symmetric, so B_ij / B_ji = P_ii / P_jj,
+    which determines P up to its scale. The diagonal of R^T R holds the item degrees and determines
+    the scale.
+
+    Return None if the result is not close to whole numbers, which means that the weights are not
+    precise enough.
     """
     weights, items = filters.derived.get("weights"), filters.derived.get("items")
     ridge = filters.settings.get("regularisation")
@@ -187,7 +191,7 @@ def gram_of_weights(filters: ReleasedFilters) -> MatrixView | None:
     if not 0 < len(items) <= MOST_WEIGHTS:
         return None
     b, own = np.asarray(weights, np.float64), degrees[items].astype(np.float64)
-    strength = np.maximum(b * b.T, 0.0)  # 0 where the two have unlike signs
+    strength = np.maximum(b * b.T, 0.0)  # 0 if the signs differ
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(strength > 0, np.log(np.abs(b) / np.abs(b.T)), 0.0)
     laplacian = np.diag(strength.sum(axis=1)) - strength
@@ -199,7 +203,7 @@ def gram_of_weights(filters: ReleasedFilters) -> MatrixView | None:
         gram = np.linalg.inv((inverse + inverse.T) / 2)
     except np.linalg.LinAlgError:
         return None
-    # Items that share no people, directly or through others, have each their own scale.
+    # Items that share no people, directly or through other items, have separate scales.
     linked = strength > 1e-12 * max(float(strength.max()), 1e-300)
     _, part = connected_components(sp.csr_array(linked), False)
     wanted = np.bincount(part, (own + ridge) ** 2)
@@ -215,7 +219,7 @@ def gram_of_weights(filters: ReleasedFilters) -> MatrixView | None:
 
 @dataclass(frozen=True)
 class PopularityView:
-    """How popular each item is, in votes; `deviation` of the noise, if any."""
+    """Popularity of each item in votes, and the standard deviation of the noise in it."""
 
     votes: NDArray[np.float64]
     deviation: float
@@ -230,7 +234,7 @@ def popularity_view(release: Release) -> PopularityView | None:
 
 
 def most_likely(votes: NDArray[np.float64], count: int) -> NDArray[np.int32]:
-    """So many of the items with the most votes, ascending."""
+    """Return the `count` items with the most votes, ascending."""
     count = min(count, len(votes))
     chosen = np.argpartition(-votes, count - 1)[:count] if count else np.zeros(0, np.int64)
     return np.sort(chosen).astype(np.int32)

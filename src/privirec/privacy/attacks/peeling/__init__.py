@@ -1,14 +1,14 @@
-"""Peeling: every history out of the item degrees and the exact item-item matrix.
+"""Peeling: every history from the item degrees and the exact item-item matrix.
 
 The attacker holds V and the integers P' = sum_u w(d_u) r_u^T r_u, where w is the public rule that
-turns a history's length into a fixed-point weight. Row i of P' is the sum of w(d_u) r_u over the
-users of item i. Where few users are left, the entries of the row are subset sums of a handful of
-weights: find the weights, read off who is in which column, take those users out of V and P', and
-go on with the items that they leave behind.
+turns the length of a history into a fixed-point weight. Row i of P' is the sum of w(d_u) r_u over
+the users of item i. If few users are left, the entries of the row are subset sums of a handful of
+weights. The attack finds the weights, reads off the users in each column, subtracts these users
+from V and P', and continues with the remaining items.
 
-Nothing is guessed. The search for the weights of a row is exhaustive, a history is taken out only
-if every explanation of the row agrees on it, and all arithmetic is on integers. So an exact
-release never yields a wrong history; what stays ambiguous stays in the matrix.
+Nothing is guessed. The search for the weights of a row is exhaustive, a history is subtracted only
+if every explanation of the row agrees on it, and all arithmetic is on integers. An exact release
+therefore never yields a wrong history. Ambiguous histories stay in the matrix.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from privirec.privacy.attacks.peeling.weights import Rule
 from privirec.privacy.releases import Release
 
 MOST_USERS_LEFT = 6
-"""Rows with more users than this have too many subset sums to search them all."""
+"""Most users of a row to try; rows of more users have too many subset sums to search."""
 
 _ROWS_BETWEEN_REPORTS = 50
 
 
 class Peeling(Attack):
-    """Histories out of V and P', one row after the other."""
+    """Histories recovered from V and P', one row after the other."""
 
     name: ClassVar[str] = "peeling"
     needs: ClassVar[str] = "item degrees, and the item-item matrix without noise"
@@ -82,7 +82,7 @@ class Peeling(Attack):
 
 
 class _Held(NamedTuple):
-    """An item-item matrix, what was asked for it, and of which items it is (None: of all)."""
+    """An item-item matrix, its request, and the items that it covers (None: all)."""
 
     ask: ItemItem
     matrix: sp.csr_array
@@ -90,8 +90,10 @@ class _Held(NamedTuple):
 
 
 def _matrix_in(release: Release) -> _Held | None:
-    """The item-item matrix, if it was summed without noise: P' from the sums of a run, P~ from an
-    artifact whose manifest tells the scale."""
+    """Return the item-item matrix, if it was summed without noise.
+
+    It is P' from the sums of a run, or P~ from an artifact whose manifest tells the scale.
+    """
     for one in release.sums_of(ItemItem, HeadItemItem):
         if one.noise != NO_NOISE:
             continue
@@ -115,10 +117,10 @@ def _matrix_in(release: Release) -> _Held | None:
 
 @dataclass(frozen=True)
 class Peeled:
-    """The histories that were recovered, one row each, in the order in which they came off.
+    """The recovered histories, one row each, in the order of recovery.
 
-    Row u holds the item numbers `indices[indptr[u]:indptr[u + 1]]`, ascending. `complete` says
-    that nothing is left: the recovered rows add up to V and P' exactly.
+    Row u holds the item numbers `indices[indptr[u]:indptr[u + 1]]`, ascending. `complete` is true
+    if nothing is left: the recovered rows add up to V and P' exactly.
     """
 
     indptr: NDArray[np.int64]
@@ -132,7 +134,7 @@ class Peeled:
 
 
 def weights_of(ask: ItemItem, longest: int) -> NDArray[np.int64]:
-    """w(d) for d = 0 .. longest: the clients' own rule."""
+    """Return w(d) for d = 0 .. longest, by the clients' own rule."""
     return ask.weights(np.arange(max(longest, 1) + 1))
 
 
@@ -146,12 +148,11 @@ def from_normalized(
     hidden_items: int = 0,
     progress: Progress | None = None,
 ) -> Peeled:
-    """Peel P~ = 2^-f V^(a-1) P' V^(a-1), or P' divided by other powers of V, which the server and
-    every client hold.
+    """Peel P~ = 2^-f V^(a-1) P' V^(a-1), or P' divided by other powers of V.
 
-    In double precision, rounding gives the integers of P' back exactly. In single precision, which
-    artifacts have, it does so for small entries, which are those of rare items; large ones may be a
-    few units off, and then some histories stay.
+    The server and every client hold P~. In double precision, rounding restores the integers of P'
+    exactly. In single precision, which artifacts use, it does so for small entries, which are those
+    of rare items. Large ones may be a few units off, and then some histories are not recovered.
     """
     _check_shape(item_degrees, normalized)
     by = normalisation or Normalisation.symmetric(ask.alpha)
@@ -178,11 +179,11 @@ def peel(
 ) -> Peeled:
     """Recover the rows r_u from V and P' = sum_u w(d_u) r_u^T r_u.
 
-    `item_item` is P' in int64, both triangles, and is left as it is. `weight_of` is w(d) for
-    d = 0, 1, ...; it must reach the longest history (see `weights_of`). A row is tried once no
-    more than `max_users_left` of its users remain. `hidden_items` is the number of items whose
-    rows and columns were suppressed before the release: a history may then be longer than what
-    is seen of it, and what is recovered is the part on the other items.
+    `item_item` is P' in int64, both triangles, and is not modified. `weight_of` is w(d) for d = 0,
+    1, ...; it must reach the longest history (see `weights_of`). A row is tried once no more than
+    `max_users_left` of its users remain. `hidden_items` is the number of items whose rows and
+    columns were suppressed before the release. A history may then be longer than its visible part,
+    and only the part on the other items is recovered.
     """
     _check_shape(item_degrees, item_item)
     if not np.issubdtype(item_item.dtype, np.integer):
@@ -206,7 +207,7 @@ def _peel(
     hidden_items: int,
     progress: Progress | None,
 ) -> Peeled:
-    """As `peel`, on a canonical matrix that is used up."""
+    """Peel a canonical matrix, which is modified; see `peel`."""
     weights = np.ascontiguousarray(weight_of, dtype=np.int64)
     if not 1 <= max_users_left <= MOST_USERS_LEFT:
         raise UsageError(f"max_users_left must be 1 to {MOST_USERS_LEFT}, not {max_users_left}")
@@ -217,7 +218,7 @@ def _peel(
     rule = Rule(weights, len(weights) - 1, hidden_items)
     total = int(degrees.sum())
 
-    # Fixed widths, and starts that can be written: every release runs through one compiled code.
+    # Fixed widths and writable starts let every release run through the same compiled code.
     matrix = Matrix(
         remaining.indptr.astype(np.int64),
         remaining.indices.astype(np.int32, copy=False),
@@ -235,7 +236,7 @@ def _peel(
             n_users = _peel_some(matrix, degrees, rule, (queue, queued), (indptr, indices, n_users))
             if progress is not None:
                 progress(int(indptr[n_users]), total)
-        # What was peeled may have settled rows that were ambiguous: try those that are left again.
+        # Recovered users may have resolved ambiguous rows, so try the remaining rows again.
         if n_users == users_before or not degrees.any():
             break
     taken = indptr[n_users]
@@ -248,7 +249,10 @@ def _peel(
 
 
 def longest_history(item_item: sp.csr_array) -> int:
-    """The largest h such that h rows have h entries: all d rows of a history have at least d."""
+    """Return the largest h such that h rows have at least h entries.
+
+    It bounds the length of a history: each of the d rows of a history has at least d entries.
+    """
     entries = np.sort(np.diff(item_item.indptr))[::-1]
     return int(np.count_nonzero(entries >= np.arange(1, len(entries) + 1)))
 
@@ -261,14 +265,17 @@ def _check_shape(item_degrees: NDArray[np.int64], matrix: sp.csr_array) -> None:
 
 
 def _empty_rows(item_degrees: NDArray[np.int64], item_item: sp.csr_array) -> int:
-    """Items with users but without a row were suppressed: they hide a part of histories."""
+    """Count the items with users but without a row.
+
+    They were suppressed, and hide a part of histories.
+    """
     return int(np.count_nonzero((item_degrees > 0) & (item_item.diagonal() <= 0)))
 
 
 def _integers(
     item_degrees: NDArray[np.int64], normalized: sp.csr_array, ask: ItemItem, by: Normalisation
 ) -> sp.csr_array:
-    """P' in int64 out of P~ in floating point."""
+    """Return P' in int64 from P~ in floating point."""
     if not np.issubdtype(normalized.dtype, np.floating):
         raise UsageError(f"P~ must hold floating-point numbers, not {normalized.dtype}")
     degrees = np.asarray(item_degrees, dtype=np.float64)
@@ -283,7 +290,10 @@ def _integers(
 
 
 def _canonical(values: NDArray[np.int64], like: sp.csr_array) -> sp.csr_array:
-    """`values` in the places of `like`, columns sorted and unique; shares its index arrays."""
+    """Return `values` at the positions of `like`, columns sorted and unique.
+
+    Index arrays are shared if `like` is canonical.
+    """
     matrix = sp.csr_array((values, like.indices, like.indptr), shape=like.shape)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
@@ -299,9 +309,10 @@ def _peel_some(
     queue: tuple[Ints, Ints],
     recovered: tuple[Ints, Ints, int],
 ) -> int:
-    """Work through some of the queue, fewest users first; returns the users recovered so far.
+    """Process some of the queue, fewest users first, and return the number of users recovered so
+    far.
 
-    An item enters the list of those with m users left when its degree falls to m, so once at most.
+    An item enters the list of those with m users left when its degree falls to m, so at most once.
     Entries whose degree has fallen further are stale.
     """
     waiting, queued = queue

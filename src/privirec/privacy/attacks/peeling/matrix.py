@@ -1,7 +1,8 @@
-"""What is left of P': reading it, taking users out of it, and which items to look at next.
+"""The remainder of P': reading it, subtracting users, and queueing items.
 
-Compiled code of this package calls across its modules, and a cache of compiled code notices changes
-in its own file only: after editing one of them, clear the cache of the others."""
+Compiled code of this package calls across its modules, but a cache of compiled code detects changes
+only in its own file. After editing one module, clear the cache of the others.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-Ints = NDArray[Any]  # of any integer width
+Ints = NDArray[Any]  # any integer width
 History = tuple[Ints, int]  # item numbers, weight
 
-CLOSE_TO_INTEGER = 0.25  # what can be read back exactly stays far below, any other scale does not
+CLOSE_TO_INTEGER = 0.25  # exactly recoverable values stay far below; with a wrong scale they do not
 
 
 class Matrix(NamedTuple):
-    """What is left of P', in compressed rows with ascending columns."""
+    """Remainder of P', in compressed rows with ascending columns."""
 
     starts: Ints
     columns: Ints
@@ -38,7 +39,7 @@ def round_back(
     precision: float,
     out: Ints,
 ) -> bool:
-    """Undo the normalisation; False if entries that are precise enough are no integers."""
+    """Undo the normalisation; return False if precise enough entries are not integers."""
     starts, columns, entries = normalized
     left, right = scales
     for i in range(len(left)):
@@ -55,7 +56,7 @@ def round_back(
 
 @njit(cache=True)
 def queue_all(degrees: Ints, queue: Ints, queued: Ints) -> None:
-    """Queue every item with few enough users left, by their number."""
+    """Queue every item with few enough users left, by the number of users."""
     for i in range(len(degrees)):
         queue_item(i, degrees, queue, queued)
 
@@ -70,7 +71,10 @@ def queue_item(item: int, degrees: Ints, queue: Ints, queued: Ints) -> None:
 
 @njit(cache=True)
 def subtract(matrix: Matrix, degrees: Ints, profile: Ints, weight: int) -> bool:
-    """Take one user out of V and P'; refuses, and changes nothing, if they do not hold the user."""
+    """Subtract one user from V and P'.
+
+    Return False, and change nothing, if they do not contain the user.
+    """
     length = len(profile)
     positions = np.empty((length, length), np.int64)
     for a in range(length):
@@ -92,7 +96,10 @@ def subtract(matrix: Matrix, degrees: Ints, profile: Ints, weight: int) -> bool:
 
 @njit(cache=True)
 def seek(columns: Ints, start: int, stop: int, column: int) -> int:
-    """First position from `start` on whose column is not below `column`: gallop, then bisect."""
+    """Return the first position from `start` on whose column is not below `column`.
+
+    Search by galloping, then by bisection.
+    """
     step = 1
     low = high = start
     while high < stop and columns[high] < column:
@@ -114,6 +121,3 @@ def entry_of(matrix: Matrix, row: int, column: int) -> int:
     stop = matrix.starts[row + 1]
     p = seek(matrix.columns, matrix.starts[row], stop, column)
     return matrix.entries[p] if p < stop and matrix.columns[p] == column else 0
-
-
-# One row: its entries, the sets of weights that explain them, and the histories these agree on.

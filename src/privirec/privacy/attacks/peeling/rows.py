@@ -1,4 +1,4 @@
-"""One row: its entries, the sets of weights that explain them, and the histories these agree on."""
+"""One row: its entries, the sets of weights that explain them, and the histories they agree on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privirec.privacy.attacks.peeling.matrix import (
 )
 from privirec.privacy.attacks.peeling.weights import Rule, find_weight_sets, lengths_of
 
-# A value with more ways to write it is ambiguous.
+# A value that can be written in more ways is ambiguous.
 _MAX_OPTIONS = 8
 
 
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """Users of a row by weight: sizes[c] users have weights[c]; ascending."""
+    """Users of a row grouped by weight: sizes[c] users have weights[c], ascending."""
 
     weights: Ints
     sizes: Ints
@@ -38,7 +38,8 @@ class Classes(NamedTuple):
 
 @njit(cache=True)
 def solve_row(matrix: Matrix, item: int, left: int, rule: Rule) -> list[History]:
-    """The (history, weight) pairs of an item's users that its row leaves no doubt about."""
+    """Return the (history, weight) pairs of an item's users that its row determines without
+    doubt."""
     nothing = no_histories(matrix)
     row = _read_row(matrix, item, left)
     if len(row.columns) == 0:
@@ -48,7 +49,7 @@ def solve_row(matrix: Matrix, item: int, left: int, rule: Rule) -> list[History]
     searched, weight_sets = find_weight_sets(row.values, left, own_rule)
     if not searched:
         return nothing
-    # Lengths of histories and other rows must leave one set of weights.
+    # Lengths of histories and entries of other rows must leave exactly one set of weights.
     histories = nothing
     explained = False
     for weight_set in weight_sets:
@@ -64,7 +65,8 @@ def solve_row(matrix: Matrix, item: int, left: int, rule: Rule) -> list[History]
 
 @njit(cache=True)
 def _read_row(matrix: Matrix, item: int, left: int) -> Row:
-    """The row of an item with `left` users; empty if it cannot be a sum over so many users."""
+    """Return the row of an item with `left` users; empty if it cannot be a sum over `left`
+    users."""
     start, stop = matrix.starts[item], matrix.starts[item + 1]
     columns = np.empty(stop - start, matrix.columns.dtype)
     value_of = np.empty(stop - start, np.int64)
@@ -81,7 +83,7 @@ def _read_row(matrix: Matrix, item: int, left: int) -> Row:
             n_values += 1
             if (
                 value < 0 or n_values == 1 << left
-            ):  # as many as there are subsets, the empty one too
+            ):  # as many values as subsets, the empty one included
                 return Row(columns[:0], value_of[:0], values[:0])
             values[v] = value
         columns[length] = matrix.columns[p]
@@ -107,13 +109,16 @@ def _classes(weight_set: Ints) -> Classes:
 
 @njit(cache=True)
 def _options(values: Ints, classes: Classes) -> tuple[Ints, Ints]:
-    """How each value can be written: options[v, o, c] users of class c; and how many options."""
+    """Return the ways to write each value, and their numbers.
+
+    Option o of value v has options[v, o, c] users of class c.
+    """
     n_classes = len(classes.weights)
     options = np.zeros((len(values), _MAX_OPTIONS, n_classes), np.int64)
     n_options = np.zeros(len(values), np.int64)
     counts = np.zeros(n_classes, np.int64)
     while True:
-        c = 0  # count up, one digit a class
+        c = 0  # count up, one digit per class
         while c < n_classes and counts[c] == classes.sizes[c]:
             counts[c] = 0
             c += 1
@@ -132,10 +137,10 @@ def _options(values: Ints, classes: Classes) -> tuple[Ints, Ints]:
 
 @njit(cache=True)
 def _memberships(matrix: Matrix, row: Row, classes: Classes, rule: Rule) -> tuple[bool, Ints, Ints]:
-    """How many users of each class are in each column, if they have these weights.
+    """Bound the number of users of each class in each column, if they have these weights.
 
     Returns (possible, low, high): low[j, c] to high[j, c] users of class c are in column j. A value
-    may be several sums; lengths of histories and the entries between two columns rule some out.
+    may be several sums. Lengths of histories and the entries between two columns rule some out.
     """
     n_columns, n_classes = len(row.columns), len(classes.weights)
     low = np.zeros((n_columns, n_classes), np.int64)
@@ -153,7 +158,7 @@ def _memberships(matrix: Matrix, row: Row, classes: Classes, rule: Rule) -> tupl
     changed = True
     while changed:
         changed = False
-        # Users with histories of so and so many items fill so many columns.
+        # The lengths of the histories in a class determine how many columns the class fills.
         for c in range(n_classes):
             first, last = lengths_of(classes.weights[c], rule)
             at_least = classes.sizes[c] * max(first - rule.hidden, 1)
@@ -196,7 +201,10 @@ def _memberships(matrix: Matrix, row: Row, classes: Classes, rule: Rule) -> tupl
 
 @njit(cache=True)
 def _bounds(options: Ints, still_open: NDArray[np.bool_], low: Ints, high: Ints) -> bool:
-    """Fewest and most users of each class over the open options of a column; is there any?"""
+    """Set the fewest and most users of each class over the open options of a column.
+
+    Return False if no option is open.
+    """
     started = False
     for o in range(_MAX_OPTIONS):
         if not still_open[o]:
@@ -210,7 +218,7 @@ def _bounds(options: Ints, still_open: NDArray[np.bool_], low: Ints, high: Ints)
 
 @njit(cache=True)
 def _common(counts: Ints, others: Ints, classes: Classes) -> int:
-    """Least weight of the users whom two columns, with so many of each class, have in common."""
+    """Return the least total weight of the users that two columns with these counts must share."""
     weight = 0
     for c in range(len(counts)):
         weight += max(counts[c] + others[c] - classes.sizes[c], 0) * classes.weights[c]
@@ -221,7 +229,7 @@ def _common(counts: Ints, others: Ints, classes: Classes) -> int:
 def _read_histories(
     matrix: Matrix, row: Row, classes: Classes, rule: Rule, bounds: tuple[Ints, Ints]
 ) -> list[History]:
-    """The histories of those weights for which it is settled who is in which column."""
+    """Return the histories of each weight for which the users of every column are determined."""
     histories = no_histories(matrix)
     low, high = bounds
     for c in range(len(classes.weights)):
@@ -247,7 +255,7 @@ def _read_histories(
 
 @njit(cache=True)
 def _two_sides(matrix: Matrix, columns: Ints, low: Ints, classes: Classes, c: int) -> Ints:
-    """Share out columns that hold exactly one of two users of class c: user 1, 2 or 0 (unknown).
+    """Assign columns that hold exactly one of two users of class c: user 1, 2 or 0 (unknown).
 
     Columns whose common entry is too small for a common user belong to different users.
     """

@@ -1,4 +1,4 @@
-"""Which sets of weights explain the values of a row."""
+"""Search for the sets of weights that explain the values of a row."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ _MAX_WEIGHT_SETS = 256
 
 
 class Rule(NamedTuple):
-    """What the attacker knows of any history of a row."""
+    """The attacker's knowledge of any history of a row."""
 
     weight_of: Ints
     longest: int  # no history of this row has more items, hidden ones included
-    hidden: int  # at most so many items of a history are not in P'
+    hidden: int  # at most this many items of a history are not in P'
 
 
 @njit(cache=True)
 def find_weight_sets(values: Ints, left: int, rule: Rule) -> tuple[bool, Ints]:
-    """All sets of `left` weights, as ascending rows, of which every value is a subset sum.
+    """Find all sets of `left` weights, as ascending rows, of which every value is a subset sum.
 
-    Returns (searched to the end, the sets). Sets grow from the empty one. If the unknown users of a
-    row are not the same in every column, some column holds a proper part of them, so its value
-    less a sum of known weights is the sum of that part: of one of them, of all but one, or, from
-    four unknown users on, of two or three. If they are the same in every column, their histories
-    and so their weights are equal.
+    Returns (search was complete, the sets). Sets grow from the empty one. If the unknown users of a
+    row are not the same in every column, some column holds a proper subset of them. Its value minus
+    a sum of known weights is then the sum of that subset: of one user, of all but one, or, from
+    four unknown users on, of two or three. If the unknown users are the same in every column, their
+    histories, and so their weights, are equal.
     """
-    # sets[k, :n_sets[k]] are the sets of k weights seen so far; larger ones come from smaller ones.
+    # sets[k, :n_sets[k]] are the sets of k weights found so far; larger sets grow from smaller
+    # ones.
     sets = np.empty((left + 1, _MAX_WEIGHT_SETS, left), np.int64)
     n_sets = np.zeros(left + 1, np.int64)
     n_sets[0] = 1
@@ -63,7 +64,8 @@ def find_weight_sets(values: Ints, left: int, rule: Rule) -> tuple[bool, Ints]:
                         grown[k] = part
                         if not _keep(grown[: k + 1], values, rule, sets, n_sets):
                             return False, no_sets
-                        # Without known weights, any column that holds a part of the users will do.
+                        # Without known weights, any column that holds a proper subset of the users
+                        # suffices.
                         if k == 0 and value != smallest:
                             continue
                         for size in range(2, unknown // 2 + 1):
@@ -76,7 +78,8 @@ def find_weight_sets(values: Ints, left: int, rule: Rule) -> tuple[bool, Ints]:
 
 @njit(cache=True)
 def _keep(grown: Ints, values: Ints, rule: Rule, sets: Ints, n_sets: Ints) -> bool:
-    """Note a set of weights that may explain the row; False if there is no room for it."""
+    """Record a set of weights that may explain the row; return False if there is no space for
+    it."""
     size = len(grown)
     if not _is_sum(grown[-1], 1, rule):
         return True
@@ -99,7 +102,7 @@ def _keep(grown: Ints, values: Ints, rule: Rule, sets: Ints, n_sets: Ints) -> bo
 
 @njit(cache=True)
 def _may_explain(known: Ints, values: Ints, unknown: int, rule: Rule) -> bool:
-    """Is every value a sum of known weights and of weights that the unknown users may have?"""
+    """Return True if every value can be a sum of known weights and weights of the unknown users."""
     sums = _subset_sums(known)
     rest = values.max() - sums[-1]
     if not _is_sum(rest, unknown, rule):
@@ -123,7 +126,7 @@ def _may_explain(known: Ints, values: Ints, unknown: int, rule: Rule) -> bool:
 
 @njit(cache=True)
 def _same_everywhere(values: Ints, sums: Ints, rest: int) -> bool:
-    """Could each column hold either all or none of the users whose weights sum to `rest`?"""
+    """Return True if each column may hold all or none of the users whose weights sum to `rest`."""
     for value in values:
         explained = False
         for sum_of_known in sums:
@@ -135,7 +138,7 @@ def _same_everywhere(values: Ints, sums: Ints, rest: int) -> bool:
 
 @njit(cache=True)
 def _subset_sums(known: Ints) -> Ints:
-    """All sums of known weights, the empty one first and the full one last."""
+    """Return all sums of known weights, the empty one first and the full one last."""
     sums = np.zeros(1 << len(known), np.int64)
     for k in range(len(known)):
         for s in range(1 << k):
@@ -145,7 +148,10 @@ def _subset_sums(known: Ints) -> Ints:
 
 @njit(cache=True)
 def _is_sum(target: int, size: int, rule: Rule) -> bool:
-    """Is `target` a sum of `size` weights? From three on only their range is looked at."""
+    """Return True if `target` is a sum of `size` weights.
+
+    From three weights on, only the range of the sum is checked.
+    """
     if size == 0:
         return target == 0
     shortest = rule.weight_of[1]
@@ -161,7 +167,7 @@ def _is_sum(target: int, size: int, rule: Rule) -> bool:
 
 @njit(cache=True)
 def lengths_of(weight: int, rule: Rule) -> tuple[int, int]:
-    """First and last length of a history of this weight; (0, 0) if there is none."""
+    """Return the first and last length of a history of this weight; (0, 0) if there is none."""
     low, high = 1, rule.longest + 1
     while low < high:
         middle = (low + high) >> 1
@@ -179,7 +185,7 @@ def lengths_of(weight: int, rule: Rule) -> tuple[int, int]:
 
 @njit(cache=True)
 def _splits(target: int, size: int, rule: Rule) -> list[Ints]:
-    """All ways to write `target` as a sum of two or three weights."""
+    """Return all ways to write `target` as a sum of two or three weights."""
     weight_of = rule.weight_of
     splits = [weight_of[:0].copy() for _ in range(0)]
     for third in range(1, rule.longest + 1):
@@ -200,7 +206,10 @@ def _splits(target: int, size: int, rule: Rule) -> list[Ints]:
 
 @njit(cache=True)
 def _next_pair(target: int, short: int, long: int, weight_of: Ints) -> tuple[int, int]:
-    """First lengths from (short, long) inwards whose weights sum to `target`, or short > long."""
+    """Return the first lengths from (short, long) inwards whose weights sum to `target`.
+
+    If there are none, short > long.
+    """
     while short <= long:
         gap = weight_of[short] + weight_of[long] - target
         if gap == 0:
