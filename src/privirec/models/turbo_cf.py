@@ -1,4 +1,4 @@
-"""Turbo-CF (Park et al. 2024): a polynomial of the item-item matrix raised entry by entry."""
+"""Turbo-CF (Park et al. 2024): a polynomial of the item-item matrix, raised entrywise."""
 
 from __future__ import annotations
 
