@@ -1,7 +1,7 @@
 """A spectral filter: x V^-a S h(lambda) S^T V^b.
 
-S and lambda are leading eigenpairs of P~, h is one of a small family of responses. Special cases are the
-ideal low-pass filter of GF-CF (a = b = 1/2, h = 1) and the item-item matrix of the paper's
+S and lambda are leading eigenpairs of P~, h is one of a small family of responses. Special cases
+are the ideal low-pass filter of GF-CF (a = b = 1/2, h = 1) and the item-item matrix of the paper's
 PriviRec-k, S lambda S^T (a = b = 0, h = lambda). Exponents and response are chosen on a validation
 split; they matter as much as the number of vectors.
 

@@ -1,7 +1,7 @@
 """The operator's page: clients by name, the run in progress, all runs, starting and stopping.
 
-What it shows is what `privirec server status` prints; runs are started by `privirec server run` and
-stopped as by `privirec server stop`. One script of ours keeps the part that changes up to date.
+It shows what `privirec server status` prints. Runs are started by `privirec server run` and stopped
+as by `privirec server stop`. One script of ours keeps the changing part up to date.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class OperatorSite(FramedSite):
         return Response(Html("".join(self._at_present())).encode())
 
     def _at_present(self) -> list[Html]:
-        """Runs that are going on, or the last one."""
+        """Return the runs in progress, or else the last one."""
         names = run_names(self._home)
         found = [overview(self._home, name) for name in names]
         shown = [each for each in found if each.is_going_on] or found[:1]
@@ -109,7 +109,7 @@ class OperatorSite(FramedSite):
         ]
 
     def _standing(self, each: RunOverview) -> list[Html]:
-        """One run: where it stands, and every client."""
+        """Return the progress of one run, and its clients."""
         row = each.row
         where = str(row["stage"])
         if row["going_on"] and row["sum_number"]:

@@ -1,7 +1,7 @@
-"""The person's page: recommendations, the own history, what left the device, and the own policy.
+"""The user's page: recommendations, their history, what left the device, and their policy.
 
-Everything that changes something calls what `privirec store` and `privirec device policy` call.
-Nobody is asked on the network, and no script runs in the browser.
+All changes call the same functions as `privirec store` and `privirec device policy`. The page makes
+no network requests, and no script runs in the browser.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from privirec.workflows.history import counted, forgetting, only_user, used_by_r
 from privirec.workflows.own_device import OwnDevice
 
 FEW, MANY = 10, 50
-"""Recommendations that are shown at first, and on request."""
+"""Numbers of recommendations shown at first, and on request."""
 NAMED = 3
-"""Items of the history that each recommendation names."""
+"""Number of history items that each recommendation names."""
 AT_ONCE = 100
-"""Items of the history on one page."""
+"""Number of history items per page."""
 MOST_FOUND = 30
 MEGABYTE = 1_000_000
 
@@ -89,7 +89,7 @@ class PersonSite(FramedSite):
         }
         self.changes |= {"add": self._add, "forget": self._forget, "policy": self._save_policy}
 
-    # --- looking ----------------------------------------------------------------------------------
+    # --- viewing ----------------------------------------------------------------------------------
 
     def _for_you(self, request: Request) -> Response:
         n = MANY if request.asked("n") == str(MANY) else FEW
@@ -209,7 +209,7 @@ class PersonSite(FramedSite):
         return self.page(request, "What left this device", *parts)
 
     def _account(self, client: Path) -> list[object]:
-        """Runs, budget and server of a client."""
+        """Return the server, the runs and the budget of a client."""
         found = statement_of(client)
         home = ClientFolder(client)
         if home.has_joined:
@@ -278,7 +278,7 @@ class PersonSite(FramedSite):
         headers = {"Content-Disposition": 'attachment; filename="my-history.csv"'}
         return Response(text.encode(), "text/csv", headers=headers)
 
-    # --- the own history --------------------------------------------------------------------------
+    # --- history ----------------------------------------------------------------------------------
 
     def _add(self, request: Request) -> Response:
         item = request.given("item")
@@ -433,10 +433,10 @@ class PersonSite(FramedSite):
         )
 
     def _back(self, request: Request) -> Response:
-        """Where somebody came from, if that is a page of ours."""
+        """Redirect to the previous page if it is one of ours."""
         try:
             where = urlsplit(request.given("back", "history"))
-        except ValueError:  # brackets that do not end
+        except ValueError:  # unbalanced brackets
             return see("history")
         if where.scheme or where.netloc or where.path not in self.pages:
             return see("history")
@@ -453,7 +453,7 @@ def _items(count: int) -> str:
 
 
 def _whole(text: str, low: int, high: int) -> int:
-    """A whole number within bounds; the lower one for anything else."""
+    """Return a whole number within bounds; `low` for any other text."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         return low
     return max(low, min(int(text), high))
