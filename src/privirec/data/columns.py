@@ -76,7 +76,7 @@ class TableOptions:
 
     def __post_init__(self) -> None:
         if self.min_rating is not None and not math.isfinite(self.min_rating):
-            raise UsageError(f"a least rating of {self.min_rating} says nothing")
+            raise UsageError(f"a minimum rating of {self.min_rating} is not a finite number")
         if self.delimiter is not None:
             plain = _NAMED_DELIMITERS.get(self.delimiter, self.delimiter)
             if plain != "::" and (len(plain) != 1 or plain in '"\r\n' or not plain.isascii()):
@@ -237,7 +237,7 @@ def _delimiter(path: Path, lines: Sequence[str], usual: str | None, options: Tab
     # Uneven rows are reported later, and a single column has no delimiter.
     if usual is not None:
         return usual
-    raise DataError(f"{path}: what separates its fields? say it with {options.how('delimiter')}")
+    raise DataError(f"{path}: no delimiter was detected; set it with {options.how('delimiter')}")
 
 
 def fields_of(line: str, delimiter: str) -> list[str]:

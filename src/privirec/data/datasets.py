@@ -313,7 +313,7 @@ def _load_path(path: Path, seed: int, by: By, table: TableOptions) -> Dataset:
 
 def _refuse_split(name: str, by: By) -> None:
     if by != "random":
-        raise UsageError(f"{name} is split already: {by} goes with a single file")
+        raise UsageError(f"{name} is split already: a split by {by} needs a single file")
 
 
 def _single_file(path: Path) -> Path | None:

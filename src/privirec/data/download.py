@@ -48,7 +48,7 @@ def download(
         if target.exists() and not force:
             if published.matches(target):
                 continue
-            raise DataError(f"{target}: is there but is not the published file; replace: --force")
+            raise DataError(f"{target}: exists but is not the published file; replace: --force")
         try:
             _fetch(f"{source.rstrip('/')}/{name}/{file_name}", target, published, progress)
         except (OSError, http.client.HTTPException) as error:
@@ -114,7 +114,7 @@ def _start_of(response: http.client.HTTPResponse, have: int) -> int:
         return 0
     match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
     if match is None or int(match[1]) != have:
-        raise ConnectionError("the server sent another range than was asked for")
+        raise ConnectionError("the server sent another range than requested")
     return have
 
 

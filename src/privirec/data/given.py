@@ -25,8 +25,8 @@ def warn_of_weights(histories: sp.csr_array) -> None:
     if len(values) and (values != values[0]).any():
         warn_of_data(
             f"values from {values.min():g} to {values.max():g} in user_items: each counts as one "
-            "interaction, whatever its value; weighted=True looks at values, and what is no "
-            "interaction is left out"
+            "interaction, whatever its value; weighted=True looks at values. Leave out what "
+            "is not an interaction"
         )
 
 

@@ -289,8 +289,8 @@ class Dataset:
             raise DataError(f"{self.name}: the whole test set is in train too")
         if both:
             warn_of_data(
-                f"{self.name}: {both:,} of {total:,} test interactions are in train too: nobody is "
-                "recommended what he has, so each counts as missed"
+                f"{self.name}: {both:,} of {total:,} test interactions are in train too: items in "
+                "a history are never recommended, so each counts as missed"
             )
         return both
 

@@ -288,7 +288,7 @@ def read_shard(folder: Path, counts: Counts, first: int, item_ids: NDArray, name
             or int(indices.min(initial=0)) < 0
             or int(indices.max(initial=0)) >= len(item_ids)
         ):
-            _refuse(folder, f"{part} points at items that there are not")
+            _refuse(folder, f"{part} refers to items outside the catalogue")
         shape = (counts.users, len(item_ids))
         ones = np.ones(entries, np.float32)
         parts.append(
@@ -398,8 +398,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         if path.name == MANIFEST and (path.parent / BEGUN).is_file():
             raise DataError(
-                f"{path.parent}: its shards are not finished; give the command that makes them "
-                "once more, and it goes on"
+                f"{path.parent}: its shards are not finished; run the command that makes them "
+                "again to continue"
             ) from None
         _refuse(path, "missing")
     except OSError as error:
@@ -407,7 +407,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError:
         _refuse(path, "not JSON")
     if not isinstance(record, dict):
-        _refuse(path, "not JSON of the kind that stands here")
+        _refuse(path, "not a JSON object")
     return record
 
 

@@ -111,13 +111,13 @@ def _latest(interactions: Interactions, share: float) -> tuple[Interactions, Int
     check_share(share)
     times = interactions.times
     if times is None:
-        raise DataError("a split by time needs times: a column timestamp, or one that is named")
+        raise DataError("a split by time needs times: a column timestamp, or another that you name")
     wanted = round(share * len(times))
     held = np.zeros(len(times), bool)
     if wanted:
         held = times >= np.partition(times, len(times) - wanted)[len(times) - wanted]
     if held.all():
-        raise DataError("a split by time leaves nothing in train: too many are of one moment")
+        raise DataError("a split by time leaves nothing in train: too many times are equal")
     train, test = interactions.select(~held), interactions.select(held)
     late = (train.user_degrees == 0) & (test.user_degrees > 0)
     if late.any():

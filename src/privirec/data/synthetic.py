@@ -225,6 +225,6 @@ def _size(name: str) -> Size:
         )
     users, items = int(match[1]), int(match[2])
     if users > LARGEST or items > LARGEST:
-        raise UsageError(f"{name}: at most {LARGEST:,} users and as many items can be made up")
+        raise UsageError(f"{name}: at most {LARGEST:,} users and as many items can be generated")
     mean = min(32.0, max(1.0, items / 8))
     return Size(users, items, mean, max(1, int(mean / 3)))

@@ -59,7 +59,7 @@ def _cholesky_qr(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     if diagonal.size and (np.diagonal(upper) <= 1e-6 * diagonal.max()).any():
         raise np.linalg.LinAlgError("columns too close to dependent for a Cholesky factor")
     if _reciprocal_condition(upper) < 1e-8:
-        raise np.linalg.LinAlgError("beyond what a second pass repairs")
+        raise np.linalg.LinAlgError("too ill-conditioned for a second pass")
     q = sl.solve_triangular(upper, y.T, trans="T", lower=False, check_finite=False).T
     return q, upper
 
@@ -121,7 +121,7 @@ def _two_qr_step(
     operator: ItemOperator, x: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if not isinstance(operator, FactoredOperator):
-        raise UsageError("two QR per step need the factored matrix, which only R itself gives")
+        raise UsageError("two QR per step need the factored matrix, which only histories give")
     half = operator.histories * operator.left_scale  # A = W^1/2 R C
     root = np.sqrt(operator.user_weights)[:, None]
     left, _ = orthonormalize(root * (half @ x))

@@ -321,7 +321,7 @@ def _parse(where: Path, buffer: memoryview) -> dict[str, NDArray]:
         tensors[name] = flat.reshape(shape)
         expected = end
     if start + expected != len(buffer):
-        _refuse(where, "more bytes than its header tells of")
+        _refuse(where, "more bytes than its header describes")
     return tensors
 
 
@@ -481,5 +481,5 @@ def _ids(tensors: dict[str, NDArray]) -> NDArray:
 def _typed(tensors: dict[str, NDArray], name: str, kind: str, dimensions: int) -> NDArray:
     array = tensors[name]
     if array.dtype != np.dtype(kind) or array.ndim != dimensions:
-        raise ValueError(f"{name} is not what it should be")
+        raise ValueError(f"{name} has the wrong type or dimensions")
     return array

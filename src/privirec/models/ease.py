@@ -86,7 +86,7 @@ class EASE(Recommender):
         weights, items = derived["weights"], derived["items"]
         if "units" in derived:
             if derived["units"].shape != weights.shape[:1]:
-                raise UsageError("weights whose units are of another number")
+                raise UsageError("the number of units is not that of the weights' rows")
             weights = weights * derived["units"][:, None]
         expected = most_popular(components.item_degrees, self.config.head)
         if not np.array_equal(items, expected) or weights.shape != (len(items), len(items)):
@@ -142,5 +142,5 @@ def _inverse_of_block(block: Float32, regularisation: float) -> Float32:
     if not wrong:
         result, wrong = lapack.spotri(result, lower=0, overwrite_c=1)
     if wrong or not np.isfinite(result.diagonal()).all():
-        raise UsageError(f"a regularisation of {regularisation} is too little to invert the matrix")
+        raise UsageError(f"a regularisation of {regularisation} is too small to invert the matrix")
     return np.asarray(np.triu(result) + np.triu(result, 1).T, np.float32)

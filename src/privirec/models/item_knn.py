@@ -80,7 +80,7 @@ class ItemKNN(Recommender):
         n_items = components.n_items
         fits = len(ends) == n_items + 1 and len(neighbours) == len(cosines) == ends[-1]
         if not fits or ends[0] != 0 or (np.diff(ends) < 0).any():
-            raise UsageError("neighbours of another number than the model's items")
+            raise UsageError("the neighbours do not fit the catalogue of the model")
         if len(neighbours) and not 0 <= neighbours.min() <= neighbours.max() < n_items:
             raise UsageError("a neighbour outside the catalogue")
         matrix = sp.csr_array((cosines, neighbours, ends), shape=(n_items, n_items))

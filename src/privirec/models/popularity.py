@@ -53,7 +53,7 @@ class Popularity(Recommender):
     def _prepare(self, components: Components, derived: Derived) -> None:
         self._scores = derived["scores"]
         if len(self._scores) != components.n_items:
-            raise UsageError("scores of another catalogue than the model's")
+            raise UsageError("the scores do not fit the catalogue of the model")
 
     def similar_items(
         self,
@@ -64,7 +64,7 @@ class Popularity(Recommender):
         items: ArrayLike | None = None,
     ) -> tuple[NDArray, Float32]:
         """Raise UsageError: the same items are recommended for any history."""
-        raise UsageError("popularity scores alike for everybody: it knows no similar items")
+        raise UsageError("popularity gives everybody the same scores: it knows no similar items")
 
     def similar_users(
         self,
@@ -77,7 +77,7 @@ class Popularity(Recommender):
         weighted: bool | str = False,
     ) -> tuple[NDArray, Float32]:
         """Raise UsageError: all users have the same scores, whatever their histories."""
-        raise UsageError("popularity scores alike for everybody: it knows no similar users")
+        raise UsageError("popularity gives everybody the same scores: it knows no similar users")
 
     def _score(self, histories: sp.csr_array) -> Float32:
         return np.repeat(self._scores[None], histories.shape[0], axis=0)

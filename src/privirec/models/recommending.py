@@ -411,8 +411,8 @@ class Recommending(ABC):
         if ids is not None and not np.array_equal(ids, np.arange(self.n_items)):
             several = ", ".join(map(str, ids[:3].tolist()))
             raise UsageError(
-                f"this model has items with ids ({several} ...), of which the columns of a matrix "
-                "say nothing: give a DataFrame or Interactions, such as "
+                f"this model has items with ids ({several} ...), which the columns of a matrix do "
+                "not name: give a DataFrame or Interactions, such as "
                 "Interactions.from_matrix(matrix, item_ids=...)"
             )
 

@@ -101,9 +101,9 @@ class Spectral(Recommender):
     def _prepare(self, components: Components, derived: Derived) -> None:
         vectors, units, values = (derived[name] for name in self.derives)
         if vectors.shape != (components.n_items, self.config.rank):
-            raise UsageError("vectors of another catalogue or number than the model's")
+            raise UsageError("the vectors do not fit the catalogue or the rank of the model")
         if units.shape != vectors.shape[:1] or values.shape != vectors.shape[1:]:
-            raise UsageError("vectors whose units or eigenvalues are of another number")
+            raise UsageError("the number of units or eigenvalues does not fit the vectors")
         degrees, config = components.item_degrees, self.config
         kept = KeptBasis(vectors, units, values)
         weights = config.responses(values).astype(np.float32)

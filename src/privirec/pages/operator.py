@@ -151,9 +151,9 @@ class OperatorSite(FramedSite):
         ]
         spent = spent_by_all(found)
         told = (
-            "One of them was exact: nothing bounds what all of them tell together."
+            "One of them was exact: nothing bounds what all of them reveal together."
             if spent == "none"
-            else f"Somebody who was in all of them has spent epsilon {spent} (at delta "
+            else f"A person who was in all of them has spent epsilon {spent} (at delta "
             f"{DEFAULT_DELTA:g}, unless a run says otherwise). What counts is each client's own "
             "record."
         )
@@ -171,7 +171,7 @@ class OperatorSite(FramedSite):
         ]
         if each.model is not None:
             command = (
-                f"What attacks find in its sums, on data that you may look at: privirec audit "
+                f"To try attacks on its sums, with data that you may look at: privirec audit "
                 f"--dataset DATA --release {shlex.quote(str(each.model.parent))}"
             )
             content = [
@@ -198,7 +198,7 @@ class OperatorSite(FramedSite):
         return self.page(
             request,
             "Clients",
-            self.sentences([told if rows else "Nobody was approved yet: privirec keys approve."]),
+            self.sentences([told if rows else "No client is approved yet: privirec keys approve."]),
             self.table("Clients of the roster", _CLIENTS, rows) if rows else None,
         )
 
@@ -243,7 +243,7 @@ class OperatorSite(FramedSite):
     def _stop(self, request: Request) -> Response:
         name = request.given("name")
         if request.given("confirm") != "yes":
-            raise UsageError("nothing was stopped: it takes the tick under “Yes, end the run”")
+            raise UsageError("nothing was stopped: tick “Yes, end the run” first")
         stop(self._home, name)
         request.session.notice = f"The server ends the run {name} within seconds."
         return see(f"run?{urlencode({'name': name})}")

@@ -70,8 +70,8 @@ class PersonSite(FramedSite):
         ("policy", "My policy"),
     )
     footer = (
-        "This page is served by your own device, to this device only. Looking at it, searching and "
-        "recommending ask nobody else."
+        "This page is served by your own device, to this device only. Viewing it, searching and "
+        "recommending send nothing to other machines."
     )
 
     def __init__(self, device: OwnDevice) -> None:
@@ -223,7 +223,7 @@ class PersonSite(FramedSite):
         runs = (
             self.table("Every run, what was computed, and for whom", _RUNS, found.rows[::-1])
             if found.rows
-            else self.sentences(["No run was here yet, and nothing has left."])
+            else self.sentences(["No run has taken place yet, and nothing has left."])
         )
         why = [f"Run {row['run']}: {row['why']}." for row in found.rows if row["state"] == "left"]
         budget = [
@@ -296,7 +296,7 @@ class PersonSite(FramedSite):
             if item := request.given("item"):
                 said = forgetting(store, [item], user)
             elif request.given("confirm") != "yes":
-                raise UsageError("nothing was forgotten: it takes the tick under “Yes, forget it”")
+                raise UsageError("nothing was forgotten: tick “Yes, forget it” first")
             elif request.given("what") not in ("history", "everything"):
                 raise UsageError("nothing was forgotten: say what to forget")
             else:
@@ -343,7 +343,7 @@ class PersonSite(FramedSite):
             budget=self._number_fields(policy, _NUMBERS),
             exact_open=Html(" open" if policy.computations else ""),
             exact_count=f"{len(policy.computations) or 'None'} of {len(own_policy.exact_sums())} "
-            "agreed to: look at all",
+            "agreed to: show all",
             exact=self._switches("computations", own_policy.exact_sums(), policy.computations),
             ways=self._switches("aggregators", own_policy.ways_to_sum(), policy.aggregators),
             limits=self._number_fields(policy, _LIMITS),
@@ -363,7 +363,7 @@ class PersonSite(FramedSite):
             changes[name] = _number(request.given(name), label, name)
         lines = own_policy.change(self._device.client, changes)
         request.session.notice = (
-            "\n".join(["Saved; it holds from the next message of a server on.", *lines])
+            "\n".join(["Saved; it applies from the next message of a server on.", *lines])
             if lines
             else "Nothing was changed."
         )

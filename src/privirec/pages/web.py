@@ -183,7 +183,7 @@ def serve(site: Site, port: int = 0) -> None:
     """Print the address and serve until interrupted."""
     with PageServer(site, port) as server:
         say(f"Open {server.guard.address}")
-        say("Whoever has this address can use the page, on this machine only. Ctrl-C ends it.")
+        say("Anyone who has this address can use the page, on this machine only. Ctrl-C ends it.")
         server.serve_forever()
 
 
@@ -243,7 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             return urlsplit(self.path)
         except ValueError:  # unbalanced brackets
-            raise Refused(400, "This is no address.") from None
+            raise Refused(400, "This address is not valid.") from None
 
     def _below(self, path: str) -> str:
         room = self.server.guard.room
@@ -253,17 +253,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _form(self) -> Mapping[str, list[str]]:
         if self.headers.get_content_type() != "application/x-www-form-urlencoded":
-            raise Refused(415, "Only a form of this page is taken.")
+            raise Refused(415, "Only forms of this page are accepted.")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
-            raise Refused(411, "A form comes with its length.")
+            raise Refused(411, "The length of the form is missing.")
         if len(length) > 9 or int(length) > LARGEST_FORM:
             raise Refused(413, "This form is too large.")
         try:
             body = self.rfile.read(int(length))
             return _fields(body.decode("ascii"))
         except UnicodeDecodeError:
-            raise Refused(400, "This is no form.") from None
+            raise Refused(400, "This form is not valid.") from None
 
     @property
     def _headers(self) -> Mapping[str, str]:
@@ -296,7 +296,7 @@ def _fields(text: str) -> dict[str, list[str]]:
             errors="strict",
         )
     except ValueError:  # too many fields, or bytes that are not text
-        raise Refused(400, "This is no form.") from None
+        raise Refused(400, "This form is not valid.") from None
 
 
 def _plain(status: int, sentence: str) -> Response:
