@@ -137,7 +137,7 @@ def layout_of(path: Path, beginning: str, usual: str | None, options: TableOptio
 def choose_columns(
     path: Path | str, names: Sequence[str], options: TableOptions, *, has_header: bool = True
 ) -> Columns:
-    """Return the columns of users, items, ratings and times; `path` is used in messages."""
+    """Return the columns that are used, given or detected; `path` is used in messages."""
 
     def find(wanted: str | None, usual: Sequence[str], kind: str) -> int | None:
         if wanted is None:
