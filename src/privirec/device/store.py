@@ -218,8 +218,9 @@ class Store(StoreFile):
         catalogue are left out: they would be counted as participants, but hide nobody.
 
         `since` is the start of the calendar period of an exact run. If this store has sent
-        something in an exact run before, it uses its state at that moment, whenever it is asked:
-        additions wait for the next period, and SitsOut is raised if something was forgotten since.
+        something in an exact run before, it uses its state at `since`, whenever it is asked:
+        additions wait for the next period, and SitsOut is raised if something was forgotten after
+        `since`.
         The first exact run uses everything, and further runs of its period use the same histories.
 
         A second call for the same run, after a crash or in another process, returns the same

@@ -51,8 +51,8 @@ _FROM_VERSION_1 = (
     "ALTER TABLE runs ADD COLUMN sent INTEGER NOT NULL DEFAULT 0",
     "UPDATE runs SET snapshot = number, sent = 1",
 )
-# Version 2 did not record when interactions were added. Those not used by a run that sent data count
-# as added now, all others as old. Its runs may have been exact.
+# Version 2 did not record when interactions were added. Those not used by a run that sent data
+# count as added now, all others as old. Its runs may have been exact.
 _FROM_VERSION_2 = (
     "ALTER TABLE interactions ADD COLUMN added TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE runs ADD COLUMN period TEXT NOT NULL DEFAULT ''",

@@ -1,9 +1,9 @@
 """A saved model: a folder with `model.safetensors`, `manifest.json` and optionally `manifest.sig`.
 
 The files hold arrays and no code. The arrays are not histories, but exact filters reveal histories
-(`privirec audit`). The folder is written atomically. The manifest holds the hash of the arrays and
-the signature covers the manifest, so a damaged or forged artifact is refused. Arrays are mapped
-from the file: a device reads only the pages that its own history touches.
+(`privirec audit`). The folder appears complete or not at all. The manifest holds the hash of the
+arrays and the signature covers the manifest, so a damaged or forged artifact is refused. Arrays are
+mapped from the file: a device reads only the pages that its own history touches.
 
 The file also holds the arrays that a model derived from the components, if it keeps any. The model
 declares them (`Recommender.derives`); no other arrays may be in the file.

@@ -272,7 +272,7 @@ class Recommender(Recommending):
         *,
         signing_key: Ed25519PrivateKey | None = None,
     ) -> Path:
-        """Write `model.safetensors` and `manifest.json` atomically.
+        """Write `model.safetensors` and `manifest.json`, both or neither.
 
         The files contain no history directly, but an exact item-item matrix still reveals histories
         (`privirec audit --release FOLDER`). From now on this model scores from what was saved, so
