@@ -220,8 +220,8 @@ class Store(StoreFile):
         `since` is the start of the calendar period of an exact run. If this store has sent
         something in an exact run before, it uses its state at `since`, whenever it is asked:
         additions wait for the next period, and SitsOut is raised if something was forgotten after
-        `since`.
-        The first exact run uses everything, and further runs of its period use the same histories.
+        `since`. The first exact run uses everything, and further runs of its period use the same
+        histories.
 
         A second call for the same run, after a crash or in another process, returns the same
         histories; later additions wait for the next run. If something was forgotten in between, the

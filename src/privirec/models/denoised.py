@@ -125,7 +125,7 @@ class Denoised(Recommender):
         return weights
 
     def _inverted(self, gram: Float32, deviation: float, ridge: float) -> tuple[float, Float32]:
-        """Return the ridge and the weights of EASE; double an automatic ridge while inversion fails.
+        """Return ridge and weights of EASE; double an automatic ridge while inversion fails.
 
         Eigenvalues of a small noise matrix can exceed 2 s sqrt(m), which is an asymptotic limit.
         """
