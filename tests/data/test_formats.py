@@ -284,7 +284,7 @@ def test_impossible_options_are_refused(write: Write) -> None:
     path = write("x.csv", "user,item\n1,2\n")
     with pytest.raises(UsageError, match="the delimiter 'ab' is neither"):
         read_interactions(path, delimiter="ab")
-    with pytest.raises(UsageError, match="a least rating of nan says nothing"):
+    with pytest.raises(UsageError, match="a minimum rating of nan is not a finite number"):
         read_interactions(path, min_rating=float("nan"))
 
 

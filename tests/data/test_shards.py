@@ -186,7 +186,7 @@ def test_damage_is_noticed(made: ShardedDataset) -> None:
     [
         ({"format": "privirec/shards/9"}, "format 'privirec/shards/9'"),
         ({"shards": [{"users": 3}]}, "not a manifest of shards"),
-        ({"items": 1}, "points at items that there are not"),
+        ({"items": 1}, "refers to items outside the catalogue"),
     ],
 )
 def test_manifests_that_lie(made: ShardedDataset, change: dict[str, object], message: str) -> None:

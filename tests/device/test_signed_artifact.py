@@ -385,7 +385,7 @@ def test_arrays_that_lie(saved: Path) -> None:
     cases: list[tuple[dict[str, np.ndarray | None], str]] = [
         ({"item_item__indices": out_of_range}, "outside the catalogue"),
         ({"item_item__indices": negative}, "outside the catalogue"),
-        ({"item_item__indices": indices.astype(np.int64)}, "not what it should be"),
+        ({"item_item__indices": indices.astype(np.int64)}, "wrong type or dimensions"),
         ({"item_item__indices": indices[:-1]}, "different sizes"),
         ({"item_item__indptr": backwards}, "out of order"),
         ({"item_item__indptr": indptr[:-1]}, "different sizes"),
@@ -394,7 +394,7 @@ def test_arrays_that_lie(saved: Path) -> None:
         ({"item_item__data": None}, "incomplete"),
         ({"basis": blank}, "not finite"),
         ({"basis": basis[:-1]}, "different sizes"),
-        ({"basis": basis.astype(np.float64)}, "not what it should be"),
+        ({"basis": basis.astype(np.float64)}, "wrong type or dimensions"),
         ({"item_degrees": good["item_degrees"][:-1]}, "different sizes"),
         ({"item_degrees": -good["item_degrees"] - 1}, "impossible degrees"),
         ({"item_degrees": None}, "incomplete"),

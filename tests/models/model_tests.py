@@ -457,7 +457,7 @@ class ModelTests:
         there = np.isfinite(values)
         np.testing.assert_array_equal(ids[there], names[expected[there]])
         assert set(ids[~there]) == {""}
-        with pytest.raises(UsageError, match="of which the columns of a matrix say nothing"):
+        with pytest.raises(UsageError, match="which the columns of a matrix do not name"):
             model.recommend([3, 4], holes.matrix[[3, 4]])
         assert model.similar_items("item 05", N=1)[0] == [names[numbered.similar_items(5)[0][0]]]
         assert model.similar_users("user 03", named, N=1)[0][0].startswith("user ")

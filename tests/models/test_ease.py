@@ -138,7 +138,7 @@ def test_a_head_that_was_saved_in_single_precision_is_read(small: Dataset, tmp_p
 def test_a_matrix_that_cannot_be_inverted_is_refused_in_words() -> None:
     negative = SparseOperator(sp.csr_array(-np.eye(3, dtype=np.float32)))
     components = Components(np.ones(3, np.int64), negative, normalisation=PLAIN)
-    with pytest.raises(UsageError, match=r"a regularisation of 0\.1 is too little"):
+    with pytest.raises(UsageError, match=r"a regularisation of 0\.1 is too small"):
         EASE(regularisation=0.1).use(components)
 
 

@@ -147,7 +147,7 @@ def test_a_matrix_does_not_say_which_named_items_its_columns_are() -> None:
         lambda: model.explain(7, matrix[[7]], "p3"),
         lambda: model.similar_users(7, matrix),
     ):
-        with pytest.raises(UsageError, match="of which the columns of a matrix say nothing"):
+        with pytest.raises(UsageError, match="which the columns of a matrix do not name"):
             ask()
     named = Interactions.from_matrix(matrix, item_ids=np.array([f"p{i}" for i in range(30)]))
     assert model.recommend(7, named)[0][0].startswith("p")

@@ -1,4 +1,4 @@
-"""The items that a model knows, found by the ids that people use."""
+"""The items that a model knows, looked up by their external ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_DIGITS = 18
 class Catalogue:
     """External item ids in the order of a model's columns.
 
-    A store keeps ids as text, so item 7 and item "7" are one and the same here.
+    A store keeps ids as text, so item 7 and item "7" are the same item here.
     """
 
     def __init__(self, item_ids: Iterable[object]) -> None:
@@ -33,13 +33,15 @@ class Catalogue:
 
     @cached_property
     def names(self) -> list[str]:
-        """Ids as text, one a column."""
+        """Ids as text, one per column."""
         return [str(item) for item in self.item_ids.tolist()]
 
     @cached_property
     def _sorted(self) -> tuple[NDArray, NDArray | None]:
-        """The ids in ascending order, and their columns (None if that is their order). A dictionary
-        would take ten times the memory, on a device that looks up a few items of its own."""
+        """Sorted ids and their columns (None if the ids are in ascending order already).
+
+        A dictionary would take ten times the memory, on a device that looks up only a few items.
+        """
         ids = self.item_ids
         ids = ids if ids.dtype.kind in "iuU" else ids.astype(str)
         if (ids[1:] > ids[:-1]).all():
@@ -49,12 +51,12 @@ class Catalogue:
 
     @property
     def repeats(self) -> bool:
-        """Whether an id stands for more than one column."""
+        """True if an id occurs in more than one column."""
         ids, _ = self._sorted
         return bool((ids[1:] == ids[:-1]).any())
 
     def columns(self, names: Iterable[str]) -> NDArray[np.int64]:
-        """The column of each item, by its id as text; -1 for those that are not known."""
+        """Return the column of each item, by its id as text; -1 for unknown ids."""
         ids, order = self._sorted
         if ids.dtype.kind in "iu":
             largest = int(ids[-1]) if len(ids) else 0
@@ -69,7 +71,7 @@ class Catalogue:
         return np.where(ids[places] == wanted, columns, -1)
 
     def column(self, name: str) -> int | None:
-        """The column of one item, if it is known."""
+        """Return the column of one item, or None if it is unknown."""
         found = int(self.columns([name])[0])
         return found if found >= 0 else None
 
@@ -83,7 +85,7 @@ class Catalogue:
 
 
 def read_catalogue(path: Path) -> Catalogue:
-    """Item ids, one a line, in the order of the model's columns; numbers if all of them are."""
+    """Read item ids, one per line, in column order; they become numbers if all of them are."""
     try:
         with path.open(encoding="utf-8") as file:
             found = Catalogue(_read_ids(file))
@@ -95,7 +97,10 @@ def read_catalogue(path: Path) -> Catalogue:
 
 
 def _read_ids(file: TextIO) -> NDArray:
-    """The lines of a file, some at a time: as objects they would take ten times the memory."""
+    """Read the lines of a file in blocks.
+
+    All lines as Python objects would take ten times the memory.
+    """
     blocks: list[NDArray] = []
     numbers = True
     while lines := list(islice(file, AT_ONCE)):
@@ -109,7 +114,7 @@ def _read_ids(file: TextIO) -> NDArray:
 
 
 def _as_numbers(names: list[str]) -> list[int] | None:
-    """Whole numbers, if all of them are that as one writes it, and fit an array."""
+    """Return the names as integers if all are canonical non-negative numbers that fit int64."""
     try:
         if len(max(names, key=len)) > _MOST_DIGITS:
             return None
@@ -120,5 +125,5 @@ def _as_numbers(names: list[str]) -> list[int] | None:
 
 
 def write_catalogue(path: Path, catalogue: Catalogue) -> None:
-    """What `read_catalogue` reads."""
+    """Write a catalogue in the format that `read_catalogue` reads."""
     path.write_text("".join(f"{name}\n" for name in catalogue.names), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""How a table is laid out: its delimiter, whether it has a header, which column is what.
+"""Layout of a table: its delimiter, its header and the role of each column.
 
-What nobody says is found out: the delimiter by the first lines, a header by its being no row of
-numbers, columns by their usual names. What cannot be told for sure is refused.
+Settings that are not given are detected: the delimiter from the first lines, a header from fields
+that are not numbers, columns from their usual names. Ambiguous tables are refused.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from privirec.errors import DataError, DataWarning, UsageError
 
-# How columns are usually called, the surest names first; compared in lower case, without spaces,
-# "_", "-" and RecBole's ":token".
+# Usual column names, the surest first. Names are compared in lower case, without spaces, "_", "-"
+# and RecBole's ":token".
 USUAL_USER_COLUMNS = (
     *("user", "userid", "uid", "username", "customer", "customerid", "customername", "member"),
     *("memberid", "visitor", "visitorid", "reviewer", "reviewerid", "account", "accountid"),
@@ -35,48 +35,48 @@ USUAL_TIME_COLUMNS = (
 )
 
 MOVIELENS = ("user", "item", "rating", "timestamp")
-"""What the columns of a table without a header are, if it has four: as MovieLens has them."""
+"""Columns of a table with four columns and no header, in the order that MovieLens uses."""
 _NAMED_DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";"}
 _SNIFFED = ("::", "\t", ";", ",", "|")
 _LINES_LOOKED_AT = 20
 _NAMES_LISTED = 12
 _FEWEST_SECONDS = 10**8
-"""Since 1970, for a number to be taken for a moment and not for an item."""
+"""Smallest number, in seconds since 1970, that is taken for a time and not for an item."""
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What somebody says of a table; None: to be found out.
+    """Settings that describe a table; None means that a setting is detected.
 
     >>> TableOptions(user_column="who", item_column="what", min_rating=4).min_rating
     4
 
-    `load_dataset("log.csv", table=TableOptions(...))` takes one; `load_dataset` and
-    `read_interactions` take the same settings one by one.
+    `load_dataset("log.csv", table=TableOptions(...))` accepts one; `load_dataset` and
+    `read_interactions` also accept the same settings as keyword arguments.
     """
 
     user_column: str | None = None
-    """A name; or, without a header, a number from 1. So for all columns."""
+    """Column of user ids: a name or, without a header, a number from 1, as for all columns."""
     item_column: str | None = None
-    """Of item ids."""
+    """Column of item ids."""
     rating_column: str | None = None
-    """Of ratings, for `min_rating`."""
+    """Column of ratings, for `min_rating`."""
     time_column: str | None = None
-    """Of times: numbers, or dates as ISO 8601 has them."""
+    """Column of times: numbers, or dates in ISO 8601."""
     min_rating: float | None = None
-    """Rows with lower ratings are left out; None: ratings are not looked at, and that is said."""
+    """Rows with lower ratings are left out. None: ratings are ignored, and a warning says so."""
     delimiter: str | None = None
-    """What stands between fields: one character, "::", "tab" or "space"."""
+    """Separator between fields: one character, "::", "tab" or "space"."""
     header: bool | None = None
-    """Whether the first line names the columns."""
+    """True if the first line names the columns."""
     only_user: str | None = None
-    """Whose rows they are if there is no column of users: a person's own export."""
+    """Id of the user of all rows, for a table without a user column such as a personal export."""
     weight_column: str | None = None
-    """How much each row counts; None: all alike. Never found out, only named."""
+    """Column of weights, never detected. None: all rows count equally."""
 
     def __post_init__(self) -> None:
         if self.min_rating is not None and not math.isfinite(self.min_rating):
-            raise UsageError(f"a least rating of {self.min_rating} says nothing")
+            raise UsageError(f"a minimum rating of {self.min_rating} is not a finite number")
         if self.delimiter is not None:
             plain = _NAMED_DELIMITERS.get(self.delimiter, self.delimiter)
             if plain != "::" and (len(plain) != 1 or plain in '"\r\n' or not plain.isascii()):
@@ -86,17 +86,17 @@ class TableOptions:
             object.__setattr__(self, "delimiter", plain)
 
     def how(self, option: str, value: object = "...") -> str:
-        """How somebody who reads a message says this option, here to the library."""
+        """Return the text by which messages tell the reader to set this option; here in Python."""
         shown = f'"{value}"' if isinstance(value, str) else value
         return f"{option}={shown}"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Positions of the columns that count."""
+    """Positions of the columns that are used."""
 
     user: int | None
-    """None: there is none, and all rows are of `TableOptions.only_user`."""
+    """None if there is no user column: all rows belong to `TableOptions.only_user`."""
     item: int
     rating: int | None = None
     time: int | None = None
@@ -105,7 +105,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Layout:
-    """What separates the fields of a text table, what its columns are called, and which count."""
+    """Delimiter of a text table, the names of its columns, and the columns that are used."""
 
     delimiter: str
     names: tuple[str, ...]
@@ -114,7 +114,10 @@ class Layout:
 
 
 def layout_of(path: Path, beginning: str, usual: str | None, options: TableOptions) -> Layout:
-    """The layout of a table that begins so. `usual` is the delimiter that its suffix stands for."""
+    """Return the layout of a table from its first lines.
+
+    `usual` is the delimiter that the file's suffix stands for.
+    """
     lines = [line for line in beginning.splitlines()[:_LINES_LOOKED_AT] if line.strip()]
     delimiter = options.delimiter or _delimiter(path, lines, usual, options)
     first = fields_of(lines[0], delimiter)
@@ -134,7 +137,7 @@ def layout_of(path: Path, beginning: str, usual: str | None, options: TableOptio
 def choose_columns(
     path: Path | str, names: Sequence[str], options: TableOptions, *, has_header: bool = True
 ) -> Columns:
-    """Which columns are users, items, ratings and times; `path` says where, for messages."""
+    """Return the columns that are used, given or detected; `path` is used in messages."""
 
     def find(wanted: str | None, usual: Sequence[str], kind: str) -> int | None:
         if wanted is None:
@@ -189,13 +192,13 @@ def _not_found(
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names for a message; of very many the first."""
+    """Return names for a message; of a long list only the first ones."""
     more = f" and {len(names) - _NAMES_LISTED:,} more" if len(names) > _NAMES_LISTED else ""
     return ", ".join(names[:_NAMES_LISTED]) + more
 
 
 def plain_name(name: str) -> str:
-    """A column's name as it is compared with the usual ones."""
+    """Return a column's name in the form that is compared with the usual names."""
     name = name.strip().split(":")[0]
     return "".join(letter for letter in name.lower() if letter not in " _-.")
 
@@ -204,12 +207,12 @@ def _usual_column(
     path: Path | str, names: Sequence[str], usual: Sequence[str], kind: str, options: TableOptions
 ) -> int | None:
     plain = [plain_name(name) for name in names]
-    # The surest name first; of two that differ in case or spaces only, the one further left.
+    # The surest name first; of two names that differ only in case or spaces, the leftmost.
     found = [at for name in usual for at, given in enumerate(plain) if given == name]
     if len(found) < 2:
         return found[0] if found else None
     first, *others = (names[at] for at in found)
-    # "user" and "user_id" are one thing; a customer beside an account may be two.
+    # "user" and "user_id" mean the same; "customer" and "account" may be different people.
     if kind in ("user", "item") and not plain[found[0]].startswith(kind):
         several = ", ".join((first, *others))
         raise DataError(
@@ -226,19 +229,19 @@ def _usual_column(
 
 
 def _delimiter(path: Path, lines: Sequence[str], usual: str | None, options: TableOptions) -> str:
-    """What divides all lines alike: what the suffix stands for, if that does, or another."""
+    """Return the delimiter that splits all lines into equally many fields, `usual` if it does."""
     for delimiter in _SNIFFED if usual is None else (usual, *_SNIFFED):
         counts = {len(fields_of(line, delimiter)) for line in lines}
         if len(counts) == 1 and counts != {1}:
             return delimiter
-    # Rows that differ are said to later, and a single column has nothing between its fields.
+    # Uneven rows are reported later, and a single column has no delimiter.
     if usual is not None:
         return usual
-    raise DataError(f"{path}: what separates its fields? say it with {options.how('delimiter')}")
+    raise DataError(f"{path}: no delimiter was detected; set it with {options.how('delimiter')}")
 
 
 def fields_of(line: str, delimiter: str) -> list[str]:
-    """One line of a table, quotes taken off."""
+    """Split one line of a table into fields and remove quotes."""
     if delimiter == "::":
         return [field.strip('"') for field in line.split("::")]
     return next(csv.reader([line], delimiter=delimiter), [])
@@ -253,7 +256,10 @@ def is_number(field: str) -> bool:
 
 
 def looks_like_a_table(lines: Sequence[str]) -> bool:
-    """Whether lines of whole numbers are rows of user, item, rating and time, and not histories."""
+    """Return True if lines of whole numbers are rows of user, item, rating and time.
+
+    Otherwise they are histories, `user item item ...`.
+    """
     rows = [line.split() for line in lines if line.strip()]
     return (
         len(rows) > 1

@@ -1,4 +1,4 @@
-"""Data sets by name: where they lie, how they are loaded, what they look like."""
+"""Data sets by name: their folders, loading and statistics."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from privirec.errors import DataError, UsageError
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """How to know a file again.
+    """Checksums by which a file is recognised.
 
-    `md5` is the published checksum of the bytes. `canonical_sha256` is that of the same content
-    with items ascending, as `write_text` writes it: copies that were sorted on their way are the
-    same data.
+    `md5` is the published checksum of the bytes. `canonical_sha256` is the checksum of the same
+    content with items in ascending order, as `write_text` writes it, so that a copy whose items
+    were sorted is recognised as the same data.
     """
 
     md5: str
@@ -51,7 +51,7 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class PublishedDataset:
-    """A standard split: its sizes and its files."""
+    """Sizes and files of a standard split."""
 
     users: int
     items: int
@@ -116,28 +116,28 @@ def load_dataset(
     table: TableOptions | None = None,
     **of_table: Any,
 ) -> Dataset:
-    """A data set from a name, a folder or a file.
+    """Load a data set from a name, a folder or a file.
 
-    A folder of shards is read into memory if it is not too large for that; `load_sharded` leaves it
-    where it is.
+    A folder of shards is read into memory unless it is too large; `load_sharded` opens it without
+    loading it.
 
     Parameters
     ----------
     name_or_path
-        `synthetic:small` or another made-up set, gowalla, yelp2018, amazon-book, any folder with
+        `synthetic:small` or another synthetic set, gowalla, yelp2018, amazon-book, any folder with
         train.txt and test.txt (or such tables), or a single file of any known format.
     data_dir
-        Where names are looked for; otherwise in $PRIVIREC_DATA, then in the user's cache folder.
+        Folder in which names are looked up first; then $PRIVIREC_DATA and the user's cache folder.
     seed
-        Of the split of a single file and of made-up data, and of nothing else.
+        Seed of synthetic data and of the split of a single file; it affects nothing else.
     test
-        A second file to test on; the first one is train then.
+        A second file to test on; the first file is then the train set.
     by
         How a single file is split: "random", "time" or "leave-one-out", see `split`.
     table
-        What cannot be found out of a table.
+        Settings of a table that cannot be detected.
     **of_table
-        The same, setting by setting: `load_dataset("log.csv", user_column="who", min_rating=4)`.
+        The same settings one by one: `load_dataset("log.csv", user_column="who", min_rating=4)`.
     """
     check_way(by)
     table = _options_of(table, of_table)
@@ -172,7 +172,7 @@ def load_everything(
     seed: int = DEFAULT_SEED,
     table: TableOptions | None = None,
 ) -> Interactions:
-    """All interactions of a data set, train and test together: for a model that is to be used."""
+    """Load train and test together, for fitting a model that is to be used."""
     path = Path(name_or_path)
     if str(name_or_path) not in PUBLISHED and (file := _single_file(path)) is not None:
         interactions = read_file(file, table or TableOptions())
@@ -182,20 +182,20 @@ def load_everything(
 
 
 def load_sharded(name_or_path: str | Path) -> ShardedDataset | None:
-    """The data set in shards in this folder, opened; None for any other folder, file or name."""
+    """Open the folder as a sharded data set; return None for any other folder, file or name."""
     by_name = str(name_or_path) in PUBLISHED or str(name_or_path).startswith(PREFIX)
     return ShardedDataset(name_or_path) if not by_name and is_sharded(name_or_path) else None
 
 
 def data_folders(data_dir: str | Path | None = None) -> list[Path]:
-    """Where data sets are looked for: `data_dir`, $PRIVIREC_DATA, then the user's cache."""
+    """Return the folders searched for data sets: `data_dir`, $PRIVIREC_DATA, the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     places = [data_dir, os.environ.get("PRIVIREC_DATA"), Path(cache) / "privirec" / "data"]
     return [Path(place) for place in places if place]
 
 
 def names_here(data_dir: str | Path | None = None) -> list[str]:
-    """All data sets in the data folders, by name."""
+    """Return the names of all data sets in the data folders."""
     found = {
         train.parent.name
         for folder in data_folders(data_dir)
@@ -206,7 +206,7 @@ def names_here(data_dir: str | Path | None = None) -> list[str]:
 
 
 def find(name: str, data_dir: str | Path | None = None) -> Path:
-    """The folder of a data set, or an error that says where it was looked for."""
+    """Return the folder of a data set, or raise DataError naming the folders searched."""
     folders = data_folders(data_dir)
     for folder in folders:
         if _part_of(folder / name, "train") is not None:
@@ -223,7 +223,7 @@ def find(name: str, data_dir: str | Path | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the paper's table says of a data set, and a little more. Degrees are of train."""
+    """The columns of the paper's table of data sets, and more. Degrees are those of train."""
 
     dataset: str
     users: int
@@ -240,12 +240,12 @@ class Statistics:
     users_without_test: int
 
     def row(self) -> dict[str, str | int | float]:
-        """One flat JSON object."""
+        """Return the fields as one flat JSON object."""
         return asdict(self)
 
 
 def statistics(dataset: Dataset) -> Statistics:
-    """Count; `interactions` is train and test together, `density` their share of all pairs."""
+    """Compute statistics; `interactions` is train plus test, `density` their share of all pairs."""
     train, test = dataset.train, dataset.test
     interactions = train.n_interactions + test.n_interactions
     degrees = train.user_degrees
@@ -267,7 +267,7 @@ def statistics(dataset: Dataset) -> Statistics:
 
 
 def sharded_statistics(data: ShardedDataset) -> Statistics:
-    """The same of a data set in shards, one of them in memory at a time."""
+    """Compute the statistics of a sharded data set with one shard in memory at a time."""
     item_degrees = np.zeros(data.n_items, np.int64)
     with_degree = np.zeros(data.n_items + 1, np.int64)
     for train in data.trains():
@@ -275,7 +275,7 @@ def sharded_statistics(data: ShardedDataset) -> Statistics:
         with_degree += np.bincount(train.user_degrees, minlength=data.n_items + 1)
     degrees = np.flatnonzero(with_degree)
     users, interactions = data.n_users, data.n_interactions
-    # Of n users in ascending order, the one in the middle or the two next to it.
+    # The median of n users in ascending order is the middle one, or the mean of the middle two.
     middle = np.searchsorted(np.cumsum(with_degree), [(users - 1) // 2, users // 2], side="right")
     return Statistics(
         dataset=data.name,
@@ -313,11 +313,11 @@ def _load_path(path: Path, seed: int, by: By, table: TableOptions) -> Dataset:
 
 def _refuse_split(name: str, by: By) -> None:
     if by != "random":
-        raise UsageError(f"{name} is split already: {by} goes with a single file")
+        raise UsageError(f"{name} is split already: a split by {by} needs a single file")
 
 
 def _single_file(path: Path) -> Path | None:
-    """The file itself, or the one in which MovieLens and RecBole keep everything of a folder."""
+    """Return the path if it is a file, or the one file that holds a MovieLens or RecBole folder."""
     if path.is_file():
         return path
     if path.is_dir() and _part_of(path, "train") is None and not is_sharded(path):
@@ -328,7 +328,7 @@ def _single_file(path: Path) -> Path | None:
 
 
 def _part_of(folder: Path, part: str) -> Path | None:
-    """The file of a folder that is its train or test set."""
+    """Return the file of a folder that is its train or test set."""
     found = [
         folder / (part + suffix) for suffix in SUFFIXES if (folder / (part + suffix)).is_file()
     ]
@@ -346,7 +346,7 @@ def _load_folder(folder: Path, name: str, table: TableOptions) -> Dataset:
 
 
 def _of_files(train_file: Path, test_file: Path, name: str, table: TableOptions) -> Dataset:
-    """Rows are the users of train, columns the items of train and test together."""
+    """Load train and test files; rows are the users of train, columns the items of both."""
     train, test = _alike(read_file(train_file, table), read_file(test_file, table))
     _require_interactions(train, train_file)
     strangers = np.setdiff1d(test.user_ids, train.user_ids)
@@ -363,7 +363,7 @@ def _of_files(train_file: Path, test_file: Path, name: str, table: TableOptions)
 
 
 def _alike(train: Interactions, test: Interactions) -> tuple[Interactions, Interactions]:
-    """With ids of one kind: numbers in one file are names if the other one has names."""
+    """Give both parts the same kind of ids: numbers become names if the other file has names."""
 
     def named(part: Interactions, users: bool, items: bool) -> Interactions:
         rows = np.repeat(part.user_ids, part.user_degrees)

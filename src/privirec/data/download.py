@@ -1,4 +1,4 @@
-"""Fetch the standard data sets: resumed where it stopped, checked, and renamed when whole."""
+"""Download of the standard data sets: resumable, verified, and renamed when complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHUNK = 1 << 18
 _TIMEOUT_SECONDS = 30.0
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with file name, bytes so far, and the size if the server told it."""
+"""Called with file name, bytes so far, and the size if the server sent it."""
 
 
 def download(
@@ -29,10 +29,10 @@ def download(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Fetch `<source>/<name>/train.txt` and test.txt into the first data folder; return theirs.
+    """Fetch train.txt and test.txt of a data set from `<source>/<name>`; return their folder.
 
-    Files that are there and right are left alone; files that are there and wrong are replaced
-    only with `force`.
+    The folder is `name` in the first data folder. Files that exist and have the right checksum are
+    kept. Other existing files are replaced only with `force`.
     """
     if name not in PUBLISHED:
         raise UsageError(f"{name}: cannot be downloaded; known are {', '.join(PUBLISHED)}")
@@ -48,7 +48,7 @@ def download(
         if target.exists() and not force:
             if published.matches(target):
                 continue
-            raise DataError(f"{target}: is there but is not the published file; replace: --force")
+            raise DataError(f"{target}: exists but is not the published file; replace: --force")
         try:
             _fetch(f"{source.rstrip('/')}/{name}/{file_name}", target, published, progress)
         except (OSError, http.client.HTTPException) as error:
@@ -57,7 +57,7 @@ def download(
 
 
 def _fetch(url: str, target: Path, published: PublishedFile, progress: Progress | None) -> None:
-    """One file, by way of `<target>.part`, which survives an interruption to be resumed."""
+    """Fetch one file through `<target>.part`, which is kept after an interruption to be resumed."""
     part = target.with_name(target.name + ".part")
     have = part.stat().st_size if part.exists() else 0
     size: int | None = None
@@ -79,13 +79,13 @@ def _fetch(url: str, target: Path, published: PublishedFile, progress: Progress 
         error.close()
         if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE or not have:
             raise
-        # Nothing is left to send: the part is whole, which the checksum decides.
+        # The server has nothing more to send. The checksum decides if the part is complete.
     got = part.stat().st_size
     if size is not None and got < size:
         raise ConnectionError(f"the connection ended after {got:,} of {size:,} bytes")
     if got == 0 or not published.matches(part):
         part.unlink()
-        if have:  # what we had may have been the wrong beginning
+        if have:  # the part may have been of another version of the file
             return _fetch(url, target, published, progress)
         raise DataError(f"{url}: what arrived is not the published file (wrong checksum)")
     os.replace(part, target)
@@ -101,7 +101,7 @@ def _open(url: str, have: int) -> http.client.HTTPResponse:
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:
-    """The next bytes; what came before a connection broke is worth keeping, too."""
+    """Return the next bytes, including those received before a connection broke."""
     try:
         return response.read(_CHUNK)
     except http.client.IncompleteRead as error:
@@ -109,12 +109,12 @@ def _read(response: http.client.HTTPResponse) -> bytes:
 
 
 def _start_of(response: http.client.HTTPResponse, have: int) -> int:
-    """Where this body belongs: at the end of what we have, or at 0 if the server sends it all."""
+    """Return the offset of this body: `have`, or 0 if the server sends the whole file."""
     if response.status != http.client.PARTIAL_CONTENT:
         return 0
     match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
     if match is None or int(match[1]) != have:
-        raise ConnectionError("the server sent another range than was asked for")
+        raise ConnectionError("the server sent another range than requested")
     return have
 
 

@@ -1,7 +1,7 @@
-"""A 0/1 matrix in compressed rows with what a client needs of one: SciPy's takes fifteen megabytes
-before it holds a history.
+"""A small 0/1 matrix in compressed sparse rows, with the operations that a client needs.
 
-It answers to the same names as `scipy.sparse.csr_array`, and gives the same arrays.
+It replaces `scipy.sparse.csr_array` on devices, because importing SciPy takes fifteen megabytes of
+memory. It has the same names for the same arrays.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class FewRows:
     def from_entries(
         cls, rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]
     ) -> FewRows:
-        """From row and column numbers; repeated pairs count once."""
+        """Return a matrix from row and column numbers; repeated pairs count once."""
         if len(rows) and not (
             0 <= rows.min() <= rows.max() < shape[0]
             and 0 <= columns.min() <= columns.max() < shape[1]
         ):
             raise ValueError(f"an entry outside a matrix of shape {shape}")
         places = np.sort(rows.astype(np.int64) * shape[1] + columns.astype(np.int64))
-        # np.unique would do, and import masked arrays: six megabytes of a device's memory.
+        # np.unique would import masked arrays, which take six megabytes of a device's memory.
         places = places[np.diff(places, prepend=-1) > 0]
         found, indices = np.divmod(places, max(shape[1], 1))
         counts = np.bincount(found, minlength=shape[0])
@@ -49,12 +49,12 @@ class FewRows:
 
     @property
     def row(self) -> NDArray[Any]:
-        """Of each entry."""
+        """Row number of each entry."""
         return np.repeat(np.arange(self.shape[0], dtype=_INDEX), np.diff(self.indptr))
 
     @property
     def col(self) -> NDArray[Any]:
-        """Of each entry."""
+        """Column number of each entry."""
         return self.indices
 
     def tocoo(self) -> FewRows:
@@ -65,7 +65,7 @@ class FewRows:
         return FewRows.from_entries(self.indices, self.row, (self.shape[1], self.shape[0]))
 
     def __getitem__(self, key: Any) -> FewRows:
-        """Some of the rows, or, as [:, columns], of the columns."""
+        """Return the selected rows, or the selected columns for a key [:, columns]."""
         if isinstance(key, tuple):
             rows, columns = key
             if rows != slice(None):

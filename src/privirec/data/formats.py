@@ -1,4 +1,4 @@
-"""Files that hold interactions: which suffix means which format, and tables with named columns."""
+"""Files that hold interactions: the format of each suffix, and tables with named columns."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from privirec.errors import DataError, warn_of_data
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".inter": "\t", ".dat": "::", ".data": "\t"}
 SUFFIXES = (".txt", *_DELIMITERS, ".parquet")
 TABLES = (*_DELIMITERS, ".parquet")
-"""What can be read in pieces."""
+"""Suffixes of files that can be read in pieces."""
 PIECE_BYTES = 1 << 25
 LONGEST_ROW = 1 << 28
 _LINE_BREAK = "\x1e"
-"""Stands for a line break inside a quoted field."""
+"""Replacement for a line break inside a quoted field."""
 
 
 def read_interactions(
@@ -46,28 +46,28 @@ def read_interactions(
     only_user: str | None = None,
     weight_column: str | None = None,
 ) -> Interactions:
-    """Read any known format, told by the suffix; each row is one interaction.
+    """Read a file of any known format, chosen by its suffix; each row is one interaction.
 
-    Tables are .csv, .tsv, RecBole .inter, MovieLens .dat and .data, .parquet, and any other with a
-    `delimiter`; .txt is `user item item ...`. Ids are whole numbers or names.
+    Tables are .csv, .tsv, RecBole .inter, MovieLens .dat and .data, .parquet, and any other file
+    with a `delimiter`; .txt is `user item item ...`. Ids are whole numbers or names.
 
     Parameters
     ----------
     path
         The file.
     user_column, item_column, rating_column, time_column
-        Columns with unusual names; usual ones are found. Without a header, numbers from 1.
+        Columns with unusual names; usual names are detected. Without a header, numbers from 1.
     min_rating
-        Leave out rows that are rated lower. Without it ratings are not looked at, and a DataWarning
-        says so if they differ.
+        Leave out rows with lower ratings. Without it ratings are ignored, and a DataWarning says so
+        if they differ.
     delimiter
-        What stands between columns, if it cannot be told from the first lines.
+        Separator between columns, if it cannot be detected from the first lines.
     header
-        Whether the first line names the columns; by default unless it is all numbers.
+        True if the first line names the columns; by default, unless it is all numbers.
     only_user
-        Whose rows they are in a table without a user column.
+        Id of the user of all rows, for a table without a user column.
     weight_column
-        How much each row of a table counts, for `fit(..., weighted=True)`.
+        Column of weights, one per row, for `fit(..., weighted=True)`.
     """
     options = TableOptions(
         *(user_column, item_column, rating_column, time_column, min_rating),
@@ -77,7 +77,7 @@ def read_interactions(
 
 
 def read_file(path: Path, options: TableOptions) -> Interactions:
-    """The same with the options in one piece."""
+    """Read a file as `read_interactions` does, with the options in one object."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         rows = read_parquet(path, options)
@@ -103,9 +103,9 @@ def read_file(path: Path, options: TableOptions) -> Interactions:
 def read_pieces(
     path: str | Path, options: TableOptions | None = None, *, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[Rows]:
-    """The rows of a table, a piece in memory at a time.
+    """Yield the rows of a table with one piece in memory at a time.
 
-    A piece whose ids are all whole numbers has numbers, whatever the pieces before it had.
+    The ids of a piece are numbers if all of them are whole numbers, whatever earlier pieces had.
     """
     path, options = Path(path), options or TableOptions()
     suffix = path.suffix.lower()
@@ -133,7 +133,7 @@ def read_pieces(
 
 
 def _is_table(path: Path, options: TableOptions) -> bool:
-    """Whether a .txt file is a table, and no lines of `user item item ...`."""
+    """Return True if a .txt file is a table, False if its lines are `user item item ...`."""
     if options.delimiter is not None or options.header is not None:
         return True
     beginning = read_bytes(path)[:4096]
@@ -147,7 +147,7 @@ def _is_table(path: Path, options: TableOptions) -> bool:
 
 
 def _beginning(path: Path, content: bytes) -> str:
-    """The first lines, as far as they are text: what is not is refused later, with its line."""
+    """Return the first lines; bytes that are not text are reported later, with their line."""
     if not content.strip():
         raise DataError(f"{path}: the file is empty")
     cut = content[: 1 << 16]
@@ -157,9 +157,9 @@ def _beginning(path: Path, content: bytes) -> str:
 
 
 def _say_what_is_assumed(path: Path, layout: Layout) -> None:
-    """Of a table without a header, which of its columns are taken for what."""
+    """Warn which columns of a table without a header are taken for users, items and so on."""
     columns = layout.columns
-    if layout.has_header or layout.delimiter == "::":  # MovieLens never has one
+    if layout.has_header or layout.delimiter == "::":  # MovieLens files never have a header
         return
     kinds = {"users": columns.user, "items": columns.item, "ratings": columns.rating}
     taken = ", ".join(
@@ -176,7 +176,7 @@ def _refuse_null(path: Path, content: bytes, lines_above: int) -> None:
 
 
 def _whole_lines(path: Path, size: int) -> Iterator[bytes]:
-    """The file in pieces of about this size that end where a row ends."""
+    """Yield the file in pieces of about this size that end at the end of a row."""
     waiting = b""
     try:
         with path.open("rb") as file:
@@ -199,7 +199,7 @@ def _whole_lines(path: Path, size: int) -> Iterator[bytes]:
 def _parse_delimited(
     path: Path, content: bytes, layout: Layout, options: TableOptions, lines_above: int = 0
 ) -> Rows:
-    """The rows in `content`, before which the file has so many lines."""
+    """Parse the rows in `content`; `lines_above` lines of the file come before it."""
     delimiter = layout.delimiter
     if delimiter == "::":
         delimiter, content = "\x1f", content.replace(b"::", b"\x1f")
@@ -238,7 +238,7 @@ def _parse_delimited(
     inner = delimiters.reshape(len(starts), width - 1)
 
     def bounds(column: int) -> tuple[NDArray, NDArray]:
-        """Where the fields of a column begin and end, without the spaces around them."""
+        """Return the start and end of the fields of a column, without surrounding spaces."""
         first = starts if column == 0 else inner[:, column - 1] + 1
         last = stops if column == width - 1 else inner[:, column]
         return _without_spaces(codes, first, last)
@@ -255,7 +255,7 @@ def _parse_delimited(
     return with_more(Rows(users, items), path, layout.names, columns, text, options)
 
 
-# Longer fields are no ids, and memory grows with the longest one.
+# Longer fields are not ids. Memory grows with the longest field.
 LONGEST_ID = 256
 
 
@@ -272,7 +272,7 @@ def _without_spaces(
 
 
 def _fields(codes: NDArray[np.uint8], starts: NDArray, stops: NDArray) -> NDArray:
-    """Fields as text."""
+    """Return the fields as text."""
     lengths = stops - starts
     longest = max(int(lengths.max(initial=0)), 1)
     positions = np.minimum(starts[:, None] + np.arange(longest), len(codes) - 1)
@@ -291,7 +291,7 @@ def _ids(
     *,
     numbers: NDArray,
 ) -> NDArray:
-    """One column as whole numbers if all its fields are such, as names otherwise."""
+    """Return one column as whole numbers if all its fields are, otherwise as names."""
     lengths = stops - starts
     missing = np.flatnonzero(lengths == 0)
     if len(missing):
@@ -332,7 +332,7 @@ def _ids(
 def _check_names(
     path: Path, column: str, names: NDArray, lengths: NDArray, numbers: NDArray
 ) -> None:
-    """Refuse names that stand for nothing, or that a missing quote has made of several lines."""
+    """Raise DataError for names that mark a missing id, or that span lines (a missing quote)."""
     short = np.flatnonzero(lengths <= max(map(len, MISSING_WORDS)))
     bad = np.isin(names[short], ("-1", *MISSING_WORDS))
     if bad.any():
@@ -349,7 +349,7 @@ def _check_names(
 
 
 def _without_zero_fraction(codes: NDArray[np.uint8], starts: NDArray, stops: NDArray) -> NDArray:
-    """Where fields end without a fraction of zero, as in 1.0: what pandas makes of 1."""
+    """Return the ends of fields without a zero fraction, as in 1.0, which pandas writes for 1."""
     whole, ends = stops.copy(), stops.copy()
     zeros = np.flatnonzero((stops - starts >= 3) & (codes[stops - 1] == ord("0")))
     while len(zeros):
@@ -362,7 +362,7 @@ def _without_zero_fraction(codes: NDArray[np.uint8], starts: NDArray, stops: NDA
 
 
 def _all_digits(codes: NDArray[np.uint8], starts: NDArray, stops: NDArray) -> NDArray[np.bool_]:
-    """Which fields are 1 to 18 digits and nothing else."""
+    """Return a mask of the fields that consist of 1 to 18 digits."""
     lengths = stops - starts
     fine = (lengths > 0) & (lengths <= 18)
     for position in range(min(18, int(lengths.max(initial=0)))):
@@ -372,7 +372,7 @@ def _all_digits(codes: NDArray[np.uint8], starts: NDArray, stops: NDArray) -> ND
 
 
 def _without_quotes(path: Path, content: bytes, delimiter: str, lines_above: int) -> bytes:
-    """The same table with the unit separator between fields, read by the csv module."""
+    """Return the table, parsed by the csv module, with the unit separator between fields."""
     rows = csv.reader(
         io.StringIO(content.decode("utf-8"), newline=""), delimiter=delimiter, strict=True
     )
@@ -384,7 +384,7 @@ def _without_quotes(path: Path, content: bytes, delimiter: str, lines_above: int
             lines.extend([""] * (rows.line_num - len(lines)))
             begun = rows.line_num + 1
     except csv.Error as error:
-        # Of a quote that is never closed the reader knows only where the file ends.
+        # For a quote that is never closed the reader reports only the end of the file.
         line, what = rows.line_num, str(error)
         if "unexpected end" in what or "larger than field limit" in what:
             line, what = begun, "a quote that is not closed"
@@ -393,7 +393,7 @@ def _without_quotes(path: Path, content: bytes, delimiter: str, lines_above: int
 
 
 def _one_line(field: str) -> str:
-    """A field on one line; a break inside leaves a mark, as no id has one."""
+    """Return a field on one line; a mark replaces each line break, which no id contains."""
     if "\n" not in field and "\r" not in field:
         return " ".join(field.split())
     return _LINE_BREAK.join(" ".join(line.split()) for line in field.strip().splitlines())

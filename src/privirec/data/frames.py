@@ -1,4 +1,4 @@
-"""DataFrames in and out. pandas and polars are told by what they can do and never imported."""
+"""DataFrame input and output; pandas and polars are recognised by duck typing, never imported."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from privirec.data.rows import Rows, with_more
 from privirec.errors import DataError, UsageError
 
 SOURCE = "DataFrame"
-"""What messages call it: it has no name of its own."""
+"""Name of a DataFrame in messages."""
 
 
 class FrameOptions(TableOptions):
-    """The same, as `Interactions.from_frame` calls them."""
+    """Table options whose messages use the parameter names of `Interactions.from_frame`."""
 
     def how(self, option: str, value: object = "...") -> str:
         said = super().how(option.removesuffix("_column"), value)
@@ -27,7 +27,7 @@ class FrameOptions(TableOptions):
 
 
 def is_frame(data: object) -> bool:
-    """Whether this is a table with named columns, such as those of pandas and polars."""
+    """Return True if `data` is a table with named columns, such as those of pandas and polars."""
     if isinstance(data, np.ndarray) or sp.issparse(data) or isinstance(data, Mapping):
         return False
     if hasattr(type(data), "collect") and hasattr(type(data), "columns"):
@@ -36,13 +36,16 @@ def is_frame(data: object) -> bool:
 
 
 def columns_of_frame(frame: Any, options: TableOptions) -> tuple[list[str], Columns]:
-    """The names of all columns, and which of them count."""
+    """Return the names of all columns, and the columns that are used."""
     names = [str(name) for name in frame.columns]
     return names, choose_columns(SOURCE, names, options)
 
 
 def rows_of_frame(frame: Any, options: TableOptions) -> Rows:
-    """Its rows as interactions; None, NaN and negative ids are refused with their row."""
+    """Return the rows of a frame as interactions.
+
+    None, NaN and negative ids raise DataError with their row number.
+    """
     names, columns = columns_of_frame(frame, options)
     if not len(frame):
         raise DataError(f"{SOURCE}: no rows")
@@ -62,5 +65,5 @@ def rows_of_frame(frame: Any, options: TableOptions) -> Rows:
 
 
 def frame_like(frame: Any, columns: Mapping[str, ArrayLike]) -> Any:
-    """A frame of the same library."""
+    """Return a frame of the same library as `frame`."""
     return type(frame)(dict(columns))

@@ -1,4 +1,4 @@
-"""What people give: histories in whatever form, with or without weights, and counts."""
+"""Input adapters: histories in any supported form, with or without weights, and counts."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from privirec.errors import UsageError, warn_of_data
 UserItems = Any
 """Histories: a sparse or dense matrix (rows users, columns items), Interactions, or a pandas or
 polars DataFrame with a row for each interaction."""
-# Weights of less than this, the mean being one, are lost in single precision beside any other.
+# Weights below this, relative to a mean of one, vanish in single precision next to any other.
 _LEAST_WEIGHT = 1e-12
 
 
 def warn_of_weights(histories: sp.csr_array) -> None:
-    """Say that values are not looked at, where somebody could believe that they are."""
+    """Warn that values are ignored, if they differ and a user could expect them to count."""
     values = histories.data[histories.data != 0]
     if len(values) and (values != values[0]).any():
         warn_of_data(
             f"values from {values.min():g} to {values.max():g} in user_items: each counts as one "
-            "interaction, whatever its value; weighted=True looks at values, and what is no "
-            "interaction is left out"
+            "interaction, whatever its value; weighted=True looks at values. Leave out what "
+            "is not an interaction"
         )
 
 
 def rows_over(user_items: UserItems, n_items: int) -> sp.csr_array:
-    """A matrix of histories as sparse rows, without stored zeros and repeated entries."""
+    """Return a matrix of histories as sparse rows, without stored zeros and repeated entries."""
     histories = sparse_rows(user_items)
-    if histories.ndim == 1:  # what indexing a sparse array with one number gives
+    if histories.ndim == 1:  # the result of indexing a sparse array with one number
         histories = sp.csr_array(histories.reshape(1, -1))
     if histories.shape[1] != n_items:
         raise UsageError(f"histories over {histories.shape[1]} items, filters over {n_items}")
@@ -45,7 +45,7 @@ def rows_over(user_items: UserItems, n_items: int) -> sp.csr_array:
 
 
 def as_interactions(user_items: UserItems, weighted: bool | str = False) -> Interactions:
-    """Whatever holds histories; with weights if these are asked for, and only then."""
+    """Convert histories of any form to Interactions; keep weights only if `weighted` is set."""
     if is_frame(user_items):
         if weighted is True:
             raise UsageError('weights of a DataFrame stand in a column: name it, weighted="..."')
@@ -67,17 +67,20 @@ def as_interactions(user_items: UserItems, weighted: bool | str = False) -> Inte
 
 
 def check_no_column(weighted: bool | str) -> None:
-    """Only a DataFrame has columns with names."""
+    """Raise UsageError if `weighted` names a column: only a DataFrame has named columns."""
     if isinstance(weighted, str):
         raise UsageError(f"weighted={weighted!r} names a column of a DataFrame, and this is none")
 
 
 def relative(train: Interactions) -> Interactions:
-    """With weights of mean one. So their unit does not matter, and settings that count people, such
-    as a regularisation, mean what they mean without weights. Equal weights are none."""
+    """Scale weights to a mean of one.
+
+    Their unit then does not matter, and settings that count people, such as a regularisation, mean
+    the same as without weights. If all weights are equal, they are dropped.
+    """
     if train.weights is None or not len(train.weights):
         return train.unweighted()
-    # By the largest first: nothing can overflow, and equal weights become exactly one.
+    # Dividing by the largest first avoids overflow and makes equal weights exactly one.
     weights = train.weights / train.weights.max()
     weights /= weights.mean()
     if weights.min() < _LEAST_WEIGHT:
@@ -87,7 +90,7 @@ def relative(train: Interactions) -> Interactions:
 
 
 def framed(user_items: UserItems, weighted: bool | str) -> tuple[list[str], Interactions, Any]:
-    """The names of users and items, the interactions, and a frame of the library to answer in."""
+    """Return the names of the user and item columns, the interactions, and a frame to answer in."""
     if is_frame(user_items):
         names, columns = columns_of_frame(user_items, FrameOptions())
         assert columns.user is not None  # noqa: S101 - without one it would have been refused
@@ -103,7 +106,7 @@ def framed(user_items: UserItems, weighted: bool | str) -> tuple[list[str], Inte
 
 
 def count_of(number: object, name: str) -> int:
-    """A count of at least one."""
+    """Return `number` as an int; raise UsageError unless it is a whole number from one on."""
     if isinstance(number, bool) or not isinstance(number, Integral):
         raise UsageError(f"{name} must be a whole number, not {number!r}")
     if number < 1:

@@ -1,5 +1,7 @@
-"""Columns of arrays as ids, times and weights: what is missing, negative or of two kinds is
-refused."""
+"""Validation of columns of ids, times, ratings and weights.
+
+Missing, negative and mixed values raise DataError.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from privirec.errors import DataError
 
 MISSING_WORDS = ("nan", "NaN", "NAN", "None", "none", "null", "NULL", "NA", "<NA>", "N/A", "#N/A")
-"""What programs write where there is nothing. Taken for names, they would be one busy person."""
+"""Words that programs write for a missing value. As names they would merge into one busy user."""
 AT_ONCE = 1 << 12
-"""Ids that are text, or objects, at a time."""
+"""Number of ids that are converted to text or objects at a time."""
 
 
 def clean_ids(values: ArrayLike, where: str) -> NDArray:
-    """Whole numbers from 0 as int64, or names. `where` is what messages say of the column.
+    """Return ids as int64 from 0, or as names. `where` names the column in messages.
 
-    Numbers with a fraction of zero are whole: pandas makes such of a column with gaps.
+    Numbers with a zero fraction count as whole: pandas makes them from an integer column with gaps.
     """
     array = np.asarray(values)
     if array.ndim != 1:
@@ -43,14 +45,14 @@ def clean_ids(values: ArrayLike, where: str) -> NDArray:
 
 
 def in_lines(ids: NDArray) -> Iterator[str]:
-    """The ids as text, one a line and some at a time: as objects they take ten times the memory."""
+    """Yield the ids as text, one per line, in blocks: as objects they take ten times the memory."""
     for first in range(0, len(ids), AT_ONCE):
         some = map(str, ids[first : first + AT_ONCE].tolist())
         yield "\n" * (first > 0) + "\n".join(some)
 
 
 def check_names(names: NDArray, where: str) -> None:
-    """Refuse names that stand for nothing."""
+    """Raise DataError for names that mark a missing id."""
     if not len(names):
         return
     short = np.flatnonzero(np.char.str_len(names) <= max(map(len, MISSING_WORDS)))
@@ -61,13 +63,13 @@ def check_names(names: NDArray, where: str) -> None:
 
 
 def _of_objects(array: NDArray, where: str) -> NDArray:
-    """Names if all are text, numbers if all are such."""
+    """Return names if all objects are text, numbers if all are numbers."""
     objects = array.tolist()
     kinds = set(map(type, objects))
     if kinds <= {str, np.str_}:
         return np.array(objects, str) if objects else np.zeros(0, np.int64)
     for at, value in enumerate(objects):
-        # None, NaN and pandas' NA: nothing else differs from itself, or cannot be compared.
+        # Detects None, NaN and pandas' NA: only NaN differs from itself.
         if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:  # noqa: PLR0124
             raise DataError(f"{where}, row {at + 1}: is empty ({value})")
     if kinds & {str, np.str_}:
@@ -88,7 +90,7 @@ def _refuse_where(wrong: NDArray[np.bool_], where: str, what: str) -> None:
 
 
 def clean_times(values: ArrayLike, where: str) -> NDArray:
-    """Moments as numbers; dates become seconds since 1970."""
+    """Return times as numbers; dates become seconds since 1970."""
     array = np.asarray(values)
     if array.dtype.kind == "O" and all(isinstance(value, str) for value in array):
         array = array.astype(str)
@@ -127,7 +129,7 @@ def _times_of_text(array: NDArray, where: str) -> NDArray:
 
 
 def clean_ratings(values: ArrayLike, where: str) -> NDArray[np.float64]:
-    """Ratings as numbers; a missing one is refused."""
+    """Return ratings as numbers; raise DataError for a missing one."""
     try:
         ratings = np.asarray(values).astype(np.float64)
     except (TypeError, ValueError):
@@ -137,7 +139,10 @@ def clean_ratings(values: ArrayLike, where: str) -> NDArray[np.float64]:
 
 
 def clean_weights(values: ArrayLike, where: str) -> NDArray[np.float64]:
-    """Weights as numbers above zero: what should not count is left out, not given a weight of 0."""
+    """Return weights as numbers above zero; raise DataError for any other.
+
+    Rows that should not count have to be left out; a weight of 0 is refused.
+    """
     try:
         weights = np.asarray(values).astype(np.float64)
     except (TypeError, ValueError):

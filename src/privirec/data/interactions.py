@@ -1,5 +1,4 @@
-"""Who touched what: a sparse 0/1 matrix with the ids that people outside use, and perhaps with
-times and weights."""
+"""Interactions of users and items: a sparse 0/1 matrix with external ids, times and weights."""
 
 from __future__ import annotations
 
@@ -20,23 +19,23 @@ from privirec.errors import DataError, UsageError, warn_of_data
 
 @dataclass(frozen=True, repr=False)
 class Interactions:
-    """Who touched what: a sparse matrix of ones, a row for each user and a column for each item.
+    """Interactions as a sparse matrix of ones, with a row for each user and a column for each item.
 
-    Made by `from_frame`, `from_matrix`, `from_pairs` or `read_interactions` rather than directly.
+    Use `from_frame`, `from_matrix`, `from_pairs` or `read_interactions` to make one.
     """
 
     matrix: sp.csr_array
-    """Users x items; every stored entry is one, sorted, without duplicates. In a process that goes
-    without SciPy, `FewRows`."""
+    """Users x items; every stored entry is one, sorted, without duplicates. In a process without
+    SciPy it is a `FewRows`."""
     user_ids: NDArray
-    """The external names of the rows, integers or strings."""
+    """External ids of the rows, integers or strings."""
     item_ids: NDArray
-    """The external names of the columns."""
+    """External ids of the columns."""
     times: NDArray | None = None
-    """The moments of the entries, in their order, if these are known."""
+    """Times of the entries, in storage order, if known."""
     weights: NDArray[np.float64] | None = None
-    """How much each entry counts, in their order, all above zero; None: as one. Looked at by
-    `fit(..., weighted=True)` and `recommend(..., weighted=True)`, by nothing else."""
+    """Weights of the entries, in storage order, all above zero; None: every entry counts as one.
+    Only `fit(..., weighted=True)` and `recommend(..., weighted=True)` use them."""
 
     def __repr__(self) -> str:
         more = [name for name in ("times", "weights") if getattr(self, name) is not None]
@@ -68,9 +67,12 @@ class Interactions:
         times: ArrayLike | None = None,
         weights: ArrayLike | None = None,
     ) -> Interactions:
-        """From two columns of external ids. Given id arrays fix rows and columns (sorted, unique);
-        otherwise they are the ids that occur, in ascending order. Of a repeated pair the latest
-        time counts, and the sum of its weights."""
+        """Make interactions from two columns of external ids.
+
+        If given, `user_ids` and `item_ids` (sorted, unique) fix rows and columns; otherwise these
+        are the ids that occur, in ascending order. A repeated pair counts once, with its latest
+        time and the sum of its weights.
+        """
         users, items = clean_ids(users, "users"), clean_ids(items, "items")
         if len(users) != len(items):
             raise DataError(f"{len(users)} users and {len(items)} items do not make pairs")
@@ -90,8 +92,10 @@ class Interactions:
         times: NDArray | None = None,
         weights: NDArray | None = None,
     ) -> Interactions:
-        """From row and column numbers; repeated pairs count once, at their latest time, with the
-        sum of their weights."""
+        """Make interactions from row and column numbers.
+
+        A repeated pair counts once, with its latest time and the sum of its weights.
+        """
         shape = (len(user_ids), len(item_ids))
         if goes_without():
             return cls(FewRows.from_entries(rows, columns, shape), user_ids, item_ids)
@@ -120,10 +124,10 @@ class Interactions:
         *,
         weighted: bool = False,
     ) -> Interactions:
-        """From any scipy sparse matrix or dense array; every non-zero becomes one interaction,
-        whose value is its weight if they are to be weighted.
+        """Make interactions from any SciPy sparse matrix or dense array.
 
-        Values that are negative or no numbers are refused: they mean something else.
+        Every non-zero entry becomes one interaction; its value is the weight if `weighted` is true.
+        Negative values, NaN and infinity raise DataError, because they have another meaning.
         """
         kind = np.float64 if weighted else np.float32
         csr = sp.csr_array(sparse_rows(matrix), dtype=kind, copy=True)
@@ -158,11 +162,11 @@ class Interactions:
         min_rating: float | None = None,
         weight: str | None = None,
     ) -> Interactions:
-        """From a pandas or polars DataFrame with a row for each interaction.
+        """Make interactions from a pandas or polars DataFrame with a row for each interaction.
 
-        Columns with usual names (user_id, item_id, customer, product ...) are found without being
-        named. Rows rated lower than `min_rating` are left out. The column `weight`, which has to be
-        named, says how much each row counts; weights of a repeated pair are added up.
+        Columns with usual names (user_id, item_id, customer, product ...) are detected. Rows rated
+        lower than `min_rating` are left out. `weight` names the column of weights, which is never
+        detected; the weights of a repeated pair are added up.
         """
         from privirec.data.frames import FrameOptions, rows_of_frame  # noqa: PLC0415 - few need it
 
@@ -172,59 +176,59 @@ class Interactions:
 
     @property
     def n_users(self) -> int:
-        """Rows, users without any item among them."""
+        """Number of rows, including users without any item."""
         return int(self.matrix.shape[0])
 
     @property
     def n_items(self) -> int:
-        """Columns: the size of the catalogue."""
+        """Number of columns: the size of the catalogue."""
         return int(self.matrix.shape[1])
 
     @property
     def n_interactions(self) -> int:
-        """Ones in the matrix."""
+        """Number of ones in the matrix."""
         return int(self.matrix.nnz)
 
     @cached_property
     def user_degrees(self) -> NDArray[np.int64]:
-        """d_u: how many items each user touched."""
+        """d_u: number of items of each user."""
         return np.diff(self.matrix.indptr).astype(np.int64)
 
     @cached_property
     def item_degrees(self) -> NDArray[np.int64]:
-        """V: how many users touched each item."""
+        """V: number of users of each item."""
         return np.bincount(self.matrix.indices, minlength=self.n_items).astype(np.int64)
 
     def rows(self, start: int, stop: int) -> Interactions:
-        """The users from `start` up to, not including, `stop`, on the same catalogue."""
+        """Return the users from `start` up to, not including, `stop`, on the same catalogue."""
         matrix = self.matrix[start:stop]
         first = int(self.matrix.indptr[min(max(start, 0), self.n_users)])
         more = self._of_entries(slice(first, first + matrix.nnz))
         return Interactions(matrix, self.user_ids[start:stop], self.item_ids, *more)
 
     def _of_entries(self, chosen: Any) -> tuple[NDArray | None, NDArray | None]:
-        """Times and weights of some entries, in storage order."""
+        """Return times and weights of some entries, in storage order."""
         times, weights = (
             None if held is None else held[chosen] for held in (self.times, self.weights)
         )
         return times, weights
 
     def without_idle_users(self) -> Interactions:
-        """The same without users who have touched nothing."""
+        """Return the interactions without users who have no item."""
         return self.of_users(self.user_degrees > 0)
 
     def of_users(self, chosen: NDArray[np.bool_]) -> Interactions:
-        """Only the users that are marked, on the same catalogue."""
+        """Return only the marked users, on the same catalogue."""
         more = self._of_entries(np.repeat(chosen, self.user_degrees))
         return Interactions(self.matrix[chosen], self.user_ids[chosen], self.item_ids, *more)
 
     def select(self, keep: NDArray[np.bool_]) -> Interactions:
-        """The interactions marked in `keep` (one flag an entry, in storage order), same ids."""
+        """Return the interactions marked in `keep`, one flag per entry in storage order."""
         matrix = select_entries(self.matrix, keep)
         return Interactions(matrix, self.user_ids, self.item_ids, *self._of_entries(keep))
 
     def over(self, user_ids: NDArray, item_ids: NDArray) -> Interactions:
-        """The same interactions over larger sets of users and items (ids sorted, unique)."""
+        """Return the interactions over larger sets of users and items (ids sorted, unique)."""
         rows, _ = _factorize(self.user_ids, user_ids, "user")
         columns, _ = _factorize(self.item_ids, item_ids, "item")
         entries = np.repeat(rows, self.user_degrees)
@@ -233,7 +237,7 @@ class Interactions:
         return Interactions.from_indices(entries, items, user_ids, item_ids, *more)
 
     def fingerprint(self) -> str:
-        """SHA-256 of ids and entries: tells two data sets apart in manifests and logs."""
+        """Return the SHA-256 of ids and entries, which identifies data in manifests and logs."""
         digest = hashlib.sha256(b"privirec/interactions/1\0")
         for ids in (self.user_ids, self.item_ids):
             for text in in_lines(ids):
@@ -246,11 +250,11 @@ class Interactions:
         return digest.hexdigest()
 
     def unweighted(self) -> Interactions:
-        """The same, with every interaction counted as one."""
+        """Return the interactions with every entry counted as one."""
         return self if self.weights is None else replace(self, weights=None)
 
     def weighted_matrix(self) -> sp.csr_array:
-        """The weights in the place of the ones, where there are any."""
+        """Return the matrix with weights instead of ones, or with ones if there are no weights."""
         if self.weights is None:
             return self.matrix
         matrix = self.matrix
@@ -262,36 +266,36 @@ class Dataset:
     """A train and a test set over the same users and items."""
 
     name: str
-    """For reports."""
+    """Name for reports."""
     train: Interactions
-    """What models are fitted on, and recommend from."""
+    """Interactions that models are fitted on, and recommend from."""
     test: Interactions
-    """What was held out, to measure by."""
+    """Held-out interactions, used for measuring."""
 
     def __post_init__(self) -> None:
         if self.train.matrix.shape != self.test.matrix.shape:
             raise DataError(f"{self.name}: train and test differ in their users or items")
 
     def check_apart(self) -> None:
-        """Refuse a test set that lies in train; say, once, how much of one does."""
+        """Raise DataError if all of test is also in train; warn once if some of it is."""
         _ = self._in_both
 
     @cached_property
     def _in_both(self) -> int:
-        """Test interactions that are in train too."""
+        """Number of test interactions that are also in train."""
         both = int(self.train.matrix.multiply(self.test.matrix).nnz)
         total = self.test.n_interactions
         if total and both == total:
             raise DataError(f"{self.name}: the whole test set is in train too")
         if both:
             warn_of_data(
-                f"{self.name}: {both:,} of {total:,} test interactions are in train too: nobody is "
-                "recommended what he has, so each counts as missed"
+                f"{self.name}: {both:,} of {total:,} test interactions are in train too: items in "
+                "a history are never recommended, so each counts as missed"
             )
         return both
 
     def together(self) -> Interactions:
-        """All interactions, of train and of test."""
+        """Return all interactions of train and test."""
         both = (self.train, self.test)
         entries = [part.matrix.tocoo() for part in both]
         rows, columns = (
@@ -311,15 +315,16 @@ class Dataset:
 
 
 def _joined(parts: list[NDArray | None]) -> NDArray | None:
-    """One array of all, if all are there."""
+    """Concatenate the arrays if none is missing, otherwise return None."""
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if len(known) == len(parts) else None
 
 
 def sparse_rows(user_items: object) -> sp.csr_array:
-    """Any matrix as sparse rows; its own memory where it is such already.
+    """Return any matrix as sparse rows, sharing memory if it has that form already.
 
-    What is no matrix, and values that are negative or no numbers, are refused.
+    Raises UsageError for anything that is not a matrix, and DataError for negative or non-finite
+    values.
     """
     if isinstance(user_items, Dataset):
         raise UsageError("user_items is a Dataset: give its .train, or .together() for all of it")
@@ -334,7 +339,7 @@ def sparse_rows(user_items: object) -> sp.csr_array:
     except (TypeError, ValueError) as error:
         kind = type(user_items).__name__
         raise UsageError(f"user_items: {kind} cannot be read as a matrix ({error})") from None
-    # Compiled loops would read and write beside their arrays.
+    # Compiled loops would read and write outside their arrays.
     if rows.nnz and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[-1]):
         raise DataError("user_items names columns that it does not have: its indices are damaged")
     if rows.dtype.kind == "f" and not np.isfinite(rows.data).all():
@@ -348,7 +353,7 @@ def sparse_rows(user_items: object) -> sp.csr_array:
 
 
 def select_entries(matrix: sp.csr_array, keep: NDArray[np.bool_]) -> sp.csr_array:
-    """The entries marked in `keep`, one flag each in storage order."""
+    """Return the entries marked in `keep`, one flag per entry in storage order."""
     kept_before = np.concatenate(([0], np.cumsum(keep)))
     indptr = kept_before[matrix.indptr].astype(matrix.indptr.dtype)
     return sp.csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)

@@ -1,4 +1,4 @@
-"""Parquet files, read with pyarrow where that is installed."""
+"""Parquet files, read with pyarrow if it is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privirec.errors import DataError
 
 
 def read_parquet(path: Path, options: TableOptions) -> Rows:
-    """All rows of a file."""
+    """Read all rows of a file."""
     pieces = list(parquet_pieces(path, options))
     if not pieces:
         raise DataError(f"{path}: a header and no rows")
@@ -24,7 +24,7 @@ def read_parquet(path: Path, options: TableOptions) -> Rows:
 
 
 def parquet_pieces(path: Path, options: TableOptions, rows: int | None = None) -> Iterator[Rows]:
-    """So many rows at a time, or all at once."""
+    """Yield the table in pieces of `rows` rows, or in one piece."""
     try:
         import pyarrow as pa  # noqa: PLC0415  (optional)
         from pyarrow import parquet  # noqa: PLC0415
@@ -68,7 +68,7 @@ def parquet_pieces(path: Path, options: TableOptions, rows: int | None = None) -
 
 
 def _parquet_ids(path: Path, name: str, table: Any, before: int) -> NDArray:
-    """A column as ids, of a table before which the file has so many rows."""
+    """Return a column as ids; `before` rows of the file come before this table."""
     column = table.column(name)
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy())) + 1

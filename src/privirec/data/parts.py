@@ -1,8 +1,9 @@
-"""From tables in parts to shards, in bounded memory.
+"""Conversion of tables in parts to shards, in bounded memory.
 
 Users may occur in several parts. A first pass reads all parts in pieces and appends each row to the
-partition that a hash of its user's id names, so that all rows of a user meet in one. A second pass
-makes a shard of each partition. An interrupted second pass goes on with what is missing.
+partition given by a hash of the user's id, so that all rows of a user are in one partition. A
+second pass makes a shard from each partition. An interrupted second pass continues with the shards
+that are missing.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from privirec.durable import sync, write_whole
 from privirec.errors import DataError, UsageError
 
 ROWS_PER_SHARD = 1 << 22
-"""About; a partition is in memory at once."""
+"""Approximate target: a whole partition is in memory at a time."""
 BYTES_PER_ROW = {".parquet": 4}
 BYTES_PER_TEXT_ROW = 12
 MOST_PARTITIONS = 512
-"""As many files are open at once."""
+"""Upper limit, because each partition is an open file."""
 
 _PARTITIONS = "partitions"
 _DONE = "partitions.json"
@@ -57,8 +58,10 @@ def convert_parts(
     rows_per_shard: int = ROWS_PER_SHARD,
     progress: Callable[[int, int], None] | None = None,
 ) -> ShardedDataset:
-    """Shards from a table or a folder of tables; users stand in the order of a hash of their ids,
-    and within a shard in ascending order."""
+    """Make shards from a table or a folder of tables.
+
+    Users are in the order of a hash of their ids, and within a shard in ascending order.
+    """
     check_share(test)
     options = options or TableOptions()
     parts = parts_of(source)
@@ -97,7 +100,7 @@ def _convert(
         if not (folder / _DONE).is_file():
             try:
                 _partition(parts, place, folder / _DONE, n_shards, options)
-            except DataError:  # of the tables: what was begun is of no use
+            except DataError:  # raised by the tables: the partial partitions are useless
                 shutil.rmtree(place, ignore_errors=True)
                 (folder / BEGUN).unlink()
                 raise
@@ -134,7 +137,7 @@ def _convert(
 
 
 def parts_of(source: Path) -> list[Path]:
-    """The file itself, or all tables in a folder, by name."""
+    """Return the file itself, or all tables in a folder, by name."""
     if source.is_file():
         return [source]
     if not source.is_dir():
@@ -158,7 +161,7 @@ def _partition(
     options: TableOptions,
 ) -> None:
     """Append every row to the partition of its user, and collect the catalogue."""
-    shutil.rmtree(place, ignore_errors=True)  # of an interrupted first pass
+    shutil.rmtree(place, ignore_errors=True)  # left by an interrupted first pass
     place.mkdir()
     item_ids = np.zeros(0, np.int64)
     users_are = "int64"
@@ -202,8 +205,11 @@ def _pieces_of(path: Path) -> Iterator[tuple[NDArray, NDArray]]:
 
 
 def user_hashes(ids: NDArray) -> NDArray[np.uint64]:
-    """One number an id. A name that is a whole number has that number's, as a piece of a table in
-    which all ids are numbers cannot know that another has names."""
+    """Return one hash per id.
+
+    A name that is a whole number has the hash of that number, because a piece of a table in which
+    all ids are numbers cannot know that another piece has names.
+    """
     if ids.dtype.kind in "iu":
         return mix(ids.astype(np.uint64))
     known, where = np.unique(ids, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Rows of any table: users, items and perhaps times and weights; low ratings leave rows out."""
+"""Rows of any table: users, items and optionally times and weights, filtered by rating."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privirec.errors import DataError, warn_of_data
 
 @dataclass(frozen=True)
 class Rows:
-    """Ids of users and items, and the moments and weights of the interactions, if there are any."""
+    """Ids of users and items, with the times and weights of the interactions if known."""
 
     users: NDArray
     items: NDArray
@@ -36,9 +36,9 @@ def with_more(
     values_of: Callable[[int], NDArray],
     options: TableOptions,
 ) -> Rows:
-    """Rows with their times and weights, and without those that are rated too low.
+    """Add times and weights to the rows, and drop rows rated too low.
 
-    `values_of` gives a column by its number; `source` and `names` are what messages call things.
+    `values_of` returns a column by its number; `source` and `names` are used in messages.
     """
     times = None
     if columns.time is not None:

@@ -1,15 +1,15 @@
-"""Data sets in shards: a folder of blocks of users, of which one is in memory at a time.
+"""Sharded data sets: a folder of blocks of users, of which one is in memory at a time.
 
-    manifest.json            users, items, interactions, and of each shard its counts and SHA-256
-    item_ids.npy             ids of the catalogue, in ascending order (none: 0, 1, 2 ...)
+    manifest.json            users, items, interactions; counts and SHA-256 of each shard
+    item_ids.npy             ids of the catalogue, in ascending order (absent: 0, 1, 2 ...)
     00000/                   a shard: train-indptr.npy, train-indices.npy, test-indptr.npy,
-    00001/ ...               test-indices.npy, user_ids.npy (none: numbered on from the shard
-                             before), counts.json
+    00001/ ...               test-indices.npy, user_ids.npy (absent: numbers that continue those
+                             of the previous shard), counts.json
 
-A shard is written beside its place and renamed, and the manifest comes last: a shard is there whole
-or not at all, and a folder without a manifest is one whose writing was interrupted. Writing the
-same again goes on with the first shard that is missing. Which of a user's items are held out
-depends on ids and seed alone, so each shard is split by itself.
+A shard is written to a temporary folder and renamed, and the manifest is written last. A shard is
+therefore complete or absent, and a folder without a manifest is one whose writing was interrupted.
+Writing the same data again continues with the first missing shard. The held-out items of a user
+depend on ids and seed alone, so each shard is split by itself.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ FAMILY = "privirec/shards/"
 FORMAT = FAMILY + "1"
 MANIFEST = "manifest.json"
 BEGUN = "begun.json"
-"""What is being written, until the manifest is there."""
+"""File that describes the shards being written, until the manifest exists."""
 USERS_PER_SHARD = 1 << 17
 HELD_OUT = 0.2
 LARGEST_AT_ONCE = 100_000_000
-"""Interactions that are read into memory together, if somebody asks for that."""
+"""Most interactions that `at_once` reads into memory together."""
 
 _COUNTS = "counts.json"
 _ITEM_IDS = "item_ids.npy"
 _USER_IDS = "user_ids.npy"
 
 MakeBlock = Callable[[int], Interactions]
-"""Number of a shard -> all interactions of its users."""
+"""Function from the number of a shard to all interactions of its users."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a manifest says of a shard."""
+    """Record of a shard in the manifest."""
 
     users: int
     train: int
     test: int
     tested: int
-    """Users with something in test."""
+    """Number of users with test items."""
     sha256: str
-    """Of the digests of its arrays."""
+    """Digest over the digests of its arrays."""
 
 
 class ShardedDataset:
-    """A data set in shards, opened. Arrays are mapped into memory and read when they are used."""
+    """An open sharded data set. Each shard is read from disk when it is used."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -92,11 +92,11 @@ class ShardedDataset:
 
     @property
     def n_interactions(self) -> int:
-        """Train and test together."""
+        """Number of interactions, train and test together."""
         return sum(shard.train + shard.test for shard in self.shards)
 
     def first_user(self, number: int) -> int:
-        """Where the users of a shard begin in the numbering of all."""
+        """Return the number of the first user of a shard, counted over all shards."""
         return sum(shard.users for shard in self.shards[:number])
 
     @cached_property
@@ -112,7 +112,7 @@ class ShardedDataset:
         return ids
 
     def shard(self, number: int) -> Dataset:
-        """One shard in memory. Its files are compared with the manifest when first read."""
+        """Load one shard. Its files are compared with the manifest when first read."""
         folder, counts = _shard_folder(self.folder, number), self.shards[number]
         if number not in self._checked:
             try:
@@ -126,13 +126,12 @@ class ShardedDataset:
         return read_shard(folder, counts, first, self.item_ids, self.name)
 
     def trains(self) -> Iterator[Interactions]:
-        """The train part of every shard, in order."""
+        """Yield the train part of every shard, in order."""
         for number in range(len(self)):
             yield self.shard(number).train
 
     def sample(self, users: int, seed: int = 0) -> Dataset:
-        """So many users with test items, drawn at random from all shards; all of them if there are
-        no more."""
+        """Return `users` random users with test items, or all of them if there are fewer."""
         tested = np.cumsum([0, *(shard.tested for shard in self.shards)])
         total = int(tested[-1])
         if not total:
@@ -152,7 +151,7 @@ class ShardedDataset:
         return joined(parts)
 
     def at_once(self) -> Dataset:
-        """All of it in memory, users in the order of the shards."""
+        """Load all shards into memory, users in the order of the shards."""
         if self.n_interactions > LARGEST_AT_ONCE:
             raise DataError(
                 f"{self.folder}: {self.n_interactions:,} interactions are more than fit into "
@@ -162,7 +161,7 @@ class ShardedDataset:
 
 
 def is_sharded(path: str | Path) -> bool:
-    """Whether a folder holds shards, finished or not. Other folders have manifests too."""
+    """Return True if a folder holds shards, finished or not. Other folders have manifests too."""
     if (Path(path) / BEGUN).is_file():
         return True
     try:
@@ -187,8 +186,9 @@ def write_shards(
 ) -> ShardedDataset:
     """Write shards 0 ... n_shards - 1, each from `make(number)`, split into train and test.
 
-    `item_ids` None stands for 0, 1, 2 ... An interrupted writing of the same, by `made_from`, goes
-    on with what is missing; anything else that is in the folder is left alone and refused.
+    `item_ids` None stands for 0, 1, 2 ... Interrupted writing of the same data, as identified by
+    `made_from`, continues with the missing shards. A folder with any other content is refused and
+    left unchanged.
     """
     folder = Path(folder)
     check_share(test)
@@ -227,7 +227,7 @@ def write_shards(
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """One process at a time writes the shards of a folder."""
+    """Hold the lock of a folder, so that only one process at a time writes its shards."""
     existed = folder.exists()
     if folder.is_dir() and not is_sharded(folder):
         _check_empty(folder)
@@ -241,7 +241,7 @@ def writing(folder: Path) -> Iterator[None]:
         raise DataError(str(error)) from None
     except (DataError, UsageError):
         if not existed and [path.name for path in folder.iterdir()] == [LOCK]:
-            shutil.rmtree(folder)  # nothing came of it
+            shutil.rmtree(folder)  # it holds nothing but our lock
         raise
 
 
@@ -251,7 +251,7 @@ def _check_empty(folder: Path) -> None:
 
 
 def begin(folder: Path, what: Mapping[str, Any]) -> None:
-    """Make the folder and note what is being written; refuse a folder that holds something else."""
+    """Make the folder and record what is being written; refuse a folder with other content."""
     record = json.loads(json.dumps(dict(what)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -271,7 +271,7 @@ def begin(folder: Path, what: Mapping[str, Any]) -> None:
 
 
 def read_shard(folder: Path, counts: Counts, first: int, item_ids: NDArray, name: str) -> Dataset:
-    """One shard, from its folder."""
+    """Read one shard from its folder."""
     named = (folder / _USER_IDS).is_file()
     ids = _load(folder / _USER_IDS) if named else np.arange(first, first + counts.users)
     parts = []
@@ -280,7 +280,7 @@ def read_shard(folder: Path, counts: Counts, first: int, item_ids: NDArray, name
         entries = getattr(counts, part)
         if indptr.shape != (counts.users + 1,) or indices.shape != (entries,):
             _refuse(folder, f"{part} of another size than the manifest says")
-        # Compiled loops do not check where they read.
+        # Compiled loops do not check array bounds.
         if (
             int(indptr[0]) != 0
             or int(indptr[-1]) != entries
@@ -288,7 +288,7 @@ def read_shard(folder: Path, counts: Counts, first: int, item_ids: NDArray, name
             or int(indices.min(initial=0)) < 0
             or int(indices.max(initial=0)) >= len(item_ids)
         ):
-            _refuse(folder, f"{part} points at items that there are not")
+            _refuse(folder, f"{part} refers to items outside the catalogue")
         shape = (counts.users, len(item_ids))
         ones = np.ones(entries, np.float32)
         parts.append(
@@ -298,7 +298,7 @@ def read_shard(folder: Path, counts: Counts, first: int, item_ids: NDArray, name
 
 
 def joined(parts: list[Dataset]) -> Dataset:
-    """The users of several shards as one data set."""
+    """Return the users of several shards as one data set."""
 
     def join(each: list[Interactions]) -> Interactions:
         matrix = sp.csr_array(sp.vstack([one.matrix for one in each], format="csr"))
@@ -318,7 +318,7 @@ def _shard_folder(folder: Path, number: int) -> Path:
 
 
 def _write_shard(place: Path, data: Dataset, first_user: int) -> None:
-    """Beside its place first, and renamed once all of it is on the disk."""
+    """Write a shard to a temporary folder and rename it once all of it is on disk."""
     partial = place.with_name(f".{place.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
     train, test = data.train, data.test
@@ -345,13 +345,13 @@ def _write_shard(place: Path, data: Dataset, first_user: int) -> None:
 
 
 def _digest(folder: Path) -> str:
-    """Of the names and digests of a shard's arrays."""
+    """Return the digest over the names and digests of a shard's arrays."""
     lines = [f"{path.name} {file_sha256(path)}\n" for path in sorted(folder.glob("*.npy"))]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _fingerprint(folder: Path, counts: list[Counts], item_ids: NDArray | None, n_items: int) -> str:
-    """That of the train part (`Interactions.fingerprint`), read shard by shard."""
+    """Compute `Interactions.fingerprint` of the train part, shard by shard."""
     digest = hashlib.sha256(b"privirec/interactions/1\0")
     ids = np.arange(n_items) if item_ids is None else item_ids
     firsts = np.cumsum([0, *(one.users for one in counts)]).tolist()
@@ -383,7 +383,7 @@ def _save(path: Path, array: NDArray) -> None:
 
 
 def _load(path: Path) -> NDArray:
-    """An array of a file, mapped and copied: compiled loops want memory of their own kind."""
+    """Load an array as a in-memory copy: compiled loops expect ordinary arrays, not memory maps."""
     try:
         return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
     except OSError as error:
@@ -398,8 +398,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         if path.name == MANIFEST and (path.parent / BEGUN).is_file():
             raise DataError(
-                f"{path.parent}: its shards are not finished; give the command that makes them "
-                "once more, and it goes on"
+                f"{path.parent}: its shards are not finished; run the command that makes them "
+                "again to continue"
             ) from None
         _refuse(path, "missing")
     except OSError as error:
@@ -407,7 +407,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError:
         _refuse(path, "not JSON")
     if not isinstance(record, dict):
-        _refuse(path, "not JSON of the kind that stands here")
+        _refuse(path, "not a JSON object")
     return record
 
 

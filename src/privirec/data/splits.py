@@ -1,5 +1,4 @@
-"""Deterministic splits: which of a user's items are held out depends on ids and seed alone, or on
-the times of the interactions."""
+"""Deterministic splits by ids and seed alone, or by the times of the interactions."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from privirec.data.given import UserItems, as_interactions
 from privirec.data.interactions import Dataset, Interactions
 from privirec.errors import DataError, UsageError, warn_of_data
 
-Seed: TypeAlias = "int | np.random.Generator"  # text, as few of those who import this need it
+Seed: TypeAlias = "int | np.random.Generator"  # a string avoids importing numpy.random
 By = Literal["random", "time", "leave-one-out"]
 WAYS: tuple[str, ...] = get_args(By)
 
@@ -27,25 +26,25 @@ def split(
     by: By = "random",
     weighted: bool | str = False,
 ) -> Dataset:
-    """Train and test; whoever is in test keeps at least one item in train.
+    """Split interactions into train and test; every user in test keeps at least one train item.
 
     Parameters
     ----------
     user_items
-        What is to be split: Interactions, or anything else that `fit` takes.
+        Interactions, or any other input that `fit` accepts.
     test
-        The share to hold out.
+        Share to hold out.
     seed
-        Decides what is held out at random, together with the ids alone.
+        Seed of the random choice; the choice depends on it and on the ids alone.
     name
-        Of the data set, for reports.
+        Name of the data set, for reports.
     by
-        "random": the share `test` of every user's items. "time": of all interactions the latest
-        share; who begins later than that is in neither part. "leave-one-out": one item of every
-        user with two or more, the latest if there are times and one at random otherwise.
+        "random": the share `test` of every user's items. "time": the latest share of all
+        interactions; users without an earlier interaction are in neither part. "leave-one-out": one
+        item of every user with two or more, the latest if times are known, otherwise a random one.
     weighted
-        Keep the values of a matrix as weights, or those in the column of a DataFrame of which this
-        is the name. Interactions keep their weights in any case.
+        If true, keep the values of a matrix as weights; for a DataFrame, the name of the column
+        that holds them. Interactions keep their weights in any case.
     """
     check_way(by)
     interactions = _as_given(user_items, weighted)
@@ -72,13 +71,13 @@ def _as_given(user_items: UserItems, weighted: bool | str = False) -> Interactio
 
 
 def check_way(by: str) -> None:
-    """Refuse a way to split that there is not."""
+    """Raise UsageError unless `by` is a known way to split."""
     if by not in WAYS:
         raise UsageError(f"no way to split by {by!r}; there are {', '.join(WAYS)}")
 
 
 def check_share(share: float) -> None:
-    """Refuse a share that cannot be held out."""
+    """Raise UsageError unless the share can be held out."""
     if not 0 <= share < 1:
         raise UsageError(f"a share of {share} cannot be held out: it must be in [0, 1)")
 
@@ -86,9 +85,10 @@ def check_share(share: float) -> None:
 def _hold_out(
     interactions: Interactions, share: float, seed: Seed, purpose: bytes
 ) -> tuple[Interactions, Interactions]:
-    """Every (user, item) pair gets a keyed random number; a user's smallest ones are held out.
+    """Hold out a share of every user's items.
 
-    So the outcome depends neither on the order of rows nor on who else is in the data.
+    Every (user, item) pair gets a keyed random number; a user's smallest ones are held out. The
+    result therefore depends neither on the order of rows nor on the other users in the data.
     """
     check_share(share)
     user_keys, pair_keys = _keys(interactions, seed, purpose)
@@ -98,7 +98,7 @@ def _hold_out(
 
 
 def _leave_one_out(interactions: Interactions, seed: Seed) -> tuple[Interactions, Interactions]:
-    """The latest item of each user, among equal times and without any a random one."""
+    """Hold out the latest item of each user; a random one if times are equal or unknown."""
     _, pair_keys = _keys(interactions, seed, b"leave one out")
     times = () if interactions.times is None else (-interactions.times,)
     some = interactions.user_degrees >= 2
@@ -107,17 +107,17 @@ def _leave_one_out(interactions: Interactions, seed: Seed) -> tuple[Interactions
 
 
 def _latest(interactions: Interactions, share: float) -> tuple[Interactions, Interactions]:
-    """The latest share of all interactions, those of one moment together."""
+    """Hold out the latest share of all interactions; equal times stay together."""
     check_share(share)
     times = interactions.times
     if times is None:
-        raise DataError("a split by time needs times: a column timestamp, or one that is named")
+        raise DataError("a split by time needs times: a column timestamp, or another that you name")
     wanted = round(share * len(times))
     held = np.zeros(len(times), bool)
     if wanted:
         held = times >= np.partition(times, len(times) - wanted)[len(times) - wanted]
     if held.all():
-        raise DataError("a split by time leaves nothing in train: too many are of one moment")
+        raise DataError("a split by time leaves nothing in train: too many times are equal")
     train, test = interactions.select(~held), interactions.select(held)
     late = (train.user_degrees == 0) & (test.user_degrees > 0)
     if late.any():
@@ -132,7 +132,7 @@ def _latest(interactions: Interactions, share: float) -> tuple[Interactions, Int
 def _keys(
     interactions: Interactions, seed: Seed, purpose: bytes
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """A keyed random number for each user, and one for each interaction."""
+    """Return a keyed random number for each user, and one for each interaction."""
     if isinstance(seed, np.random.Generator):
         seed = int(seed.integers(2**63))
     digest = hashlib.blake2b(purpose + b"\0" + str(seed).encode(), digest_size=8).digest()
@@ -145,10 +145,13 @@ def _keys(
 def held_out_entries(
     indptr: NDArray[Any], share: float, row_keys: NDArray[np.uint64], pair_keys: NDArray[np.uint64]
 ) -> NDArray[np.bool_]:
-    """Which entries of a sparse matrix are held out, by random numbers for its rows and entries:
-    the share of each row with the smallest numbers, and never all of a row."""
+    """Return a mask of the held-out entries of a sparse matrix.
+
+    In each row the share with the smallest keys is held out, never the whole row. `row_keys` are
+    random numbers per row, `pair_keys` per entry.
+    """
     degrees = np.diff(indptr)
-    # Rounding up or down at random keeps the share right also for users with few items.
+    # Rounding up or down at random keeps the expected share right for users with few items, too.
     uniform = (row_keys >> np.uint64(11)) * 2.0**-53
     n_held = np.minimum(np.floor(share * degrees + uniform), np.maximum(degrees - 1, 0))
     return _smallest(indptr, n_held, (pair_keys,))
@@ -157,7 +160,7 @@ def held_out_entries(
 def _smallest(
     indptr: NDArray[Any], n_held: NDArray, keys: tuple[NDArray, ...]
 ) -> NDArray[np.bool_]:
-    """So many entries of each row, the smallest by their keys (the last one first)."""
+    """Mark the `n_held` smallest entries of each row; the last of the keys is the primary one."""
     degrees = np.diff(indptr)
     rows = np.repeat(np.arange(len(degrees)), degrees)
     order = np.lexsort((*keys, rows))
@@ -168,7 +171,7 @@ def _smallest(
 
 
 def _id_keys(ids: NDArray) -> NDArray[np.uint64]:
-    """One 64-bit number an id, the same on every machine."""
+    """Return one 64-bit number per id, the same on every machine."""
     if ids.dtype.kind in "iu":
         return mix(ids.astype(np.uint64))
     digests = b"".join(hashlib.blake2b(str(i).encode(), digest_size=8).digest() for i in ids)
@@ -176,7 +179,10 @@ def _id_keys(ids: NDArray) -> NDArray[np.uint64]:
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64: a bijection in which every input bit moves every output bit."""
+    """Apply the finaliser of SplitMix64.
+
+    It is a bijection in which every input bit affects every output bit.
+    """
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

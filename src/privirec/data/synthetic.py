@@ -1,4 +1,4 @@
-"""Made-up interactions with the features that matter: communities and a long-tailed popularity."""
+"""Synthetic interactions with communities and a long-tailed popularity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREFIX = "synthetic:"
 
 @dataclass(frozen=True)
 class Size:
-    """Numbers to imitate; degrees count train and test together."""
+    """Target sizes; degrees count train and test together."""
 
     users: int
     items: int
@@ -30,29 +30,29 @@ class Size:
     smallest_degree: int
 
 
-# The large two follow the standard data sets of the same name: their sizes, and degrees that,
-# after a fifth went to test, start and lie on average where those of the originals do.
+# The last two imitate the standard data sets of the same name: their sizes, and the minimum and
+# mean of their degrees once a fifth is held out for test.
 NAMED_SIZES = {
     "small": Size(200, 300, 24.0, 8),
     "demo": Size(2_000, 2_400, 30.0, 10),
-    "town": Size(30_000, 1_000, 32.0, 10),  # many people for each item, as noise needs them
+    "town": Size(30_000, 1_000, 32.0, 10),  # many users per item, as differential privacy needs
     "gowalla": Size(29_858, 40_981, 1_027_370 / 29_858, 10),
     "amazon-book": Size(52_643, 91_599, 2_984_108 / 52_643, 20),
 }
 
-# Too large for memory; made in shards.
+# Too large for memory; generated in shards.
 SHARDED_SIZES = {"ten-million": Size(10_000_000, 200_000, 30.0, 8)}
 
-# Degrees above their minimum are log-normal; this spread fits the quantiles of Gowalla, of its
-# users and of its items alike.
+# Degrees above their minimum are log-normal; this spread fits the quantiles of both the users and
+# the items of Gowalla.
 _SPREAD = 1.34
 _LARGEST_SHARE_OF_CATALOGUE = 0.25
-_INTERESTS = 3  # communities a user belongs to
-_SHARE_OF_NOISE = 0.1  # draws by popularity alone, from the whole catalogue
+_INTERESTS = 3  # communities per user
+_SHARE_OF_NOISE = 0.1  # share of draws from the whole catalogue, by popularity alone
 
 
 def synthetic(name: str, seed: int = DEFAULT_SEED) -> Dataset:
-    """`synthetic:small`, `:town`, another of `NAMED_SIZES`, or `synthetic:USERSxITEMS`."""
+    """Generate `synthetic:small`, `:town`, another of `NAMED_SIZES`, or `synthetic:USERSxITEMS`."""
     size = _size(name)
     if name.removeprefix(PREFIX) in SHARDED_SIZES:
         raise UsageError(
@@ -69,10 +69,10 @@ def make_shards(
     users_per_shard: int = USERS_PER_SHARD,
     progress: Callable[[int, int], None] | None = None,
 ) -> ShardedDataset:
-    """`synthetic:ten-million`, or any other size, block by block into shards.
+    """Generate `synthetic:ten-million`, or any other size, block by block into shards.
 
-    The named sizes that fit into memory are other users here than `synthetic` makes: those are
-    drawn together, these block by block.
+    For the named sizes that fit into memory the users differ from those of `synthetic`, which draws
+    all of them together.
     """
     size = _size(name)
     blocks = Blocks(size, seed, users_per_shard)
@@ -91,22 +91,22 @@ def make_shards(
 
 
 def generate(size: Size, seed: int = DEFAULT_SEED) -> Interactions:
-    """Users draw distinct items, mostly from a few communities, in proportion to popularity."""
+    """Let users draw distinct items, mostly from a few communities, in proportion to popularity."""
     rng = np.random.Generator(np.random.PCG64(seed))
     above = _long_tail(rng, size.users)
     degrees = _degrees(size, above / above.mean())
     catalogue = _Catalogue.drawn(rng, size.items, degrees.sum() / size.items)
     keys = catalogue.draw(rng, degrees)
-    # Item numbers must tell nothing about communities: ties are broken by them.
+    # Item numbers break ties, so they must not depend on communities.
     shuffled = rng.permutation(size.items)
     return _from_keys(keys, shuffled, np.arange(size.users))
 
 
 class Blocks:
-    """The same kind of data in blocks of users, each made by itself from a seed of its own.
+    """Synthetic data in blocks of users, each generated from its own seed.
 
-    Popularity and communities are shared, and no block needs another: the data depends on the size,
-    the seed and the users in a block, and on nothing else.
+    Popularity and communities are shared, and no block needs another. The data depends only on the
+    size, the seed and the number of users in a block.
     """
 
     def __init__(self, size: Size, seed: int, users_per_block: int) -> None:
@@ -123,11 +123,11 @@ class Blocks:
         return (self._size.users + self._users - 1) // self._users
 
     def block(self, number: int) -> Interactions:
-        """The users from number * users_per_block on."""
+        """Generate the users from number * users_per_block on."""
         first = number * self._users
         users = np.arange(first, min(first + self._users, self._size.users))
         rng = self._generator(1 + number)
-        # A block divides by the mean of the distribution, where `generate` knows that of all users.
+        # A block divides by the mean of the distribution; `generate` knows the mean of all users.
         above = _long_tail(rng, len(users)) / np.exp(_SPREAD**2 / 2)
         keys = self._catalogue.draw(rng, _degrees(self._size, above))
         return _from_keys(keys, self._shuffled, users)
@@ -138,7 +138,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class _Catalogue:
-    """Popularity and communities.
+    """Popularity and communities of the items.
 
     Items lie on a line, community by community, so that a community is an interval of their
     cumulative popularity and drawing from it is one binary search.
@@ -158,14 +158,14 @@ class _Catalogue:
         )
 
     def draw(self, rng: np.random.Generator, degrees: NDArray[np.int64]) -> NDArray[np.int64]:
-        """For each user so many distinct items, as user * items + item, ascending."""
+        """Draw `degrees` distinct items per user, as ascending keys user * items + item."""
         cumulative, borders = self.cumulative, self.borders
         n_users, n_items = len(degrees), len(cumulative) - 1
-        # A community draws members in proportion to the popularity of what it holds.
+        # A community attracts members in proportion to the total popularity of its items.
         interests = np.searchsorted(
             borders[1:-1], rng.random((n_users, _INTERESTS)) * cumulative[-1]
         )
-        # Broken sticks: one interest of a user usually outweighs the others.
+        # Dirichlet weights below one: one interest of a user usually outweighs the others.
         weights = np.cumsum(rng.dirichlet(np.full(_INTERESTS, 0.5), n_users), axis=1)
         keys = np.empty(0, np.int64)
         missing = degrees
@@ -173,7 +173,7 @@ class _Catalogue:
             users = np.repeat(np.arange(n_users), missing)
             chosen = (rng.random(len(users))[:, None] > weights[users, :-1]).sum(axis=1)
             community = interests[users, chosen]
-            # Whom a small community leaves without anything new draws from the whole catalogue.
+            # Users who find nothing new in a small community draw from the whole catalogue.
             anywhere = (rng.random(len(users)) < _SHARE_OF_NOISE) | (len(keys) > 0)
             low = np.where(anywhere, 0.0, borders[community])
             high = np.where(anywhere, cumulative[-1], borders[community + 1])
@@ -186,7 +186,7 @@ class _Catalogue:
 
 
 def _degrees(size: Size, above: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Whole numbers from the smallest degree on, as long-tailed as `above`, whose mean is one."""
+    """Return degrees from the smallest on, as long-tailed as `above`, whose mean is one."""
     largest = max(1, int(size.items * _LARGEST_SHARE_OF_CATALOGUE))
     degrees = np.rint(_from_minimum(size.smallest_degree, size.mean_degree, above))
     return np.clip(degrees, 1, largest).astype(np.int64)
@@ -202,12 +202,12 @@ def _from_keys(
 
 
 def _long_tail(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
-    """n log-normal numbers."""
+    """Return n log-normal numbers."""
     return np.exp(_SPREAD * rng.standard_normal(n))
 
 
 def _from_minimum(minimum: float, mean: float, above: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Numbers from `minimum` on with the given mean; `above` has mean one."""
+    """Return numbers from `minimum` on with the given mean; `above` has mean one."""
     return minimum + above * (mean - minimum)
 
 
@@ -225,6 +225,6 @@ def _size(name: str) -> Size:
         )
     users, items = int(match[1]), int(match[2])
     if users > LARGEST or items > LARGEST:
-        raise UsageError(f"{name}: at most {LARGEST:,} users and as many items can be made up")
+        raise UsageError(f"{name}: at most {LARGEST:,} users and as many items can be generated")
     mean = min(32.0, max(1.0, items / 8))
     return Size(users, items, mean, max(1, int(mean / 3)))

@@ -1,4 +1,4 @@
-"""The plain text of the standard splits: one user a line, `user item item ...`."""
+"""The plain text format of the standard splits: one user per line, `user item item ...`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class _Lines:
-    """The tokens of a file: `users` one a line, `items` and the `owners` (users) of those."""
+    """Tokens of a file: one of `users` per line, and `items` with their `owners` (users)."""
 
     numbers: NDArray[np.int64]
     users: NDArray[np.int64]
@@ -35,24 +35,24 @@ class _Lines:
 def read_text(path: str | Path) -> Interactions:
     """Read `user item item ...` lines; ids are whole numbers from 0 to 2^31 - 1.
 
-    A user alone on a line has no history, repeated items count once, and a user may have several
-    lines.
+    A user alone on a line has an empty history, repeated items count once, and a user may have
+    several lines.
     """
     lines = _parse(Path(path))
     return Interactions.from_pairs(lines.owners, lines.items, user_ids=np.unique(lines.users))
 
 
 def first_line_of(path: str | Path, users: NDArray) -> tuple[int, int]:
-    """The first line that belongs to one of `users`: (its number, that user), for messages."""
+    """Return the number of the first line of one of `users`, and that user, for messages."""
     lines = _parse(Path(path))
     at = int(np.argmax(np.isin(lines.users, users)))
     return int(lines.numbers[at]), int(lines.users[at])
 
 
 def write_text(path: str | Path, interactions: Interactions) -> None:
-    """Write one line a user, items ascending; the file appears whole or not at all.
+    """Write one line per user, items in ascending order; the file is replaced atomically.
 
-    Ids that the format cannot hold (names, numbers above 2^31 - 1) are refused.
+    Raises DataError for ids that the format cannot hold (names, numbers above 2^31 - 1).
     """
     for kind, ids in (("user", interactions.user_ids), ("item", interactions.item_ids)):
         if not fits_text(ids):
@@ -61,9 +61,9 @@ def write_text(path: str | Path, interactions: Interactions) -> None:
 
 
 def write_csv(path: str | Path, interactions: Interactions) -> None:
-    """Write a table of user, item and, if they are known, timestamp; whole or not at all.
+    """Write a table of user, item and, if known, timestamp; the file is replaced atomically.
 
-    It holds what the plain text cannot: names as ids, and times.
+    Unlike the plain text format, it can hold names as ids, and times.
     """
     users = np.repeat(interactions.user_ids, interactions.user_degrees).tolist()
     items = interactions.item_ids[interactions.matrix.indices].tolist()
@@ -75,7 +75,7 @@ def write_csv(path: str | Path, interactions: Interactions) -> None:
 
 
 def text_lines(interactions: Interactions) -> Iterator[str]:
-    """One line a user: the canonical form that files are written in and checksums taken of."""
+    """Yield one line per user: the canonical form of files and of their checksums."""
     item_names = interactions.item_ids.astype(str)[interactions.matrix.indices].tolist()
     bounds = interactions.matrix.indptr.tolist()
     for user, start, stop in zip(
@@ -85,19 +85,19 @@ def text_lines(interactions: Interactions) -> Iterator[str]:
 
 
 def fits_text(ids: NDArray) -> bool:
-    """Whether the text format can hold these ids as they are."""
+    """Return True if the text format can hold these ids."""
     if len(ids) == 0:
         return True
     return bool(ids.dtype.kind in "iu" and ids.min() >= 0 and ids.max() <= LARGEST_ID)
 
 
 def write_lines(path: str | Path, lines: Iterable[str], *, private: bool = False) -> None:
-    """Write lines to a neighbour file first and rename it, so nothing is ever half-written.
+    """Write lines to a temporary file and rename it, so that a file is never half-written.
 
-    A private file can be read by its owner only.
+    A private file is readable by its owner only.
     """
     path = Path(path)
-    # A device or pipe (/dev/stdout) is written to; renaming would replace it.
+    # A device or pipe (/dev/stdout) is written to directly; renaming would replace it.
     is_special = path.exists() and not path.is_file()
     partial = path if is_special else path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -117,7 +117,7 @@ def write_lines(path: str | Path, lines: Iterable[str], *, private: bool = False
 
 
 def read_bytes(path: Path) -> bytes:
-    """The file's bytes without a UTF-8 byte order mark, or one line about why not."""
+    """Return the bytes of a file without a UTF-8 byte order mark, or raise DataError."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -128,11 +128,11 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse_integers(codes: NDArray[np.uint8], starts: NDArray, ends: NDArray) -> NDArray[np.int64]:
-    """The numbers in `codes[start:end]`; all of them digits, at most 18 a number."""
+    """Return the numbers in `codes[start:end]`, each of at most 18 digits."""
     lengths = ends - starts
     values = np.zeros(len(starts), np.int64)
     for position in range(int(lengths.max(initial=0))):
-        # Shorter numbers read on past their end and keep the value they already have.
+        # Shorter numbers read past their end and keep their value.
         inside = position < lengths
         digits = codes[np.minimum(starts + position, len(codes) - 1)].astype(np.int64) - _ZERO
         values = np.where(inside, values * 10 + digits, values)
@@ -141,10 +141,10 @@ def parse_integers(codes: NDArray[np.uint8], starts: NDArray, ends: NDArray) -> 
 
 def _parse(path: Path) -> _Lines:
     codes = np.frombuffer(read_bytes(path), np.uint8)
-    is_digit = (codes - np.uint8(_ZERO)) < 10  # below "0" wraps around to large numbers
+    is_digit = (codes - np.uint8(_ZERO)) < 10  # codes below "0" wrap around to large numbers
     newlines = codes == _NEWLINE
     is_gap = newlines | (codes == _SPACE) | (codes == _TAB)
-    returns = np.flatnonzero(codes == _RETURN)  # only as part of a Windows line end
+    returns = np.flatnonzero(codes == _RETURN)  # allowed only in a Windows line end
     is_gap[returns] = newlines[np.minimum(returns + 1, len(codes) - 1)] | (
         returns + 1 == len(codes)
     )
@@ -173,7 +173,7 @@ def _parse(path: Path) -> _Lines:
 
 
 def _refuse(path: Path, codes: NDArray[np.uint8], at: int, line: int) -> NoReturn:
-    """Say what is wrong with the token around the byte at `at`."""
+    """Raise DataError that describes the token around the byte at `at`."""
     content = codes.tobytes()
     if content[at] == _RETURN:
         raise DataError(f"{path}:{line}: a carriage return inside a line")

@@ -1,4 +1,4 @@
-"""On the device: the local store of a client, installed artifacts, recommending and explaining."""
+"""Code on the device: a client's local store, installed artifacts, recommending and explaining."""
 
 from typing import TYPE_CHECKING
 

@@ -1,10 +1,10 @@
-"""Artifacts on this device: each under its own hash, one of them current.
+"""Installed artifacts on this device: each under its own hash, one of them current.
 
     FOLDER/versions/<hash of the manifest>/   verified copies that are never changed
-    FOLDER/current                            hashes, the current first, then the ones before it
+    FOLDER/current                            hashes, the current first, then earlier ones
 
-A new one is copied, verified and on the disk before `current` is replaced in one step, so a crash
-at any moment leaves a whole artifact current: the old one or the new one.
+A new artifact is copied, verified and written to disk before `current` is replaced atomically. A
+crash at any moment therefore leaves a complete artifact current: the old one or the new one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from privirec.errors import ArtifactError
 from privirec.models import Recommender, artifact
 
 KEPT = 2
-"""Versions that stay: the current one, and the one before, which a reader may still have open."""
+"""Number of versions kept: the current one and the previous one, which a reader may have open."""
 
 _POINTER = "current"
 _VERSIONS = "versions"
@@ -34,18 +34,18 @@ _INCOMING = ".incoming-"
 
 
 class Installed:
-    """The installed artifacts in a folder (made on the first installation)."""
+    """Installed artifacts in a folder, which is created by the first installation."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
     @staticmethod
     def at(folder: str | Path) -> bool:
-        """Whether this folder holds installed artifacts."""
+        """Return True if this folder holds installed artifacts."""
         return (Path(folder) / _POINTER).is_file()
 
     def versions(self) -> list[str]:
-        """Hashes, the current first, then those that were current before."""
+        """Return the hashes, the current one first, then earlier ones."""
         pointer = self.folder / _POINTER
         try:
             lines = pointer.read_text(encoding="ascii").split("\n")
@@ -58,16 +58,16 @@ class Installed:
         return lines[:-1]
 
     def current(self) -> Path:
-        """The folder of the current artifact."""
+        """Return the folder of the current artifact."""
         versions = self.versions()
         if not versions:
             raise ArtifactError(f"{self.folder}: no artifact is installed there")
         return self._path(versions[0])
 
     def load(self, *, verify: bool = False) -> Recommender:
-        """The current model, mapped.
+        """Load the current model, mapped into memory.
 
-        Its arrays were verified when they were installed; `verify` reads all of them once more.
+        Its arrays were verified at installation; `verify` checks all of them again.
         """
         while True:
             folder = self.current()
@@ -80,12 +80,12 @@ class Installed:
                 if self.current() == folder:
                     raise ArtifactError(f"{folder}: no {artifact.MANIFEST} there") from error
             except ArtifactError:
-                # Installations in the meantime may have removed it; then another one is current.
+                # A concurrent installation may have removed it; then another artifact is current.
                 if self.current() == folder:
                     raise
 
     def install(self, source: str | Path, trusted_key: Ed25519PublicKey | None = None) -> str:
-        """Copy an artifact, verify the copy, make it current; returns its hash."""
+        """Copy an artifact, verify the copy and make it current; return its hash."""
         with self._alone():
             with self._verified(Path(source), trusted_key) as incoming:
                 name = hashlib.sha256((incoming / artifact.MANIFEST).read_bytes()).hexdigest()
@@ -93,14 +93,16 @@ class Installed:
             try:
                 before = self.versions()
             except ArtifactError:
-                before = []  # a damaged pointer is what a new installation repairs
+                before = []  # a new installation repairs a damaged pointer
             self._switch([name, *(old for old in before if old != name)][:KEPT])
         return name
 
     @contextmanager
     def _verified(self, source: Path, trusted_key: Ed25519PublicKey | None) -> Iterator[Path]:
-        """A copy of an artifact that was verified: the copy, so that nobody can change it between
-        this and its use. What is left of it is removed."""
+        """Yield a verified copy of an artifact, and remove it at the end unless it was moved.
+
+        The copy is verified, not the source, so that nobody can change it before it is used.
+        """
         incoming = Path(tempfile.mkdtemp(prefix=_INCOMING, dir=self.folder))
         try:
             _copy(source, incoming)
@@ -124,7 +126,7 @@ class Installed:
         private_folder(versions)
         target = self._path(name)
         if target.exists():
-            # The same manifest and so the same arrays: an intact one may be in use, leave it.
+            # Same manifest, so same arrays. An intact copy may be in use and is kept.
             try:
                 Recommender.load(target)
             except ArtifactError:
@@ -141,7 +143,7 @@ class Installed:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One installer at a time; what an interrupted one left is cleared first."""
+        """Hold the installation lock, and remove files of an interrupted installation first."""
         with alone(private_folder(self.folder)):
             for leftover in self.folder.glob(f"{_INCOMING}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -152,7 +154,7 @@ class Installed:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """The files of an artifact and nothing else, on the disk when this returns."""
+    """Copy the files of an artifact and nothing else; they are on disk when this returns."""
     for name in (artifact.ARRAYS, artifact.MANIFEST, artifact.SIGNATURE):
         if name == artifact.SIGNATURE and not (source / name).exists():
             continue

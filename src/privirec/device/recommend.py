@@ -1,4 +1,4 @@
-"""Recommending where the history is: from a local store and an artifact, without any network."""
+"""Recommendations on the device, from a local store and an artifact, without network access."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privirec.models import Recommender
 
 @dataclass(frozen=True)
 class Cause:
-    """An item of one's own history, and what it adds to a score."""
+    """An item of the user's history and its contribution to a score."""
 
     item: str
     title: str | None
@@ -34,13 +34,13 @@ class Recommendation:
     title: str | None
     score: float
     because: tuple[Cause, ...] = ()
-    """All items of the history, the strongest first, if asked for; they add up to the score."""
+    """All items of the history, the strongest first, if requested; they add up to the score."""
 
     def strongest(self, n: int) -> list[tuple[Cause, float]]:
-        """The items that speak for this one most, and their shares of all that speaks for it.
+        """Return the items with the largest positive contributions, and their shares.
 
-        Some items of a history speak against it, so that shares of the score itself could be more
-        than all of it.
+        Shares are relative to the sum of all positive contributions. Some items of a history
+        contribute negatively, so shares of the score itself could exceed one.
         """
         speaking = [cause for cause in self.because if cause.contribution > 0]
         total = sum(cause.contribution for cause in speaking)
@@ -48,17 +48,17 @@ class Recommendation:
 
 
 def load_model(folder: str | Path) -> Recommender:
-    """The model in a folder of installed artifacts, or in an artifact's own folder."""
+    """Load the model in a folder of installed artifacts, or in an artifact's own folder."""
     return Installed(folder).load(verify=True) if Installed.at(folder) else Recommender.load(folder)
 
 
 class Device:
-    """One client's store and the filters it holds."""
+    """One client's store together with its model."""
 
     def __init__(
         self, store: Store, model: Recommender, titles: Mapping[str, str] | None = None
     ) -> None:
-        """`titles` of items, before those that the store has."""
+        """Prepare a device; `titles` of items take precedence over those in the store."""
         self._titles = titles or {}
         self.store = store
         self.model = model
@@ -66,7 +66,7 @@ class Device:
         self.catalogue = Catalogue(ids)
 
     def user(self, name: object | None = None) -> str:
-        """The user that is meant: the one named, or the only one."""
+        """Return the named user, or the only user of the store."""
         if name is not None:
             if not self.store.items(name):
                 raise DataError(f"{self.store.path}: no user {name}")
@@ -91,7 +91,7 @@ class Device:
         include_seen: bool = False,
         explain: bool = False,
     ) -> list[Recommendation]:
-        """The n best items for a user of the store, best first."""
+        """Return the n best items for a user of the store, best first."""
         name = self.user(user)
         found, ignored = self.store.interactions(self.catalogue, name)
         if not found.n_interactions:
@@ -119,7 +119,7 @@ class Device:
         ]
 
     def similar(self, item: object, n: int = 10) -> list[Recommendation]:
-        """The n items that the filters raise for somebody who has touched only this one."""
+        """Return the n items that the filters score highest for a history of this item alone."""
         column = self.catalogue.column(str(item))
         if column is None:
             raise DataError(f"the model knows no item {item}")
@@ -151,6 +151,6 @@ class Device:
         return item, self.title(item)
 
     def title(self, item: str) -> str | None:
-        """The title of an item, if it has one."""
+        """Return the title of an item, or None."""
         given = self._titles.get(item)
         return self.store.title(item) if given is None else clean_title(given)

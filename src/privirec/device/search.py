@@ -1,4 +1,4 @@
-"""Finding an item by what people call it: its title, or a part of it, or its id."""
+"""Search for items by title, part of a title, or id."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class FoundItem:
 
 
 def find_items(store: Store, items: Iterable[str], text: str, n: int = 20) -> list[FoundItem]:
-    """The n items that fit a text best, of these and of those that the store has titles for.
+    """Return the n items that match a text best, among `items` and all with a title in the store.
 
-    Every word of the text must be in the title or the id, in any case of letters. Whole titles and
-    ids come first, then titles that begin with the text, then words that do.
+    Every word of the text must be in the title or the id, ignoring case. Exact titles and ids come
+    first, then titles and ids that start with the text, then titles with a later word that does.
     """
     wanted = " ".join(text.casefold().split())
     if not wanted:
@@ -34,7 +34,7 @@ def find_items(store: Store, items: Iterable[str], text: str, n: int = 20) -> li
 
 
 def _place(wanted: str, item: str, title: str) -> int | None:
-    """How well an item fits, 0 best; None: not at all."""
+    """Return the rank of a match, 0 for the best; None for no match."""
     if wanted in (item, title):
         return 0
     if title.startswith(wanted) or item.startswith(wanted):

@@ -1,9 +1,9 @@
-"""The local store of one client: the histories of its users (one person, or a silo) in SQLite.
+"""Local store of one client: the histories of its users (one person, or a silo) in SQLite.
 
-Every change is on the disk as a whole, or not at all, when the call returns, and what was forgotten
-is out of the file (`store_file`). What forgetting cannot do is change sums that others already
-have: filters of an earlier run count the forgotten interactions until the next run, and the store
-says how many those are without remembering which.
+Every change is on disk completely, or not at all, when the call returns, and forgotten data is
+removed from the file (`store_file`). Forgetting cannot change sums that others already have: the
+filters of an earlier run count the forgotten interactions until the next run. The store reports how
+many these are without recording which.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Run:
     users: int
     interactions: int
     forgotten: int
-    """Interactions it may have used that were forgotten since."""
+    """Number of interactions that it may have used and that were forgotten since."""
     finished: bool
     sent: bool
-    """Whether something that was made of them may have left."""
+    """True if data computed from its interactions may have left the device."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class Summary:
     titles: int
     last_run: Run | None
     pending_forgets: int
-    """Forgotten interactions that the filters of an earlier run still count."""
+    """Number of forgotten interactions that the filters of an earlier run still count."""
     waiting: int
-    """Interactions that no run has used yet."""
+    """Number of interactions that no run has used yet."""
     traces: bool
-    """Whether forgotten bytes still have to be removed (another program holds the file open)."""
+    """True if forgotten bytes still have to be removed (another program has the file open)."""
 
 
 class Store(StoreFile):
-    """Histories by user and item, both named by text.
+    """Histories by user and item, both identified by text.
 
     >>> with Store("me/history.db", create=True) as store:          # doctest: +SKIP
     ...     store.add([("me", "item-1"), ("me", "item-2")])
@@ -69,7 +69,7 @@ class Store(StoreFile):
     # --- changing -------------------------------------------------------------------------------
 
     def add(self, pairs: Iterable[tuple[object, object]]) -> int:
-        """Add (user, item) pairs, all or none; returns how many were new."""
+        """Add (user, item) pairs, all or none; return the number of new ones."""
         rows = [(clean_id(user, "user"), clean_id(item, "item")) for user, item in pairs]
         with self._change() as db:
             (next_run,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()
@@ -82,7 +82,7 @@ class Store(StoreFile):
             return db.total_changes - before
 
     def add_interactions(self, interactions: Interactions) -> int:
-        """Add what a reader read; returns how many were new."""
+        """Add the interactions that a reader returned; return the number of new ones."""
         items = [clean_id(item, "item") for item in interactions.item_ids.tolist()]
         users = [clean_id(user, "user") for user in interactions.user_ids.tolist()]
         rows = np.repeat(np.arange(interactions.n_users), interactions.user_degrees).tolist()
@@ -90,7 +90,7 @@ class Store(StoreFile):
         return self.add((users[r], items[c]) for r, c in zip(rows, columns, strict=True))
 
     def forget_items(self, user: object, items: Iterable[object]) -> int:
-        """Forget some items of one user, all or none; an item that is not there is an error."""
+        """Forget some items of one user, all or none; raise DataError for a missing item."""
         name = clean_id(user, "user")
         wanted = sorted({clean_id(item, "item") for item in items})
         with self._forgetting() as db:
@@ -100,7 +100,7 @@ class Store(StoreFile):
         return len(wanted)
 
     def forget_user(self, user: object) -> int:
-        """Forget one user; returns how many interactions that were."""
+        """Forget one user; return the number of forgotten interactions."""
         name = clean_id(user, "user")
         with self._forgetting() as db:
             gone = _forget(db, "user = ?", (name,))
@@ -109,20 +109,20 @@ class Store(StoreFile):
         return gone
 
     def forget_everything(self) -> int:
-        """Forget every interaction, and the titles too; returns how many interactions that were."""
+        """Forget all interactions and titles; return the number of forgotten interactions."""
         with self._forgetting() as db:
             gone = _forget(db, "TRUE", ())
             db.execute("DELETE FROM titles")
         return gone
 
     def set_titles(self, titles: Mapping[str, str]) -> int:
-        """Titles of items, of the whole catalogue or a part; a new one replaces the old."""
+        """Set titles of items; a new title replaces the old one. Return the number of titles."""
         rows = [(clean_id(item, "item"), clean_title(title)) for item, title in titles.items()]
         with self._change() as db:
             db.executemany("INSERT OR REPLACE INTO titles VALUES (?, ?)", rows)
         return len(rows)
 
-    # --- looking --------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------
 
     def users(self) -> list[str]:
         with self._reported():
@@ -130,7 +130,7 @@ class Store(StoreFile):
             return [user for (user,) in found]
 
     def items(self, user: object) -> list[str]:
-        """The history of one user, by item id; empty for somebody unknown."""
+        """Return the history of one user as item ids; empty for an unknown user."""
         with self._reported():
             found = self._db.execute(
                 "SELECT item FROM interactions WHERE user = ? ORDER BY item", (str(user),)
@@ -138,7 +138,7 @@ class Store(StoreFile):
             return [item for (item,) in found]
 
     def degrees(self) -> dict[str, int]:
-        """How many items each user has."""
+        """Return the number of items of each user."""
         with self._reported():
             return dict(self._db.execute("SELECT user, count(*) FROM interactions GROUP BY user"))
 
@@ -148,24 +148,24 @@ class Store(StoreFile):
         return found[0] if found else None
 
     def titles(self) -> dict[str, str]:
-        """All titles, by item."""
+        """Return all titles, by item."""
         with self._reported():
             return dict(self._db.execute("SELECT item, title FROM titles ORDER BY item"))
 
     def interactions(
         self, catalogue: Catalogue, user: object | None = None
     ) -> tuple[Interactions, int]:
-        """Histories over a catalogue, and how many interactions it does not know (left out).
+        """Return histories over a catalogue, and the number of interactions with unknown items.
 
-        Every user of the store has a row, or only the one that is named.
+        Every user of the store has a row, or only the named one. Unknown items are left out.
         """
         with self._reported():
             return self._interactions(catalogue, *_who(user))
 
     def export(self, path: str | Path) -> int:
-        """Write everything to a .csv or .txt file that `privirec store import` reads back.
+        """Write everything to a .csv or .txt file that `privirec store import` can read.
 
-        Only the owner can read it, and it appears whole or not at all.
+        The file is readable by its owner only and is written atomically.
         """
         path = Path(path)
         count, lines = self.exported(path)
@@ -176,7 +176,7 @@ class Store(StoreFile):
         return count
 
     def exported(self, path: Path) -> tuple[int, Iterator[str]]:
-        """How many interactions there are, and the lines of a file of this name with them."""
+        """Return the number of interactions, and the lines of an export file with this name."""
         if path.suffix.lower() not in (".csv", ".txt"):
             raise UsageError(f"{path}: export to a name that ends in .csv or .txt")
         with self._reported():
@@ -201,7 +201,7 @@ class Store(StoreFile):
             )
 
     def check(self) -> None:
-        """Raise if the file is damaged."""
+        """Raise DataError if the file is damaged."""
         with self._reported():
             (found,) = self._db.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
@@ -212,18 +212,21 @@ class Store(StoreFile):
     def begin_run(
         self, run: str, catalogue: Catalogue, since: datetime | None = None
     ) -> tuple[Interactions, int]:
-        """The histories to use in a run (and the count left out), noted before they are used: of
-        users with an interaction in the catalogue, since others would be counted and hide nobody.
+        """Return the histories to use in a run and the number of interactions left out.
 
-        `since`: when the calendar period of an exact run began. Whoever was in such a run before
-        uses what was there at that moment, whenever it is asked: additions wait for the next
-        period, and SitsOut says that something was forgotten. The first run of all uses
-        everything, and further ones of its period the same.
+        The run is recorded before its histories are used. Users without an interaction in the
+        catalogue are left out: they would be counted as participants, but hide nobody.
 
-        Asked again for the same run, after a crash or in another process, it gives the same
-        histories: what was added meanwhile waits for the next run. If something was forgotten
-        meanwhile the client has to leave the run, because it cannot be used again, and answering
-        one run with two different histories would give the difference away.
+        `since` is the start of the calendar period of an exact run. If this store has sent
+        something in an exact run before, it uses its state at `since`, whenever it is asked:
+        additions wait for the next period, and SitsOut is raised if something was forgotten after
+        `since`. The first exact run uses everything, and further runs of its period use the same
+        histories.
+
+        A second call for the same run, after a crash or in another process, returns the same
+        histories; later additions wait for the next run. If something was forgotten in between, the
+        client has to leave the run: forgotten data cannot be used again, and answering one run with
+        two different histories would reveal their difference.
         """
         with self._change() as db:
             known = db.execute(
@@ -238,7 +241,7 @@ class Store(StoreFile):
             return self._in_run(catalogue, snapshot, as_of)
 
     def check_run(self, run: str) -> None:
-        """Raise SitsOut if something was forgotten that this run may use."""
+        """Raise SitsOut if something that this run may use was forgotten."""
         with self._reported():
             for (forgotten,) in self._db.execute(
                 "SELECT forgotten FROM runs WHERE run = ?", (run,)
@@ -250,16 +253,18 @@ class Store(StoreFile):
                     )
 
     def note_sent(self, run: str) -> None:
-        """Something that was made of the histories of this run may have left from now on."""
+        """Record that data computed from the histories of this run may leave from now on."""
         with self._change() as db:
             db.execute("UPDATE runs SET sent = 1 WHERE run = ?", (run,))
 
     def finish_run(self, run: str) -> None:
-        """The filters of this run replace those before, and what those still counted is over.
+        """Mark a run as finished and remove the records of earlier runs that it supersedes.
 
-        What runs before it have sent is remembered until this store has sent something in a later
-        one: by that the next run knows which histories it has to use again. (Filters may come
-        before anything was sent, from a server that would like this to be forgotten.)
+        Its filters replace earlier ones, so forgotten interactions that only those counted are no
+        longer pending. The record of an earlier run that sent something is kept until this store
+        has sent something in a later run, because it tells the next run which histories to use
+        again. (A malicious server could deliver filters before anything was sent, to have the
+        record removed.) Only a later exact run removes the record of an exact one.
         """
         with self._change() as db:
             done = db.execute("UPDATE runs SET finished = 1 WHERE run = ?", (run,)).rowcount
@@ -274,8 +279,11 @@ class Store(StoreFile):
             )
 
     def runs(self) -> list[Run]:
-        """The last finished run, all that began later, and before it those that have sent something
-        since this store last did; oldest first."""
+        """Return the recorded runs, oldest first.
+
+        These are the last finished run, all that began later, and earlier ones whose records
+        `finish_run` has kept.
+        """
         with self._reported():
             found = self._db.execute(
                 "SELECT run, begun, users, interactions, forgotten, finished, sent"
@@ -287,12 +295,12 @@ class Store(StoreFile):
         ]
 
     def pending_forgets(self) -> int:
-        """Forgotten interactions that may still be counted in filters, until the next run."""
+        """Return the number of forgotten interactions that current filters may still count."""
         runs = self.runs()
         last = max((place for place, run in enumerate(runs) if run.finished), default=0)
         return max((run.forgotten for run in runs[last:]), default=0)
 
-    # --- inside ---------------------------------------------------------------------------------
+    # --- internal -------------------------------------------------------------------------------
 
     def _begin_new(
         self, db: sqlite3.Connection, run: str, catalogue: Catalogue, since: datetime | None
@@ -309,7 +317,8 @@ class Store(StoreFile):
             and not used
             and self._count("SELECT count(*) FROM runs WHERE sent AND period != ''")
         ):
-            # Not the first: what a server could time is what was there when the period began.
+            # Not the first exact run: the state at the start of the period does not depend on when
+            # the server asks.
             as_of = period
         forgot = self._setting("forgot") or ""
         if (used and used[2]) or (as_of and not used and forgot >= as_of):
@@ -361,7 +370,7 @@ class Store(StoreFile):
 
 
 def clean_id(value: object, kind: str) -> str:
-    """An id as the store keeps it: printable text without surplus blanks."""
+    """Return an id in the form that the store keeps: printable text without extra spaces."""
     text = " ".join(str(value).split())
     stands_for_nothing = text in MISSING_WORDS or re.fullmatch(r"-[0-9]+", text)
     if not text or not text.isprintable() or stands_for_nothing:
@@ -370,7 +379,7 @@ def clean_id(value: object, kind: str) -> str:
 
 
 def _forget(db: sqlite3.Connection, where: str, values: tuple[Any, ...]) -> int:
-    # `where` is one of the constants above; values never become part of the statement.
+    # `where` is one of the constants above. Values are bound and never part of the statement.
     used = (
         "SELECT count(*) FROM interactions WHERE first_run <= runs.snapshot"  # noqa: S608
         f" AND (runs.as_of = '' OR added < runs.as_of) AND {where}"
@@ -384,7 +393,7 @@ def _forget(db: sqlite3.Connection, where: str, values: tuple[Any, ...]) -> int:
 
 
 def _stamp(moment: datetime) -> str:
-    """In a form in which earlier is smaller."""
+    """Return a time as text that sorts chronologically."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 

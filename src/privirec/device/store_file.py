@@ -1,9 +1,9 @@
-"""The file of a store: made whole, its owner's only, changed in transactions, without traces.
+"""The file of a store: created atomically, private, transactional, without traces of deleted data.
 
-Every change is one transaction that is on the disk when the call returns (write-ahead log, full
+Every change is one transaction that is on disk when the call returns (write-ahead log, full
 synchronisation), so a kill at any moment leaves either all of it or nothing. After forgetting, the
-file is rewritten and the log emptied; if that is interrupted, the next opening completes it. (What
-the disk, a backup or a snapshot keeps of earlier bytes is beyond a program's reach.)
+file is rewritten and the log emptied; if that is interrupted, the next opening completes it.
+(Earlier bytes that the disk, a backup or a snapshot keeps are beyond a program's reach.)
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from privirec.durable import private_folder, sync
 from privirec.errors import DataError
 
 SCHEMA_VERSION = 3
-_APPLICATION = 0x50525354  # "PRST": marks the file as ours in SQLite's header
+_APPLICATION = 0x50525354  # "PRST": identifies the file in SQLite's header
 _WAIT_SECONDS = 10.0
 
-# A run has its number from the store, and uses the interactions whose `first_run` is at most its
-# `snapshot`: its own number, or that of an earlier run whose histories it uses again. `forgotten`
-# counts interactions it may have used that are gone since; `sent`: something made of them has left.
-# An exact run belongs to a calendar period and uses what was there when the period began (`as_of`);
-# nothing, that is everything, in the first one of all.
+# The store numbers its runs. A run uses the interactions whose `first_run` is at most its
+# `snapshot`, which is its own number or that of an earlier run whose histories it uses again.
+# `forgotten` counts interactions it may have used that were deleted since. `sent` is 1 once data
+# computed from them may have left. An exact run belongs to a calendar period (`period`) and uses
+# the state at the start of the period (`as_of`). In the first exact run `as_of` is empty, and the
+# run uses everything.
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE interactions (
@@ -44,14 +45,14 @@ CREATE TABLE runs (
     period TEXT NOT NULL DEFAULT '', as_of TEXT NOT NULL DEFAULT ''
 );
 """
-# Version 1 did not know what had left: all may have.
+# Version 1 did not record if data was sent, so every run is assumed to have sent some.
 _FROM_VERSION_1 = (
     "ALTER TABLE runs ADD COLUMN snapshot INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE runs ADD COLUMN sent INTEGER NOT NULL DEFAULT 0",
     "UPDATE runs SET snapshot = number, sent = 1",
 )
-# Version 2 did not know when something was added: what no run has used counts as new, the rest as
-# there long ago. Its runs may be exact.
+# Version 2 did not record when interactions were added. Those not used by a run that sent data
+# count as added now, all others as old. Its runs may have been exact.
 _FROM_VERSION_2 = (
     "ALTER TABLE interactions ADD COLUMN added TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE runs ADD COLUMN period TEXT NOT NULL DEFAULT ''",
@@ -64,7 +65,7 @@ _FROM_VERSION_2 = (
 
 
 class StoreFile:
-    """SQLite with our tables; `Store` says what is in them."""
+    """SQLite file with the tables of a store; `Store` defines the operations on them."""
 
     def __init__(self, path: str | Path, *, create: bool = False) -> None:
         self.path = Path(path)
@@ -108,7 +109,7 @@ class StoreFile:
         self.close()
 
     def _create(self) -> None:
-        """Make an empty store aside and link it into place, so that it appears whole."""
+        """Create an empty store under a temporary name and link it into place when complete."""
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
         try:
             private_folder(self.path.parent)
@@ -125,7 +126,7 @@ class StoreFile:
                 db.execute("COMMIT")
             finally:
                 db.close()
-            with suppress(FileExistsError):  # another process was first
+            with suppress(FileExistsError):  # another process has created it
                 os.link(aside, self.path)
             sync(self.path.parent)
         except (OSError, sqlite3.Error) as error:
@@ -136,7 +137,7 @@ class StoreFile:
                 aside.with_name(aside.name + suffix).unlink(missing_ok=True)
 
     def _tighten(self) -> None:
-        """Owner only, also where somebody copied the file carelessly."""
+        """Restrict access to the owner, even if the file was copied with wider permissions."""
         for suffix in ("", "-wal", "-shm"):
             file = self.path.with_name(self.path.name + suffix)
             with suppress(FileNotFoundError, PermissionError):
@@ -159,7 +160,7 @@ class StoreFile:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """SQLite's complaints as one line about this file."""
+        """Turn SQLite errors into DataError with one line about this file."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -175,7 +176,7 @@ class StoreFile:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: committed at the end, undone by any error."""
+        """Run one transaction: committed at the end, rolled back by any error."""
         with self._reported():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -188,16 +189,16 @@ class StoreFile:
 
     @contextmanager
     def _forgetting(self) -> Iterator[sqlite3.Connection]:
-        """A change after which no byte of what was deleted is left in the file."""
+        """Run a change, then remove the bytes of deleted data from the file."""
         with self._change() as db:
-            # In the same transaction, so that an interrupted removal is known to be unfinished.
+            # Set in the same transaction, so that an interrupted removal is completed later.
             db.execute("INSERT OR REPLACE INTO settings VALUES ('traces', 'yes')")
             yield db
         with self._reported():
             self._remove_traces()
 
     def _remove_traces(self) -> None:
-        """Rewrite the file and empty the log; left for the next opening while others use it."""
+        """Rewrite the file and empty the log; if others use the file, the next opening does it."""
         try:
             self._db.execute("VACUUM")
         except sqlite3.OperationalError as error:
@@ -224,5 +225,5 @@ def _prepare(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA secure_delete = ON")
-    # Rewriting the file makes a temporary copy: in memory, never in a folder for everybody.
+    # Rewriting the file makes a temporary copy: keep it in memory, not in a shared folder.
     db.execute("PRAGMA temp_store = MEMORY")

@@ -13,14 +13,17 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
 def clean_title(title: str) -> str:
-    """A title that fits one line and cannot steer a terminal."""
+    """Return a title on one line, without characters that could control a terminal."""
     return "".join(letter for letter in " ".join(title.split()) if letter.isprintable())
 
 
 def read_titles(
     path: str | Path, *, item_column: str | None = None, title_column: str | None = None
 ) -> dict[str, str]:
-    """Titles from a .csv or .tsv file with a header: by default item_id (or the like) and title."""
+    """Read titles from a .csv or .tsv file with a header.
+
+    The default columns are item_id (or another usual name) and title.
+    """
     path = Path(path)
     if path.suffix.lower() not in _SEPARATORS:
         raise DataError(f"{path}: titles are read from .csv and .tsv files")

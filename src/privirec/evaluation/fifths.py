@@ -1,9 +1,9 @@
-"""Accuracy by popularity: the same ranking, graded on the items of one fifth at a time.
+"""Accuracy by popularity: NDCG of one ranking, measured on one fifth of the items at a time.
 
-Items are sorted by their users in train and cut where a fifth of all train interactions is full:
-the first fifth has few items that everybody knows, the last one thousands that few have touched.
-NDCG@k of a fifth looks at all of a ranking, counts hits among the fifth's items alone, and is a
-mean over the users that have a test item there; 0 if nobody has.
+Items are sorted by their number of users in train and cut into five groups of about equal train
+interactions. The first fifth holds the few most popular items, the last one thousands of items
+that few users have. NDCG@k of a fifth uses the complete ranking, counts only hits among the items
+of the fifth, and is a mean over the users with a test item in it; it is 0 if there is no such user.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ FIFTHS = 5
 
 @dataclass(frozen=True)
 class ByFifths:
-    """Of everything, and of each fifth, the most popular one first."""
+    """Metrics over all items, and NDCG of each fifth, the most popular one first."""
 
     overall: Metrics
     ndcg: tuple[float, ...]
 
 
 def fifth_of_items(item_degrees: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each item the number of its fifth, from 0; items of equal degree by number."""
+    """Return the fifth of each item, counted from 0; items of equal degree are sorted by number."""
     order = np.argsort(-item_degrees, kind="stable")
     before = np.cumsum(item_degrees[order]) - item_degrees[order]
     fifth = np.empty(len(order), np.int64)
@@ -44,7 +44,7 @@ def fifth_of_items(item_degrees: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def evaluate_by_fifths(scorer: Scorer, dataset: Dataset, k: int = 20) -> ByFifths:
-    """Rank once for everybody, and grade six times."""
+    """Rank the items once per user and measure the rankings on all items and on each fifth."""
     fifth = fifth_of_items(dataset.train.item_degrees)
     recall, gained = 0.0, np.zeros(FIFTHS + 1)
     people = np.zeros(FIFTHS + 1, np.int64)
@@ -68,7 +68,7 @@ def evaluate_by_fifths(scorer: Scorer, dataset: Dataset, k: int = 20) -> ByFifth
 
 
 def _only(test: sp.csr_array, wanted: NDArray[np.bool_]) -> sp.csr_array:
-    """The same users with the items that are wanted, in place."""
+    """Return the test rows with the items marked in `wanted` only."""
     keep = wanted[test.indices]
     indptr = np.concatenate([[0], np.cumsum(keep)])[test.indptr]
     return sp.csr_array((test.data[keep], test.indices[keep], indptr), shape=test.shape)

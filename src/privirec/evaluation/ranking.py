@@ -1,7 +1,7 @@
-"""Recall@k, NDCG@k and others by the all-ranking protocol.
+"""Recall@k, NDCG@k and other metrics under the all-ranking protocol.
 
-Every item is ranked for every user with at least one test item, the user's train items left out,
-equal scores by lower item number. Ideal DCG runs over min(k, test items).
+Every item is ranked for every user with at least one test item. The user's train items are left
+out, and equal scores are ordered by item number. The ideal DCG runs over min(k, test items).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from privirec.filters.parts import Parts
 from privirec.filters.scorers import Scorer, UserScorer
 from privirec.threads import one_kernel_thread
 
-# Small enough that the scores of a batch stay in the cache, and their memory in the process.
+# Small enough that the scores of a batch stay in the cache and the process reuses their memory.
 USERS_AT_ONCE = 64
 BATCHES_AT_ONCE = 64
 Progress = Callable[[int, int], None]
@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 @runtime_checkable
 class PartScorer(Scorer, Protocol):
-    """One that scores in parts, so that not all scores need be computed."""
+    """A scorer that returns its scores in parts, so that not every score has to be computed."""
 
     def ready_for(self, histories: int, interactions: int) -> None: ...
 
@@ -45,38 +45,38 @@ class PartScorer(Scorer, Protocol):
 
 @runtime_checkable
 class WeightScorer(Scorer, Protocol):
-    """One that can count each item of a history by its weight."""
+    """A scorer that can count each item of a history by its weight."""
 
     def weighted_parts(self, histories: sp.csr_array) -> Parts: ...
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Means over the users with test items, of the k items that are ranked first for each."""
+    """Means over the users with test items, computed from the first k items of each ranking."""
 
     recall: float
     """Share of the test items that are found."""
     ndcg: float
-    """The same, found items counting more the higher they stand."""
+    """Normalised discounted gain of the found items; a higher place counts more."""
     users: int
-    """How many have test items."""
+    """Number of users with test items."""
     k: int = 20
-    """How many items of each ranking count."""
+    """Number of items of each ranking that count."""
     mrr: float = math.nan
-    """Mean of 1 / place of the first test item; 0 for whom none is found."""
+    """Mean of 1 / place of the first test item; 0 for a user without a hit."""
     hit_rate: float = math.nan
-    """Share of users for whom at least one test item is found."""
+    """Share of users with at least one test item among the first k."""
     coverage: float = math.nan
-    """Share of the catalogue that is recommended to anybody at all."""
+    """Share of the catalogue that is recommended to at least one user."""
     novelty: float = math.nan
     """Mean of -log2 of the share of users who have a recommended item in train, in bits."""
 
     def as_row(self) -> dict[str, float | int]:
-        """The two that tables compare."""
+        """Return NDCG and recall, the two metrics that tables compare."""
         return {f"ndcg@{self.k}": self.ndcg, f"recall@{self.k}": self.recall}
 
     def full_row(self) -> dict[str, float | int]:
-        """All of them."""
+        """Return all metrics."""
         more = ("mrr", "hit_rate", "coverage", "novelty")
         return self.as_row() | {f"{name}@{self.k}": getattr(self, name) for name in more}
 
@@ -110,14 +110,17 @@ def _measure(items, test_indptr, test_indices, discounts, recall, ndcg, first): 
 def measure_rankings(
     items: NDArray[np.int64], test: sp.csr_array
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Recall and NDCG of each ranked list (users, k) against the same users' test items."""
+    """Return recall and NDCG of each ranked list (users, k) against the same users' test items."""
     return grade_rankings(items, test)[:2]
 
 
 def grade_rankings(
     items: NDArray[np.int64], test: sp.csr_array
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """The same, and the place of the first test item in each list, from 1; 0 if there is none."""
+    """Return recall, NDCG and the place of the first test item of each list.
+
+    Places count from 1; 0 stands for a list without a test item.
+    """
     recall = np.empty(len(items))
     ndcg = np.empty(len(items))
     first = np.empty(len(items), np.int64)
@@ -127,8 +130,11 @@ def grade_rankings(
 
 @lru_cache(maxsize=16)
 def discounts(k: int) -> NDArray[np.float64]:
-    """1 / log2(place + 1) for each place of a list, from 1: the same bits on every machine, since
-    clients sum what comes of it (`federated/contributions/validation.py`)."""
+    """Return 1 / log2(place + 1) for each place of a list, counted from 1.
+
+    The values have the same bits on every machine, because clients sum numbers computed from them
+    (`federated/contributions/validation.py`).
+    """
     found = np.array([exact.ratio_of_logarithms(2, place + 1) for place in range(1, k + 1)])
     found.flags.writeable = False
     return found
@@ -136,7 +142,7 @@ def discounts(k: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some users that have test items."""
+    """Some of the users that have test items, with their train and test rows."""
 
     users: NDArray[np.int64]
     train: sp.csr_array
@@ -146,12 +152,12 @@ class Batch:
 def tested_batches(
     dataset: Dataset, size: int = USERS_AT_ONCE, *, weighted: bool = False
 ) -> Iterator[Batch]:
-    """All users that have test items, batch by batch; weights in the place of ones if wanted."""
+    """Yield all users that have test items in batches; `weighted` gives weights instead of ones."""
     histories = dataset.train.weighted_matrix() if weighted else dataset.train.matrix
     users = np.flatnonzero(dataset.test.user_degrees)
     if not len(users):
         raise DataError(f"{dataset.name}: no user has a test item")
-    # Rows are picked for many batches at once: for each alone it takes longer than to slice it.
+    # Pick the rows of many batches at once: indexing per batch is slower than slicing.
     for many in range(0, len(users), BATCHES_AT_ONCE * size):
         part = users[many : many + BATCHES_AT_ONCE * size]
         train, test = histories[part], dataset.test.matrix[part]
@@ -161,15 +167,21 @@ def tested_batches(
 
 
 def rank_unseen(scores: NDArray[np.float32], seen: sp.csr_array, k: int) -> NDArray[np.int64]:
-    """The k best items of each row that are not in its history (may overwrite the scores)."""
+    """Return the k best items of each row that are not in its history.
+
+    May overwrite the scores.
+    """
     return Parts(np.ascontiguousarray(scores, np.float32)).best(k, seen)[0]
 
 
 def ranker(
     scorer: Scorer | UserScorer, dataset: Dataset, k: int, weighted: bool = False
 ) -> Callable[[Batch], NDArray[np.int64]]:
-    """What gives the k best unseen items of a batch, once ready for everybody with test items."""
-    k = min(count_of(k, "k"), max(dataset.train.n_items, 1))  # lists of more places end in nothing
+    """Return a function that ranks the k best unseen items for a batch.
+
+    The scorer is prepared here for the number of users with test items.
+    """
+    k = min(count_of(k, "k"), max(dataset.train.n_items, 1))  # longer lists would have empty places
     _check_items(scorer, dataset)
     if weighted:
         if not isinstance(scorer, WeightScorer):
@@ -185,7 +197,7 @@ def ranker(
 
 
 def _check_items(scorer: Scorer | UserScorer, dataset: Dataset) -> None:
-    """Refuse a model whose items have other names: columns would not mean the same."""
+    """Raise UsageError if the model's items have other ids: its columns would be other items."""
     theirs, ours = getattr(scorer, "item_ids", None), dataset.train.item_ids
     if theirs is None or np.array_equal(theirs, np.arange(len(theirs))):
         return
@@ -194,7 +206,7 @@ def _check_items(scorer: Scorer | UserScorer, dataset: Dataset) -> None:
 
 
 def _check_given(scorer: object, dataset: object) -> None:
-    """One line for who has changed places, or has not split."""
+    """Raise UsageError if the arguments of `evaluate` are swapped or the data is not split."""
     if not isinstance(dataset, Dataset):
         raise UsageError(
             f"evaluate(model, dataset): a Dataset, as split and load_dataset give it, not "
@@ -215,29 +227,29 @@ def evaluate(
     *,
     weighted: bool = False,
 ) -> Metrics:
-    """Rank all items for everybody with a test item, train items left out, and average.
+    """Rank all items but the train items for every user with a test item, and average the metrics.
 
     Parameters
     ----------
     scorer
         A fitted model, or anything else with a method `score`.
     dataset
-        Histories to rank from (train) and what should be found (test).
+        Histories to rank from (train) and items that should be found (test).
     k
-        How many items of each ranking count.
+        Number of items of each ranking that count.
     progress
-        Called with the users done and those in all.
+        Called with the number of users done and the total.
     weighted
-        Each item of a train history counts by its weight, as in `recommend(..., weighted=True)`.
-        Otherwise all count alike, and a DataWarning says so if weights differ, whatever the model
-        was fitted on. Test items always count as one.
+        If true, each item of a train history counts by its weight, as in
+        `recommend(..., weighted=True)`. Otherwise all count equally, and a DataWarning says so if
+        weights differ, whatever the model was fitted on. Test items always count as one.
     """
     _check_given(scorer, dataset)
     count_of(k, "k")
-    as_interactions(dataset.train, weighted)  # says what is wrong, or not looked at
+    as_interactions(dataset.train, weighted)  # for its errors and warnings only
     dataset.check_apart()
-    # Batches of users are dealt to threads that each work alone: that scales where threads inside
-    # one batch mostly wait for each other.
+    # Each thread works on its own batches of users. This scales; threads inside one batch mostly
+    # wait for each other.
     total = int(np.count_nonzero(dataset.test.user_degrees))
     rank = ranker(scorer, dataset, k, weighted)
 
@@ -251,7 +263,7 @@ def evaluate(
         return np.array(sums), np.bincount(ranked[ranked >= 0], minlength=dataset.train.n_items)
 
     batches = tested_batches(dataset, weighted=weighted)
-    # The first one alone: it makes what scorers prepare on first use, and starts the kernels.
+    # Measure the first batch alone: it triggers lazy preparation and starts the kernels.
     sums, shown = measure(next(batches))
 
     def tell() -> None:
@@ -266,7 +278,7 @@ def evaluate(
                 shown += shown_in_batch
                 tell()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for everybody
+            pool.shutdown(wait=False, cancel_futures=True)  # so Ctrl-C ends at once
             raise
     recall, ndcg, _, mrr, hits = (float(each) / total for each in sums)
     return Metrics(
@@ -277,11 +289,14 @@ def evaluate(
 
 
 def _novelty(shown: NDArray[np.int64], item_degrees: NDArray[np.int64], n_users: int) -> float:
-    """Mean surprise of what was shown, in bits; an item that nobody has counts as if one had it."""
+    """Return the mean self-information of the shown items, in bits.
+
+    An item without users counts as if one user had it.
+    """
     share = np.maximum(item_degrees, 1) / max(n_users, 1)
     return float(shown @ -np.log2(share) / max(int(shown.sum()), 1))
 
 
 def _workers() -> int:
-    """As many threads as kernels may use, if they may be called from several at once."""
+    """Return the number of kernel threads, or 1 if kernels must not be called concurrently."""
     return numba.get_num_threads() if numba.threading_layer() in ("omp", "tbb") else 1

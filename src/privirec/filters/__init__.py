@@ -1,4 +1,4 @@
-"""The mathematics, centralised and pure: normalisation, item-item matrix, low-pass filter."""
+"""Pure, centralised mathematics: normalisation, item-item matrix, low-pass filter."""
 
 from privirec.filters.components import Components, LowPass, centralized, factored, randomized
 from privirec.filters.normalize import Normalisation

@@ -1,7 +1,7 @@
-"""What a recommender needs to know of everybody: degrees, P~ and the low-pass basis.
+"""Global inputs of a recommender: item degrees, P~ and the low-pass basis.
 
-`Components` is the boundary between where filters come from (one machine, or a federation) and
-what models do with them. A model never sees the histories of others.
+`Components` is the boundary between the source of the filters (one machine, or a federation) and
+the models that use them. A model never sees the histories of other users.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NULL = 1e-6
 
 @dataclass(frozen=True)
 class LowPass:
-    """F_IDL = V^-1/2 S S^T V^1/2, kept as its two thin factors."""
+    """The filter F_IDL = V^-1/2 S S^T V^1/2, kept as its two thin factors."""
 
     left: Float32
     right: Float32
@@ -48,11 +48,11 @@ class LowPass:
         )
 
     def coordinates(self, histories: sp.csr_array) -> Float32:
-        """x V^-1/2 S: (users, rank)."""
+        """Return x V^-1/2 S: (users, rank)."""
         return history_coordinates(histories, self.left)
 
     def rows(self, histories: sp.csr_array) -> Float32:
-        """x F_IDL for every history x: (users, items)."""
+        """Return x F_IDL for every history x: (users, items)."""
         return self.coordinates(histories) @ self.right
 
 
@@ -61,17 +61,16 @@ class Components:
     """The released filters. `basis` (S_k) has orthonormal columns, the most important first."""
 
     item_degrees: NDArray[Any]
-    """How many people have each item (int64); of weighted interactions, sums of weights (float64).
-    """
+    """Number of users of each item (int64); sums of weights if weighted (float64)."""
     item_item: ItemOperator
     basis: Float32 | None = None
     normalisation: Normalisation = SYMMETRIC
     head: int | None = None
-    """Matrix and basis are of so many of the most popular items only; None: of all."""
+    """If set, matrix and basis cover only this many of the most popular items."""
     noise_deviation: float = 0.0
-    """Of the noise in each entry off the diagonal of the item-item matrix; 0: there is none."""
+    """Standard deviation of the noise in each off-diagonal entry of the matrix; 0: no noise."""
     eigenvalues: NDArray[np.float64] | None = None
-    """Of the vectors in the basis, where the solver knows them; see `eigenpairs`."""
+    """Eigenvalues of the vectors in the basis, if the solver knows them; see `eigenpairs`."""
 
     @property
     def n_items(self) -> int:
@@ -79,19 +78,21 @@ class Components:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether they were computed from weighted interactions."""
+        """True if the components were computed from weighted interactions."""
         return self.item_degrees.dtype.kind == "f"
 
     def low_pass(self, rank: int) -> LowPass:
-        """The ideal low-pass filter of the leading `rank` vectors."""
+        """Return the ideal low-pass filter of the leading `rank` vectors."""
         if self.basis is None or self.basis.shape[1] < rank:
             held = 0 if self.basis is None else self.basis.shape[1]
             raise UsageError(f"a low-pass filter of rank {rank} needs more than {held} vectors")
         return LowPass.from_basis(self.basis[:, :rank], self.item_degrees)
 
     def eigenpairs(self, rank: int) -> tuple[NDArray[np.float64], Float32]:
-        """The leading eigenvalues of P~ and their vectors. Where nobody has kept the values, they
-        are the lengths of what P~ makes of the vectors, along these."""
+        """Return the leading eigenvalues of P~ and their vectors.
+
+        Eigenvalues that were not kept are computed as Rayleigh quotients s^T P~ s.
+        """
         if self.basis is None or self.basis.shape[1] < rank:
             held = 0 if self.basis is None else self.basis.shape[1]
             raise UsageError(f"a filter of rank {rank} needs more than {held} vectors")
@@ -104,11 +105,11 @@ class Components:
         return np.einsum("ij,ij->j", basis, images, dtype=np.float64), basis
 
     def without_item_item(self) -> Components:
-        """The same, for a model that no longer needs the item-item matrix."""
+        """Return the components for a model that no longer needs the item-item matrix."""
         return replace(self, item_item=NotKept(self.n_items))
 
     def written_out(self) -> Components:
-        """Without the histories themselves, in whatever form they are kept for speed."""
+        """Return the components without the histories that a factored matrix keeps for speed."""
         if isinstance(self.item_item, FactoredOperator):
             return replace(self, item_item=self.item_item.written_out())
         return self
@@ -120,9 +121,9 @@ def factored(
     user_degrees: NDArray[np.int64] | None = None,
     item_degrees: NDArray[np.int64] | None = None,
 ) -> FactoredOperator:
-    """The item-item matrix of all histories, in factors; by other degrees than theirs if given.
+    """Return the item-item matrix of all histories in factors; given degrees replace their own.
 
-    Weights of the interactions count where there are any, in the matrix and in the degrees.
+    If the interactions have weights, these count in the matrix and in the degrees.
     """
     own_users, own_items = degrees_of(train)
     users = own_users if user_degrees is None else user_degrees
@@ -134,7 +135,7 @@ def factored(
 
 
 def degrees_of(train: Interactions) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Of users and items: how many interactions they have, or what these weigh."""
+    """Return the degrees of users and items: numbers of interactions, or sums of their weights."""
     if train.weights is None:
         return train.user_degrees, train.item_degrees
     matrix = train.weighted_matrix()
@@ -149,7 +150,7 @@ def centralized(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Components:
-    """All components from all histories on one machine, with converged singular vectors.
+    """Compute all components from all histories on one machine, with converged singular vectors.
 
     The item-item matrix stays in factors; `rank` 0 means no low-pass basis.
     """
@@ -161,7 +162,7 @@ def centralized(
         if rank > train.n_items:
             raise UsageError(f"rank {rank} does not fit a catalogue of {train.n_items} items")
         values, basis = leading_eigenpairs(operator, rank, seed=seed, progress=progress)
-        # Beyond the rank of P~ any vector of its null space would do, and none means anything.
+        # Beyond the rank of P~ the solver returns arbitrary vectors of its null space.
         null = values < NULL * max(float(values[0]), 1.0)
         basis[:, null] = values[null] = 0
     _, items = degrees_of(train)
@@ -171,7 +172,7 @@ def centralized(
 def randomized(
     train: Interactions, *, rank: int, steps: int, qr_per_step: int = 2, seed: int = 0
 ) -> Components:
-    """As `centralized`, with the randomised power method as the baselines run it."""
+    """Compute components like `centralized`, with the baselines' randomised power method."""
     if not 1 <= rank <= train.n_items:
         raise UsageError(f"rank {rank} does not fit a catalogue of {train.n_items} items")
     operator = factored(train)

@@ -1,24 +1,24 @@
-"""What pays: work that is done once against work that is done for every history.
+"""Cost estimates that compare work done once with work done for every history.
 
-All counts are of numbers touched, which is what these computations wait for.
+All costs count numbers touched, because memory access dominates these computations.
 """
 
 from __future__ import annotations
 
-# Largest matrix that is written out for row sums.
+# Largest dense matrix that is built for row sums, in bytes.
 MOST_BYTES = 2 << 30
 
-# A row of that matrix comes from memory, the states of a repeated product from a cache.
+# Rows of that matrix come from main memory, the states of a repeated product from a cache.
 _FROM_MEMORY = 3
 
 
 def row_sums_pay(histories: int, interactions: int, n_items: int, a_history: int) -> bool:
-    """Whether to filter every item once and to add up rows of the result for each history.
+    """Return True if it is cheaper to filter every item once and add up rows for each history.
 
     A filter is linear, so the scores of a history are the sum of those of its items. Filtering one
-    history touches `a_history` numbers, one item as many; adding up rows touches |I| numbers for
-    each interaction. Where histories outnumber items, the work then does not grow like histories
-    times interactions.
+    history or one item touches `a_history` numbers; adding up rows touches |I| numbers per
+    interaction. If histories outnumber items, the filter then runs once per item instead of once
+    per history.
     """
     if 4 * n_items * n_items > MOST_BYTES:
         return False
@@ -28,6 +28,8 @@ def row_sums_pay(histories: int, interactions: int, n_items: int, a_history: int
 
 
 def vectors_pay(histories: int, rank: int) -> bool:
-    """Whether to prepare a part of low rank for bounds: it costs about as much as so many
-    histories."""
+    """Return True if preparing a low-rank part for bounds pays.
+
+    The preparation costs about as much as scoring `rank` histories.
+    """
     return histories >= rank

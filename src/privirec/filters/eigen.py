@@ -1,9 +1,8 @@
 """Leading eigenvectors of a symmetric positive semi-definite operator.
 
-Two solvers with two purposes. `leading_eigenpairs` is a block Krylov method that converges: it
-stands behind every figure called "centralised". `power_method` is the randomised power method
-(Halko et al. 2011, algorithm 4.4) with a given number of steps, which is what the paper
-distributes.
+There are two solvers. `leading_eigenpairs` is a block Krylov method that converges; every figure
+called "centralised" uses it. `power_method` is the randomised power method (Halko et al. 2011,
+algorithm 4.4) with a given number of steps, which the paper distributes.
 """
 
 from __future__ import annotations
@@ -24,26 +23,25 @@ sl = Later("scipy.linalg")
 Matrix = NDArray[np.floating]
 Progress = Callable[[int, int], None]
 
-# A column whose part outside the span of those before it is this small (relative to the column
-# norms so far) carries rounding noise only; it is replaced by zero instead of being blown up to
-# norm one.
+# A column whose part outside the span of the columns before it is this small (relative to the
+# column norms so far) is rounding noise. It is set to zero instead of being scaled to norm one.
 DEPENDENT = 1e-9
 
-# The same for a column of norm one that was multiplied with P~ in single precision.
+# The same limit for a column of norm one that was multiplied with P~ in single precision.
 SINGLE_NOISE = 1e-6
 
 
 def orthonormalize(block: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Gram-Schmidt QR: block = Q T, T upper triangular with a non-negative diagonal.
+    """Compute a Gram-Schmidt QR: block = Q T, T upper triangular with a non-negative diagonal.
 
-    By Cholesky factors of the Gram matrix, twice, which is Gram-Schmidt at the speed of matrix
-    multiplication. Columns that depend on earlier ones become zero columns of Q, with a zero on
-    T's diagonal. Leading columns of Q depend on leading columns of the block only.
+    It factors the Gram matrix by Cholesky, if necessary twice, which is Gram-Schmidt at the speed
+    of matrix multiplication. Columns that depend on earlier ones become zero columns of Q, with a
+    zero on T's diagonal. Leading columns of Q depend on leading columns of the block only.
     """
     y = np.asarray(block, np.float64)
     try:
         q, first = _cholesky_qr(y)
-        # One pass leaves an orthogonality error of about the square of the condition number.
+        # The orthogonality error of one pass grows with the square of the condition number.
         if _reciprocal_condition(first) < 1e-4:
             q, second = _cholesky_qr(q)
             first = np.asarray(second @ first, np.float64)
@@ -61,20 +59,20 @@ def _cholesky_qr(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     if diagonal.size and (np.diagonal(upper) <= 1e-6 * diagonal.max()).any():
         raise np.linalg.LinAlgError("columns too close to dependent for a Cholesky factor")
     if _reciprocal_condition(upper) < 1e-8:
-        raise np.linalg.LinAlgError("beyond what a second pass repairs")
+        raise np.linalg.LinAlgError("too ill-conditioned for a second pass")
     q = sl.solve_triangular(upper, y.T, trans="T", lower=False, check_finite=False).T
     return q, upper
 
 
 def _reciprocal_condition(upper: NDArray[np.float64]) -> float:
-    """A cheap estimate, which unlike the diagonal sees columns that are dependent together."""
+    """Estimate the condition cheaply; unlike the diagonal, it detects jointly dependent columns."""
     return float(sl.lapack.dtrcon(upper)[0]) if upper.size else 1.0
 
 
 def _gram_schmidt(
     y: NDArray[np.float64], least: float = 0.0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The slow, sure way, for blocks with dependent columns (parts up to `least` count as none)."""
+    """Orthonormalise a block with dependent columns, slowly; norms up to `least` count as zero."""
     n, k = y.shape
     q = np.zeros((n, k))
     upper = np.zeros((k, k))
@@ -93,7 +91,10 @@ def _gram_schmidt(
 
 
 def rayleigh_ritz(x: Matrix, y: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Ritz values (descending) and vectors of P~ on the span of orthonormal x, given y = P~ x."""
+    """Return Ritz values (descending) and vectors of P~ on the span of x, given y = P~ x.
+
+    The columns of x are orthonormal.
+    """
     small = np.asarray(x, np.float64).T @ np.asarray(y, np.float64)
     values, rotation = np.linalg.eigh((small + small.T) / 2)
     return values[::-1], np.asarray(x, np.float64) @ rotation[:, ::-1]
@@ -102,10 +103,10 @@ def rayleigh_ritz(x: Matrix, y: Matrix) -> tuple[NDArray[np.float64], NDArray[np
 def power_method(
     operator: ItemOperator, start: Matrix, steps: int, qr_per_step: int = 1
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """X and T of the last QR after so many multiplications with P~.
+    """Return X and T of the last QR after `steps` multiplications with P~.
 
-    With one QR per step (after A^T A) this is the paper's distributed version; with two (after A
-    and after A^T, the centralised habit) the operator must be factored.
+    With one QR per step (after A^T A) this is the paper's distributed version. With two (after A
+    and after A^T, the usual centralised version) the operator must be factored.
     """
     x, triangle = orthonormalize(start)
     for _ in range(steps):
@@ -120,7 +121,7 @@ def _two_qr_step(
     operator: ItemOperator, x: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if not isinstance(operator, FactoredOperator):
-        raise UsageError("two QR per step need the factored matrix, which only R itself gives")
+        raise UsageError("two QR per step need the factored matrix, which only histories give")
     half = operator.histories * operator.left_scale  # A = W^1/2 R C
     root = np.sqrt(operator.user_weights)[:, None]
     left, _ = orthonormalize(root * (half @ x))
@@ -137,10 +138,11 @@ def leading_eigenpairs(
     most_restarts: int = 40,
     progress: Progress | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
-    """The `rank` largest eigenvalues (descending) and eigenvectors (columns), converged.
+    """Return the `rank` largest eigenvalues (descending) and eigenvectors (columns), converged.
 
-    Block Krylov with full reorthogonalisation and thick restarts, in single precision. Converged
-    means that every |P~ s - lambda s| is below the tolerance (the eigenvalues lie in [0, 1]).
+    The method is block Krylov with full reorthogonalisation and thick restarts, in single
+    precision. Converged means that every |P~ s - lambda s| is below the tolerance (the eigenvalues
+    lie in [0, 1]).
     """
     n = operator.n_items
     if not 1 <= rank <= n:
@@ -191,11 +193,11 @@ def leading_eigenpairs(
     raise UsageError(f"no convergence to {tolerance} after {most_restarts} restarts")
 
 
-# One entry of P~'s factors takes as long as so many of a basis that is orthogonalised. Where the
-# products are the cheaper part, more of them (a polynomial of P~) save columns of the basis.
+# Cost of one entry of P~'s factors, in entries of a basis that is orthogonalised. If products are
+# the cheaper part, more of them (a polynomial of P~) save columns of the basis.
 FILTERED = 2
-# Largest value of that polynomial. Rounding of the part with the largest value is noise in all
-# others, so much more than what single precision resolves is of no use.
+# Largest value of that polynomial. Rounding of the component with the largest value is noise in all
+# others, so values far beyond single-precision resolution are useless.
 MOST_RAISED = 2.0**26
 SWEEPS = 4
 
@@ -208,11 +210,11 @@ def _filtered_eigenpairs(
     block: int,
     progress: Progress | None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float32]] | None:
-    """As `leading_eigenpairs`, from a Krylov space of a Chebyshev polynomial of P~.
+    """Return eigenpairs as `leading_eigenpairs` does, from a Krylov space of a polynomial of P~.
 
-    The polynomial is at most one in size where the eigenvalues are unwanted and grows quickly
-    above. Ritz values, vectors and residuals are those of P~ itself on the space, so the polynomial
-    can only be a good or a bad choice, not a wrong one. None if it was a bad one.
+    The Chebyshev polynomial is at most one in size for the unwanted eigenvalues and grows quickly
+    above them. Ritz values, vectors and residuals are those of P~ itself on the space, so a bad
+    polynomial delays convergence but cannot give a wrong result. Returns None without convergence.
     """
     n = operator.n_items
     width = rank + max(rank + rank // 8, 4 * block)
@@ -242,7 +244,7 @@ def _filtered_eigenpairs(
                 raised -= basis[:filled].T @ (basis[:filled] @ raised)
             fresh, coupling = orthonormalize(raised)
             lengths = np.diagonal(coupling)
-            # Scaled up to norm one, a short column is no longer orthogonal to the basis.
+            # Scaling a short column to norm one amplifies its components along the basis.
             if lengths.min() < max(1e-2 * lengths.max(), 1e-4 * before):
                 fresh[:, lengths == 0] = rng.standard_normal((n, np.count_nonzero(lengths == 0)))
                 fresh = _outside(fresh.astype(np.float32), basis[:filled])
@@ -260,7 +262,7 @@ def _filtered_eigenpairs(
                 straight = np.abs(vectors.T @ vectors - np.eye(rank)).max() < 1e-5
                 return (values[:rank].copy(), vectors) if straight else None
         else:
-            # What the vectors that are furthest off have outside the space goes in next.
+            # Continue with the residuals of the vectors that are furthest from convergence.
             worst = np.argsort(-lengths, kind="stable")[:block]
             worst = worst[lengths[worst] > tolerance]
             start[:, : len(worst)] = residuals[:, worst] / lengths[worst]
@@ -276,9 +278,10 @@ def _filtered_eigenpairs(
 def _chebyshev(
     operator: ItemOperator, columns: NDArray[np.float32], edge: float, only_image: bool = False
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """P~ columns, and T(2 P~ / edge - 1) columns: a factor of at most one for [0, edge].
+    """Return P~ columns, and T(2 P~ / edge - 1) columns, with |T| at most one on [0, edge].
 
-    Of the highest degree, from 2 to 8, that raises an eigenvalue of 1 to at most `MOST_RAISED`.
+    T has the highest degree, from 2 to 8, that maps an eigenvalue of 1 to at most `MOST_RAISED`
+    (degree 2 if none does).
     """
     highest = np.arccosh(MOST_RAISED) / np.arccosh(max(2 / edge - 1, 1.001))
     degree = min(max(2, int(highest)), 8)
@@ -297,10 +300,11 @@ def _chebyshev(
 
 
 def _eigenvalue_number(operator: ItemOperator, number: int, seed: int) -> float:
-    """About the so-manieth largest eigenvalue: Lanczos quadrature from a few random vectors.
+    """Estimate the `number`-th largest eigenvalue by Lanczos quadrature from random vectors.
 
-    A random vector lies on each eigenvector alike. So the share of eigenvalues above a value is the
-    weight that Gaussian quadrature for the vector's spectral measure has there.
+    A random vector has on average equal weight on each eigenvector. The share of eigenvalues above
+    a value is therefore about the weight that Gaussian quadrature for the vector's spectral measure
+    has there.
     """
     steps, samples = 20, LANES
     rng = np.random.Generator(np.random.Philox(seed + 1))
@@ -328,7 +332,7 @@ def _eigenvalue_number(operator: ItemOperator, number: int, seed: int) -> float:
 def _next_block(
     image: NDArray[np.float32], basis: NDArray[np.float32], rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Orthonormal columns that span the image, and random ones where it has fewer dimensions."""
+    """Return orthonormal columns that span the image, plus random ones for missing dimensions."""
     fresh, coupling = orthonormalize(image)
     smallest = np.diagonal(coupling).min()
     if smallest > 1e-2:
@@ -337,12 +341,12 @@ def _next_block(
         fresh, coupling = _gram_schmidt(image.astype(np.float64), SINGLE_NOISE)
         empty = np.diagonal(coupling) == 0
         fresh[:, empty] = rng.standard_normal((len(image), np.count_nonzero(empty)))
-    # Scaled up to norm one, a short column is no longer orthogonal to the basis.
+    # Scaling a short column to norm one amplifies its components along the basis.
     return _outside(fresh.astype(np.float32), basis), coupling
 
 
 def _outside(block: NDArray[np.float32], basis: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Orthonormal columns that span, with the rows of the basis, what the block does."""
+    """Return orthonormal columns that span the part of the block orthogonal to the basis rows."""
     for _ in range(2):
         block -= basis.T @ (basis @ block)
     return orthonormalize(block)[0]
@@ -351,11 +355,11 @@ def _outside(block: NDArray[np.float32], basis: NDArray[np.float32]) -> NDArray[
 def _misses(
     operator: ItemOperator, vectors: NDArray[np.float32], value: float, rng: np.random.Generator
 ) -> bool:
-    """Whether an eigenvalue above `value` is left outside the span of the vectors.
+    """Return True if an eigenvalue above `value` has vectors outside the span of `vectors`.
 
     A Krylov space holds as many copies of a multiple eigenvalue as its first block has columns.
-    Items in separate groups give one eigenvalue of 1 each, so there can be any number of copies;
-    a few power steps from a few random vectors find one that was left out.
+    Each separate group of items gives one eigenvalue of 1, so there can be any number of copies. A
+    few power steps from a few random vectors find one that is missing.
     """
     probe = _outside(rng.standard_normal((operator.n_items, 8), np.float32), vectors.T)
     for _ in range(6):
@@ -371,7 +375,7 @@ def _misses(
 def _dense_eigenpairs(
     operator: ItemOperator, rank: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
-    """Catalogues so small that the whole matrix is cheaper than a Krylov space."""
+    """Return eigenpairs of the dense matrix, for catalogues too small for a Krylov space to pay."""
     n = operator.n_items
     matrix = operator.times(np.eye(n, dtype=np.float32)).astype(np.float64)
     values, vectors = sl.eigh((matrix + matrix.T) / 2, subset_by_index=(n - rank, n - 1))

@@ -1,12 +1,12 @@
-"""The compiled inner loops of filtering and ranking. Arrays in, arrays out, no decisions.
+"""Compiled inner loops of filtering and ranking, on plain arrays.
 
-A history is a row of a CSR matrix whose entries are all one, so only `indptr` and `indices`
-travel. Every loop runs over rows in parallel and never shares a row between threads: results do
-not depend on the number of threads. No loop may reorder its sums (no fast-math), so results do not
-depend on how wide the machine's vectors are either.
+A history is a row of a CSR matrix whose entries are all one, so loops take `indptr` and `indices`
+only. Loops run over rows in parallel and never share a row between threads, so results do not
+depend on the number of threads. No loop may reorder its sums (no fast-math), so results do not
+depend on the width of the machine's vectors either.
 
-An index from a matrix is never negative. `np.uint32` and `np.uint64` say so, or a test for negative
-ones would stand in the innermost loop and cost as much as the rest of it.
+An index from a matrix is never negative. `np.uint32` and `np.uint64` tell the compiler so.
+Otherwise a test for negative indices in the innermost loop would cost as much as the rest of it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from privirec.filters import lanes
 
 LANES = lanes.LANES
 STAGE = lanes.STAGE
-"""Coordinates after which a bound is looked at."""
+"""Number of coordinates between two checks of a bound."""
 ROWS_AT_ONCE = 512
-"""Rows of the item-item matrix that a thread makes before it takes others."""
+"""Rows of the item-item matrix that a thread computes at a time."""
 AHEAD = 8
-"""Items whose vectors are on their way from memory while others are looked at."""
+"""Number of items ahead whose vectors are prefetched from memory."""
 TRIED = 2
-"""Items that are scored for a first threshold, for each one of the list."""
+"""Items scored for a first threshold, per place of the list."""
 
 
 @njit(parallel=True, cache=True)
@@ -51,14 +51,14 @@ def _gather_sum(indptr, indices, source, scale, out):  # type: ignore[no-untyped
 
 
 def gather_sum(indptr, indices, source, scale, out):  # type: ignore[no-untyped-def]
-    """out[r] = scale[r] * sum of source[j] over the entries j of row r, in their order."""
+    """Set out[r] = scale[r] * sum of source[j] over the entries j of row r, in their order."""
     _gather_sum(indptr, indices, np.ascontiguousarray(source, np.float32), scale, out)
 
 
 def aligned(shape: tuple[int, int]) -> np.ndarray:
-    """An array whose first entry begins a cache line, as then do rows of LANES columns.
+    """Return an array whose first entry starts a cache line, as do then rows of LANES columns.
 
-    Rows that lie across two lines take twice as long to gather.
+    Rows that span two cache lines take twice as long to gather.
     """
     size, line = 4 * shape[0] * shape[1], 4 * LANES
     memory = np.empty(size + line, np.uint8)
@@ -68,7 +68,7 @@ def aligned(shape: tuple[int, int]) -> np.ndarray:
 
 @njit(parallel=True, cache=True)
 def add_sparse_rows(x_indptr, x_indices, indptr, indices, data, out):  # type: ignore[no-untyped-def]
-    """out[b] += sum over the items i of history b of row i of a sparse matrix.
+    """Add to out[b], for the items i of history b, the rows i of a sparse matrix.
 
     A row names a column once, so four entries can be loaded before the first of them is stored.
     """
@@ -93,7 +93,7 @@ def add_sparse_rows(x_indptr, x_indices, indptr, indices, data, out):  # type: i
 
 @njit(parallel=True, cache=True)
 def sparse_times_columns(indptr, indices, data, source, out):  # type: ignore[no-untyped-def]
-    """out = M source for a sparse M and a dense block of columns."""
+    """Compute out = M source for a sparse M and a dense block of columns."""
     for row in prange(out.shape[0]):
         target = out[row]
         target[:] = 0
@@ -106,7 +106,10 @@ def sparse_times_columns(indptr, indices, data, source, out):  # type: ignore[no
 
 @njit(parallel=True, cache=True)
 def count_neighbours(indptr, indices, by_indptr, by_indices, counts):  # type: ignore[no-untyped-def]
-    """counts[i] = items that share a user with item i; `by_` is the transposed matrix."""
+    """Set counts[i] to the number of items that share a user with item i.
+
+    `by_` marks the transposed matrix.
+    """
     n_items = len(counts)
     strips = (n_items + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE
     for strip in prange(strips):
@@ -126,9 +129,9 @@ def count_neighbours(indptr, indices, by_indptr, by_indices, counts):  # type: i
 def weighted_gram(  # type: ignore[no-untyped-def]
     indptr, indices, by_indptr, by_indices, weights, left, right, out_indptr, names, numbers
 ):
-    """diag(left) R^T diag(weights) R diag(right) into rows whose lengths are known.
+    """Compute diag(left) R^T diag(weights) R diag(right) into rows of known lengths.
 
-    Users are added up in ascending order; items that are met later stand further ahead in a row.
+    Users are added up in ascending order; rows are filled from the end, as items occur.
     """
     n_items = len(out_indptr) - 1
     strips = (n_items + ROWS_AT_ONCE - 1) // ROWS_AT_ONCE
@@ -143,7 +146,7 @@ def weighted_gram(  # type: ignore[no-untyped-def]
                 for position in range(indptr[user], indptr[user + 1]):
                     other = np.uint64(indices[position])
                     at = place_of[other]
-                    if at < start:  # of an earlier row, or of none
+                    if at < start:  # set for an earlier row, or never
                         free -= 1
                         place_of[other] = free
                         names[np.uint64(free)] = other
@@ -157,7 +160,7 @@ def weighted_gram(  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, cache=True)
 def scale_sparse(indptr, indices, data, left, right):  # type: ignore[no-untyped-def]
-    """data[i, j] *= left[i] * right[j], in place on a CSR matrix."""
+    """Scale data[i, j] *= left[i] * right[j], in place on a CSR matrix."""
     for row in prange(len(indptr) - 1):
         factor = left[row]
         for entry in range(indptr[row], indptr[row + 1]):
@@ -166,9 +169,10 @@ def scale_sparse(indptr, indices, data, left, right):  # type: ignore[no-untyped
 
 @njit(parallel=True, cache=True)
 def weights_of_inverse(matrix, diagonal):  # type: ignore[no-untyped-def]
-    """I - P diag(1/P_jj) in place, from the lower triangle of a symmetric P and its diagonal.
+    """Compute I - P diag(1/P_jj) in place, from the lower triangle of a symmetric P.
 
-    By pairs of tiles that mirror each other, so that both stay in the cache.
+    `diagonal` is that of P. The loop runs over pairs of mirrored tiles, so that both stay in the
+    cache.
     """
     n = matrix.shape[0]
     tile = 64
@@ -204,7 +208,7 @@ def count_upper_halves(bits, counts):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def count_lower_halves(bits, upper, counts):  # type: ignore[no-untyped-def]
-    """Add the lower 16 bits of each positive number with these upper ones to a histogram."""
+    """Add the lower 16 bits of each positive number with upper bits `upper` to a histogram."""
     for row in range(bits.shape[0]):
         for column in range(bits.shape[1]):
             number = bits[row, column]
@@ -214,7 +218,7 @@ def count_lower_halves(bits, upper, counts):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def count_links(bits, threshold, users, items):  # type: ignore[no-untyped-def]
-    """Add to the counts of a row and of a column for each number that reaches the threshold."""
+    """Count the numbers of each row and of each column that reach the threshold."""
     for row in range(bits.shape[0]):
         for column in range(bits.shape[1]):
             if bits[row, column] >= threshold:
@@ -224,7 +228,10 @@ def count_links(bits, threshold, users, items):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, inline="always")
 def insert(score, item, best, names):  # type: ignore[no-untyped-def]
-    """Put an item behind all that score as much, drop the last one, and return the new last."""
+    """Insert an item after all that score at least as much, and drop the last one.
+
+    Returns the new last score.
+    """
     place = len(best) - 1
     while place > 0 and best[place - 1] < score:
         best[place] = best[place - 1]
@@ -238,7 +245,7 @@ def insert(score, item, best, names):  # type: ignore[no-untyped-def]
 @njit(cache=True, inline="always")
 def _consider(line, first, last, worst, best, names):  # type: ignore[no-untyped-def]
     for item in range(first, last):
-        # Items come in ascending order: an equal score already in the list stays ahead.
+        # Items come in ascending order, so an equal score already in the list stays first.
         if line[item] > worst:
             worst = insert(line[item], item, best, names)
     return worst
@@ -258,9 +265,9 @@ def _list_best(line, best, names):  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, cache=True)
 def top_items(scores, items, values):  # type: ignore[no-untyped-def]
-    """The best items of each row, best first; equal scores by lower item number.
+    """List the best items of each row, best first; equal scores by lower item number.
 
-    Rows with fewer candidates than asked for (the rest minus infinity) end in -1.
+    Rows with too few candidates (all others minus infinity) end in -1.
     """
     for row in prange(scores.shape[0]):
         _list_best(scores[row], values[row], items[row])
@@ -268,9 +275,9 @@ def top_items(scores, items, values):  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, cache=True)
 def add_inner_products(coordinates, vectors, out):  # type: ignore[no-untyped-def]
-    """out[u, j] += coordinates[u] . vector of item j.
+    """Add coordinates[u] . vector of item j to out[u, j].
 
-    The vectors stand stage by stage: row s |I| + j holds stage s of the vector of item j.
+    The vectors are stored stage by stage: row s |I| + j holds stage s of the vector of item j.
     """
     n_items, stages = out.shape[1], coordinates.shape[1] // STAGE
     strip = 256  # items whose vectors stay in the cache
@@ -284,7 +291,7 @@ def add_inner_products(coordinates, vectors, out):  # type: ignore[no-untyped-de
 
 @njit(cache=True, inline="always")
 def _list_reaching(line, lengths, factor, least, names):  # type: ignore[no-untyped-def]
-    """Which entries of line + factor * lengths reach the least value, in order; their number."""
+    """List the entries of line + factor * lengths that reach `least`; return their number."""
     count = 0
     whole = len(line) - len(line) % LANES
     for first in range(0, whole, LANES):
@@ -302,16 +309,16 @@ def _list_reaching(line, lengths, factor, least, names):  # type: ignore[no-unty
 
 @njit(parallel=True, cache=True)
 def best_of_sums(base, coordinates, reaches, vectors, tails, slack, items, values):  # type: ignore[no-untyped-def]
-    """`top_items` of base[u, j] + coordinates[u] . vector of item j, of which it computes few.
+    """Compute `top_items` of base[u, j] + coordinates[u] . vector of item j without all scores.
 
     `reaches` (users, stages) and `tails` (stages, items) are the lengths of coordinates and vectors
-    from each stage on, `slack` what rounding can add: see `parts.ItemVectors`.
+    from each stage on; `slack` bounds the rounding error: see `parts.ItemVectors`.
     """
     stages, n_items = tails.shape
     for user in prange(base.shape[0]):
         line, best, names, reach = base[user], values[user], items[user], reaches[user]
-        # The scores of any items give a least value of the list's last score: those with the
-        # highest base a good one.
+        # The scores of any items give a lower bound of the last score in the list. Items with the
+        # highest base give a good one.
         tried = np.empty(TRIED * len(best), np.int64)
         _list_best(line, np.empty(len(tried), np.float32), tried)
         best[:] = -np.inf
@@ -346,6 +353,6 @@ def best_of_sums(base, coordinates, reaches, vectors, tails, slack, items, value
         names[:] = -1
         for place in range(count):
             score = line[np.uint64(left[place])] + totals[place]
-            # Items come in ascending order: an equal score already in the list stays ahead.
+            # Items come in ascending order, so an equal score already in the list stays first.
             if score > best[-1]:
                 insert(score, left[place], best, names)

@@ -1,12 +1,12 @@
-"""Block Krylov from blocks that are not quite orthonormal: products gathered, solved at the end.
+"""Block Krylov method for blocks that are only nearly orthonormal.
 
-Every block X_l that was multiplied with P~ is kept with its image Y_l. The next block is what the
-last image has outside the span of all blocks so far; in the end one small eigenproblem over *all*
-columns gives the eigenpairs. Nothing that was summed is thrown away, as the power method does with
-all but its last product.
+Every block X_l that was multiplied with P~ is kept with its image Y_l. The next block is the part
+of the last image outside the span of all blocks so far. In the end one small eigenproblem over
+*all* columns gives the eigenpairs. No summed product is discarded, whereas the power method
+discards all but its last one.
 
-Blocks are taken as they were sent, rounded: images are of those blocks, so rounding costs a little
-of what the space holds and nothing of what is computed in it.
+Blocks are used as they were sent, after rounding. The images belong to these rounded blocks, so
+rounding slightly changes the space but causes no error in the computation within it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ sl = Later("scipy.linalg")
 
 Eigenpairs = tuple[NDArray[np.float64], NDArray[np.float32]]
 
-# A column of which this share is outside a space, or less, is in it but for rounding.
+# A column with at most this share outside a space lies in it up to rounding.
 INSIDE = 1e-5
-# Directions of the gathered columns that are this short carry rounding only.
+# Directions of the collected columns that are this short are rounding noise.
 SHORT = 1e-6
 
 
 class KrylovSpace:
-    """Columns X with their images Y = P~ X, in single precision; their products in double."""
+    """Columns X and images Y = P~ X in single precision; their inner products in double."""
 
     def __init__(self, n_items: int, most_columns: int) -> None:
         self._x = np.zeros((most_columns, n_items), np.float32)
@@ -39,7 +39,7 @@ class KrylovSpace:
         self.columns = 0
 
     def add(self, block: Matrix, image: Matrix) -> None:
-        """A block and its image; both are scaled, so that columns have length one on average."""
+        """Add a block and its image, both scaled so that columns have length one on average."""
         size = float(np.sqrt((np.asarray(block, np.float64) ** 2).sum() / block.shape[1])) or 1.0
         self._last = slice(self.columns, self.columns + block.shape[1])
         self.columns = self._last.stop
@@ -50,13 +50,16 @@ class KrylovSpace:
             part = x @ others[self._last].T
             products[: self.columns, self._last] = part
             products[self._last, : self.columns] = part.T
-        # P~ is symmetric, its products with rounded sums are not quite.
+        # P~ is symmetric, but its products with rounded sums are only nearly so.
         square = self._projected[self._last, self._last]
         self._projected[self._last, self._last] = (square + square.T) / 2
 
     def next_block(self, columns: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """So many orthonormal columns: what the last image has outside the space, its strongest
-        directions if it has more, random ones beside them if it has fewer."""
+        """Return orthonormal columns to multiply next.
+
+        They span the part of the last image outside the space: its strongest directions if it has
+        more than `columns`, and additional random directions if it has fewer.
+        """
         image = self._y[self._last].astype(np.float64).T
         outside = self._outside(image)
         if columns < outside.shape[1]:
@@ -65,7 +68,7 @@ class KrylovSpace:
         elif columns > outside.shape[1]:
             missing = columns - outside.shape[1]
             fresh = rng.standard_normal((len(image), missing))
-            fresh[np.abs(image).max(axis=1) == 0] = 0  # items that nobody has
+            fresh[np.abs(image).max(axis=1) == 0] = 0  # items without users
             outside = np.hstack((outside, self._outside(fresh)))
         return orthonormalize(outside)[0]
 
@@ -80,12 +83,12 @@ class KrylovSpace:
         return block
 
     def _solve(self, right: NDArray) -> NDArray[np.float64]:
-        """(X^T X)^-1 right, or as near to that as dependent columns allow."""
+        """Return (X^T X)^-1 right, or a pseudo-inverse if columns are dependent."""
         whitening = self._whitening()
         return np.asarray(whitening @ (whitening.T @ right), np.float64)
 
     def _whitening(self) -> NDArray[np.float64]:
-        """T such that X T has orthonormal columns, as many as X has independent ones."""
+        """Return T such that X T has orthonormal columns, as many as X has independent ones."""
         gram = self._gram[: self.columns, : self.columns]
         try:
             factor = np.linalg.cholesky(gram)
@@ -98,29 +101,33 @@ class KrylovSpace:
         return np.asarray(vectors[:, some] / np.sqrt(values[some]), np.float64)
 
     def _ritz(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """All Ritz values, descending, and what makes Ritz vectors of the columns."""
+        """Return all Ritz values, descending, and the matrix that maps columns to Ritz vectors."""
         whitening = self._whitening()
         projected = self._projected[: self.columns, : self.columns]
         values, rotation = np.linalg.eigh(whitening.T @ projected @ whitening)
         return values[::-1], whitening @ rotation[:, ::-1]
 
     def ritz_sum(self, rank: int) -> float:
-        """Of the leading Ritz values, so many. More columns never make it less, rounding aside."""
+        """Return the sum of the `rank` leading Ritz values.
+
+        Up to rounding, more columns never reduce it.
+        """
         whitening = self._whitening()
         projected = self._projected[: self.columns, : self.columns]
         values = np.linalg.eigvalsh(whitening.T @ projected @ whitening)
         return float(values[::-1][:rank].sum())
 
     def rayleigh_ritz(self, rank: int) -> Eigenpairs:
-        """The leading eigenpairs of P~ within the span of X; zeros if it has fewer dimensions."""
+        """Return the leading eigenpairs of P~ in the span of X, padded with zeros if too few."""
         values, mixture = self._ritz()
         vectors = self._x[: self.columns].T @ mixture[:, :rank].astype(np.float32)
         return _padded(values[:rank], vectors, rank)
 
     def nystrom(self, rank: int, least: float) -> Eigenpairs:
-        """Those of Y (X^T Y)^+ Y^T: half a multiplication further, and more sensitive to rounding.
+        """Return the leading eigenpairs of Y (X^T Y)^+ Y^T.
 
-        Directions with Ritz values below `least`, which rounding dominates, are left out.
+        They gain half a multiplication with P~, and are more sensitive to rounding. Directions
+        with Ritz values up to `least`, which rounding dominates, are left out.
         """
         values, mixture = self._ritz()
         some = values > least
@@ -133,7 +140,7 @@ class KrylovSpace:
 
 
 def _padded(values: NDArray[np.float64], vectors: NDArray[np.float32], rank: int) -> Eigenpairs:
-    """Exactly so many pairs, with eigenvalues that P~ can have."""
+    """Return exactly `rank` pairs, with eigenvalues clipped to [0, 1], the range of P~."""
     found = len(values)
     padded = np.zeros((len(vectors), rank), np.float32)
     padded[:, :found] = vectors

@@ -1,6 +1,6 @@
-"""How many numbers compiled loops take at once; apart, so that it can be known without them."""
+"""Numbers that compiled loops process at once, in a module that does not import the loops."""
 
 LANES = 16
-"""Numbers side by side: a cache line of single precision."""
+"""Numbers processed side by side: a cache line of single precision."""
 STAGE = 2 * LANES
-"""Terms of an inner product between two looks at how far it has come."""
+"""Terms of an inner product between two checks of its bound."""

@@ -1,8 +1,8 @@
-"""Steps of a loop that work on sixteen numbers side by side, as compiled loops can call them.
+"""Loop steps on sixteen numbers side by side, callable from compiled loops.
 
-A plain loop keeps its sums in memory, because the order of additions must not change and the
-compiler does not see that it need not; these keep them in registers. Additions are done in the
-order written here on every machine, whatever the width of its vectors.
+A plain loop keeps its sums in memory: the order of additions must not change, and the compiler
+cannot see that it would not. These steps keep sums in registers. Additions are done in the order
+written here on every machine, whatever the width of its vectors.
 
 Compiled loops that use these are cached by their own file: after a change here, touch `kernels.py`.
 """
@@ -26,7 +26,7 @@ _NUMBER = types.float32
 
 
 class _Step:
-    """The arrays of one step, and how to load so many of their numbers at once."""
+    """The arrays of one step, and code to load `lanes` of their numbers at once."""
 
     def __init__(self, target: Any, builder: Any, lanes: int = LANES) -> None:
         self.target = target
@@ -38,7 +38,7 @@ class _Step:
         return self.target.make_array(kind)(self.target, self.builder, value)
 
     def at(self, array: Any, row: Any, column: Any) -> Any:
-        """The address of an entry; `row` None for an array of one dimension."""
+        """Return the address of an entry; `row` is None for a one-dimensional array."""
         if row is not None:
             width = self.builder.extract_value(array.shape, 1)
             column = self.builder.add(self.builder.mul(row, width), column)
@@ -58,12 +58,12 @@ class _Step:
         return vector
 
     def mask(self, holds: Any) -> Any:
-        """One bit a lane."""
+        """Return one bit per lane."""
         bits = self.builder.bitcast(holds, ir.IntType(self.lanes))
         return self.builder.zext(bits, _WORD)
 
     def total(self, vector: Any) -> Any:
-        """The lanes added up: first half and second half, then again."""
+        """Add up the lanes: repeatedly add the second half to the first."""
         lanes = self.lanes
         while lanes > 1:
             lanes //= 2
@@ -80,7 +80,7 @@ class _Step:
 
 
 def _added_up(step: _Step, first: Any, last: Any, term: Callable[[Any, Any], Any]) -> Any:
-    """term(position, sum so far) for each position, begun with zeros."""
+    """Loop total = term(position, total) over the positions, starting with zeros."""
     builder = step.builder
     before = builder.block
     more, add, done = (builder.append_basic_block(name) for name in ("more", "add", "done"))
@@ -128,12 +128,12 @@ def _gathering(lanes: int) -> Any:
 gather = _gathering(LANES)
 """out[row, column:][:LANES] = factor * sum of source[j, column:] over j in indices[start:stop]."""
 gather_wide = _gathering(4 * LANES)
-"""The same for four times as many columns."""
+"""`gather` for four times as many columns."""
 
 
 @intrinsic
 def above(context, line, first, threshold):  # type: ignore[no-untyped-def]
-    """Which of line[first:][:LANES] are above the threshold: one bit each."""
+    """Return a bit for each of line[first:][:LANES]: set if it is above the threshold."""
     signature = types.uint64(line, _INDEX, _NUMBER)
 
     def generate(target, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -146,7 +146,7 @@ def above(context, line, first, threshold):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def reaching(context, line, norms, first, factor, threshold):  # type: ignore[no-untyped-def]
-    """Which of (line + factor * norms)[first:][:LANES] reach the threshold: one bit each."""
+    """Return a bit for each of (line + factor * norms)[first:][:LANES]: set if >= threshold."""
     signature = types.uint64(line, norms, _INDEX, _NUMBER, _NUMBER)
 
     def generate(target, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -161,7 +161,7 @@ def reaching(context, line, norms, first, factor, threshold):  # type: ignore[no
 
 @intrinsic
 def lowest(context, bits):  # type: ignore[no-untyped-def]
-    """The number of the lowest bit that is set; there must be one."""
+    """Return the number of the lowest set bit; at least one bit must be set."""
 
     def generate(target, builder, signature, arguments):  # type: ignore[no-untyped-def]
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -170,7 +170,7 @@ def lowest(context, bits):  # type: ignore[no-untyped-def]
 
 
 class _Products:
-    """An inner product of coordinates and a vector that stands stage by stage, lane by lane."""
+    """Inner product of coordinates and a vector that is stored stage by stage, lane by lane."""
 
     def __init__(self, step: _Step, signature: Any, arguments: Any) -> None:
         self.step = step
@@ -179,7 +179,7 @@ class _Products:
         self.vectors = step.array(signature.args[2], arguments[2])
 
     def stage(self, stage: Any, line: Any, total: Any) -> Any:
-        """The sums so far with the terms of one more stage."""
+        """Return the sums with the terms of one more stage added."""
         builder, step = self.step.builder, self.step
         column = builder.mul(stage, ir.Constant(_WORD, STAGE))
         for start in range(0, STAGE, LANES):
@@ -192,7 +192,7 @@ class _Products:
 
 @intrinsic
 def inner_product(context, coordinates, row, vectors, item, n_items, stages):  # type: ignore[no-untyped-def]
-    """coordinates[row] . vector of an item, of which stage s stands in row s n_items + item."""
+    """Return coordinates[row] . vector of an item, whose stage s is row s n_items + item."""
     signature = types.float32(coordinates, _INDEX, vectors, _INDEX, _INDEX, _INDEX)
 
     def generate(target, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -211,7 +211,7 @@ def inner_product(context, coordinates, row, vectors, item, n_items, stages):  #
 
 @intrinsic
 def next_stage(context, coordinates, row, vectors, line, stage, sums, place, onto):  # type: ignore[no-untyped-def]
-    """sums[onto] = sums[place] with the terms of one more stage; returns what they add up to."""
+    """Set sums[onto] to sums[place] plus the terms of one more stage; return their total."""
     signature = types.float32(coordinates, _INDEX, vectors, _INDEX, _INDEX, sums, _INDEX, _INDEX)
 
     def generate(target, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -228,7 +228,7 @@ def next_stage(context, coordinates, row, vectors, line, stage, sums, place, ont
 
 @intrinsic
 def fetch(context, array, row):  # type: ignore[no-untyped-def]
-    """Begin to load the STAGE entries of a row that will be needed soon."""
+    """Prefetch the STAGE entries of a row that will be needed soon."""
     signature = types.void(array, _INDEX)
 
     def generate(target, builder, signature, arguments):  # type: ignore[no-untyped-def]

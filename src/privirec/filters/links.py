@@ -1,9 +1,10 @@
-"""Likely links: the unseen pairs of user and item that score best among all users.
+"""Likely links: the unseen user-item pairs with the best scores over all users.
 
-Scores are d_u^-alpha x_u P in single precision. Positive floating-point numbers stand in the order
-of their bits, so two histograms of bits (their upper half, then the lower half of the numbers that
-share the right upper half) find the score of the n-th best pair exactly, without a list of pairs.
-Histograms and counts are sums over users: a federation can compute the same.
+Scores are d_u^-alpha x_u P in single precision. The bit patterns of positive floating-point numbers
+have the same order as the numbers. Two histograms of bits (the upper half, then the lower half of
+the numbers that share the right upper half) therefore give the score of the n-th best pair exactly,
+without a list of pairs. Histograms and counts are sums over users, so a federation can compute
+them as well.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ kernels = Later("privirec.filters.kernels")
 Integers = NDArray[np.int64]
 
 HALF = 1 << 16
-"""Values that half of the bits of a number can take."""
+"""Number of values of half of a number's bits."""
 USERS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
 class LinkScores:
-    """The scores of all unseen pairs, made block by block whenever they are looked at."""
+    """Scores of all unseen pairs, recomputed block by block for each use."""
 
     histories: sp.csr_array
     operator: ItemOperator
@@ -37,7 +38,7 @@ class LinkScores:
     """d_u^-alpha."""
 
     def _blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """First user and the bits of scores; pairs that were seen are negative."""
+        """Yield first users and bits of scores; pairs already seen are negative."""
         for start in range(0, self.histories.shape[0], USERS_AT_ONCE):
             part = self.histories[start : start + USERS_AT_ONCE]
             scores = self.operator.rows(part)
@@ -46,21 +47,21 @@ class LinkScores:
             yield start, scores.view(np.int32)
 
     def upper_histogram(self) -> Integers:
-        """How many scores have each upper half."""
+        """Return the number of scores with each upper half."""
         counts = np.zeros(HALF, np.int64)
         for _, bits in self._blocks():
             kernels.count_upper_halves(bits, counts)
         return counts
 
     def lower_histogram(self, upper: int) -> Integers:
-        """How many scores with this upper half have each lower half."""
+        """Return the number of scores with this upper half and each lower half."""
         counts = np.zeros(HALF, np.int64)
         for _, bits in self._blocks():
             kernels.count_lower_halves(bits, upper, counts)
         return counts
 
     def links(self, threshold: int) -> tuple[Integers, Integers]:
-        """How many pairs of each user, and of each item, reach the number with these bits."""
+        """Return the number of pairs per user, and per item, that reach the threshold bits."""
         users = np.zeros(self.histories.shape[0], np.int64)
         items = np.zeros(self.histories.shape[1], np.int64)
         for start, bits in self._blocks():
@@ -69,14 +70,14 @@ class LinkScores:
 
 
 def likely_links(interactions: int, share: float) -> int:
-    """How many pairs count as likely links: so many for each interaction, and at least one."""
+    """Return the number of likely links: `share` per interaction, and at least one."""
     return max(round(share * interactions), 1)
 
 
 def nth_from_the_top(histogram: Integers, count: int) -> tuple[int, int]:
-    """In which bin the `count`-th largest number lies, and its place in that bin from the top.
+    """Return the bin of the `count`-th largest number, and its place in that bin from the top.
 
-    Bin 0 if there are fewer numbers.
+    Returns bin 0 if there are fewer numbers.
     """
     above = np.cumsum(histogram[::-1])
     steps = int(np.searchsorted(above, count))
@@ -87,5 +88,5 @@ def nth_from_the_top(histogram: Integers, count: int) -> tuple[int, int]:
 
 
 def threshold_bits(upper: int, lower: int) -> int:
-    """The number with these halves; at least the smallest positive one, as zero is no link."""
+    """Return the bits with these halves; at least those of the smallest positive number."""
     return max((upper << 16) | lower, 1)

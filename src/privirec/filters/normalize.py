@@ -1,4 +1,4 @@
-"""Degrees, their powers, and which powers an item-item matrix is divided by."""
+"""Degrees, their powers, and the normalisation of an item-item matrix."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from privirec.filters import exact
 
 @dataclass(frozen=True)
 class Normalisation:
-    """P = V^-left (sum_u d_u^-user r_u^T r_u) V^-right, which a history multiplies from the left.
+    """P = V^-left (sum_u d_u^-user r_u^T r_u) V^-right, multiplied by a history from the left.
 
-    So `left` weighs the items of a history, and `right` the items that are scored.
+    `left` therefore weights the items of a history, and `right` the items that are scored.
     """
 
     user: float
@@ -24,7 +24,7 @@ class Normalisation:
 
     @classmethod
     def symmetric(cls, alpha: float = 0.5) -> Self:
-        """P~ = R~^T R~ with R~ = U^-alpha R V^(alpha-1)."""
+        """Return the normalisation P~ = R~^T R~ with R~ = U^-alpha R V^(alpha-1)."""
         return cls(2 * alpha, 1 - alpha, 1 - alpha)
 
     @property
@@ -33,7 +33,7 @@ class Normalisation:
 
     @property
     def alpha(self) -> float | None:
-        """The alpha of which this is the symmetric normalisation, if there is one."""
+        """The alpha for which this is the symmetric normalisation, or None."""
         alpha = self.user / 2
         return alpha if self == Normalisation.symmetric(alpha) else None
 
@@ -45,15 +45,17 @@ class Normalisation:
 
 SYMMETRIC = Normalisation.symmetric()
 PROTECTED_PAIRS = Normalisation(user=1.0, left=-0.2, right=-0.2)
-"""Of noisy pairs. Popular items get more of everybody's length: of rare pairs noise leaves little
-to learn, and there a person stands out to somebody who knows nothing but a candidate's history."""
+"""Normalisation for noisy pairs. It gives popular items a larger share of the norm of each person's
+contribution. In rare pairs noise leaves little to learn, and a person stands out there to an
+attacker who knows only a candidate's history."""
 
 
 def degree_power(degrees: ArrayLike, exponent: float) -> NDArray[np.float64]:
-    """degrees ** exponent, with zero for a degree of zero: who has no history has no weight.
+    """Return degrees ** exponent, with zero for a degree of zero: an empty history has no weight.
 
-    Powers of whole numbers are the same on every machine: clients make what they send of them.
-    Sums of weights and noisy votes are no whole numbers; too many of them differ to be exact.
+    Powers of whole numbers are the same on every machine, because clients compute what they send
+    from them. Sums of weights and noisy votes are not whole numbers; they have too many distinct
+    values for exact powers.
     """
     given = np.asarray(degrees)
     values = given.astype(np.float64)
@@ -76,7 +78,7 @@ def degree_power(degrees: ArrayLike, exponent: float) -> NDArray[np.float64]:
 def item_scales(
     item_degrees: ArrayLike, normalisation: Normalisation
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """V^-left and V^-right; the same array twice where they are equal."""
+    """Return V^-left and V^-right, as the same array if they are equal."""
     left = degree_power(item_degrees, -normalisation.left)
     if normalisation.is_symmetric:
         return left, left
@@ -84,13 +86,12 @@ def item_scales(
 
 
 def most_popular(item_degrees: NDArray[Any], count: int | None) -> NDArray[np.int64]:
-    """So many items of the highest degrees, in ascending order; equal degrees by lower number."""
+    """Return the `count` items of highest degree, in ascending order; ties by lower number."""
     order = np.argsort(-item_degrees, kind="stable")[:count]
     return np.sort(order).astype(np.int64)
 
 
 def behind_all_else(popularity: NDArray[Any]) -> NDArray[np.float32]:
-    """Scores by popularity, so small that they only decide between items of which nothing else is
-    known."""
+    """Return popularity scores small enough to order only items without any other score."""
     largest = max(1.0, float(popularity.max(initial=0)))
     return (popularity.astype(np.float64) / largest * 1e-6).astype(np.float32)

@@ -1,9 +1,9 @@
-"""The item-item matrix P as something that can be applied, in the three forms it comes in.
+"""The item-item matrix P as an operator, in its three forms.
 
-`rows` takes histories x and gives scores x P, one user a row: the history stands on the left.
-`times` takes dense columns and gives P columns: they stand on the right. Where P is symmetric (see
-`Normalisation`) that is also y P for states y held one user a column, the layout in which repeated
-application runs at memory speed.
+`rows` takes histories x and returns scores x P, one row per user: P is applied from the right.
+`times` takes dense columns and returns P columns. If P is symmetric (see `Normalisation`), this is
+also y P for states y held as one column per user, the layout in which repeated application runs at
+memory speed.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ LARGEST_BYTE = 127
 
 
 class ItemOperator(Protocol):
-    """An |I| x |I| matrix that need not exist as one."""
+    """An |I| x |I| matrix that may be implicit."""
 
     @property
     def n_items(self) -> int: ...
 
     @property
     def entries(self) -> int:
-        """How many numbers one product with a column touches."""
+        """Count of numbers that one product with a column touches."""
         ...
 
     def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
-        """x P for every history x: (users, items), added to `onto` in place if given."""
+        """Return x P for every history x: (users, items), added to `onto` in place if given."""
         ...
 
     def times(self, columns: Float32) -> Float32:
-        """P columns: (items, columns)."""
+        """Return P columns: (items, columns)."""
         ...
 
     def among(self, items: NDArray[np.int64]) -> Float32:
-        """P between some items, in ascending order, as a dense matrix of its own."""
+        """Return P between some items, in ascending order, as a new dense matrix."""
         ...
 
 
 @dataclass(frozen=True)
 class SparseOperator:
-    """P written out: what PriviRec releases."""
+    """P as an explicit sparse matrix, the form that PriviRec releases."""
 
     matrix: sp.csr_array
 
@@ -87,7 +87,7 @@ class SparseOperator:
         return dense
 
     def power(self, exponent: float) -> SparseOperator:
-        """Every entry raised to a power (Turbo-CF's P-bar)."""
+        """Return the operator with every entry raised to a power (Turbo-CF's P-bar)."""
         if exponent == 1:
             return self
         matrix = sp.csr_array(
@@ -97,10 +97,10 @@ class SparseOperator:
         return SparseOperator(matrix)
 
 
-# Rows of a sparse matrix that are made dense at once.
+# Rows of a sparse matrix that are converted to dense at once.
 ROWS_AT_ONCE = 512
 
-# Above this many products the item-item matrix is not written out but applied in factors.
+# Above this many products the item-item matrix is applied in factors and not computed.
 MOST_PRODUCTS = 1_500_000_000
 
 
@@ -108,9 +108,9 @@ MOST_PRODUCTS = 1_500_000_000
 class FactoredOperator:
     """P = C R^T W R D with diagonal W (users), C and D (items).
 
-    For dense states the factors touch far fewer entries than P has; for sparse histories P
-    written out is quicker, and is made on first use unless it would be too large. Only who holds
-    all histories can have this: the centralised computation, and a simulation.
+    For dense states the factors touch far fewer entries than P has. For sparse histories the
+    explicit P is faster; it is computed on first use unless it would be too large. This form needs
+    all histories, so only the centralised computation and a simulation can have it.
     """
 
     histories: sp.csr_array
@@ -118,7 +118,7 @@ class FactoredOperator:
     left_scale: NDArray[np.float64]
     right_scale: NDArray[np.float64]
     released: SparseOperator | None = None
-    """The same matrix written out, where somebody has done that already."""
+    """The explicit matrix, if it has been computed already."""
 
     @cached_property
     def _by_item(self) -> sp.csr_array:
@@ -156,7 +156,7 @@ class FactoredOperator:
         return self.right_scale.astype(np.float32)
 
     def _product(self, first: Float32, last: Float32, columns: Float32) -> Float32:
-        """diag(last) R^T W R diag(first) columns: P columns, or P^T columns the other way round."""
+        """Return diag(last) R^T W R diag(first) columns: P columns, or P^T columns if swapped."""
         out = np.multiply(columns, first[:, None], out=kernels.aligned(columns.shape))
         users = kernels.aligned((self.histories.shape[0], columns.shape[1]))
         weights = self.user_weights.astype(np.float32)
@@ -176,7 +176,7 @@ class FactoredOperator:
         return some.written_out().among(np.arange(len(items)))
 
     def written_out(self) -> SparseOperator:
-        """The same matrix as a sparse one."""
+        """Return P as an explicit sparse matrix."""
         return self._written_out if self.released is None else self.released
 
     @cached_property
@@ -197,10 +197,10 @@ class FactoredOperator:
 
 @dataclass(frozen=True)
 class WeightedOperator(FactoredOperator):
-    """The same where R holds weights above zero instead of ones.
+    """A factored operator in which R holds weights above zero instead of ones.
 
-    The kernels look at positions alone, so products are SciPy's: in single precision too, and on
-    one core.
+    The kernels use positions alone, so products are SciPy's: also in single precision, but on one
+    core.
     """
 
     def _product(self, first: Float32, last: Float32, columns: Float32) -> Float32:
@@ -212,7 +212,7 @@ class WeightedOperator(FactoredOperator):
 
     @cached_property
     def _written_out(self) -> SparseOperator:
-        # The root on both sides, so that the product is symmetric to the last bit.
+        # The root on both sides makes the product symmetric to the last bit.
         roots = np.sqrt(self.user_weights).astype(np.float32)
         half = self.histories.copy()
         half.data *= np.repeat(roots, np.diff(half.indptr))
@@ -223,7 +223,7 @@ class WeightedOperator(FactoredOperator):
 
 @dataclass(frozen=True)
 class LowRankOperator:
-    """P ~ S diag(eigenvalues) S^T, symmetric: what PriviRec-k releases."""
+    """P ~ S diag(eigenvalues) S^T, symmetric: the form that PriviRec-k releases."""
 
     basis: Float32
     eigenvalues: NDArray[np.float64]
@@ -257,7 +257,7 @@ class LowRankOperator:
 
 @dataclass(frozen=True)
 class NotKept:
-    """Stands for the item-item matrix in a model that scores from what it derived from it."""
+    """Placeholder for the item-item matrix in a model that scores from derived arrays only."""
 
     n_items: int
     entries: ClassVar[int] = 0
@@ -273,7 +273,7 @@ class NotKept:
 
 
 def as_columns(histories: sp.csr_array) -> Float32:
-    """Histories as a dense 0/1 block, one user a column."""
+    """Return histories as a dense 0/1 block, one column per user."""
     columns = np.zeros((histories.shape[1], histories.shape[0]), np.float32)
     users = np.repeat(np.arange(histories.shape[0]), np.diff(histories.indptr))
     columns[histories.indices, users] = 1
@@ -285,7 +285,7 @@ def _scores(histories: sp.csr_array, n_items: int) -> Float32:
 
 
 def history_coordinates(histories: sp.csr_array, vectors: Float32) -> Float32:
-    """x vectors for every history x, vectors of shape (items, rank)."""
+    """Return x vectors for every history x; `vectors` has the shape (items, rank)."""
     out = np.empty((histories.shape[0], vectors.shape[1]), np.float32)
     ones = np.ones(histories.shape[0], np.float32)
     kernels.gather_sum(histories.indptr, histories.indices, vectors, ones, out)
@@ -293,9 +293,9 @@ def history_coordinates(histories: sp.csr_array, vectors: Float32) -> Float32:
 
 
 def in_bytes(matrix: Float32) -> tuple[NDArray[np.int8], Float32]:
-    """Whole numbers from -127 to 127, and a unit for each row.
+    """Quantise a matrix to integers from -127 to 127 with a unit for each row.
 
-    Numbers that are not finite are refused: nothing in a byte could stand for them.
+    Raises UsageError for numbers that are not finite, which no byte can represent.
     """
     tops = np.abs(np.maximum(matrix.max(axis=1, initial=0.0), -matrix.min(axis=1, initial=0.0)))
     if not np.isfinite(tops).all():
@@ -305,6 +305,6 @@ def in_bytes(matrix: Float32) -> tuple[NDArray[np.int8], Float32]:
         )
     units = np.asarray(tops.astype(np.float64) / LARGEST_BYTE, np.float32)
     small = np.empty(matrix.shape, np.int8)
-    for row, unit in enumerate(units.astype(np.float64)):  # not another matrix of doubles
+    for row, unit in enumerate(units.astype(np.float64)):  # avoids another matrix of doubles
         small[row] = np.clip(np.rint(matrix[row] / (unit or 1.0)), -LARGEST_BYTE, LARGEST_BYTE)
     return small, units

@@ -1,18 +1,18 @@
-"""Scores as a sum of two parts, one of them of low rank, and the best items without all scores.
+"""Scores as a base plus a low-rank part, and the best items without computing all scores.
 
-The score of item j for a history is base_j + c . w_j: the base is written out for every item, the
-coordinates c of the history and the vectors w_j of the items are short. By Cauchy and Schwarz
-c . w_j is at most |c| |w_j|, and once the first coordinates are multiplied out at most their sum
-plus the product of the lengths of the rest. Few items can reach the best ones by that bound, and
-only for these c . w_j is computed to the end. A full scoring adds the same numbers in the same
-order, so lists and scores are the same to the last bit.
+The score of item j for a history is base_j + c . w_j. The base is stored for every item; the
+coordinates c of the history and the vectors w_j of the items are short. By Cauchy-Schwarz c . w_j
+is at most |c| |w_j|, and after the first coordinates at most their sum plus the product of the
+lengths of the rest. By that bound few items can be among the best, and only for these c . w_j is
+computed completely. A full scoring adds the same numbers in the same order, so lists and scores are
+the same to the last bit.
 
-Rounding. A term of a computed c . w_j goes through one product and at most 2 stages + 4 additions,
-and the terms add up to at most |c| |w_j| in size. So it is off by less than g |c| |w_j| with
-g = (2 stages + 6) 2^-24, as is what has been added up at any stage. The bound itself takes five
-roundings of numbers of at most 2 |c| |w_j|. `slack` is 2 (2 stages + 24) 2^-24, more than 2 g and
-those together; lengths are computed in double precision and rounded up. Adding the base rounds the
-score and its bound alike, and rounding keeps their order.
+Rounding: a term of a computed c . w_j goes through one product and at most 2 stages + 4 additions,
+and the absolute values of the terms add up to at most |c| |w_j|. The error is therefore less than
+g |c| |w_j| with g = (2 stages + 6) 2^-24, also for the partial sum at any stage. The bound itself
+takes five roundings of numbers of at most 2 |c| |w_j|. `slack` is 2 (2 stages + 24) 2^-24, which is
+more than 2 g and these roundings together; lengths are computed in double precision and rounded up.
+Adding the base rounds the score and its bound in the same way, and rounding preserves their order.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ kernels = Later("privirec.filters.kernels")
 
 
 class ItemVectors:
-    """The item side of a part of low rank: one vector an item."""
+    """Item side of a low-rank part: one vector per item."""
 
     def __init__(self, vectors: Float32) -> None:
-        """`vectors` is (items, rank)."""
+        """Prepare `vectors` of shape (items, rank)."""
         wide = _padded(vectors)
         stages = wide.reshape(len(wide), -1, STAGE).transpose(1, 0, 2)
         self._vectors = kernels.aligned((wide.size // STAGE, STAGE))
@@ -44,13 +44,13 @@ class ItemVectors:
         self._tails = np.ascontiguousarray(_lengths_from(wide).T)
 
     def add(self, coordinates: Float32, scores: Float32) -> None:
-        """scores += coordinates @ vectors^T, in place."""
+        """Add coordinates @ vectors^T to the scores, in place."""
         kernels.add_inner_products(_padded(coordinates), self._vectors, scores)
 
     def best(
         self, base: Float32, coordinates: Float32, items: NDArray[np.int64], values: Float32
     ) -> None:
-        """`kernels.top_items` of base + coordinates @ vectors^T."""
+        """Compute `kernels.top_items` of base + coordinates @ vectors^T."""
         wide = _padded(coordinates)
         slack = np.float32(2 * (2 * len(self._tails) + 24) * 2.0**-24)
         reaches, vectors, tails = _lengths_from(wide), self._vectors, self._tails
@@ -62,12 +62,12 @@ class Parts:
     """The scores of a block of histories: base + coordinates @ vectors^T, or the base alone."""
 
     base: Float32
-    """(users, items); whoever asks for scores or best items may overwrite it."""
+    """(users, items); `scores` and `best` may overwrite it."""
     coordinates: Float32 | None = None
     vectors: ItemVectors | None = None
 
     def scores(self) -> Float32:
-        """All of them."""
+        """Return all scores."""
         if self.coordinates is not None and self.vectors is not None:
             self.vectors.add(self.coordinates, self.base)
         return self.base
@@ -75,12 +75,12 @@ class Parts:
     def best(
         self, count: int, seen: sp.csr_array | None = None
     ) -> tuple[NDArray[np.int64], Float32]:
-        """The best items of each row and their scores, those in `seen` left out.
+        """Return the best items of each row and their scores, without the items in `seen`.
 
-        Best first, equal scores by lower item number; -1 where there are not enough.
+        The best come first, ties by lower item number; -1 fills places without a candidate.
         """
-        # The loops below check nothing: they would write beside lists of no places, and beside rows
-        # that are shorter than the histories.
+        # The compiled loops check no bounds: they would write outside a list of length 0, and
+        # outside rows that are shorter than the histories.
         count_of(count, "the length of a list")
         if seen is not None and seen.shape != self.base.shape:
             raise UsageError(f"scores of shape {self.base.shape} for histories of {seen.shape}")
@@ -96,7 +96,7 @@ class Parts:
 
 
 def _padded(vectors: Float32) -> Float32:
-    """With columns of zeros up to a whole number of stages (and at least one)."""
+    """Pad with columns of zeros to a whole number of stages, at least one."""
     rank = vectors.shape[1]
     stages = max(1, -(-rank // STAGE))
     out = kernels.aligned((len(vectors), stages * STAGE))
@@ -106,7 +106,7 @@ def _padded(vectors: Float32) -> Float32:
 
 
 def _lengths_from(vectors: Float32) -> Float32:
-    """The length of each row from each stage on, rounded up: (rows, stages)."""
+    """Return the length of each row from each stage on, rounded up: (rows, stages)."""
     stages = vectors.reshape(len(vectors), -1, STAGE)
     squares = np.einsum("ijk,ijk->ij", stages, stages, dtype=np.float64)
     lengths = np.sqrt(np.cumsum(squares[:, ::-1], axis=1)[:, ::-1])

@@ -1,4 +1,4 @@
-"""Anything that scores: models, other people's methods, whatever is to be ranked with."""
+"""Protocols of scorers: models and any other methods that items can be ranked with."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 
 
 class Scorer(Protocol):
-    """Anything that scores all items for a batch of histories."""
+    """An object that scores all items for a batch of histories."""
 
     def score(self, user_items: sp.csr_array) -> NDArray[np.float32]: ...
 
 
 @runtime_checkable
 class UserScorer(Protocol):
-    """Something that scores all items for people by their numbers: each keeps more than a history,
-    so that the history does not say all."""
+    """An object that scores all items for users by their numbers.
+
+    Such a method keeps state per user, so that a history alone does not determine the scores.
+    """
 
     def score_users(self, users: NDArray[np.int64]) -> NDArray[np.float32]: ...

@@ -1,4 +1,4 @@
-"""Spectral filters x V^-a S h(lambda) S^T V^b, from S and lambda as a device keeps them."""
+"""Spectral filters x V^-a S h(lambda) S^T V^b, from S and lambda in the form a device keeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from privirec.filters.operators import Float32, in_bytes
 
 @dataclass(frozen=True)
 class KeptBasis:
-    """S in a byte an entry and a unit for each item, and the eigenvalues of its columns."""
+    """S in one byte per entry with a unit per item, and the eigenvalues of its columns."""
 
     vectors: NDArray[np.int8]
     """(items, rank)"""
@@ -28,7 +28,7 @@ class KeptBasis:
         return cls(vectors, units, values.astype(np.float32))
 
     def written_out(self) -> Float32:
-        """S."""
+        """Return S."""
         return np.asarray(self.vectors * self.units[:, None], np.float32)
 
     def history_side(
@@ -38,17 +38,17 @@ class KeptBasis:
         weights: Float32,
         items: NDArray[np.int64] | slice = slice(None),
     ) -> Float32:
-        """V^-a S h(lambda), of all items or of some, in as many columns as there are weights."""
+        """Return V^-a S h(lambda) for all or some items, with one column per weight."""
         rows = degree_power(item_degrees[items], -exponent) * self.units[items]
         vectors = self.vectors[items, : len(weights)]
         return np.asarray(vectors * (rows.astype(np.float32)[:, None] * weights), np.float32)
 
     def item_scales(self, item_degrees: NDArray[Any], exponent: float) -> Float32:
-        """V^b in units of the vectors' rows."""
+        """Return V^b in units of the vectors' rows."""
         return np.asarray(degree_power(item_degrees, exponent) * self.units, np.float32)
 
     def item_side(self, item_degrees: NDArray[Any], exponent: float) -> Float32:
-        """V^b S."""
+        """Return V^b S."""
         scales = self.item_scales(item_degrees, exponent)
         return np.asarray(self.vectors * scales[:, None], np.float32)
 
@@ -61,10 +61,11 @@ def response(
     time: float = 1.0,
     coefficients: tuple[float, ...] = (1.0,),
 ) -> NDArray[np.float64]:
-    """h(lambda): 1 ("ideal"), lambda^p ("power"), exp(-t (1 - lambda)) ("heat") or a polynomial.
-    Vectors beyond the rank of P~, with an eigenvalue of zero, mean nothing.
+    """Return h(lambda) for a response.
 
-    The same bits on every machine: clients rank what they kept back by it.
+    It is 1 ("ideal"), lambda^p ("power"), exp(-t (1 - lambda)) ("heat") or a polynomial, and 0 for
+    an eigenvalue of zero, whose vector lies beyond the rank of P~ and carries no information. The
+    result has the same bits on every machine, because clients rank their held-out items by it.
     """
     values = values.astype(np.float64)
     some = values > 0

@@ -1,4 +1,4 @@
-"""One file a model: its config and its scorer."""
+"""Models, one per file: its config and its scorer."""
 
 from privirec.models.base import Config, Recommender
 from privirec.models.bspm import BSPMEM, BSPMLM, BSPMConfig
@@ -17,9 +17,9 @@ _BASELINES = (Popularity, ItemKNN)
 
 MODELS: dict[str, type[Recommender]] = {model.name: model for model in (*_PUBLISHED, *_BASELINES)}
 BASELINES: tuple[str, ...] = tuple(model.name for model in _BASELINES)
-"""What others are compared with: in no table of the paper."""
+"""Models for comparison that are in no table of the paper."""
 COMPARED: tuple[str, ...] = tuple(model.name for model in _PUBLISHED)
-"""All others."""
+"""All other models."""
 
 __all__ = [
     "BASELINES",

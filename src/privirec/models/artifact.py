@@ -1,16 +1,16 @@
-"""A saved model: a folder with `model.safetensors`, `manifest.json` and perhaps `manifest.sig`.
+"""A saved model: a folder with `model.safetensors`, `manifest.json` and optionally `manifest.sig`.
 
-Arrays only, no code. They are not histories, but exact filters give those away (`privirec audit`).
-The folder appears whole or not at all. The manifest holds the hash of the arrays and the signature
-covers the manifest, so a damaged or forged one is refused.
-Arrays are mapped from the file: a device reads the pages that its own history touches.
+The files hold arrays and no code. The arrays are not histories, but exact filters reveal histories
+(`privirec audit`). The folder appears complete or not at all. The manifest holds the hash of the
+arrays and the signature covers the manifest, so a damaged or forged artifact is refused. Arrays are
+mapped from the file: a device reads only the pages that its own history touches.
 
-Beside the components stand the arrays that a model derived from them, if it keeps any. What is kept
-is for the model to say (`Recommender.derives`); nothing else may be in the file.
+The file also holds the arrays that a model derived from the components, if it keeps any. The model
+declares them (`Recommender.derives`); no other arrays may be in the file.
 
 Format 3 has derived arrays and item-item matrices that need not be symmetric. Format 2 had neither,
-format 1 no canonical manifest either; both stay readable. Item degrees are whole numbers, or
-doubles where the manifest says `weighted`; a version that knows no weights refuses these.
+and format 1 had no canonical manifest either; both stay readable. Item degrees are whole numbers,
+or doubles if the manifest says `weighted`; a version without support for weights refuses these.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ARRAYS = "model.safetensors"
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
 
-# Arrays that a model derived; all other names in a file are listed here.
+# Prefix of arrays that a model derived; `_NAMES` lists all other names.
 _DERIVED = "derived."
 _NAMES = {"item_degrees", "basis", "item_ids", "item_ids.utf8", "item_ids.ends"} | {
     f"item_item.{part}" for part in ("indptr", "indices", "data", "basis", "eigenvalues")
@@ -57,19 +57,19 @@ _LARGEST_HEADER = 1 << 20
 _LARGEST_MANIFEST = 64 << 20
 _NUMBERS_AT_ONCE = 1 << 22
 _safetensors, _safetensors_numpy = Later("safetensors"), Later("safetensors.numpy")
-"""To write with. A device reads, and does so without."""
+"""Used for writing only. A device reads artifacts without them."""
 _TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "I8": "|i1", "U8": "|u1"}
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What an artifact holds."""
+    """Content of an artifact."""
 
     components: Components
     item_ids: NDArray
     manifest: dict[str, Any]
     derived: dict[str, NDArray]
-    """Of the model's names, as arrays over the bytes of the file."""
+    """Derived arrays by the model's names, as views of the bytes of the file."""
 
 
 def write(
@@ -80,7 +80,7 @@ def write(
     signing_key: Ed25519PrivateKey | None = None,
     derived: Mapping[str, NDArray] | None = None,
 ) -> Path:
-    """Write the folder, replacing an earlier artifact there but nothing else."""
+    """Write the folder; replace an earlier artifact there, but no other content."""
     tensors = _tensors(components, item_ids)
     for name, array in (derived or {}).items():
         tensors[_DERIVED + name] = np.ascontiguousarray(array)
@@ -114,7 +114,10 @@ def write(
 
 
 def check_replaceable(folder: Path) -> None:
-    """Nothing there, or an artifact and nothing else: no file of anybody's is ever lost."""
+    """Raise UsageError unless the folder is missing, empty or an artifact and nothing else.
+
+    No other file is ever overwritten.
+    """
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {""}
     known = {ARRAYS, MANIFEST} <= names <= {ARRAYS, MANIFEST, SIGNATURE}
     if folder.exists() and names and not known:
@@ -122,7 +125,7 @@ def check_replaceable(folder: Path) -> None:
 
 
 def _open_up(folder: Path) -> None:
-    """Permissions as for any new file; temporary folders and safetensors start out private."""
+    """Set the permissions of ordinary new files; temporary folders and safetensors are private."""
     umask = os.umask(0)
     os.umask(umask)
     for path in folder.iterdir():
@@ -131,7 +134,7 @@ def _open_up(folder: Path) -> None:
 
 
 def _put(fresh: Path, folder: Path) -> None:
-    """Move a folder to its place; what was there stays if that fails."""
+    """Move a folder to its final path; if that fails, the earlier content is restored."""
     if not folder.exists():
         os.rename(fresh, folder)
         return
@@ -146,9 +149,9 @@ def _put(fresh: Path, folder: Path) -> None:
 
 
 def canonical(record: dict[str, Any]) -> bytes:
-    """The one way in which a manifest is written down."""
+    """Return the canonical bytes of a manifest."""
     try:
-        # Through JSON and back first: keys that are numbers sort differently once they are text.
+        # Convert to JSON and back first: keys that are numbers sort differently once they are text.
         plain = json.loads(json.dumps(record, allow_nan=False))
         return (json.dumps(plain, indent=2, sort_keys=True) + "\n").encode()
     except (TypeError, ValueError) as error:
@@ -156,7 +159,7 @@ def canonical(record: dict[str, Any]) -> bytes:
 
 
 def sign(folder: Path, key: Ed25519PrivateKey) -> None:
-    """Put `manifest.sig` beside the manifest of a saved model."""
+    """Write `manifest.sig` next to the manifest of a saved model."""
     content, manifest = read_manifest(folder)
     if manifest["format"] != FORMAT:
         raise ArtifactError(f"{folder}: format {manifest['format']} cannot be signed; save it anew")
@@ -174,11 +177,11 @@ def read(
     mmap: bool = True,
     verify: bool = True,
 ) -> Saved:
-    """What a saved model holds.
+    """Read a saved model.
 
-    With a trusted key the artifact must carry that key's signature. `verify=False` leaves out what
-    takes a pass over all arrays (their hash, indices in range, finite numbers): only for a file
-    that was verified before and that nobody else can write.
+    With a trusted key the artifact must carry that key's signature. `verify=False` skips the checks
+    that take a pass over all arrays (their hash, indices in range, finite numbers). Use it only for
+    a file that was verified before and that nobody else can write.
     """
     content, manifest = read_manifest(folder)
     if trusted_key is not None:
@@ -207,7 +210,7 @@ def read(
 
 
 def read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
-    """The manifest's bytes and what they say, of any readable format."""
+    """Return the bytes and the content of a manifest of any readable format."""
     where = folder / MANIFEST
     content = _read_small(where)
     try:
@@ -218,7 +221,7 @@ def read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
     if type(version) is not int or version not in READABLE:
         known = f"1 to {FORMAT}"
         raise ArtifactError(f"{folder}: format {_short(version)} is not known here ({known} are)")
-    # One text for one meaning: no repeated keys, nothing that parsers read differently.
+    # Each content has exactly one text: no repeated keys, nothing that parsers read differently.
     if version != 1 and canonical(manifest) != content:
         raise ArtifactError(f"{where}: not written in the canonical way")
     return content, manifest
@@ -228,7 +231,7 @@ def read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
 
 
 def _signed_message(manifest: bytes, version: int) -> bytes:
-    """With its purpose, so that no signature made for another one passes for one here."""
+    """Return the bytes to sign; they name their purpose, so other signatures are not valid here."""
     return f"privirec/artifact/{version}\0".encode() + hashlib.sha256(manifest).digest()
 
 
@@ -286,7 +289,7 @@ def _bytes_of(where: Path, mmap: bool) -> memoryview:
 
 
 def _parse(where: Path, buffer: memoryview) -> dict[str, NDArray]:
-    """Read-only arrays over the bytes of a safetensors file; nothing in its header is believed."""
+    """Return read-only arrays over the bytes of a safetensors file; its header is not trusted."""
     if len(buffer) < 8:
         _refuse(where, "cut off before its header")
     length = int.from_bytes(buffer[:8], "little")
@@ -306,7 +309,7 @@ def _parse(where: Path, buffer: memoryview) -> dict[str, NDArray]:
     tensors: dict[str, NDArray] = {}
     expected = 0
     for name, kind, shape, begin, end in parts:
-        # Without gaps and overlaps, every byte that is hashed means exactly one thing.
+        # Without gaps and overlaps, every hashed byte has exactly one meaning.
         if begin != expected or end - begin != math.prod(shape) * kind.itemsize:
             _refuse(where, f"{_short(name)} lies in the wrong place")
         if start + end > len(buffer):
@@ -318,7 +321,7 @@ def _parse(where: Path, buffer: memoryview) -> dict[str, NDArray]:
         tensors[name] = flat.reshape(shape)
         expected = end
     if start + expected != len(buffer):
-        _refuse(where, "more bytes than its header tells of")
+        _refuse(where, "more bytes than its header describes")
     return tensors
 
 
@@ -387,7 +390,7 @@ def _tensors(components: Components, item_ids: NDArray) -> dict[str, NDArray]:
 
 
 def _take_derived(tensors: dict[str, NDArray]) -> dict[str, NDArray]:
-    """The derived arrays, taken out of all; there may be nothing else of unknown meaning."""
+    """Remove the derived arrays from all and return them; raise ValueError for unknown names."""
     names = [name for name in tensors if name.startswith(_DERIVED)]
     derived = {name.removeprefix(_DERIVED): tensors.pop(name) for name in names}
     if unknown := tensors.keys() - _NAMES:
@@ -408,7 +411,7 @@ def _normalisation(manifest: dict[str, Any]) -> Normalisation:
 
 def _degrees(tensors: dict[str, NDArray], weighted: object) -> NDArray:
     degrees = _typed(tensors, "item_degrees", "<f8" if weighted is True else "<i8", 1)
-    if len(degrees) and not degrees.min() >= 0:  # nor is it NaN
+    if len(degrees) and not degrees.min() >= 0:  # also true for NaN
         raise ValueError("impossible degrees")
     return degrees
 
@@ -458,7 +461,7 @@ def _sparse(tensors: dict[str, NDArray], n_items: int, verify: bool) -> sp.csr_a
     if verify and len(indices) and (indices.min() < 0 or indices.max() >= n_items):
         raise ValueError("an entry of the item-item matrix outside the catalogue")
     matrix = sp.csr_array((n_items, n_items), dtype=np.float32)
-    # Assigned one by one: the constructor would copy arrays that are views of a larger buffer.
+    # Assign one by one: the constructor would copy arrays that are views of a larger buffer.
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
     return matrix
 
@@ -478,5 +481,5 @@ def _ids(tensors: dict[str, NDArray]) -> NDArray:
 def _typed(tensors: dict[str, NDArray], name: str, kind: str, dimensions: int) -> NDArray:
     array = tensors[name]
     if array.dtype != np.dtype(kind) or array.ndim != dimensions:
-        raise ValueError(f"{name} is not what it should be")
+        raise ValueError(f"{name} has the wrong type or dimensions")
     return array

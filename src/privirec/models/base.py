@@ -1,4 +1,4 @@
-"""What every model shares: fitting, recommending, saving. A model adds config and scorer."""
+"""Base class of all models: fitting, recommending, saving. A model adds config and scorer."""
 
 from __future__ import annotations
 
@@ -36,18 +36,21 @@ class Config(BaseModel):
 
     @property
     def normalisation(self) -> Normalisation:
-        """How the item-item matrix must be normalised."""
+        """Normalisation that the item-item matrix must have."""
         return Normalisation.symmetric()
 
     @property
     def low_pass_rank(self) -> int:
-        """How many singular vectors the model needs (0: none)."""
+        """Number of singular vectors that the model needs (0: none)."""
         return 0
 
     @property
     def needs(self) -> dict[str, Any]:
-        """What a program that computes its filters with clients must be told, by the names of that
-        program's settings; one that has no such setting cannot compute them."""
+        """Settings that a program must have to compute the model's filters with clients.
+
+        The keys are names of the program's settings. A program without such a setting cannot
+        compute the filters.
+        """
         wanted = self.normalisation
         needs: dict[str, Any] = {"alpha": wanted.user / 2}
         if wanted.alpha is None:
@@ -67,15 +70,15 @@ class Recommender(Recommending):
     name: ClassVar[str]
     title: ClassVar[str]
     config_type: ClassVar[type[Config]]
-    """Which settings it has; `GFCF(rank=64)` is short for `GFCF(GFCFConfig(rank=64))`."""
+    """Type of its settings; `GFCF(rank=64)` is short for `GFCF(GFCFConfig(rank=64))`."""
     published: ClassVar[dict[str, Config]]
-    """The settings its authors published, by data set."""
+    """Settings that its authors published, by data set."""
     derives: ClassVar[dict[str, tuple[str, int]]] = {}
-    """Arrays that it derives once and saves: name, type and dimensions of each. Never histories."""
+    """Arrays that it derives once and saves, by name: type and dimensions. Never histories."""
     keeps_item_item: ClassVar[bool] = True
-    """Whether it scores from the item-item matrix itself; if not, the matrix is not saved."""
+    """True if it scores from the item-item matrix itself; otherwise the matrix is not saved."""
     takes_no_weights: ClassVar[str] = ""
-    """Why it cannot be fitted on weighted interactions; empty if it can."""
+    """Reason why it cannot be fitted on weighted interactions; empty if it can."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -115,9 +118,9 @@ class Recommender(Recommending):
         progress: Progress | None = None,
         weighted: bool | str = False,
     ) -> Self:
-        """Learn from all histories on this machine.
+        """Fit the model on all histories on this machine.
 
-        A rank that nobody has chosen is cut to the size of the catalogue; one that was chosen and
+        A default rank is reduced to the size of the catalogue if necessary; a rank that was set and
         does not fit is refused.
 
         Parameters
@@ -126,15 +129,15 @@ class Recommender(Recommending):
             A sparse or dense matrix (rows users, columns items), Interactions, or a pandas or
             polars DataFrame with a row for each interaction.
         seed
-            Of the start block from which singular vectors are found.
+            Seed of the start block of the singular vectors.
         progress
-            Called with the steps done and those in all.
+            Called with the number of steps done and the total.
         weighted
-            Each interaction counts by its weight: the value in the matrix, the weight in
-            Interactions; in a DataFrame what stands in the column of which this is the name.
-            Weights are above zero, and only their ratios matter here: they are divided by their
-            mean. (In `recommend` twice the weights are twice the scores, and the same list.)
-            Otherwise each counts as one, and a DataWarning says so if values differ.
+            If true, each interaction counts by its weight: the value in the matrix, or the weight
+            in Interactions. For a DataFrame, the name of the column of weights. Weights are above
+            zero, and only their ratios matter here: they are divided by their mean. (In `recommend`
+            doubling the weights doubles the scores and leaves the list unchanged.) If false, each
+            interaction counts as one, and a DataWarning says so if values differ.
         """
         if weighted and self.takes_no_weights:
             raise UsageError(f"{self.name} takes no weights: {self.takes_no_weights}")
@@ -146,14 +149,14 @@ class Recommender(Recommending):
         return self.use(self._components_of(train, seed, progress), train.item_ids)
 
     def _fitting(self, n_items: int) -> Config:
-        """The settings that were asked for, with a rank by default that fits the catalogue."""
+        """Return the requested settings, with a default rank reduced to fit the catalogue."""
         usual = getattr(self._asked, "rank", 0)
         if "rank" in self._asked.model_fields_set or usual <= n_items:
             return self._asked
         return self._asked.model_copy(update={"rank": max(n_items, 1)})
 
     def use(self, components: Components, item_ids: NDArray | None = None) -> Self:
-        """Take filters that were computed elsewhere, for example by a federation."""
+        """Use filters that were computed elsewhere, for example by a federation."""
         self._check_normalisation(components)
         return self._take(components, self._derive(components), item_ids)
 
@@ -180,12 +183,12 @@ class Recommender(Recommending):
             raise UsageError(f"{self.name} has not been fitted")
         return self._components
 
-    # --- what a model defines -------------------------------------------------------------------
+    # --- methods that a model defines -----------------------------------------------------------
 
     def _components_of(
         self, train: Interactions, seed: int, progress: Progress | None
     ) -> Components:
-        """The filters that this model needs, from all histories."""
+        """Compute the filters that this model needs from all histories."""
         return centralized(
             train,
             rank=self.config.low_pass_rank,
@@ -195,28 +198,31 @@ class Recommender(Recommending):
         )
 
     def _derive(self, components: Components) -> Derived:
-        """The arrays named in `derives`: what is too costly to do again at loading."""
+        """Return the arrays named in `derives`, which are too costly to recompute at loading."""
         return {}
 
     @abstractmethod
     def _prepare(self, components: Components, derived: Derived) -> None:
-        """Get ready to score, after refusing derived arrays that do not fit."""
+        """Prepare scoring, after refusing derived arrays that do not fit."""
 
     @abstractmethod
     def _score(self, histories: sp.csr_array) -> Float32:
-        """Scores of every item: (users, items)."""
+        """Return the scores of every item: (users, items)."""
 
     def _parts(self, histories: sp.csr_array) -> Parts:
-        """The same in parts, of which one may be of low rank: then few scores are computed."""
+        """Return the scores in parts. If one part is of low rank, few scores are computed."""
         return Parts(self._score(histories))
 
     def _prepare_for(self, histories: int) -> None:
-        """Prepare what `_parts` needs, if that pays for so many histories."""
+        """Prepare what `_parts` needs, if that pays for this number of histories."""
 
     @property
     def _numbers_a_history(self) -> int:
-        """Numbers touched by products of the item-item matrix with the dense state of a history; 0
-        for a model without such states, which never needs its filter written out."""
+        """Numbers touched by products of the item-item matrix with the dense state of a history.
+
+        It is 0 for a model without such states, for which filtering every item in advance never
+        pays.
+        """
         return 0
 
     # --- scoring ----------------------------------------------------------------------------------
@@ -226,9 +232,9 @@ class Recommender(Recommending):
         return self.components.n_items
 
     def ready_for(self, histories: int, interactions: int) -> None:
-        """Prepare for so many histories, with so many interactions in all, in the cheapest way.
+        """Prepare for this number of histories and of interactions in the cheapest way.
 
-        Scores differ by rounding between the ways; all histories after this go the same way.
+        Scores of the possible ways differ by rounding; all later histories are scored the same way.
         """
         n_items = self.components.n_items
         each = self._numbers_a_history
@@ -238,7 +244,7 @@ class Recommender(Recommending):
             self._prepare_for(histories)
 
     def _filtered_items(self) -> Float32:
-        """The scores of everybody who has one item: (items, items)."""
+        """Return the scores of histories of one item each: (items, items)."""
         n_items = self.components.n_items
         alone = sp.csr_array(sp.eye_array(n_items, dtype=np.float32))
         rows = np.empty((n_items, n_items), np.float32)
@@ -247,17 +253,17 @@ class Recommender(Recommending):
         return rows
 
     def parts(self, user_items: sp.sparray) -> Parts:
-        """Scores of every item for each history, in parts."""
+        """Return the scores of every item for each history, in parts."""
         histories = rows_over(user_items, self.components.n_items)
         if self._rows is not None:
             return Parts(history_coordinates(histories, self._rows))
         return self._parts(histories)
 
     def score(self, user_items: sp.sparray) -> Float32:
-        """Scores of every item for each history: (users, items)."""
+        """Return the scores of every item for each history: (users, items)."""
         return self.parts(user_items).scores()
 
-    # --- keeping ----------------------------------------------------------------------------------
+    # --- saving and loading -----------------------------------------------------------------------
 
     def save(
         self,
@@ -266,11 +272,11 @@ class Recommender(Recommending):
         *,
         signing_key: Ed25519PrivateKey | None = None,
     ) -> Path:
-        """Write `model.safetensors` and `manifest.json`, all or nothing.
+        """Write `model.safetensors` and `manifest.json`, both or neither.
 
-        No history is in it as such; an exact item-item matrix still gives histories away
-        (`privirec audit --release FOLDER`). From here on this model scores from what was saved, so
-        that it and one that is loaded agree to the last bit.
+        The files contain no history directly, but an exact item-item matrix still reveals histories
+        (`privirec audit --release FOLDER`). From now on this model scores from what was saved, so
+        that it and a loaded copy agree to the last bit.
         """
         record = {**(manifest or {}), "model": self.name, "config": self.config.model_dump()}
         ids = np.arange(self.components.n_items) if self.item_ids is None else self.item_ids
@@ -288,9 +294,9 @@ class Recommender(Recommending):
         mmap: bool = True,
         verify: bool = True,
     ) -> Self:
-        """Read what `save` wrote (see `artifact.read`). Never executes code from the file.
+        """Load what `save` wrote (see `artifact.read`). Never executes code from the file.
 
-        `Recommender.load` reads any model; `GFCF.load` and the others refuse one of another kind.
+        `Recommender.load` loads any model; `GFCF.load` and the others refuse other kinds.
         """
         from privirec.models import MODELS  # noqa: PLC0415 - the registry imports this module
 
@@ -314,7 +320,7 @@ class Recommender(Recommending):
             raise ArtifactError(f"{folder}: {error}") from None
 
     def _check_saved(self, components: Components, derived: Derived) -> None:
-        """Refuse what this model would not have saved."""
+        """Raise UsageError for arrays that this model would not have saved."""
         self._check_normalisation(components)
         found = {name: (array.dtype.str, array.ndim) for name, array in derived.items()}
         kept = not isinstance(components.item_item, NotKept)
@@ -322,5 +328,5 @@ class Recommender(Recommending):
             raise UsageError(f"not the arrays that {self.name} keeps")
 
     def _kept_arrays(self, derived: Derived) -> dict[str, tuple[str, int]]:
-        """What it derives, or would have derived as an earlier version."""
+        """Return the arrays that this version, or an earlier one, derives."""
         return self.derives

@@ -1,4 +1,4 @@
-"""BSPM (Choi et al. 2023): blur a history by P~, add a low-pass part, sharpen it again.
+"""BSPM (Choi et al. 2023): blur a history with P~, add a low-pass part, then sharpen it.
 
 Blurring solves dx/dt = x P~ - x with Euler steps, sharpening dy/dt = -y P~ with Euler or
 fourth-order Runge-Kutta steps. Everything is linear, so a Runge-Kutta step of length h is the
@@ -18,8 +18,8 @@ from privirec.filters.operators import Float32
 from privirec.models.base import Config
 from privirec.models.low_pass import LowPassRecommender
 
-# Users in one dense block: a cache line of single precision an item, and few enough that a block of
-# states stays close.
+# Users in one dense block: one cache line of single precision per item, and few enough that a block
+# of states stays in the cache.
 BLOCK = LANES
 
 
@@ -31,15 +31,15 @@ class BSPMConfig(Config):
     blur_steps: int = Field(1, ge=1)
     """K_b: Euler steps of the blurring."""
     blur_time: float = Field(1.0, gt=0)
-    """T_b: time up to which it blurs."""
+    """T_b: end time of the blurring."""
     sharpen_steps: int = Field(1, ge=1)
     """K_s: steps of the sharpening."""
     sharpen_time: float = Field(2.5, gt=0)
-    """T_s: time up to which it sharpens."""
+    """T_s: end time of the sharpening."""
     solver: Literal["euler", "rk4"] = "rk4"
-    """How the sharpening is solved."""
+    """Solver of the sharpening."""
     combine: bool = False
-    """Average the states at all time points (t_point_combination) instead of taking the last."""
+    """If true, average the states at all time points (t_point_combination); else take the last."""
 
     @property
     def low_pass_rank(self) -> int:
@@ -48,7 +48,7 @@ class BSPMConfig(Config):
 
 _GOWALLA = BSPMConfig()
 _YELP = BSPMConfig(beta=0.3, rank=384, sharpen_time=1.2, solver="euler", combine=True)
-# Its code leaves the low-pass part out on Amazon-Book, so early and late merge are the same there.
+# The authors' code omits the low-pass part on Amazon-Book, so early and late merge are equal there.
 _AMAZON = BSPMConfig(beta=0, sharpen_steps=2, sharpen_time=2.2)
 
 _PUBLISHED: dict[str, Config] = {
@@ -69,7 +69,7 @@ class _BSPM(LowPassRecommender):
 
     @property
     def _order(self) -> int:
-        """Products with P~ in a step of the sharpening."""
+        """Products with P~ per sharpening step."""
         return 4 if self.config.solver == "rk4" else 1
 
     @property
@@ -86,7 +86,10 @@ class _BSPM(LowPassRecommender):
         )
 
     def _item_vectors(self) -> Float32:
-        """Sharpening is linear, so the low-pass part can be sharpened on the side of the items."""
+        """Return the item vectors, sharpened for early merge.
+
+        Sharpening is linear, so the low-pass part can be sharpened on the item side.
+        """
         vectors = super()._item_vectors()
         if not self.early_merge:
             return vectors
@@ -97,7 +100,7 @@ class _BSPM(LowPassRecommender):
         return out
 
     def _filtered(self, histories: sp.csr_array, merge: bool) -> Float32:
-        """Histories blurred and sharpened, with the low-pass part merged in between if wanted."""
+        """Blur and sharpen histories; with `merge`, add the low-pass part in between."""
         scores = np.empty((histories.shape[0], self._item_item.n_items), np.float32)
         for start in range(0, len(scores), BLOCK):
             part = histories[start : start + BLOCK]
@@ -109,7 +112,7 @@ class _BSPM(LowPassRecommender):
         return scores
 
     def _combined(self, blurred: list[Float32], sharpened: list[Float32]) -> Float32:
-        """The last state, or the mean over all time points (those without a state count as 0)."""
+        """Return the last state, or the mean over all time points (missing states count as 0)."""
         if not self.config.combine:
             return sharpened[-1]
         total = np.sum(blurred + sharpened, axis=0, dtype=np.float32)
@@ -117,7 +120,7 @@ class _BSPM(LowPassRecommender):
         return np.asarray(total, np.float32)
 
     def _blur(self, histories: sp.csr_array) -> list[Float32]:
-        """The states after each Euler step; the first needs no dense product."""
+        """Return the states after each Euler step; the first needs no dense product."""
         step = np.float32(self.config.blur_time / self.config.blur_steps)
         state = step * self._item_item.rows(histories).T.copy()
         if step != 1:
@@ -159,7 +162,7 @@ class BSPMLM(_BSPM):
 class BSPMEM(_BSPM):
     """BSPM, early merge: add the low-pass part to the blurred history, then sharpen both.
 
-    Choi et al. 2023. The most accurate one of the paper.
+    Choi et al. 2023. The most accurate model of the paper.
     """
 
     name = "bspm-em"

@@ -1,14 +1,14 @@
 """Filters from noisy sums: EASE^R on a noisy Gram matrix, or a low-pass filter from a noisy basis.
 
-A Gram matrix G of known noise (deviation s an entry) is taken in three steps. *Threshold*: an entry
-off the diagonal is drawn towards zero by s, since most pairs are hardly ever touched together.
-*Ridge*: EASE on the result plus lambda I, lambda a multiple of the largest eigenvalue that noise
-alone has, 2 s sqrt(m). Which multiple, the matrix itself tells: with fresh noise N of the same
-deviation, G + N/2 and G - 2N are two looks at the exact matrix whose noises are independent, so
-weights made from one can be graded on the other. *Damping*: EASE corrects for popularity where the
-ridge is small; where it is large, items of a history count p^-a with a up to 0.4.
+A Gram matrix G with known noise (deviation s per entry) is processed in three steps. *Threshold*:
+each entry off the diagonal is shrunk towards zero by s, since most pairs hardly ever occur
+together. *Ridge*: EASE on the result plus lambda I, lambda a multiple of the largest eigenvalue of
+noise alone, 2 s sqrt(m). The multiple is chosen from the matrix itself: with fresh noise N of the
+same deviation, G + N/2 and G - 2N are two views of the exact matrix with independent noise, so
+weights made from one can be evaluated on the other. *Damping*: EASE corrects for popularity if the
+ridge is small; if it is large, items of a history count p^-a with a up to 0.4.
 
-All of this looks at nothing but the noisy sums, so it costs no privacy.
+All of this uses only the noisy sums, so it costs no privacy.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from privirec.models.base import Config, Derived, Recommender
 from privirec.models.ease import make_weights
 
 RIDGES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""In units of the largest eigenvalue of the noise."""
+"""Candidates, in units of the largest eigenvalue of the noise."""
 MOST_DAMPING = 0.4
 LIFT = 0.2
-"""A low-pass filter's scores are multiplied by popularity to this power."""
+"""Exponent of the popularity by which a low-pass filter's scores are multiplied."""
 
 _SPLIT = 0.5
-"""How much fresh noise the look gets that weights are made from; the other one gets 1 / _SPLIT."""
+"""Factor of the fresh noise in the view that weights are made from; the other has 1 / _SPLIT."""
 
 
 class DenoisedConfig(Config):
     regularisation: float = Field(3.0, gt=0)
-    """What is added to the diagonal of the Gram matrix in any case."""
+    """Constant that is always added to the diagonal of the Gram matrix."""
     threshold: float = Field(1.0, ge=0)
-    """By how much entries are drawn towards zero, in deviations of their noise."""
+    """Amount by which entries are shrunk towards zero, in deviations of their noise."""
     ridge: float | None = Field(None, ge=0)
-    """What is added to the diagonal beside it, in units of the noise's largest eigenvalue; None:
-    what the matrix itself tells."""
+    """Further addition to the diagonal, in units of the noise's largest eigenvalue; None: chosen
+    from the matrix itself."""
     damping: float | None = Field(None, ge=0, le=1)
-    """Popular items of a history count less, by their popularity to this power; None: by ridge."""
+    """Exponent of popularity by which items of a history count less; None: derived from ridge."""
     head: int | None = Field(None, ge=1)
-    """Only so many of the most popular items; None: as many as were computed."""
+    """Number of most popular items to use; None: as many as were computed."""
 
     @property
     def normalisation(self) -> Normalisation:
@@ -64,14 +64,14 @@ class DenoisedConfig(Config):
 
     @property
     def needs(self) -> dict[str, Any]:
-        """Sums with noise, in any way; and a head if somebody wants a certain one."""
+        """Noisy sums computed in any way, and a head if one is set."""
         return {"way": "auto"} | ({"head": self.head} if self.head else {})
 
 
 class Denoised(Recommender):
-    """A filter from noisy sums: scores of the head from it, everything else by popularity, behind.
+    """A filter from noisy sums scores the head; all other items follow by popularity.
 
-    What the method `protected` is made for.
+    It is the model for the method `protected`.
     """
 
     name = "denoised"
@@ -93,7 +93,7 @@ class Denoised(Recommender):
         return super()._take(replace(components, basis=None), derived, item_ids)
 
     def _derive(self, components: Components) -> Derived:
-        """The filter on the head as left @ right; an empty right side stands for the identity."""
+        """Return the filter on the head as left @ right; an empty right stands for the identity."""
         items = most_popular(components.item_degrees, self.config.head or components.head)
         popularity = np.maximum(components.item_degrees[items], 1).astype(np.float64)
         if components.basis is not None:
@@ -106,7 +106,7 @@ class Denoised(Recommender):
 
     def _weights(self, gram: Float32, deviation: float, popularity: NDArray[np.float64]) -> Float32:
         config = self.config
-        # The matrix weighs items on both sides. Where there is no noise, that only hinders.
+        # The matrix weights items on both sides. Without noise, that only reduces accuracy.
         left, right = item_scales(popularity, config.normalisation)
         if not deviation:
             gram = np.asarray(gram / np.outer(left, right), np.float32)
@@ -125,9 +125,9 @@ class Denoised(Recommender):
         return weights
 
     def _inverted(self, gram: Float32, deviation: float, ridge: float) -> tuple[float, Float32]:
-        """Weights of EASE, with a larger ridge where this one leaves a negative eigenvalue.
+        """Return ridge and weights of EASE; double an automatic ridge while inversion fails.
 
-        The eigenvalues of a small matrix of noise may lie beyond 2 s sqrt(m), which is a limit.
+        Eigenvalues of a small noise matrix can exceed 2 s sqrt(m), which is an asymptotic limit.
         """
         config = self.config
         edge = 2 * deviation * math.sqrt(len(gram))
@@ -165,8 +165,11 @@ class Denoised(Recommender):
 def low_pass(
     basis: NDArray[np.float64], popularity: NDArray[np.float64]
 ) -> tuple[Float32, Float32]:
-    """x p^-1/2 S S^T p^0.2 in two sides; the noisiest rows, those of the least popular items,
-    count half on the side of the history."""
+    """Return the two sides of x p^-1/2 S S^T p^0.2.
+
+    Rows of unpopular items are the noisiest. They count less on the history side, those of the
+    least popular item half.
+    """
     trust = popularity / (popularity + popularity.min(initial=np.inf))
     left = (trust * popularity**-0.5)[:, None] * basis
     right = (popularity[:, None] ** LIFT * basis).T
@@ -174,14 +177,14 @@ def low_pass(
 
 
 def softened(gram: Float32, threshold: float) -> Float32:
-    """Every entry off the diagonal drawn towards zero."""
+    """Shrink every entry off the diagonal towards zero."""
     soft = np.sign(gram) * np.maximum(np.abs(gram) - np.float32(threshold), np.float32(0))
     np.fill_diagonal(soft, gram.diagonal())
     return np.asarray(soft, np.float32)
 
 
 def best_ridge(gram: Float32, deviation: float, config: DenoisedConfig) -> float:
-    """The ridge whose weights, made from one look at the matrix, do best on another.
+    """Return the ridge whose weights, made from one view of the matrix, do best on the other.
 
     Weights B, at the best scale, leave tr(G) - tr(G B)^2 / tr(B^T G B) of the squared error.
     """
@@ -195,7 +198,7 @@ def best_ridge(gram: Float32, deviation: float, config: DenoisedConfig) -> float
         weights = soft.copy()
         try:
             make_weights(weights, config.regularisation + ridge * edge)
-        except UsageError:  # too little to invert the matrix: noise is all that is left
+        except UsageError:  # too small a ridge to invert the noisy matrix
             continue
         hit = float(np.vdot(graded, weights))
         energy = float(np.vdot(graded @ weights, weights))
@@ -204,7 +207,7 @@ def best_ridge(gram: Float32, deviation: float, config: DenoisedConfig) -> float
 
 
 def _symmetric_noise(size: int, deviation: float) -> Float32:
-    """Off the diagonal; always the same, since nothing depends on its being secret."""
+    """Return off-diagonal noise, always the same, because it need not be secret."""
     generator = np.random.Generator(np.random.Philox(0))
     upper = np.triu(generator.standard_normal((size, size), np.float32), 1)
     return np.asarray(np.float32(deviation) * (upper + upper.T), np.float32)

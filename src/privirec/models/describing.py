@@ -1,4 +1,4 @@
-"""What `help` and an editor say of a model: its settings, from the config that checks them."""
+"""Documentation of a model's settings for `help` and editors, taken from its config."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""EASE^R (Steck 2019): the best linear map of a history onto itself that may not copy an item.
+"""EASE^R (Steck 2019): the best linear map of a history onto itself that must not copy an item.
 
 B = I - P diag(1/P_jj) with P = (R^T R + lambda I)^-1, so its diagonal is zero; scores are x B. B is
-derived once, in the memory of one dense matrix of single precision: the Gram matrix is written into
-it, inverted in place and turned into B. The artifact holds B instead of the Gram matrix: of a head
-a byte a weight and a unit for each item, which changes no figure that we measured. Of weighted
-interactions R holds the weights, and it is these that B maps onto themselves.
+derived once, in the memory of one dense single-precision matrix: the Gram matrix is written into
+it, inverted in place and turned into B. The artifact holds B instead of the Gram matrix. With a
+head, it holds one byte per weight and a unit per item, which changed none of our measured figures.
+For weighted interactions R holds the weights, and B maps these onto themselves.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from privirec.models.base import Config, Derived, Recommender
 kernels = Later("privirec.filters.kernels")
 lapack = Later("scipy.linalg.lapack")
 
-# Items that are swept out at once: enough for products of matrices to run at full speed.
+# Items per block of the inversion: enough for matrix products to run at full speed.
 ITEMS_AT_ONCE = 2048
 
 
 class EASEConfig(Config):
     regularisation: float = Field(100.0, gt=0)
-    """lambda: what is added to the diagonal of the Gram matrix."""
+    """lambda: constant added to the diagonal of the Gram matrix."""
     head: int | None = Field(None, ge=1)
-    """Only so many of the most popular items get weights; None: all of them.
+    """Number of most popular items that get weights; None: all items.
 
-    Items outside the head are ignored in histories and score zero, in the order of their numbers:
-    behind every item of the head that the history speaks for, before those it speaks against.
+    Items outside the head are ignored in histories and score zero. They are ranked in the order of
+    their numbers, after head items with a positive score and before those with a negative one.
     """
 
     @property
@@ -46,7 +46,7 @@ class EASEConfig(Config):
 
 
 class EASE(Recommender):
-    """EASE^R: the best linear map of a history onto itself that may not copy an item.
+    """EASE^R: the best linear map of a history onto itself that must not copy an item.
 
     Steck 2019. It inverts a dense matrix of items x items.
     """
@@ -54,7 +54,7 @@ class EASE(Recommender):
     name = "ease"
     title = "EASE^R"
     config_type = EASEConfig
-    # The figures of the paper's comparison come from the open benchmark BARS, which gives lambda.
+    # The figures of the paper's comparison come from the open benchmark BARS, which states lambda.
     published: ClassVar[dict[str, Config]] = {
         "gowalla": EASEConfig(regularisation=80),
         "yelp2018": EASEConfig(regularisation=300),
@@ -86,7 +86,7 @@ class EASE(Recommender):
         weights, items = derived["weights"], derived["items"]
         if "units" in derived:
             if derived["units"].shape != weights.shape[:1]:
-                raise UsageError("weights whose units are of another number")
+                raise UsageError("the number of units is not that of the weights' rows")
             weights = weights * derived["units"][:, None]
         expected = most_popular(components.item_degrees, self.config.head)
         if not np.array_equal(items, expected) or weights.shape != (len(items), len(items)):
@@ -105,16 +105,16 @@ class EASE(Recommender):
 
 
 def make_weights(gram: Float32, regularisation: float) -> None:
-    """B in the place of a Gram matrix. Raises UsageError where that cannot be inverted."""
+    """Replace a Gram matrix by B. Raises UsageError if the matrix cannot be inverted."""
     _invert(gram, regularisation)
     kernels.weights_of_inverse(gram, gram.diagonal().copy())
 
 
 def _invert(gram: Float32, regularisation: float) -> None:
-    """-(gram + regularisation I)^-1 in place, below and on the diagonal.
+    """Replace gram by -(gram + regularisation I)^-1, below and on the diagonal.
 
-    By sweeping out one block of items after the other, which is nothing but products of matrices:
-    OpenBLAS runs beyond its buffers when two threads factorise a matrix of forty thousand rows.
+    It eliminates one block of items after the other, which takes only matrix products: OpenBLAS
+    overruns its buffers when two threads factorise a matrix of forty thousand rows.
     """
     size = len(gram)
     gram.reshape(-1)[:: size + 1] += np.float32(regularisation)
@@ -122,7 +122,7 @@ def _invert(gram: Float32, regularisation: float) -> None:
         last = min(first + ITEMS_AT_ONCE, size)
         swept = slice(first, last)
         pivot = _inverse_of_block(gram[swept, swept], regularisation)
-        # The columns of the block, which stand below it and, as rows, to its left.
+        # Columns of the block: its entries below, and by symmetry the rows to its left.
         columns = np.zeros((size, last - first), np.float32)
         columns[:first] = gram[swept, :first].T
         columns[last:] = gram[last:, swept]
@@ -136,11 +136,11 @@ def _invert(gram: Float32, regularisation: float) -> None:
 
 
 def _inverse_of_block(block: Float32, regularisation: float) -> Float32:
-    """Of a symmetric block of which the lower triangle counts."""
-    # LAPACK counts by columns: what is the lower triangle here is the upper one there.
+    """Return the inverse of a symmetric block, of which only the lower triangle is read."""
+    # LAPACK is column-major: the lower triangle here is the upper one there.
     result, wrong = lapack.spotrf(block.T, lower=0, clean=1)
     if not wrong:
         result, wrong = lapack.spotri(result, lower=0, overwrite_c=1)
     if wrong or not np.isfinite(result.diagonal()).all():
-        raise UsageError(f"a regularisation of {regularisation} is too little to invert the matrix")
+        raise UsageError(f"a regularisation of {regularisation} is too small to invert the matrix")
     return np.asarray(np.triu(result) + np.triu(result, 1).T, np.float32)

@@ -14,7 +14,7 @@ from privirec.models.low_pass import LowPassRecommender
 
 class GFCFConfig(Config):
     gamma: float = Field(0.3, ge=0)
-    """Weight of the low-pass filter beside the item-item matrix."""
+    """Weight of the low-pass filter relative to the item-item matrix."""
     rank: int = Field(256, ge=1)
     """k: singular vectors in the low-pass filter."""
 
@@ -32,7 +32,7 @@ class GFCF(LowPassRecommender):
     name = "gf-cf"
     title = "GF-CF"
     config_type = GFCFConfig
-    # Its code leaves the low-pass filter out on Amazon-Book.
+    # The authors' code omits the low-pass filter on Amazon-Book.
     published: ClassVar[dict[str, Config]] = {
         "gowalla": GFCFConfig(),
         "yelp2018": GFCFConfig(),

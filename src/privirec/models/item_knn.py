@@ -1,9 +1,9 @@
-"""Item-KNN: items that the same people have, by the cosine of who has them.
+"""Item-KNN: items similar to those of a history, by the cosine of their sets of users.
 
-Two items i and j with d_i and d_j people, c_ij of them the same, are alike by
-c_ij / (sqrt(d_i d_j) + shrinkage). Of every item the most similar ones are kept, and a history
-scores the sum over its items. The oldest baseline there is, and a good one. Where interactions are
-weighted it is the cosine of the weights: c_ij sums their products, and d_i is c_ii.
+The similarity of two items i and j with d_i and d_j users, c_ij of them in common, is
+c_ij / (sqrt(d_i d_j) + shrinkage). The most similar items of every item are kept, and the score for
+a history is the sum over its items. It is the oldest baseline, and a good one. For weighted
+interactions it is the cosine of the weights: c_ij sums their products, and d_i is c_ii.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ ITEMS_AT_ONCE = 1024
 
 class ItemKNNConfig(Config):
     neighbours: int = Field(200, ge=1)
-    """K: how many similar items are kept of each."""
+    """K: number of similar items kept per item."""
     shrinkage: float = Field(10.0, ge=0)
-    """What is added to the divisor: few common people say little."""
+    """Constant added to the divisor, because few common users are weak evidence."""
 
     @property
     def normalisation(self) -> Normalisation:
@@ -36,7 +36,7 @@ class ItemKNNConfig(Config):
 
 
 class ItemKNN(Recommender):
-    """Item-KNN: the sum of the cosines between items, of the most similar ones of each.
+    """Item-KNN: the sum of the cosines between items, over the most similar ones of each.
 
     Sarwar et al. 2001. A baseline.
     """
@@ -63,7 +63,7 @@ class ItemKNN(Recommender):
             rows = np.repeat(np.arange(common.shape[0]), np.diff(common.indptr))
             divisors = np.sqrt(squares[first + rows] * squares[common.indices])
             alike = common.data / (divisors + self.config.shrinkage)
-            alike[common.indices == first + rows] = 0  # nothing is similar to itself here
+            alike[common.indices == first + rows] = 0  # an item is not its own neighbour
             order = np.lexsort((common.indices, -alike, rows))
             rank = np.arange(len(rows)) - common.indptr[:-1][rows]
             chosen = np.sort(order[(rank < self.config.neighbours) & (alike[order] > 0)])
@@ -80,7 +80,7 @@ class ItemKNN(Recommender):
         n_items = components.n_items
         fits = len(ends) == n_items + 1 and len(neighbours) == len(cosines) == ends[-1]
         if not fits or ends[0] != 0 or (np.diff(ends) < 0).any():
-            raise UsageError("neighbours of another number than the model's items")
+            raise UsageError("the neighbours do not fit the catalogue of the model")
         if len(neighbours) and not 0 <= neighbours.min() <= neighbours.max() < n_items:
             raise UsageError("a neighbour outside the catalogue")
         matrix = sp.csr_array((cosines, neighbours, ends), shape=(n_items, n_items))
@@ -91,7 +91,7 @@ class ItemKNN(Recommender):
 
 
 def _common(components: Components) -> sp.csr_array:
-    """How many people have both of two items."""
+    """Return the number of users that two items have in common, for all pairs."""
     operator = components.item_item
     if isinstance(operator, FactoredOperator):
         operator = operator.written_out()

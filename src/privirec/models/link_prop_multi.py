@@ -1,9 +1,9 @@
-"""LinkProp-Multi (Fu et al. 2022): LinkProp with degrees that count likely links too.
+"""LinkProp-Multi (Fu et al. 2022): LinkProp with degrees that include likely links.
 
-In each iteration the pairs of user and item that score best among all unseen ones, `share` times as
-many as there are interactions, are added to the degrees of their users and items, and LinkProp is
-computed anew from these degrees. Paths still run over interactions only. Here alpha matters, the
-exponent of the degree of the user for whom is scored: it decides whose links come first.
+In each iteration the best-scoring unseen user-item pairs, `share` times as many as there are
+interactions, are added to the degrees of their users and items, and LinkProp is recomputed with
+these degrees. Paths still run over interactions only. Alpha matters here, the exponent of the
+degree of the user who is scored: it decides whose links come first.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from privirec.models.link_prop import LinkProp, LinkPropConfig
 
 class LinkPropMultiConfig(LinkPropConfig):
     alpha: float = Field(0.34, ge=0, le=1)
-    """Exponent of the degree of the user for whom is scored."""
+    """Exponent of the degree of the user who is scored."""
     iterations: int = Field(1, ge=1)
-    """How often the degrees are updated."""
+    """Number of updates of the degrees."""
     share: float = Field(0.1, gt=0)
-    """t: likely links for each interaction."""
+    """t: likely links per interaction."""
 
     @property
     def needs(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class LinkPropMultiConfig(LinkPropConfig):
 
 
 class LinkPropMulti(LinkProp):
-    """LinkProp-Multi: LinkProp with degrees that count likely links too.
+    """LinkProp-Multi: LinkProp with degrees that include likely links.
 
     Fu et al. 2022.
     """
@@ -45,7 +45,7 @@ class LinkPropMulti(LinkProp):
     name = "linkprop-multi"
     title = "LinkProp-Multi"
     config_type = LinkPropMultiConfig
-    # As for LinkProp, found by their result: the published NDCG@20, to four digits.
+    # Chosen as for LinkProp to reproduce the published NDCG@20 to four digits.
     published: ClassVar[dict[str, Config]] = {
         "gowalla": LinkPropMultiConfig(alpha=0.34, beta=0.5, gamma=0.67, delta=0.34, share=0.2),
         "yelp2018": LinkPropMultiConfig(

@@ -1,7 +1,7 @@
-"""What models with an ideal low-pass filter share: a base score plus weight * x F_IDL.
+"""Base of models with an ideal low-pass filter: a base score plus weight * x F_IDL.
 
-F_IDL is of low rank. For few histories it is added to all scores; for many, item vectors are
-prepared once, and ranking computes it for the few items that can be among the best.
+F_IDL has low rank. For few histories it is added to all scores. For many, item vectors are prepared
+once, and ranking computes it only for the few items that can be among the best.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from privirec.models.base import Derived, Recommender
 
 
 class LowPassRecommender(Recommender):
-    """Subclasses define `_weight` and `_base`."""
+    """A base score plus a weighted low-pass filter; subclasses define `_weight` and `_base`."""
 
     def _prepare(self, components: Components, derived: Derived) -> None:
         self._item_item = components.item_item
@@ -30,15 +30,15 @@ class LowPassRecommender(Recommender):
     @property
     @abstractmethod
     def _weight(self) -> float:
-        """How much the low-pass filter counts."""
+        """Weight of the low-pass filter."""
 
     @abstractmethod
     def _base(self, histories: sp.csr_array) -> Float32:
-        """Scores without the low-pass filter: (users, items)."""
+        """Return the scores without the low-pass filter: (users, items)."""
 
     def _item_vectors(self) -> Float32:
-        """What coordinates are multiplied with: (items, rank)."""
-        assert self._low_pass is not None  # noqa: S101 - there is a filter where this is asked for
+        """Return the vectors that coordinates are multiplied with: (items, rank)."""
+        assert self._low_pass is not None  # noqa: S101 - callers have checked that there is a filter
         return self._low_pass.right.T
 
     def _coordinates(self, histories: sp.csr_array) -> Float32:

@@ -1,4 +1,4 @@
-"""Ids of people and items, and their places in arrays."""
+"""Ids of users and items, and their positions in arrays."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from privirec.errors import UsageError
 
 
 def rows_of(users: ArrayLike, known: NDArray) -> NDArray[np.int64]:
-    """Places of users among all by their ids."""
+    """Return the positions of users by their ids."""
     return look_up(users, known, "user", f"among {len(known)} users")
 
 
 def look_up(wanted: ArrayLike, known: NDArray, kind: str, where: str) -> NDArray[np.int64]:
-    """Places of ids among all; one that is not there is refused."""
+    """Return the positions of ids among the known ones; raise UsageError for an unknown id."""
     ids = np.asarray(wanted).reshape(-1)
     if ids.dtype.kind == "O":
         ids = np.array(ids.tolist())
@@ -28,7 +28,7 @@ def look_up(wanted: ArrayLike, known: NDArray, kind: str, where: str) -> NDArray
 
 
 def places_of(ids: NDArray, known: NDArray) -> NDArray[np.int64]:
-    """The place of each id among the known ones, -1 if it is not there. 7 and "7" are two ids."""
+    """Return the position of each id among the known ones, or -1. 7 and "7" are different ids."""
     texts = {ids.dtype.kind == "U", known.dtype.kind == "U"}
     if not len(ids) or not len(known) or len(texts) > 1 or ids.dtype.kind not in "iuU":
         return np.full(len(ids), -1, np.int64)
@@ -38,7 +38,7 @@ def places_of(ids: NDArray, known: NDArray) -> NDArray[np.int64]:
 
 
 def named(ids: NDArray, places: NDArray[np.int64]) -> NDArray:
-    """Ids in the order of their places; -1, or an empty name, where there is none."""
+    """Return the ids at these positions; -1, or an empty name, for a negative position."""
     if not len(ids):
         return np.full(places.shape, -1)
     nothing = "" if ids.dtype.kind == "U" else -1

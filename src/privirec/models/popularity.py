@@ -1,6 +1,6 @@
-"""What everybody likes, for everybody: the least that any recommender has to beat.
+"""Popularity: the same most popular items for every user, the baseline that others have to beat.
 
-Of weighted interactions, the items with the largest sums of weights.
+For weighted interactions these are the items with the largest sums of weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privirec.models.base import Config, Derived, Recommender
 
 
 class PopularityConfig(Config):
-    """There is nothing to set."""
+    """Settings of the popularity model, which has none."""
 
     @property
     def needs(self) -> dict[str, Any]:
@@ -29,7 +29,7 @@ class PopularityConfig(Config):
 
 
 class Popularity(Recommender):
-    """Items by how many people have them, whatever one's own history: the least to beat."""
+    """Items by their number of users, whatever the history: the simplest baseline."""
 
     name = "popularity"
     title = "Popularity"
@@ -45,7 +45,7 @@ class Popularity(Recommender):
         return Components(degrees_of(train)[1], NotKept(train.n_items))
 
     def _check_normalisation(self, components: Components) -> None:
-        """Any will do: it looks at degrees alone."""
+        """Accept any normalisation: the model uses degrees alone."""
 
     def _derive(self, components: Components) -> Derived:
         return {"scores": components.item_degrees.astype(np.float32)}
@@ -53,7 +53,7 @@ class Popularity(Recommender):
     def _prepare(self, components: Components, derived: Derived) -> None:
         self._scores = derived["scores"]
         if len(self._scores) != components.n_items:
-            raise UsageError("scores of another catalogue than the model's")
+            raise UsageError("the scores do not fit the catalogue of the model")
 
     def similar_items(
         self,
@@ -63,8 +63,8 @@ class Popularity(Recommender):
         filter_items: ArrayLike | None = None,
         items: ArrayLike | None = None,
     ) -> tuple[NDArray, Float32]:
-        """Refused: whatever somebody has touched, the same items are recommended."""
-        raise UsageError("popularity scores alike for everybody: it knows no similar items")
+        """Raise UsageError: the same items are recommended for any history."""
+        raise UsageError("popularity gives everybody the same scores: it knows no similar items")
 
     def similar_users(
         self,
@@ -76,8 +76,8 @@ class Popularity(Recommender):
         users: ArrayLike | None = None,
         weighted: bool | str = False,
     ) -> tuple[NDArray, Float32]:
-        """Refused: whatever their histories, all users have the same scores."""
-        raise UsageError("popularity scores alike for everybody: it knows no similar users")
+        """Raise UsageError: all users have the same scores, whatever their histories."""
+        raise UsageError("popularity gives everybody the same scores: it knows no similar users")
 
     def _score(self, histories: sp.csr_array) -> Float32:
         return np.repeat(self._scores[None], histories.shape[0], axis=0)

@@ -1,7 +1,7 @@
-"""What people ask of a fitted model: the best items, similar ones, similar people, and why.
+"""Queries to a fitted model: the best items, similar items, similar users, and explanations.
 
-Items are named as in what the model was fitted on: by their column after a matrix, by their own ids
-after `Interactions` or a DataFrame. So are the items that answers name.
+Items have the ids of the data that the model was fitted on: column numbers for a matrix, external
+ids for `Interactions` or a DataFrame. Results use the same ids.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from privirec.models.naming import look_up, named, places_of, rows_of
 
 kernels = Later("privirec.filters.kernels")
 
-# Small enough that the scores of a batch stay in the cache, and their memory in the process.
+# Small enough that the scores of a batch stay in the cache and the process reuses their memory.
 USERS_AT_ONCE = 64
-# Items of a history that are scored alone at once: a dense block of so many rows.
+# Items of a history that are scored at once, each as a history of its own, in a dense block.
 _ITEMS_AT_ONCE = 64
 _USERS_NAMED = 4
-"""So many are named in a message."""
+"""Largest number of users that a message names."""
 
 
 class Explanation(NamedTuple):
-    """A score, and what each item of the history adds to it, the strongest first."""
+    """A score and the contribution of each item of the history, the strongest first."""
 
     score: float
     because: list[tuple[Any, float]]
 
 
 class Recommending(ABC):
-    """Needs `parts` and the ids of its items."""
+    """Queries on top of `parts` and the item ids, which subclasses provide."""
 
     item_ids: NDArray | None
 
@@ -60,11 +60,11 @@ class Recommending(ABC):
 
     @abstractmethod
     def parts(self, user_items: sp.sparray) -> Parts:
-        """Scores of every item for each history, in parts."""
+        """Return the scores of every item for each history, in parts."""
 
     @abstractmethod
     def ready_for(self, histories: int, interactions: int) -> None:
-        """Prepare for so many histories, with so many interactions in all."""
+        """Prepare for this number of histories and of interactions."""
 
     # --- recommending -------------------------------------------------------------------------
 
@@ -80,41 +80,41 @@ class Recommending(ABC):
         *,
         weighted: bool | str = False,
     ) -> tuple[NDArray, Float32]:
-        """The N best items for one user or several, best first, equal scores by lower item number.
+        """Return the N best items for one user or several, best first, ties by lower item number.
 
         Parameters
         ----------
         userid
             One user or an array of them. In Interactions and in a DataFrame they are looked up by
-            their ids. A matrix has a row for each, in this order, and no others: `R[7]` for user 7,
+            their ids. A matrix has exactly one row for each, in this order: `R[7]` for user 7,
             `R[[7, 8]]` for two.
         user_items
-            The histories, of any kind that `fit` takes. Items that the model does not know are left
-            out, and a DataWarning says how many. A matrix goes with a model that was fitted on a
-            matrix: columns do not say which of a model's named items they are. An empty history has
-            no best items: unless the model falls back on popularity, all score 0 and come in the
-            order of the catalogue, and a DataWarning says so.
+            The histories, in any form that `fit` accepts. Items unknown to the model are left out,
+            and a DataWarning says how many. A matrix is accepted only by a model that was fitted on
+            a matrix, because columns do not identify the items of a model with ids. An empty
+            history has no best items: unless the model falls back on popularity, all items score 0
+            and come in the order of the catalogue, and a DataWarning says so.
         N
-            How many items.
+            Number of items per user.
         filter_already_liked_items
-            Leave out what is in the history.
+            If true, leave out items in the history.
         filter_items
             Leave out these items too.
         recalculate_user
-            Taken for the sake of code written for `implicit`, without effect: recommendations
-            always come from the history that is given, as the model keeps no users.
+            Accepted for compatibility with `implicit`, without effect: recommendations are always
+            computed from the given history, because the model keeps no users.
         items
             Rank these items only.
         weighted
-            Each item of a history counts by its weight: the value in the matrix, the weight in
-            Interactions; in a DataFrame what stands in the column of which this is the name.
-            Otherwise all count alike, and a DataWarning says so if values differ.
+            If true, each item of a history counts by its weight: the value in the matrix, or the
+            weight in Interactions. For a DataFrame, the name of the column of weights. If false,
+            all items count equally, and a DataWarning says so if values differ.
 
         Returns
         -------
-        Items and scores, of shape (N,) for one user and (users, N) for an array of users. Where
-        there are not enough items the rest is -1 (for names, an empty one) with a score of minus
-        infinity.
+        Items and scores, of shape (N,) for one user and (users, N) for an array of users. If there
+        are fewer than N items, the other places hold -1 (for names, an empty one) with a score of
+        minus infinity.
         """
         count = count_of(N, "N")
         histories = self._histories(userid, user_items, weighted)
@@ -133,7 +133,7 @@ class Recommending(ABC):
         filter_items: ArrayLike | None,
         items: ArrayLike | None,
     ) -> tuple[NDArray, Float32]:
-        """The best items of each row, by their ids, and their scores."""
+        """Return the best items of each row, by their ids, and their scores."""
         if items is not None and filter_items is not None:
             raise UsageError("give items or filter_items, not both")
         only = None if items is None else np.unique(self.columns_of(items))
@@ -158,7 +158,10 @@ class Recommending(ABC):
         without: NDArray | None = None,
         weighted: bool = False,
     ) -> tuple[NDArray[np.int64], Float32]:
-        """The best columns of each history and their scores; `only` and `without` ascending."""
+        """Return the best columns of each history and their scores.
+
+        `only` and `without` are in ascending order.
+        """
         columns = np.empty((histories.shape[0], count), np.int64)
         scores = np.empty((histories.shape[0], count), np.float32)
         if not weighted:
@@ -187,28 +190,28 @@ class Recommending(ABC):
         titles: Mapping[Any, str] | None = None,
         **more: Any,
     ) -> Any:
-        """Recommendations as a DataFrame: user, item, score, rank, and title if there are titles.
+        """Return recommendations as a DataFrame of user, item, score, rank, and title if given.
 
-        The frame is of the library of `user_items` (pandas for Interactions), with its names for
-        the columns of users and items.
+        The frame is of the same library as `user_items` (pandas for Interactions) and uses its
+        names for the columns of users and items.
 
         Parameters
         ----------
         user_items
             The histories.
         users
-            For whom; by default everybody in `user_items`.
+            Users to recommend to; by default all users in `user_items`.
         N
-            How many items for each.
+            Number of items per user.
         titles
-            Item id: title, for example from `read_titles`.
+            Map from item id to title, for example from `read_titles`.
         **more
-            As for `recommend`.
+            Further arguments of `recommend`.
         """
         weighted = more.get("weighted", False)
         names, interactions, frame = framed(self._with_columns_of_model(user_items), weighted)
         if weighted:
-            more["weighted"] = True  # the column, if one was named, has been read
+            more["weighted"] = True  # the column, if one was named, has been read already
         chosen = interactions.user_ids if users is None else np.atleast_1d(np.asarray(users))
         ids, scores = self.recommend(chosen, interactions, N, **more)
         rows, places = np.nonzero(np.isfinite(scores))
@@ -223,7 +226,7 @@ class Recommending(ABC):
             table["title"] = [titles.get(item, titles.get(str(item))) for item in found.tolist()]
         return frame_like(frame, table)
 
-    # --- similar ones -------------------------------------------------------------------------
+    # --- similar items and users --------------------------------------------------------------
 
     def similar_items(
         self,
@@ -233,10 +236,10 @@ class Recommending(ABC):
         filter_items: ArrayLike | None = None,
         items: ArrayLike | None = None,
     ) -> tuple[NDArray, Float32]:
-        """Items that the filter raises for somebody who has touched only this one.
+        """Return the items that the filter scores highest for a history of this item alone.
 
-        For one item, or for each of an array; the item itself is not among them. `items` and
-        `filter_items` as for `recommend`.
+        `itemid` is one item or an array; the item itself is left out. `items` and `filter_items`
+        work as in `recommend`.
         """
         count = count_of(N, "N")
         alone = _alone(self.columns_of(itemid), self.n_items)
@@ -253,12 +256,14 @@ class Recommending(ABC):
         users: ArrayLike | None = None,
         weighted: bool | str = False,
     ) -> tuple[NDArray, Float32]:
-        """Users of `user_items` whose scores point the same way: the cosine of what the filter
-        makes of their histories. It takes histories in one place; the model keeps none.
+        """Return the users of `user_items` with the most similar scores.
+
+        Similarity is the cosine between the scores that the filter gives to two histories. All
+        histories have to be in one place; the model keeps none.
 
         `userid` is one user or an array: row numbers of a matrix, or ids. Returns users and
-        cosines, of shape (N,) or (users, N), the user itself left out; `filter_users` are left out
-        too, and `users` are the only ones to choose from. `weighted` as for `recommend`.
+        cosines, of shape (N,) or (users, N), without the user itself. `filter_users` are left out
+        too, and only `users` are considered if given. `weighted` works as in `recommend`.
         """
         count = count_of(N, "N")
         if users is not None and filter_users is not None:
@@ -286,13 +291,13 @@ class Recommending(ABC):
         return (found[0], scores[0]) if np.ndim(userid) == 0 else (found, scores)
 
     def _directions(self, histories: sp.csr_array, weighted: bool) -> Float32:
-        """What histories add to the scores of everybody, with length one (or zero)."""
+        """Return what histories add to the scores of an empty one, scaled to norm one (or zero)."""
         parts = self.weighted_parts(histories) if weighted else self.parts(histories)
         scores = parts.scores() - self._empty()
         lengths = np.linalg.norm(scores, axis=1, keepdims=True)
         return np.asarray(scores / np.where(lengths > 0, lengths, 1), np.float32)
 
-    # --- why ----------------------------------------------------------------------------------
+    # --- explanations -------------------------------------------------------------------------
 
     def explain(
         self,
@@ -303,11 +308,11 @@ class Recommending(ABC):
         *,
         weighted: bool | str = False,
     ) -> Explanation:
-        """Why an item has its score for a user: the N items of the history that add most to it.
+        """Explain an item's score for a user by the N items of the history that add most to it.
 
-        Every model scores linearly, so the parts of all items of the history add up to the score,
-        less what an empty history gets (zero but for models that fall back on popularity). The
-        user is one, with a history and `weighted` as for `recommend`, whose score this is.
+        Every model scores linearly, so the contributions of all items of the history add up to the
+        score minus that of an empty history (zero except for models that fall back on popularity).
+        The arguments for the user, the history and `weighted` work as in `recommend`, for one user.
         """
         count = count_of(N, "N")
         for asked, kind in ((userid, "user"), (itemid, "item")):
@@ -325,7 +330,7 @@ class Recommending(ABC):
         return Explanation(score, list(zip(items, parts[strongest].tolist(), strict=True)))
 
     def contributions(self, history: NDArray, columns: NDArray) -> Float32:
-        """What each item of a history adds to the score of each column: (history, columns)."""
+        """Return what each history item adds to the score of each column: (history, columns)."""
         out = np.empty((len(history), len(columns)), np.float32)
         for start in range(0, len(history), _ITEMS_AT_ONCE):
             items = history[start : start + _ITEMS_AT_ONCE]
@@ -334,7 +339,7 @@ class Recommending(ABC):
         return out - self._empty()[columns]
 
     def weighted_parts(self, histories: sp.csr_array) -> Parts:
-        """Scores of every item for histories of which each item counts by its value."""
+        """Return the scores of every item for histories whose items count by their values."""
         scores = np.repeat(self._empty()[None], histories.shape[0], axis=0)
         everything = np.arange(self.n_items)
         for row in range(histories.shape[0]):
@@ -347,14 +352,14 @@ class Recommending(ABC):
         return Parts(scores)
 
     def _empty(self) -> Float32:
-        """The scores of an empty history."""
+        """Return the scores of an empty history."""
         nobody = sp.csr_array((1, self.n_items), dtype=np.float32)
         return self.parts(nobody).scores()[0].copy()
 
     # --- ids ----------------------------------------------------------------------------------
 
     def columns_of(self, items: ArrayLike) -> NDArray[np.int64]:
-        """The columns of items by their ids."""
+        """Return the columns of items by their ids."""
         ids = np.arange(self.n_items) if self.item_ids is None else self.item_ids
         return look_up(items, ids, "item", f"in a catalogue of {len(ids)}")
 
@@ -364,7 +369,7 @@ class Recommending(ABC):
     def _histories(
         self, userid: ArrayLike, user_items: UserItems, weighted: bool | str = False
     ) -> sp.csr_array:
-        """A row for each user over the model's columns, values as they were given."""
+        """Return one row per user over the model's columns, with the given values."""
         users = np.asarray(userid)
         if _names_its_items(user_items):
             interactions = as_interactions(user_items, weighted)
@@ -393,7 +398,7 @@ class Recommending(ABC):
         return histories
 
     def _with_columns_of_model(self, user_items: UserItems) -> UserItems:
-        """The same, once it is sure that the columns of a matrix are the model's."""
+        """Return the input after checking that the columns of a matrix are the model's."""
         if _names_its_items(user_items):
             return user_items
         self._check_items_are_columns()
@@ -401,18 +406,18 @@ class Recommending(ABC):
         return rows_over(rows, self.n_items) if rows.ndim == 2 else rows
 
     def _check_items_are_columns(self) -> None:
-        """Refuse a matrix where items have names: it does not say in which order they stand."""
+        """Raise UsageError if items have ids: a matrix does not say which columns they are."""
         ids = self.item_ids
         if ids is not None and not np.array_equal(ids, np.arange(self.n_items)):
             several = ", ".join(map(str, ids[:3].tolist()))
             raise UsageError(
-                f"this model has items with ids ({several} ...), of which the columns of a matrix "
-                "say nothing: give a DataFrame or Interactions, such as "
+                f"this model has items with ids ({several} ...), which the columns of a matrix do "
+                "not name: give a DataFrame or Interactions, such as "
                 "Interactions.from_matrix(matrix, item_ids=...)"
             )
 
     def _warn_of_empty(self, histories: sp.csr_array) -> None:
-        """Say who gets a list that means nothing."""
+        """Warn how many lists are meaningless because their histories are empty."""
         empty = int((np.diff(histories.indptr) == 0).sum())
         if empty and not self._empty().any():
             warn_of_data(
@@ -421,7 +426,7 @@ class Recommending(ABC):
             )
 
     def _known(self, interactions: Interactions) -> sp.csr_array:
-        """The same histories over the model's columns; what it does not know is counted aloud."""
+        """Return the histories over the model's columns; warn how many interactions are unknown."""
         ids = np.arange(self.n_items) if self.item_ids is None else self.item_ids
         if np.array_equal(ids, interactions.item_ids):
             return interactions.weighted_matrix()
@@ -443,12 +448,12 @@ class Recommending(ABC):
 
 
 def _names_its_items(user_items: UserItems) -> bool:
-    """Whether items go by ids, and not by their columns."""
+    """Return True if the input identifies items by ids and not by columns."""
     return isinstance(user_items, Interactions) or is_frame(user_items)
 
 
 def _alone(columns: NDArray, n_items: int) -> sp.csr_array:
-    """For each column somebody who has touched nothing else."""
+    """Return one history per column that contains only this column."""
     count = len(columns)
     ones = np.ones(count, np.float32)
     return sp.csr_array((ones, columns, np.arange(count + 1)), shape=(count, n_items))
@@ -457,7 +462,7 @@ def _alone(columns: NDArray, n_items: int) -> sp.csr_array:
 def _with_columns(
     seen: sp.csr_array | None, without: NDArray | None, part: sp.csr_array
 ) -> sp.csr_array | None:
-    """What is left out of each row: what was seen, and some columns of everybody."""
+    """Return the entries to leave out of each row: those seen, plus `without` for every row."""
     if without is None:
         return seen
     rows = part.shape[0]

@@ -1,12 +1,12 @@
 """A spectral filter: x V^-a S h(lambda) S^T V^b.
 
-S and lambda are leading eigenpairs of P~, h is one of a small family of responses. Members are the
-ideal low-pass filter of GF-CF (a = b = 1/2, h = 1) and the item-item matrix of the paper's
+S and lambda are leading eigenpairs of P~, h is one of a small family of responses. Special cases
+are the ideal low-pass filter of GF-CF (a = b = 1/2, h = 1) and the item-item matrix of the paper's
 PriviRec-k, S lambda S^T (a = b = 0, h = lambda). Exponents and response are chosen on a validation
-split: they matter as much as the number of vectors.
+split; they matter as much as the number of vectors.
 
-What is kept of S is a byte an entry, and a unit for each item: rounding changes no figure that we
-measured, and the model is a quarter of its size in single precision.
+S is kept in one byte per entry with a unit per item. This rounding changed none of our measured
+figures, and the model is a quarter of its size in single precision.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from privirec.models.base import Config, Derived, Recommender
 
 class SpectralConfig(Config):
     rank: int = Field(512, ge=1)
-    """k: eigenpairs."""
+    """k: number of eigenpairs."""
     history_exponent: float = Field(0.5, ge=-1, le=2)
-    """a: popular items of a history count less, by their degree to this power."""
+    """a: items of a history are divided by degree to this power, so popular ones count less."""
     item_exponent: float = Field(0.5, ge=-1, le=2)
-    """b: popular items are scored higher, by their degree to this power."""
+    """b: scores are multiplied by the item's degree to this power, so popular items rank higher."""
     response: Literal["ideal", "power", "heat", "polynomial"] = "ideal"
     """h: 1; lambda^p; exp(-t (1 - lambda)); or a polynomial."""
     power: float = Field(1.0, ge=0, le=4)
@@ -40,7 +40,7 @@ class SpectralConfig(Config):
     time: float = Field(1.0, ge=0, le=50)
     """t of the response "heat"."""
     coefficients: tuple[float, ...] = (1.0,)
-    """Of the response "polynomial": those of 1, lambda, lambda^2, ..."""
+    """Coefficients of 1, lambda, lambda^2, ... in the response "polynomial"."""
 
     @property
     def low_pass_rank(self) -> int:
@@ -51,7 +51,7 @@ class SpectralConfig(Config):
         return {"rank": self.rank}
 
     def responses(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """h(lambda)."""
+        """Return h(lambda)."""
         return response(
             values,
             self.response,
@@ -64,14 +64,14 @@ class SpectralConfig(Config):
 class Spectral(Recommender):
     """Spectral: eigenpairs of the item-item matrix alone, x V^-a S h(lambda) S^T V^b.
 
-    The model is kept in a byte an entry. Exponents and response are chosen on a validation split
+    The model keeps one byte per entry. Exponents and response are chosen on a validation split
     (`privirec tune`); they matter as much as the number of eigenpairs.
     """
 
     name = "spectral"
     title = "Spectral"
     config_type = SpectralConfig
-    # From validation, as the presets of the program `spectral`.
+    # Chosen by validation; equal to the presets of the program `spectral`.
     published: ClassVar[dict[str, Config]] = {
         "gowalla": SpectralConfig(
             rank=571, history_exponent=0.4, item_exponent=0.5, response="power", power=0.1
@@ -101,9 +101,9 @@ class Spectral(Recommender):
     def _prepare(self, components: Components, derived: Derived) -> None:
         vectors, units, values = (derived[name] for name in self.derives)
         if vectors.shape != (components.n_items, self.config.rank):
-            raise UsageError("vectors of another catalogue or number than the model's")
+            raise UsageError("the vectors do not fit the catalogue or the rank of the model")
         if units.shape != vectors.shape[:1] or values.shape != vectors.shape[1:]:
-            raise UsageError("vectors whose units or eigenvalues are of another number")
+            raise UsageError("the number of units or eigenvalues does not fit the vectors")
         degrees, config = components.item_degrees, self.config
         kept = KeptBasis(vectors, units, values)
         weights = config.responses(values).astype(np.float32)
@@ -114,5 +114,5 @@ class Spectral(Recommender):
         return history_coordinates(histories, self._left) @ self._right
 
     def basis(self) -> Float32:
-        """S_k, from which a later run can start."""
+        """Return S_k, from which a later run can start."""
         return KeptBasis(**self._derived).written_out()

@@ -1,4 +1,4 @@
-"""Turbo-CF (Park et al. 2024): a polynomial of the item-item matrix raised entry by entry."""
+"""Turbo-CF (Park et al. 2024): a polynomial of the item-item matrix, raised entrywise."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TurboCFConfig(Config):
 class TurboCF(Recommender):
     """Turbo-CF: a polynomial of the item-item matrix raised entry by entry.
 
-    Park et al. 2024. No singular vectors, so it is fitted at once.
+    Park et al. 2024. It needs no singular vectors, so fitting is fast.
     """
 
     name = "turbo-cf"

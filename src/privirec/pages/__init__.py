@@ -1,5 +1,5 @@
-"""Web pages for this machine alone: one for the person whose device it is, one for the operator.
+"""Web pages for this machine only: one for the owner of a device, one for the operator.
 
-Standard library only. `guard` says who may ask, `web` listens, `html` fills templates; a page is a
-`Site` of routes that call what the commands call.
+They use the standard library only. `guard` decides which requests are allowed, `web` listens and
+`html` fills templates. A page is a `Site` of routes that call the same functions as the commands.
 """

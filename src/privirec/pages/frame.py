@@ -1,4 +1,4 @@
-"""What every page of a site has around it: title, links, what is to be told, tables."""
+"""Common parts of every page of a site: title, links, notices, tables."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from privirec.report.rows import as_text
 
 
 class FramedSite(Site):
-    """A site whose pages are made of templates."""
+    """A site whose pages are built from templates."""
 
     links: Sequence[tuple[str, str]] = ()
-    """(path, name) of the pages that every page leads to."""
+    """(path, name) of the pages that every page links to."""
     footer = ""
 
     def __init__(self, templates: str, where: str) -> None:
@@ -25,7 +25,7 @@ class FramedSite(Site):
     def page(
         self, request: Request, title: str, *content: object, failure: str = "", status: int = 200
     ) -> Response:
-        """A whole page; `failure` is what went wrong, in a sentence."""
+        """Return a complete page; `failure` describes an error in one sentence."""
         fill = self.fill
         notice = request.session.take_notice()
         body = fill(
@@ -50,17 +50,17 @@ class FramedSite(Site):
         return self.page(request, "This did not work", failure=sentence, status=status)
 
     def sentences(self, sentences: Iterable[object]) -> list[Html]:
-        """One paragraph each."""
+        """Return one paragraph per sentence."""
         return [self.fill("sentence", text=each) for each in sentences]
 
     def points(self, sentences: Iterable[object]) -> Html:
-        """A list of sentences."""
+        """Return a list of sentences."""
         return self.fill("points", points=[self.fill("point", text=each) for each in sentences])
 
     def table(
         self, caption: str, columns: Sequence[tuple[str, str]], rows: Iterable[Mapping[str, Any]]
     ) -> Html:
-        """A table of (key, heading) columns; values as the command line shows them."""
+        """Return a table of (key, heading) columns; values look as on the command line."""
         rows = list(rows)
         numeric = {key for key, _ in columns if any(_is_number(row.get(key)) for row in rows)}
         return self.fill(

@@ -1,4 +1,4 @@
-"""Templates: hand-written HTML with `$names`, in which every value is text unless it is HTML."""
+"""Templates: hand-written HTML with `$names`, in which values are escaped unless they are Html."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _BEGINS = re.compile(r"^<!-- fragment: ([a-z_]+) -->\n", re.MULTILINE)
 
 
 class Html(str):
-    """Text that is HTML already; any other text is escaped before it stands in a page."""
+    """Text that is already HTML; any other text is escaped before it is put in a page."""
 
     __slots__ = ()
 
 
 class Templates:
-    """The fragments of some files in `pages/templates`; each begins with a line of its own:
+    """Fragments of files in `pages/templates`; each begins with a line of its own:
 
     <!-- fragment: name -->
     """
@@ -34,7 +34,7 @@ class Templates:
                 self._fragments[fragment] = Template(content)
 
     def __call__(self, fragment: str, **values: object) -> Html:
-        """A fragment with these values: exactly those that it names."""
+        """Return a fragment filled with these values, which must be exactly those that it names."""
         template = self._fragments[fragment]
         if set(template.get_identifiers()) != set(values):
             raise ValueError(
@@ -44,7 +44,7 @@ class Templates:
 
 
 def as_html(value: object) -> Html:
-    """A value where HTML is expected: nothing, HTML, several of these, or text."""
+    """Convert a value to HTML: None, Html, an iterable of these, or text."""
     if value is None:
         return Html("")
     if isinstance(value, Html):
@@ -55,5 +55,5 @@ def as_html(value: object) -> Html:
 
 
 def static(name: str) -> bytes:
-    """A file of `pages/static`."""
+    """Return the content of a file in `pages/static`."""
     return files("privirec.pages").joinpath("static", name).read_bytes()

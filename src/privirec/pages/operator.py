@@ -1,7 +1,7 @@
 """The operator's page: clients by name, the run in progress, all runs, starting and stopping.
 
-What it shows is what `privirec server status` prints; runs are started by `privirec server run` and
-stopped as by `privirec server stop`. One script of ours keeps the part that changes up to date.
+It shows what `privirec server status` prints. Runs are started by `privirec server run` and stopped
+as by `privirec server stop`. One script of ours keeps the changing part up to date.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class OperatorSite(FramedSite):
         return Response(Html("".join(self._at_present())).encode())
 
     def _at_present(self) -> list[Html]:
-        """Runs that are going on, or the last one."""
+        """Return the runs in progress, or else the last one."""
         names = run_names(self._home)
         found = [overview(self._home, name) for name in names]
         shown = [each for each in found if each.is_going_on] or found[:1]
@@ -109,7 +109,7 @@ class OperatorSite(FramedSite):
         ]
 
     def _standing(self, each: RunOverview) -> list[Html]:
-        """One run: where it stands, and every client."""
+        """Return the progress of one run, and its clients."""
         row = each.row
         where = str(row["stage"])
         if row["going_on"] and row["sum_number"]:
@@ -151,9 +151,9 @@ class OperatorSite(FramedSite):
         ]
         spent = spent_by_all(found)
         told = (
-            "One of them was exact: nothing bounds what all of them tell together."
+            "One of them was exact: nothing bounds what all of them reveal together."
             if spent == "none"
-            else f"Somebody who was in all of them has spent epsilon {spent} (at delta "
+            else f"A person who was in all of them has spent epsilon {spent} (at delta "
             f"{DEFAULT_DELTA:g}, unless a run says otherwise). What counts is each client's own "
             "record."
         )
@@ -171,7 +171,7 @@ class OperatorSite(FramedSite):
         ]
         if each.model is not None:
             command = (
-                f"What attacks find in its sums, on data that you may look at: privirec audit "
+                f"To try attacks on its sums, with data that you may look at: privirec audit "
                 f"--dataset DATA --release {shlex.quote(str(each.model.parent))}"
             )
             content = [
@@ -198,7 +198,7 @@ class OperatorSite(FramedSite):
         return self.page(
             request,
             "Clients",
-            self.sentences([told if rows else "Nobody was approved yet: privirec keys approve."]),
+            self.sentences([told if rows else "No client is approved yet: privirec keys approve."]),
             self.table("Clients of the roster", _CLIENTS, rows) if rows else None,
         )
 
@@ -243,7 +243,7 @@ class OperatorSite(FramedSite):
     def _stop(self, request: Request) -> Response:
         name = request.given("name")
         if request.given("confirm") != "yes":
-            raise UsageError("nothing was stopped: it takes the tick under “Yes, end the run”")
+            raise UsageError("nothing was stopped: tick “Yes, end the run” first")
         stop(self._home, name)
         request.session.notice = f"The server ends the run {name} within seconds."
         return see(f"run?{urlencode({'name': name})}")

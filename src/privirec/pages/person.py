@@ -1,7 +1,7 @@
-"""The person's page: recommendations, the own history, what left the device, and the own policy.
+"""The user's page: recommendations, their history, what left the device, and their policy.
 
-Everything that changes something calls what `privirec store` and `privirec device policy` call.
-Nobody is asked on the network, and no script runs in the browser.
+All changes call the same functions as `privirec store` and `privirec device policy`. The page makes
+no network requests, and no script runs in the browser.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from privirec.workflows.history import counted, forgetting, only_user, used_by_r
 from privirec.workflows.own_device import OwnDevice
 
 FEW, MANY = 10, 50
-"""Recommendations that are shown at first, and on request."""
+"""Numbers of recommendations shown at first, and on request."""
 NAMED = 3
-"""Items of the history that each recommendation names."""
+"""Number of history items that each recommendation names."""
 AT_ONCE = 100
-"""Items of the history on one page."""
+"""Number of history items per page."""
 MOST_FOUND = 30
 MEGABYTE = 1_000_000
 
@@ -70,8 +70,8 @@ class PersonSite(FramedSite):
         ("policy", "My policy"),
     )
     footer = (
-        "This page is served by your own device, to this device only. Looking at it, searching and "
-        "recommending ask nobody else."
+        "This page is served by your own device, to this device only. Viewing it, searching and "
+        "recommending send nothing to other machines."
     )
 
     def __init__(self, device: OwnDevice) -> None:
@@ -89,7 +89,7 @@ class PersonSite(FramedSite):
         }
         self.changes |= {"add": self._add, "forget": self._forget, "policy": self._save_policy}
 
-    # --- looking ----------------------------------------------------------------------------------
+    # --- viewing ----------------------------------------------------------------------------------
 
     def _for_you(self, request: Request) -> Response:
         n = MANY if request.asked("n") == str(MANY) else FEW
@@ -209,7 +209,7 @@ class PersonSite(FramedSite):
         return self.page(request, "What left this device", *parts)
 
     def _account(self, client: Path) -> list[object]:
-        """Runs, budget and server of a client."""
+        """Return the server, the runs and the budget of a client."""
         found = statement_of(client)
         home = ClientFolder(client)
         if home.has_joined:
@@ -223,7 +223,7 @@ class PersonSite(FramedSite):
         runs = (
             self.table("Every run, what was computed, and for whom", _RUNS, found.rows[::-1])
             if found.rows
-            else self.sentences(["No run was here yet, and nothing has left."])
+            else self.sentences(["No run has taken place yet, and nothing has left."])
         )
         why = [f"Run {row['run']}: {row['why']}." for row in found.rows if row["state"] == "left"]
         budget = [
@@ -278,7 +278,7 @@ class PersonSite(FramedSite):
         headers = {"Content-Disposition": 'attachment; filename="my-history.csv"'}
         return Response(text.encode(), "text/csv", headers=headers)
 
-    # --- the own history --------------------------------------------------------------------------
+    # --- history ----------------------------------------------------------------------------------
 
     def _add(self, request: Request) -> Response:
         item = request.given("item")
@@ -296,7 +296,7 @@ class PersonSite(FramedSite):
             if item := request.given("item"):
                 said = forgetting(store, [item], user)
             elif request.given("confirm") != "yes":
-                raise UsageError("nothing was forgotten: it takes the tick under “Yes, forget it”")
+                raise UsageError("nothing was forgotten: tick “Yes, forget it” first")
             elif request.given("what") not in ("history", "everything"):
                 raise UsageError("nothing was forgotten: say what to forget")
             else:
@@ -343,7 +343,7 @@ class PersonSite(FramedSite):
             budget=self._number_fields(policy, _NUMBERS),
             exact_open=Html(" open" if policy.computations else ""),
             exact_count=f"{len(policy.computations) or 'None'} of {len(own_policy.exact_sums())} "
-            "agreed to: look at all",
+            "agreed to: show all",
             exact=self._switches("computations", own_policy.exact_sums(), policy.computations),
             ways=self._switches("aggregators", own_policy.ways_to_sum(), policy.aggregators),
             limits=self._number_fields(policy, _LIMITS),
@@ -363,7 +363,7 @@ class PersonSite(FramedSite):
             changes[name] = _number(request.given(name), label, name)
         lines = own_policy.change(self._device.client, changes)
         request.session.notice = (
-            "\n".join(["Saved; it holds from the next message of a server on.", *lines])
+            "\n".join(["Saved; it applies from the next message of a server on.", *lines])
             if lines
             else "Nothing was changed."
         )
@@ -433,10 +433,10 @@ class PersonSite(FramedSite):
         )
 
     def _back(self, request: Request) -> Response:
-        """Where somebody came from, if that is a page of ours."""
+        """Redirect to the previous page if it is one of ours."""
         try:
             where = urlsplit(request.given("back", "history"))
-        except ValueError:  # brackets that do not end
+        except ValueError:  # unbalanced brackets
             return see("history")
         if where.scheme or where.netloc or where.path not in self.pages:
             return see("history")
@@ -453,7 +453,7 @@ def _items(count: int) -> str:
 
 
 def _whole(text: str, low: int, high: int) -> int:
-    """A whole number within bounds; the lower one for anything else."""
+    """Return a whole number within bounds; `low` for any other text."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         return low
     return max(low, min(int(text), high))

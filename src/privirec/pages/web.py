@@ -1,7 +1,7 @@
-"""A small web server for this machine: the standard library's, with a guard at the door.
+"""A small web server for this machine: that of the standard library, behind a guard.
 
-Every answer closes its connection, is kept by no cache, and allows a browser nothing but our own
-files: no inline script or style, no other host, no frame.
+Every response closes its connection, forbids caching, and allows the browser to load nothing but
+our own files: no inline script or style, no other host, no frame.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from privirec.report.rows import say
 log = logging.getLogger("privirec.page")
 
 LARGEST_FORM = 64 * 1024
-"""Bytes of a request's body."""
+"""Most bytes of a request body."""
 MOST_FIELDS = 200
 MOST_AT_ONCE = 16
-"""Requests at a time; more are turned away."""
+"""Most concurrent requests; further ones are rejected."""
 SILENCE = 10
-"""Seconds after which a connection that says nothing is cut off."""
+"""Timeout of an idle connection, in seconds."""
 
 _POLICY = (
     "default-src 'none'; style-src 'self'; {script}img-src 'self'; form-action 'self'; "
@@ -41,7 +41,7 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # Not "no-referrer": browsers would then hide the origin of our own forms from us.
+    # Not "no-referrer": browsers would then hide the origin of our own forms.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -52,20 +52,20 @@ _TYPES = {"css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
 
 @dataclass(frozen=True)
 class Request:
-    """A request that has passed the guard."""
+    """A request that was accepted by the guard."""
 
     path: str
-    """Below the room, without a leading slash."""
+    """Path below the room, without a leading slash."""
     query: Mapping[str, list[str]]
     form: Mapping[str, list[str]]
     session: Session
 
     def asked(self, name: str, default: str = "") -> str:
-        """One value of the query."""
+        """Return one value of the query."""
         return self.query.get(name, [default])[0]
 
     def given(self, name: str, default: str = "") -> str:
-        """One value of the form."""
+        """Return one value of the form."""
         return self.form.get(name, [default])[0]
 
 
@@ -78,7 +78,7 @@ class Response:
 
 
 def see(path: str) -> Response:
-    """Look at another page: what every change answers, so that a reload repeats none."""
+    """Redirect to another page. Every change responds so, and a reload does not repeat it."""
     return Response(status=303, headers={"Location": path or "./"})
 
 
@@ -86,10 +86,10 @@ Action = Callable[[Request], Response]
 
 
 class Site:
-    """What a page answers: pages to look at (GET) and changes to make (POST), one at a time."""
+    """Routes of a page: pages to view (GET) and changes to make (POST), one at a time."""
 
     script: str | None = None
-    """The one script that its pages may run; none may run any other."""
+    """The only script that its pages may run."""
 
     def __init__(self) -> None:
         self.pages: dict[str, Action] = {}
@@ -103,11 +103,11 @@ class Site:
         )
 
     def failed(self, request: Request, status: int, sentence: str) -> Response:
-        """A page that says what went wrong."""
+        """Return a page that describes an error."""
         return _plain(status, sentence)
 
     def answer(self, request: Request, *, changes: bool) -> Response:
-        """Raises Refused where there is nothing to answer."""
+        """Return the response to a request, an error page if the request fails."""
         if not changes and request.path in ("page.css", "page.svg", self.script):
             return Response(static(request.path), _TYPES[request.path.rpartition(".")[2]])
         here, elsewhere = (self.changes, self.pages) if changes else (self.pages, self.changes)
@@ -129,7 +129,10 @@ class Site:
 
 @contextmanager
 def _warnings_shown_to(session: Session) -> Iterator[None]:
-    """Whoever looks at a page does not look at the terminal. One request at a time comes here."""
+    """Show warnings on the page, because its user does not see the terminal.
+
+    It changes global state, so only one request at a time may be here.
+    """
     usual = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -146,12 +149,12 @@ def _warnings_shown_to(session: Session) -> Iterator[None]:
 
 
 class PageServer(ThreadingHTTPServer):
-    """Listens on 127.0.0.1."""
+    """HTTP server that listens on 127.0.0.1."""
 
     daemon_threads = True
 
     def __init__(self, site: Site, port: int = 0) -> None:
-        """Port 0: any that is free."""
+        """Listen on a port; 0 chooses any free one."""
         self.site = site
         self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
         try:
@@ -173,14 +176,14 @@ class PageServer(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no news."""
+        """Ignore errors of connections that the browser has closed."""
 
 
 def serve(site: Site, port: int = 0) -> None:
-    """Say where, and stay until interrupted."""
+    """Print the address and serve until interrupted."""
     with PageServer(site, port) as server:
         say(f"Open {server.guard.address}")
-        say("Whoever has this address can use the page, on this machine only. Ctrl-C ends it.")
+        say("Anyone who has this address can use the page, on this machine only. Ctrl-C ends it.")
         server.serve_forever()
 
 
@@ -199,13 +202,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._change)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the standard library refuses: methods and malformed requests."""
+        """Answer requests that the standard library rejects: unknown methods and malformed ones."""
         self._send(_plain(code, message or "This cannot be answered."))
 
     def log_message(self, format: str, *values: Any) -> None:
-        """Addresses hold the token, and what somebody looks at is nobody's business."""
+        """Log nothing: addresses hold the token, and page views are private."""
 
-    # --- inside -----------------------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------------------
 
     def _answer(self, act: Callable[[], Response]) -> None:
         try:
@@ -239,8 +242,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _where(self) -> SplitResult:
         try:
             return urlsplit(self.path)
-        except ValueError:  # brackets that do not end
-            raise Refused(400, "This is no address.") from None
+        except ValueError:  # unbalanced brackets
+            raise Refused(400, "This address is not valid.") from None
 
     def _below(self, path: str) -> str:
         room = self.server.guard.room
@@ -250,21 +253,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _form(self) -> Mapping[str, list[str]]:
         if self.headers.get_content_type() != "application/x-www-form-urlencoded":
-            raise Refused(415, "Only a form of this page is taken.")
+            raise Refused(415, "Only forms of this page are accepted.")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
-            raise Refused(411, "A form comes with its length.")
+            raise Refused(411, "The length of the form is missing.")
         if len(length) > 9 or int(length) > LARGEST_FORM:
             raise Refused(413, "This form is too large.")
         try:
             body = self.rfile.read(int(length))
             return _fields(body.decode("ascii"))
         except UnicodeDecodeError:
-            raise Refused(400, "This is no form.") from None
+            raise Refused(400, "This form is not valid.") from None
 
     @property
     def _headers(self) -> Mapping[str, str]:
-        """A header that is there twice is none of a browser's: both are shown, and fit nothing."""
+        """Headers for the guard; repeated ones, which no browser sends, are joined."""
         return {
             name: ", ".join(self.headers.get_all(name, []))
             for name in ("Host", "Origin", "Cookie", "Sec-Fetch-Site")
@@ -292,8 +295,8 @@ def _fields(text: str) -> dict[str, list[str]]:
             max_num_fields=MOST_FIELDS,
             errors="strict",
         )
-    except ValueError:  # too many fields, or bytes that are no text
-        raise Refused(400, "This is no form.") from None
+    except ValueError:  # too many fields, or bytes that are not text
+        raise Refused(400, "This form is not valid.") from None
 
 
 def _plain(status: int, sentence: str) -> Response:
