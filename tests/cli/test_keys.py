@@ -59,7 +59,7 @@ def test_a_card_is_approved_when_its_fingerprint_was_compared(
     home: OperatorFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lyon, oslo, porto = cards(home)
-    with pytest.raises(UsageError, match="Nobody is here to ask"):
+    with pytest.raises(UsageError, match="no terminal to ask on"):
         keys("approve", home.folder, lyon)
     with pytest.raises(UsageError, match="not the fingerprint that was given"):
         keys("approve", home.folder, lyon, "--fingerprint", told(oslo))
@@ -115,7 +115,7 @@ def test_keys_are_rotated_by_the_client_and_accepted_by_the_operator(
     old = client.identity.public.hex()
     said = keys("rotate", client.folder)
     rotation = client.folder / "rotation.json"
-    with pytest.raises(UsageError, match="Nobody is here to ask"):
+    with pytest.raises(UsageError, match="no terminal to ask on"):
         keys("accept", home.folder, rotation)
     with pytest.raises(UsageError, match="not the change of a key"):
         keys("accept", home.folder, lyon, "--yes")

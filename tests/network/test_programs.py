@@ -212,7 +212,7 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
     assert "memory.db: gone" in privirec("client", stranger, cwd=tmp_path, code=3)
     server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port)
     revoke = ("keys", "revoke", "server", "1", "--operator-key", "operator.key")
-    assert "Nobody is here to ask" in privirec(*revoke, cwd=tmp_path, code=2)
+    assert "no terminal to ask on" in privirec(*revoke, cwd=tmp_path, code=2)
     privirec(*revoke, "--yes", cwd=tmp_path)
     shutil.copytree(lyon, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
     up = tmp_path / "up.log"

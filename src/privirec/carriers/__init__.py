@@ -1,1 +1,1 @@
-"""Who moves the bytes of a federation between its server and its clients."""
+"""Carriers: transports that move bytes between a federation's server and its clients."""

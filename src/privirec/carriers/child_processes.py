@@ -1,4 +1,4 @@
-"""Programs that are started here and end with this one, with all that they started."""
+"""Child processes that end, with all their descendants, when this process ends."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import psutil
 from privirec.errors import FederationError, UsageError
 
 SERVER = "server"
-"""What the server's process is called among those of a federation on one machine."""
+"""Name of the server's process in a federation on one machine."""
 
 
 @dataclass
 class Running:
-    """A program that was started here, with all that it starts."""
+    """A child process, its name, and the log that receives its output."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -37,7 +37,7 @@ class Running:
 
 @dataclass
 class Processes:
-    """Programs that end with this one. Use as a context manager."""
+    """Child processes that are stopped on exit. Use as a context manager."""
 
     running: list[Running] = field(default_factory=list)
 
@@ -59,19 +59,19 @@ class Processes:
         return started
 
     def end(self, one: Running) -> None:
-        """End one of them, and what it started."""
+        """Stop one child process and its descendants."""
         self._end([one])
         self.running.remove(one)
 
     def stop(self) -> None:
-        """End all of them, and what they started."""
+        """Stop all child processes and their descendants."""
         self._end(self.running)
         self.running.clear()
 
     def _end(self, ending: Sequence[Running]) -> None:
         all_of_them = {pid for one in ending for pid in family(one.process.pid)}
         for number in (signal.SIGTERM, signal.SIGKILL):
-            for one in ending:  # the group: what is left of one that ended before
+            for one in ending:  # the process group: descendants may outlive the process itself
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(one.process.pid, number)
             for pid in all_of_them:
@@ -94,7 +94,7 @@ class Processes:
 
 
 def family(pid: int) -> set[int]:
-    """A process and all that it started."""
+    """Return the PIDs of a process and all its descendants."""
     try:
         return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
     except psutil.NoSuchProcess:
@@ -102,7 +102,7 @@ def family(pid: int) -> set[int]:
 
 
 def memory(pid: int) -> float:
-    """Resident megabytes of a process and all that it started."""
+    """Return the resident memory of a process and its descendants, in megabytes."""
     total = 0
     for one in family(pid):
         with contextlib.suppress(psutil.Error):
@@ -126,7 +126,10 @@ def check_free(host: str, port: int) -> None:
 
 
 def wait_for_port(host: str, port: int, running: Running, seconds: float = 60) -> None:
-    """Until somebody listens there."""
+    """Wait until the port accepts connections.
+
+    Raises FederationError if the process ends first, or after `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         running.check()
@@ -137,13 +140,13 @@ def wait_for_port(host: str, port: int, running: Running, seconds: float = 60) -
 
 
 def last_line(log: Path) -> str:
-    """What a program said last, for an error message."""
+    """Return the last line of a program's log, for an error message."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     told = [" ".join(line.split()) for line in lines if line.strip()]
     return (told[-1] if told else "without a word")[:400]
 
 
 def _die_with_parent() -> None:
-    """On Linux a child hears of its parent's end even if that was a kill."""
+    """On Linux, ask for SIGTERM when the parent ends, even if the parent is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)

@@ -1,9 +1,9 @@
-"""Connections to a door for clients: those that say nothing, or say it too slowly, are cut.
+"""Connections of clients to the server, with timeouts and limits on their number.
 
-uvicorn waits for the head of a request as long as somebody likes, and for somebody who does not
-take its answer. Here the head has to be there within seconds, and the whole has its time; of
-connections that have not shown who they are only so many are kept, the newest, and so
-many of each client.
+uvicorn waits without limit for the head of a request, and for a peer that does not read its
+response. Here the head must arrive within `HEAD_WITHIN` seconds, and a request with its response
+has a time limit as well. The server keeps only the newest `UNPROVEN` connections that are not yet
+authenticated, and the newest `PROVEN` connections of each client.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_WITHIN = 10.0
 """Seconds for the head of a request, and for the TLS handshake before it."""
 UNPROVEN = 1024
-"""Connections that have not shown who they are."""
+"""Largest number of connections that are not authenticated."""
 PROVEN = 32
-"""Connections of one client."""
+"""Largest number of connections per client."""
 LARGEST_HEAD = 1 << 14
 _OPEN_FILES = 1 << 14
 
 
 class Line(H11Protocol):
-    """One connection."""
+    """One connection, with the times that its limits depend on."""
 
     def __init__(self, lines: Lines, **given: Any) -> None:
         super().__init__(**given)
-        self.app_state = {**self.app_state, "line": self}  # seen by whoever gets the request
+        self.app_state = {**self.app_state, "line": self}  # request handlers find it in the scope
         self.idle_since: float | None = None
-        """Since when the head of a request is awaited; None while one is answered."""
+        """Time since which a request's head is awaited; None while a request is answered."""
         self.busy_since = 0.0
-        """Since when the last one is answered."""
+        """Time at which the last request's head arrived."""
         self.proven_as: int | None = None
-        """Who is at the other end, once that is shown."""
+        """Client at the other end; None until it is authenticated."""
         self._lines = lines
 
     def connection_made(self, transport: Any) -> None:
@@ -65,10 +65,10 @@ class Line(H11Protocol):
 
 
 class Lines:
-    """All connections."""
+    """All open connections of one server."""
 
     def __init__(self, within: float = math.inf) -> None:
-        """`within`: seconds for a request and its answer."""
+        """Initialise; `within` is the time limit for a request and its response, in seconds."""
         self._within = within
         self._all: set[Line] = set()
         self._unproven: OrderedDict[Line, None] = OrderedDict()
@@ -81,7 +81,7 @@ class Lines:
             self._unproven.popitem(last=False)[0].cut()
 
     def proven(self, line: Line, client: int) -> None:
-        """This client is at the other end."""
+        """Record that a connection is authenticated as this client."""
         self._unproven.pop(line, None)
         self._forget(line)
         line.proven_as = client
@@ -106,7 +106,7 @@ class Lines:
             del self._of[line.proven_as]
 
     async def watch(self) -> None:
-        """Cut those that wait for nothing."""
+        """Abort connections that exceed a time limit, until cancelled."""
         while True:
             await asyncio.sleep(HEAD_WITHIN / 4)
             self.cut_late(asyncio.get_running_loop().time())
@@ -122,8 +122,8 @@ class Lines:
 
 
 def prepare_process() -> None:
-    """Handshakes that take long are given up, and many connections are no trouble."""
-    # The default of every server; uvicorn offers no setting of its own.
+    """Shorten the timeout of TLS handshakes, and raise the limit on open files."""
+    # This changes asyncio's default, because uvicorn has no setting for it.
     vars(importlib.import_module("asyncio.constants"))["SSL_HANDSHAKE_TIMEOUT"] = HEAD_WITHIN
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)

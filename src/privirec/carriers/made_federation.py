@@ -1,4 +1,4 @@
-"""The folders of a whole federation on one machine, for whichever carrier."""
+"""The folders of a whole federation on one machine, for any carrier."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFol
 CLIENT_THREADS = dict.fromkeys(
     ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
-"""In the environment of clients that share a machine."""
+"""Environment variables for clients that share a machine: one thread per client."""
 
 
 def make_federation(
     folder: Path, train: Interactions, n_clients: int, policy: Policy
 ) -> tuple[OperatorFolder, list[Path]]:
-    """Keys, certificates, roster, and the users dealt to the clients in consecutive runs: the
-    operator's folder, and those of the clients."""
+    """Create keys, certificates, the roster, and the folders of the operator and all clients.
+
+    Each client gets a consecutive range of users. Returns the operator's folder and the list of
+    the clients' folders.
+    """
     if not 1 <= n_clients <= train.n_users:
         raise UsageError(f"{n_clients} clients for {train.n_users} users")
     home = OperatorFolder.create(folder / "server")

@@ -1,4 +1,4 @@
-"""Clients in the same process: every message is answered at once, or not at all."""
+"""Carrier for clients in the same process, which answer each message immediately."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from privirec.runtime.network.coordinator.clients import Address
 
 AnswerMessage = Callable[[bytes], bytes]
-"""A client as a carrier sees it: bytes in, bytes out."""
+"""Interface of a client to a carrier: it takes a message's bytes and returns a reply's."""
 
 
 class MemoryCarrier:
-    """Carries messages to clients that are functions."""
+    """Carrier whose clients are functions in this process."""
 
     def __init__(self, clients: Mapping[Address, AnswerMessage]) -> None:
         self._clients = clients
@@ -32,4 +32,4 @@ class MemoryCarrier:
         return not self._arrived
 
     def rest(self) -> None:
-        """There is nothing to wait for: whoever is there has answered."""
+        """Return immediately: every client has already answered."""

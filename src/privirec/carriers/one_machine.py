@@ -1,6 +1,6 @@
-"""A whole federation on one machine, for whichever carrier: a server and clients as real processes.
+"""A whole federation on one machine, for any carrier: a server and clients as real processes.
 
-Every client has a folder and processes of its own; nothing is shared but the network.
+Every client has its own folder and its own processes; they share only the network.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from privirec.runtime.network.runs import RunFile, Watch
 
 @dataclass
 class OneMachine(ABC):
-    """Folders and processes of a federation; use as a context manager."""
+    """Folders and processes of a federation. Use as a context manager."""
 
     folder: Path
     processes: Processes = field(default_factory=Processes)
@@ -31,26 +31,26 @@ class OneMachine(ABC):
     clients: list[Path] = field(default_factory=list)
     link: Running | None = None
     peaks: dict[str, float] = field(default_factory=dict)
-    """Largest resident megabytes of each program and all it started."""
+    """Peak resident memory of each program and its descendants, in megabytes."""
 
     def prepare(self, train: Interactions, n_clients: int, policy: Policy) -> None:
-        """Keys, certificates, roster, and the users dealt to the clients in consecutive runs."""
+        """Create keys, certificates, the roster and all folders; see `make_federation`."""
         self.server, self.clients = make_federation(self.folder, train, n_clients, policy)
 
     @abstractmethod
     def start(self) -> None:
-        """The server and all clients."""
+        """Start the server and all clients."""
 
     @abstractmethod
     def run(self, name: str, file: RunFile, watch: Watch) -> dict[str, Any]:
-        """Start a run and wait for its end; what the server wrote about it."""
+        """Start a run, wait for its end, and return the server's result record."""
 
     @abstractmethod
     def keep_up(self) -> None:
-        """Notice what has ended, and start it again where that helps."""
+        """Detect processes that have ended; restart those that can be restarted."""
 
     def looking_after(self, watch: Watch) -> Watch:
-        """Passes the status on, once all programs were looked after and their memory noted."""
+        """Return a watch that checks all processes and records their memory, then calls `watch`."""
 
         def look(status: dict[str, Any]) -> None:
             self.keep_up()

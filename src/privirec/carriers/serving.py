@@ -1,7 +1,7 @@
-"""Whether a server is up in an operator's folder, and which carrier it has.
+"""State of the server in an operator's folder: whether it is up, and its carrier.
 
-SERVER/carrier                      the one that it had last, and the options that were given
-SERVER/flower/.lock, https/.lock    held by `privirec server up` while it is up
+SERVER/carrier                      the last carrier, and the options of `privirec server up`
+SERVER/flower/.lock, https/.lock    held by `privirec server up` while the server is up
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ CARRIERS = (FLOWER, HTTPS)
 
 
 def remember(home: OperatorFolder, carrier: str, given: Sequence[str] = ()) -> None:
-    """So that whoever finds the server down can be told how to start it. `given`: the options of
-    `privirec server up`, as words."""
+    """Record the carrier and the options of `privirec server up` (`given`).
+
+    Error messages use them to say how to start the server again.
+    """
     write_whole(home.folder / "carrier", f"{carrier}\n{shlex.join(given)}".encode())
 
 
 def carrier_up(home: OperatorFolder) -> str | None:
-    """Of the server that is up; None if nobody listens."""
+    """Return the carrier of the running server, or None if no server is up."""
     return next((name for name in CARRIERS if is_taken(home.folder / name)), None)
 
 
 def last_carrier(home: OperatorFolder) -> str:
-    """Of the server that is up, or was last."""
+    """Return the carrier of the running server, or of the last one if none is up."""
     if up := carrier_up(home):
         return up
     told, _ = _remembered(home)
@@ -40,7 +42,7 @@ def last_carrier(home: OperatorFolder) -> str:
 
 
 def how_to_start(home: OperatorFolder) -> str:
-    """The command that brings the server up as it was last."""
+    """Return the command that starts the server as it was last started."""
     told, given = _remembered(home)
     carrier = last_carrier(home)
     if carrier != told or (carrier == HTTPS) != ("--carrier" in given):
@@ -49,10 +51,10 @@ def how_to_start(home: OperatorFolder) -> str:
 
 
 def _remembered(home: OperatorFolder) -> tuple[str, list[str]]:
-    """The carrier that a server had last, and the options that it was given."""
+    """Return the recorded carrier and options; empty if there is no record."""
     try:
         told = (home.folder / "carrier").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # of a version that did not write it down
+    except OSError:  # older versions did not write this file
         return "", []
     carrier, _, options = told.partition("\n")
     try:
@@ -62,7 +64,7 @@ def _remembered(home: OperatorFolder) -> tuple[str, list[str]]:
 
 
 def check_up(home: OperatorFolder) -> str:
-    """The carrier of the server that is up; refuses where there is none."""
+    """Return the carrier of the running server; raise FederationError if no server is up."""
     carrier = carrier_up(home)
     if carrier is None:
         raise FederationError(f"nobody listens: {how_to_start(home)}")

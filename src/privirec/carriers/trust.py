@@ -1,4 +1,4 @@
-"""Whom a client takes for its server."""
+"""TLS context that trusts only the federation's CA."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from privirec.errors import UsageError
 
 
 def trusting(certificate: Path) -> ssl.SSLContext:
-    """TLS with servers that this authority vouches for, and no others."""
+    """Return a TLS client context that trusts only the CA in `certificate`."""
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

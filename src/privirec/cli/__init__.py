@@ -1,4 +1,4 @@
-"""One file a command, no logic of its own."""
+"""The command line: one module per command, without logic of its own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from privirec.compiled import go_without
 
 
 def start() -> None:
-    """Entry point. Importing takes a second, in which Ctrl-C is one line as well."""
+    """Run the command line. Imports take a second, so Ctrl-C is handled during them as well."""
     try:
         if sys.argv[1:2] == ["client"]:
-            # One person's device: nothing is loaded that only other commands need.
+            # This runs on a person's device: do not load what only other commands need.
             go_without()
             from privirec.cli import light as main  # noqa: PLC0415
         else:

@@ -1,4 +1,4 @@
-"""Asking whoever sits at the terminal, before something is changed that others rely on."""
+"""Confirmation on the terminal, before a change that other people rely on."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import typer
 
 from privirec.errors import UsageError
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask; for scripts.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation, for scripts.")]
 
 
 def agree(question: str, *, yes: bool) -> None:
-    """Go on only if a person, or a script by --yes, agrees."""
+    """Raise UsageError unless the user confirms, on the terminal or by --yes."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Nobody is here to ask: look at it and give --yes")
+        raise UsageError(f"{question} There is no terminal to ask on: check it and give --yes")
     if not typer.confirm(question):
         raise UsageError("nothing was changed")

@@ -1,4 +1,4 @@
-"""`privirec audit`: what does a release give away?"""
+"""`privirec audit`: attacks on a release, and how much each of them recovers."""
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ def command(
     release: Annotated[
         str,
         typer.Option(
-            help=f"What was released: the sums of {' or '.join(PROGRAMS)}, a saved model's folder, "
-            "or the folder of a run that a server keeps.",
+            help=f"Release to attack: the sums of {' or '.join(PROGRAMS)}, the folder of a saved "
+            "model, or the folder of a run on a server.",
             metavar="|".join([*PROGRAMS, "FOLDER"]),
         ),
     ] = Privirec.name,
     attack: Annotated[
         list[str] | None,
-        options.one_of(ATTACKS, help="Only this one; may be given several times."),
+        options.one_of(ATTACKS, help="Attack to run; may be given several times (default: all)."),
     ] = None,
     preset: Annotated[
         str | None,
         options.one_of(
-            preset_names(), help="Published settings of a program: the paper's to the letter."
+            preset_names(), help="Published settings of a program; paper: exactly the paper's."
         ),
     ] = None,
     rank: Annotated[
         int | None,
         typer.Option(
-            min=1, help="k: columns of the power method (default: 256, and none for privirec)."
+            min=1, help="k, columns of the power method (default: 256; none for privirec)."
         ),
     ] = None,
     rounds: options.Rounds = None,
     head: Annotated[
         int | None,
-        typer.Option(min=1, help="head-gram, protected: how many of the most popular items."),
+        typer.Option(min=1, help="head-gram, protected: number of most popular items to use."),
     ] = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
@@ -75,12 +75,12 @@ def command(
         bool,
         typer.Option(
             "--without-noise",
-            help="protected: leave the noise out, to see that the attacks would find something.",
+            help="protected: leave out the noise, to check that the attacks work without it.",
         ),
     ] = False,
     ring_bits: Annotated[
         int | None,
-        typer.Option(min=1, max=64, help="Width of the ring the release was summed in."),
+        typer.Option(min=1, max=64, help="Width in bits of the ring that the sums use."),
     ] = None,
     seed: options.Seed = 0,
     threads: options.Threads = None,
@@ -92,7 +92,7 @@ def command(
     report: Annotated[
         Path | None,
         typer.Option(
-            help="Also write a page with pictures into this folder (index.html).",
+            help="Also write a page with pictures to this folder (index.html).",
             callback=options.writable_folder,
             show_default=False,
         ),
@@ -101,32 +101,32 @@ def command(
     beside: Annotated[
         Path | None,
         typer.Option(
-            help="With --picture: rows (--json) of an earlier audit of the same data set, such as "
-            "one without protection, to be drawn beside.",
+            help="With --picture: also draw the rows of this earlier audit (--json) of the same "
+            "data set, for example one without protection.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Attack a release as somebody curious would, and count what comes out.
+    """Attack a release, and report how much of people's histories is recovered.
 
-    A run of a program releases its sums to the server; a saved model is what every client holds; a
-    server's folder of a run has the sums that it saw. Every attack that applies is run. The truth
-    is used to grade the result, and for what an attacker is said to know.
+    A run of a program releases its sums to the server; every client holds the saved model; the
+    server's folder of a run has the sums that the server saw. Every attack that applies is run. The
+    true histories are used to grade the result, and as the prior knowledge that an attack assumes.
 
     peeling: an item with few users has a row of the item-item matrix that is a sum of few
-    histories; read those off, take them away, and further items have few users left.
-    likelihood-peeling: the same where entries are rounded or noisy. cliques: the best guesses when
-    there is noise.
+    histories. The attack reads these histories and subtracts them, which leaves further items with
+    few users. likelihood-peeling: the same for rounded or noisy entries. cliques: the best guesses
+    under noise.
 
-    matching-pursuit: such rows out of their products with public vectors. start-block: the users of
-    items out of the paper's first sum.
+    matching-pursuit: recovers such rows from their products with public vectors. start-block:
+    recovers the users of items from the paper's first sum.
 
-    differencing: two runs that differ by one person, or one item. aimed-server: a server that asks
-    about single items.
+    differencing: compares two runs that differ by one person or one item. aimed-server: a server
+    that asks about single items.
 
-    membership, last-item: who took part, and what is the one item that is not known; by an attacker
-    who knows the rest of the history, and by one who knows everybody else's as well. canaries: a
-    lower bound on epsilon.
+    membership, last-item: whether a person took part, and which single unknown item is in a
+    history, for an attacker who knows the rest of the history, and for one who knows all other
+    histories as well. canaries: a lower bound on epsilon.
 
     Examples:
 
@@ -177,13 +177,13 @@ def command(
 
 
 def _as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """An attack that claimed nothing has no precision."""
+    """Return a row for display: an attack that claimed nothing shows no precision."""
     missing = row.get("interaction_recall") is not None and row["interaction_precision"] is None
     return {**row, "interaction_precision": "-"} if missing else dict(row)
 
 
 def in_words(row: Mapping[str, Any]) -> str:
-    """One sentence about an attack."""
+    """Return one sentence about the result of an attack."""
     name = row["attack"].capitalize()
     if row.get("empirical_epsilon") is not None:
         promised = row.get("promised_epsilon")

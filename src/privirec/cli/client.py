@@ -15,14 +15,14 @@ def command(
     server: Annotated[
         str | None,
         typer.Option(
-            help="https://host[:port], or host:port for Flower, if not the one it joined with."
+            help="Server: https://host[:port], or host:port for Flower (default: the one joined)."
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only check keys, roster, policy and histories.")
+        bool, typer.Option("--check", help="Check keys, roster, policy and histories, then exit.")
     ] = False,
 ) -> None:
-    """Stay connected and answer what the policy allows, until interrupted."""
+    """Stay connected to the server and answer what the policy allows, until interrupted."""
     if check:
         taking_part.check(folder, server)
     else:

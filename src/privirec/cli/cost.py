@@ -1,4 +1,4 @@
-"""`privirec cost`: what has to be sent."""
+"""`privirec cost`: communication costs of the methods."""
 
 from __future__ import annotations
 
@@ -26,44 +26,47 @@ GOWALLA = (29_858, 40_981)
 def command(
     *,
     users: Annotated[
-        int | None, typer.Option(min=1, help="n, number of users (default: Gowalla's).")
+        int | None, typer.Option(min=1, help="n, the number of users (default: Gowalla's).")
     ] = None,
     items: Annotated[
-        int | None, typer.Option(min=1, help="|I|, number of items (default: Gowalla's).")
+        int | None, typer.Option(min=1, help="|I|, the number of items (default: Gowalla's).")
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="Take both from this data set, and the real size of its P~ too."),
+        typer.Option(help="Take both numbers, and the true size of P~, from this data set."),
     ] = None,
     rank: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help=f"k2 of PriviRec-k (default {DEFAULT_RANK} as in run, for spectral 512, in the "
-            f"paper's formulas and rows {COST_RANK}; fewer if the catalogue is smaller).",
+            help=f"k2 of PriviRec-k (default: {DEFAULT_RANK} as in run; 512 for spectral; "
+            f"{COST_RANK} in the paper's formulas and rows; less for a smaller catalogue).",
         ),
     ] = None,
     low_pass_rank: Annotated[
-        int | None, typer.Option(min=1, help="k1 of PriviRec (default 256, if it fits).")
+        int | None,
+        typer.Option(min=1, help="k1 of PriviRec (default: 256, or less for fewer items)."),
     ] = None,
     rounds: Annotated[
         int | None,
         typer.Option(
             min=2,
-            help=f"L (default {DEFAULT_ROUNDS} as in run, in the paper's formulas and rows "
-            f"{COST_ROUNDS}).",
+            help=f"L (default: {DEFAULT_ROUNDS} as in run; {COST_ROUNDS} in the paper's formulas "
+            "and rows).",
         ),
     ] = None,
     ring_bits: Annotated[
         int | None,
-        typer.Option(min=1, max=64, help="Width of the ring (default: what each method takes)."),
+        typer.Option(
+            min=1, max=64, help="Width of the ring in bits (default: that of each method)."
+        ),
     ] = None,
     aggregator: Annotated[
         str,
         options.one_of(
             protocol_names(),
-            help="What this protocol adds, as on a network: an active server, 5 % of the clients "
-            "corrupt, 20 % dropping out.",
+            help="Protocol whose overhead to add, as on a network: an active server, 5 % of the "
+            "clients corrupt, 20 % dropping out.",
         ),
     ] = DEFAULT_AGGREGATOR,
     data_dir: options.DataDir = None,
@@ -71,17 +74,18 @@ def command(
     json_file: options.Json = None,
     picture: options.Picture = None,
 ) -> None:
-    """The paper's communication costs in floats, beside the bytes that really travel.
+    """Show the paper's communication costs in floats, and the bytes that are really sent.
 
-    Up: what a client sends. Down: what it receives, broadcasts and the final filters included.
-    Beside it stands what secure aggregation adds: messages as they are encoded, if nobody drops
-    out. The server's share is all of that times n. Without a data set the released item-item
-    matrix counts as its dense triangle; with one, as the sparse matrix that clients really fetch.
+    Up: bytes that a client sends. Down: bytes that it receives, broadcasts and the final filters
+    included. The next columns show the overhead of secure aggregation: encoded messages, if no
+    client drops out. The server sends and receives n times as much. Without a data set, the
+    released item-item matrix counts as a dense triangle; with one, as the sparse matrix that
+    clients really fetch.
 
-    Rows without a name behind the comma are what privirec run sends by default; those of the
-    paper have the settings of its table of costs.
+    Rows without a name after the comma show what privirec run sends by default. The paper's rows
+    use the settings of its table of costs.
 
-    --picture draws bytes up and down beside the paper's formulas, and what the bytes are for.
+    --picture draws bytes up and down, the paper's formulas, and the purpose of the bytes.
     """
     entries = largest_degree = None
     if dataset:

@@ -1,4 +1,4 @@
-"""`privirec data`: find, fetch, look at and convert data sets."""
+"""`privirec data`: find, download, inspect and convert data sets."""
 
 from __future__ import annotations
 
@@ -42,24 +42,26 @@ from privirec.report.progress import shown_progress
 from privirec.report.rows import check_writable, print_table, say, write_json_lines
 
 app = typer.Typer(
-    help="Find, fetch, look at and convert data sets.", no_args_is_help=True, add_completion=False
+    help="Find, download, inspect and convert data sets.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 WRITTEN = (".txt", ".csv")
-"""What `data convert` writes as one file."""
+"""Suffixes of single files that `data convert` writes."""
 NOT_WRITTEN = {*SUFFIXES, ".json", ".jsonl", ".gz", ".zip", ".xlsx", ".feather", ".npz"} - {
     *WRITTEN
 }
-"""Names that stand for a kind of file, and for no folder."""
+"""Suffixes of file types that are not written; a folder must not be given such a name."""
 
 
 @app.command("list")
 def list_(data_dir: options.DataDir = None, json_file: options.Json = None) -> None:
-    """Show the data sets known by name and whether they are on this machine.
+    """List the data sets that are known by name, and whether they are on this machine.
 
-    "yes" means found and equal to the published files; "other" found, but with other contents.
-    Synthetic sets are made up when asked for and need no files. Any folder with train.txt and
-    test.txt (one user a line: user item item ...) works too, by its path.
+    "yes": found and equal to the published files. "other": found, but with other contents.
+    Synthetic data sets are generated on demand and need no files. A folder with train.txt and
+    test.txt (one user per line: user item item ...) can be given by its path.
     """
     rows: list[dict[str, object]] = []
     for name, published in PUBLISHED.items():
@@ -102,16 +104,16 @@ def get(
     names: Annotated[list[str], typer.Argument(help=f"One or more of {', '.join(PUBLISHED)}.")],
     data_dir: options.DataDir = None,
     source: Annotated[
-        str, typer.Option("--from", help="Web address that holds NAME/train.txt and NAME/test.txt.")
+        str, typer.Option("--from", help="Base URL of NAME/train.txt and NAME/test.txt.")
     ] = SOURCE,
     force: Annotated[
         bool, typer.Option("--force", help="Replace files that differ from the published ones.")
     ] = False,
 ) -> None:
-    """Download standard data sets, check them against their published checksums, keep them.
+    """Download standard data sets and check them against their published checksums.
 
-    An interrupted download resumes where it stopped; a file appears only when it is whole and
-    right. Without a network, put the two files where the message says.
+    An interrupted download resumes where it stopped. A file appears only when it is complete and
+    correct. Without a network, put the two files where the error message says.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
@@ -127,19 +129,17 @@ def get(
 def info(
     datasets: Annotated[
         list[str],
-        typer.Argument(
-            help="Names, folders with train.txt and test.txt or with shards, or single files."
-        ),
+        typer.Argument(help="Names, folders (train.txt and test.txt, or shards), or single files."),
     ],
     *,
     table: TableOptions,
     data_dir: options.DataDir = None,
     json_file: options.Json = None,
 ) -> None:
-    """Print the statistics of data sets, as the paper's table does.
+    """Print the statistics of data sets, as in the paper's table.
 
-    Interactions and density count train and test together; the smallest, median and largest user
-    and the rare items are those of train, which is what a model sees.
+    Interactions and density count train and test together. The smallest, median and largest user
+    and the rare items are those of train, the part that a model is fitted on.
     """
     found = [_statistics_of(dataset, data_dir, table) for dataset in datasets]
     write_json_lines(json_file, [each.row() for each in found])
@@ -165,13 +165,12 @@ def make(
         ),
     ],
     users_per_shard: options.UsersPerShard = USERS_PER_SHARD,
-    seed: Annotated[int, typer.Option(help="Decides everything.")] = DEFAULT_SEED,
+    seed: Annotated[int, typer.Option(help="Seed of the generated data.")] = DEFAULT_SEED,
 ) -> None:
-    """Make up a data set of any size in shards, a block of users in memory at a time.
+    """Generate a synthetic data set of any size in shards, with one block of users in memory.
 
-    privirec run --dataset FOLDER computes on it shard by shard. If the command is interrupted, give
-    it once more: it goes on with the first shard that is missing. Ten million users take about 1.2
-    GB on the disk.
+    privirec run --dataset FOLDER processes it shard by shard. If the command is interrupted, run it
+    again: it continues with the first missing shard. Ten million users take about 1.2 GB on disk.
     """
     if not name.startswith(PREFIX):
         raise UsageError(f"{name}: only synthetic data is made up; its names begin with {PREFIX}")
@@ -188,13 +187,13 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            help=f"A file to read: {', '.join(SUFFIXES)}; or a folder of tables.", metavar="SOURCE"
+            help=f"File to read ({', '.join(SUFFIXES)}), or a folder of tables.", metavar="SOURCE"
         ),
     ],
     target: Annotated[
         Path,
         typer.Argument(
-            help="A .txt or .csv file to write, or a folder for train and test, or for shards.",
+            help="A .txt or .csv file to write, or a folder for train and test or for shards.",
             metavar="TARGET",
         ),
     ],
@@ -210,29 +209,31 @@ def convert(
             help="Share of the interactions to hold out for test (folders only).",
         ),
     ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Decides which items are held out.")] = DEFAULT_SEED,
+    seed: Annotated[
+        int, typer.Option(help="Seed for the choice of held-out items.")
+    ] = DEFAULT_SEED,
     shards: Annotated[
         bool,
         typer.Option(
             "--shards",
-            help="Write shards, which need not fit into memory; always so for a folder of tables.",
+            help="Write shards, for data larger than memory; always on for a folder of tables.",
         ),
     ] = False,
     rows_per_shard: Annotated[
-        int, typer.Option(min=1, help="Shards: about so many rows of the tables in each.")
+        int, typer.Option(min=1, help="Approximate number of table rows per shard.")
     ] = ROWS_PER_SHARD,
 ) -> None:
-    """Turn any readable file into what everything here reads, and split it.
+    """Convert any readable file to a format that all commands read, and split it.
 
     A target that ends in .txt or .csv becomes one file; any other becomes a folder with a train and
-    a test file. Whole numbers without times are written as text, user item item ...; names and
-    times are kept in tables of user, item, timestamp. A .txt target cannot hold names: they are
-    numbered from 0, and two more files beside it (for out.txt: out.users.txt and out.items.txt) say
-    which name got which number. No file that is there already is replaced.
+    a test file. Integer ids without times are written as text (user item item ...); names and times
+    are kept in tables of user, item, timestamp. A .txt target cannot hold names: they are numbered
+    from 0, and two more files (for out.txt: out.users.txt and out.items.txt) map each name to its
+    number. Existing files are never replaced.
 
     A folder of tables in parts (.csv, .tsv, .parquet ...) becomes shards, in bounded memory; a user
-    may occur in several parts. privirec run --dataset TARGET computes on them shard by shard. If
-    that is interrupted, give the command once more, and it goes on.
+    may occur in several parts. privirec run --dataset TARGET processes them shard by shard. If the
+    conversion is interrupted, run the same command again and it continues.
     """
     _refuse_target(target)
     if shards or source.is_dir():
@@ -268,14 +269,17 @@ def convert(
         as_text = numbers and interactions.times is None
         write, kind = (write_text, "txt") if as_text else (write_csv, "csv")
         write(target / f"test.{kind}", dataset.test)
-        # Last, because a train file is what makes a folder a data set.
+        # Written last, because a train file makes the folder a data set.
         write(target / f"train.{kind}", dataset.train)
     _print_statistics([statistics(dataset)])
     say(f"written to {target}")
 
 
 def _refuse_target(target: Path) -> None:
-    """A name that promises a kind of file which is not written here would become a folder."""
+    """Raise UsageError for a target with a suffix that is not written.
+
+    Otherwise it would become a folder with a misleading name.
+    """
     suffix = target.suffix.lower()
     if suffix in NOT_WRITTEN and not target.is_dir():
         raise UsageError(
@@ -285,7 +289,7 @@ def _refuse_target(target: Path) -> None:
 
 
 def _parts_in(folder: Path) -> list[Path]:
-    """Whatever would be a train or a test file of this folder, of any kind that is read."""
+    """Return all paths that would be read as a train or test file of this folder."""
     return [folder / f"{part}{suffix}" for part in ("train", "test") for suffix in SUFFIXES]
 
 
@@ -301,7 +305,7 @@ def _write_one_file(target: Path, interactions: Interactions) -> None:
 
 
 def _numbered(interactions: Interactions, target: Path) -> Interactions:
-    """Numbers in the place of names, which are written down beside the target, under its name."""
+    """Replace names by numbers, and write the names to files next to the target."""
     users, items = (target.with_name(f"{target.stem}.{kind}.txt") for kind in ("users", "items"))
     options.refuse_to_replace([users, items])
     _write_names(users, interactions.user_ids)
@@ -347,7 +351,7 @@ def _state(name: str, data_dir: Path | None) -> tuple[str, str]:
 
 
 def _print_statistics(found: Sequence[Statistics]) -> None:
-    """One column a data set: many figures fit a narrow terminal better downwards."""
+    """Print one column per data set, because many figures fit a narrow terminal better as rows."""
     lines = {
         "users": [f"{each.users:,}" for each in found],
         "items": [f"{each.items:,}" for each in found],

@@ -1,4 +1,4 @@
-"""`privirec demo`: two minutes, no data needed."""
+"""`privirec demo`: a demonstration on synthetic data, in two minutes."""
 
 from __future__ import annotations
 
@@ -35,9 +35,12 @@ def command(
     seed: options.Seed = 0,
     json_file: options.Json = None,
 ) -> None:
-    """Show everything once on made-up data: the same recommender computed on one machine, by
-    PriviRec and by PriviRec-k, and one that noise protects; what each costs in bytes, what an
-    attack reads from each, and how noise does where there are people enough."""
+    """Compare the main methods on synthetic data, in two minutes.
+
+    The same recommender is computed on one machine, by PriviRec and by PriviRec-k, and once more
+    protected by noise. The table shows the bytes that each of them costs and the histories that an
+    attack reads from it. A second table shows noise with enough people to hide in.
+    """
     check_picture(out / PICTURE)
     with shown_progress() as phases:
         result = demo(out, seed, threads, phases)

@@ -1,4 +1,4 @@
-"""`privirec device`: the person's page, and the policy of the own device."""
+"""`privirec device`: the page and the policy of a person's own device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privirec.privacy.policy import Policy
 from privirec.report.rows import say
 
 app = typer.Typer(
-    help="Look after one's own device: a page to use it by, and its policy.",
+    help="Manage your own device: its page and its policy.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -25,25 +25,29 @@ def page(
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option("--store", help="Another store; alone, a page without a federation."),
+        typer.Option(
+            "--store", help="Store to use instead; without CLIENT, a page without a federation."
+        ),
     ] = None,
     artifact: Annotated[
         Path | None,
-        typer.Option("--artifact", help="Another model than the one in the client's folder."),
+        typer.Option("--artifact", help="Model to use instead of the one in the client's folder."),
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option("--user", help="Whose history, if there are several.", show_default=False),
+        typer.Option(
+            "--user", help="User whose history to show, if there are several.", show_default=False
+        ),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")
+        int, typer.Option(min=0, max=65535, help="Port on this machine; 0 for any free one.")
     ] = 0,
 ) -> None:
-    """Serve one's own page on this machine until interrupted: recommendations and why, the own
-    history, what left the device, the budget, the policy.
+    """Serve your own page on this machine until interrupted.
 
-    Open the address that is printed: it holds a token that lets you in, and nobody else. The page
-    needs no server, and nothing on it asks the network.
+    The page shows your recommendations with their reasons, your history, the data that left the
+    device, the privacy budget and the policy. Open the printed address: it contains a token that
+    gives access to you alone. The page needs no server and makes no requests to the network.
 
     Examples:
 
@@ -63,10 +67,10 @@ def policy(
     client: Annotated[Path, typer.Argument(help="The client's folder.", metavar="CLIENT")],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="NAME=VALUE, as in policy.toml; may be given several times."),
+        typer.Option("--set", help="Change NAME=VALUE in policy.toml; may be given several times."),
     ] = None,
 ) -> None:
-    """Say in words what a client agrees to, after changing it if asked.
+    """Explain in plain words what a client agrees to, after applying any changes.
 
     Examples:
 
@@ -77,7 +81,7 @@ def policy(
     from privirec.runtime.network.enrolment.folders import ClientFolder  # noqa: PLC0415
     from privirec.workflows import own_policy  # noqa: PLC0415
 
-    _ = ClientFolder(client).identity  # refuses a folder that is no client's
+    _ = ClientFolder(client).identity  # raises an error if this is not a client's folder
     changes = {}
     for each in settings or ():
         name, equals, value = each.partition("=")

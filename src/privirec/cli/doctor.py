@@ -1,4 +1,4 @@
-"""`privirec doctor`: what a bug report needs."""
+"""`privirec doctor`: the environment, for a bug report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from privirec.workflows.doctor import facts
 
 
 def command(json_file: options.Json = None) -> None:
-    """Print versions, threads, BLAS, AES support, free memory and which data sets are here."""
+    """Print versions, threads, BLAS, AES support, free memory and the data sets found."""
     found = facts()
     write_json_lines(json_file, [found])
     width = max(map(len, found))

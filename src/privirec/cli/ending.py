@@ -1,4 +1,4 @@
-"""How a command ends: one line for what goes wrong, and an exit code."""
+"""The end of a command: a one-line error message and an exit code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from privirec.errors import DataWarning, PrivirecError
 
 
 def end_well(command: Callable[[], int | None]) -> None:
-    """Run a command. Exit codes: 0 done, 1 a check failed, 2 bad usage or input, 3 a federation
-    that could not finish safely, 130 or 143 interrupted."""
-    # Typer would answer Ctrl-C itself, and in silence; this way it is one line and 130. Who is
-    # ended by a service manager puts things away as well.
+    """Run a command, and exit with its code.
+
+    Exit codes: 0 done, 1 a check failed, 2 bad usage or input, 3 a federation that could not finish
+    safely, 130 or 143 interrupted.
+    """
+    # Typer would handle Ctrl-C silently; this way it prints one line and exits with 130. SIGTERM,
+    # as sent by a service manager, also raises an exception, so that clean-up code runs.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
     warnings.showwarning = _show_warning
@@ -29,27 +32,27 @@ def end_well(command: Callable[[], int | None]) -> None:
     except MemoryError as error:
         code = _say(f"not enough memory ({str(error).rstrip('.') or 'none left'})", 2)
     except BrokenPipeError:
-        # Whoever read has gone; say nothing, not even at exit when buffers are flushed.
+        # The reader has closed the pipe: print no error, even when buffers are flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         code = _say(f"{where}{error.strerror or error}", 2)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # it ends anyway
+        signal.signal(number, signal.SIG_IGN)  # the process is ending anyway
     sys.exit(code)
 
 
 class _Interrupted(BaseException):
-    """Ctrl-C, or a polite kill."""
+    """SIGINT (Ctrl-C) or SIGTERM."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def _interrupted(number: int, _frame: object) -> None:
-    # While things are put away, one is enough. It may also have been lost, where Python throws
-    # exceptions away (a destructor, a callback of a weak reference): then the next one counts.
+    # During clean-up, ignore further signals. The first exception may have been lost where Python
+    # discards exceptions (a destructor, a weakref callback); then the next signal raises again.
     error = sys.exc_info()[1]
     while error is not None:
         if isinstance(error, _Interrupted):
@@ -66,7 +69,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """What somebody should know of data is one line; anything else says where it comes from."""
+    """Print a DataWarning as one line, and any other warning with its source location."""
     if issubclass(category, DataWarning):
         print(f"privirec: {message}", file=sys.stderr)
     else:

@@ -1,4 +1,4 @@
-"""`app`: all commands at once, for whoever looks at every one of them."""
+"""`app`: the command line with all commands imported, for tests and documentation."""
 
 from __future__ import annotations
 

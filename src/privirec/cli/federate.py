@@ -1,4 +1,4 @@
-"""`privirec federate`: a whole federation on this machine."""
+"""`privirec federate`: a whole federation on one machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ COLUMNS = [
 def command(
     *,
     dataset: options.Dataset = DATASET,
-    clients: Annotated[int, typer.Option(min=2, help="How many clients (silos).")] = 5,
+    clients: Annotated[int, typer.Option(min=2, help="Number of clients (silos).")] = 5,
     model: options.Model = None,
     method: options.Program = DEFAULT_PROGRAM,
     preset: options.Preset = PUBLISHED,
@@ -69,11 +69,11 @@ def command(
     server_model: options.ServerModelName = ServerModel.ACTIVE,
     carrier: options.Carrier = options.CarrierName.FLOWER,
     check: Annotated[
-        bool, typer.Option("--check", help="Run the simulation too; exit 1 if a bit differs.")
+        bool, typer.Option("--check", help="Also run the simulation; exit with 1 if a bit differs.")
     ] = False,
     compare: Annotated[
         bool,
-        typer.Option(help="Where noise protects: measure an exact run and popularity beside it."),
+        typer.Option(help="With noise: also measure an exact run and popularity."),
     ] = True,
     threads: options.Threads = None,
     seed: options.Seed = 0,
@@ -82,7 +82,7 @@ def command(
     keep: Annotated[
         Path | None,
         typer.Option(
-            help="Keep keys, logs and client folders here.",
+            help="Folder in which to keep keys, logs and client folders.",
             callback=options.writable_folder,
             show_default=False,
         ),
@@ -94,9 +94,9 @@ def command(
 ) -> None:
     """Start a server and clients as real processes, over TLS, and compute a model with them.
 
-    Without further options noise protects every person (--epsilon), and the last line says how
-    much that costs. The exact methods of the paper are for who asks for them. --picture draws the
-    run sum by sum: how long each took, bytes per client, and clients that dropped out.
+    By default, noise protects every person (--epsilon), and the last line shows the cost in
+    accuracy. Use --method for the paper's exact methods. --picture draws the run sum by sum: the
+    time of each sum, bytes per client, and clients that dropped out.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`privirec fit`: a model for use, from all of the data."""
+"""`privirec fit`: a model for use, fitted on all data."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def command(
     dataset: Annotated[
         str,
         typer.Argument(
-            help="A file, a folder, or the name of a data set (privirec data list).",
+            help="File, folder, or name of a data set (see: privirec data list).",
             metavar="DATASET",
         ),
     ],
     save: Annotated[
         Path,
         typer.Option(
-            "--save", help="Save the model in this folder.", callback=options.writable_folder
+            "--save", help="Folder to save the model in.", callback=options.writable_folder
         ),
     ],
     overwrite: options.Overwrite = False,
@@ -38,7 +38,7 @@ def command(
         int | None,
         typer.Option(
             min=1,
-            help="k: vectors of the low-pass filter, if the model has one.",
+            help="k, vectors of the low-pass filter, if the model has one.",
             show_default=False,
         ),
     ] = None,
@@ -50,8 +50,8 @@ def command(
 ) -> None:
     """Fit a model on all interactions, train and test together, and save it for use.
 
-    privirec run holds a part out to measure; this measures nothing and leaves nothing out. The
-    model is computed on this machine, and whoever gets it can work histories out of it.
+    Unlike privirec run, this holds nothing out and measures nothing. The model is computed on this
+    machine, and anyone who gets it can reconstruct histories from it.
 
     Examples:
 

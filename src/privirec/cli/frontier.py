@@ -30,8 +30,8 @@ COLUMNS = [
     ("ndcg@20", "NDCG@20"),
     ("spread", "spread"),
     ("recall@20", "Recall@20"),
-    ("bytes_up_per_client", "up a client"),
-    ("bytes_down_per_client", "down a client"),
+    ("bytes_up_per_client", "up/client"),
+    ("bytes_down_per_client", "down/client"),
     ("bytes_per_client", "both"),
     ("seeds", "seeds"),
 ]
@@ -42,16 +42,20 @@ REFERENCE = "GF-CF"
 def command(
     *,
     datasets: options.Datasets = None,
-    methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(FAMILIES),
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = ",".join(
+        FAMILIES
+    ),
     out: Annotated[
         Path,
         typer.Option(
             help="Folder for the pictures and the figures.", callback=options.writable_folder
         ),
     ] = Path("privirec-out"),
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each point, from seed 0 on.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of runs per point, with seeds from 0.")
+    ] = 1,
     draw_only: Annotated[
-        bool, typer.Option("--draw-only", help="Measure nothing: draw the rows that there are.")
+        bool, typer.Option("--draw-only", help="Measure nothing; draw the rows already measured.")
     ] = False,
     threads: options.Threads = None,
     data_dir: options.DataDir = None,
@@ -60,38 +64,38 @@ def command(
         Path | None,
         typer.Option(
             "--json",
-            help="Keep the rows here, one JSON object a line (default: frontier.jsonl in --out).",
+            help="File for the rows, one JSON object per line (default: frontier.jsonl in --out).",
             callback=options.writable_file,
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """What a byte buys: NDCG@20 against the bytes that a client sends and receives.
+    """Measure and draw NDCG@20 against the bytes that a client sends and receives.
 
-    One picture for each data set (PNG and SVG), bytes on a log axis: up and down together, up
-    alone, down alone; and the figures behind it as CSV. Bytes are those of the run's ledger:
-    packed vectors as they leave a client, broadcasts, and the final filters that every client
-    fetches. What secure aggregation adds to a vector is in: privirec protocols.
+    Draws one picture per data set (PNG and SVG) with bytes on a log axis: up and down together, up
+    alone, down alone; and writes the figures as CSV. Bytes are those of the run's ledger: packed
+    vectors as sent by a client, broadcasts, and the final filters that every client fetches. For
+    the overhead of secure aggregation see: privirec protocols.
 
-    spectral: by how many columns are summed in all.
-    privirec-k, privirec: GF-CF in the paper's preset.
-    head-ease: EASE between the m most popular items.
-    protected: under noise with a promise to every person, by epsilon.
+    spectral: by the total number of columns summed.
+    privirec-k, privirec: GF-CF with the paper's preset.
+    head-ease: EASE on the m most popular items.
+    protected: with noise and a promise to every person, by epsilon.
     mf, lightgcn: federated training, as in the paper's table of costs,
-    after more and more epochs: everybody's vectors stay at home, gradients of all items (which of
-    them are zero would tell who has what) are summed in every epoch, and for LightGCN every layer
-    of the graph, forwards and backwards. Settings were tuned on a validation split.
+    by the number of epochs. User vectors stay on the clients. Every epoch sums the gradients of all
+    items (zeros left out would reveal who has which item), and for LightGCN every layer of the
+    graph, forwards and backwards. Settings were tuned on a validation split.
     central: baselines on one machine, as level lines.
 
-    Every row is kept as soon as it is measured: the same command goes on where it was stopped, and
-    one with more methods, data sets or seeds measures only what is new. All of it takes about
-    an hour of CPU on a large data set; --methods and --datasets take a part.
+    Every row is saved as soon as it is measured. The same command continues where it stopped; with
+    more methods, data sets or seeds it measures only the new points. All points take about an hour
+    of CPU on a large data set; --methods and --datasets restrict them.
     """
     json_file = json_file or out / "frontier.jsonl"
     for name in datasets.split(",") if datasets else []:
         check_picture(_stem(out, name).with_suffix(".png"))
     wanted = methods.split(",")
-    points_of([], wanted)  # says what is wrong before data are read
+    points_of([], wanted)  # raises an error for unknown methods before data are read
     measured = measured_rows(json_file)
     found = options.datasets_named(datasets, data_dir, table)
     with shown_progress() as phases:

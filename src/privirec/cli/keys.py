@@ -1,4 +1,4 @@
-"""`privirec keys`: identities, the roster, and certificates for tests."""
+"""`privirec keys`: identities, the roster, and test certificates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from privirec.runtime.network.enrolment.identities import make_identity, read_id
 from privirec.runtime.network.enrolment.roster import RosterFile
 
 app = typer.Typer(
-    help="Who takes part: identities, the roster, certificates.",
+    help="Manage identities, the roster and certificates.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -36,7 +36,7 @@ Own = Annotated[Path, typer.Argument(help="The client's folder.", metavar="CLIEN
 Number = Annotated[int, typer.Argument(help="Number of the client in the roster.", min=0)]
 OperatorKey = Annotated[
     Path | None,
-    typer.Option(help="Where the operator's key is kept, if not in the folder."),
+    typer.Option(help="Path of the operator's key, if it is not in the folder."),
 ]
 
 
@@ -45,9 +45,9 @@ OperatorKey = Annotated[
 
 @app.command()
 def operator(folder: Folder) -> None:
-    """Make an operator's folder, with its keys and an empty roster.
+    """Create an operator's folder, with its keys and an empty roster.
 
-    `operator.key` signs rosters only, and need not be on the server; `run.key` is the server's own.
+    `operator.key` only signs rosters, and need not be on the server; `run.key` is the server's key.
     """
     home = OperatorFolder.create(folder)
     say(f"Operator {home.operator} in {folder}")
@@ -67,16 +67,16 @@ def approve(
     fingerprints: Annotated[
         list[str] | None,
         typer.Option(
-            "--fingerprint", help="What the client read out; once for each card, in their order."
+            "--fingerprint", help="Fingerprint that the client read out; one per card, in order."
         ),
     ] = None,
     operator_key: OperatorKey = None,
     yes: Yes = False,
 ) -> None:
-    """Take clients into the roster, after their fingerprints were compared.
+    """Add clients to the roster, after comparing their fingerprints.
 
-    Whoever can change a card on its way to you can put a key of their own in it, so let the client
-    read out the fingerprint that `keys new` printed there, by telephone for example.
+    Anyone who can change a card in transit can put their own key into it. So ask the client to read
+    out the fingerprint that `keys new` printed there, for example by telephone.
     """
     home = OperatorFolder(folder)
     before = members = _signable(home, operator_key)
@@ -97,7 +97,7 @@ def approve(
 def revoke(
     folder: Folder, client: Number, operator_key: OperatorKey = None, yes: Yes = False
 ) -> None:
-    """Take a client out of the roster; its number and its keys are never given to another."""
+    """Remove a client from the roster; its number and keys are never assigned to another."""
     home = OperatorFolder(folder)
     before = _signable(home, operator_key)
     _save(home, before, before.revoke(client), operator_key, yes=yes)
@@ -106,11 +106,11 @@ def revoke(
 @app.command()
 def accept(
     folder: Folder,
-    rotation: Annotated[Path, typer.Argument(help="The rotation.json of a client.")],
+    rotation: Annotated[Path, typer.Argument(help="A client's rotation.json.")],
     operator_key: OperatorKey = None,
     yes: Yes = False,
 ) -> None:
-    """Put a client's new keys in place of its old ones, as the old ones say (see `keys rotate`)."""
+    """Replace a client's keys by new ones, which its old key has signed (see `keys rotate`)."""
     home = OperatorFolder(folder)
     before = _signable(home, operator_key)
     _save(home, before, before.rotate(Rotation.read(rotation)), operator_key, yes=yes)
@@ -118,9 +118,9 @@ def accept(
 
 @app.command("run-key")
 def run_key(folder: Folder, operator_key: OperatorKey = None, yes: Yes = False) -> None:
-    """Give the server another key, for when others may have seen the old one.
+    """Replace the server's key, for example because others may have seen the old one.
 
-    Make it where the operator's key is, then bring run.key and the roster to the server.
+    Run this where the operator's key is, then copy run.key and the roster to the server.
     """
     home = OperatorFolder(folder)
     before = _signable(home, operator_key)
@@ -138,10 +138,10 @@ def run_key(folder: Folder, operator_key: OperatorKey = None, yes: Yes = False) 
 @app.command()
 def update(
     folder: Folder,
-    roster: Annotated[Path, typer.Option(help="A roster that the operator signed elsewhere.")],
+    roster: Annotated[Path, typer.Option(help="Roster that the operator signed elsewhere.")],
     yes: Yes = False,
 ) -> None:
-    """Take a newer roster into a server's folder that has no operator's key."""
+    """Install a newer roster in a server's folder that has no operator's key."""
     home = OperatorFolder(folder)
     found = home.offered(roster)
     _show(found, home.members)
@@ -159,7 +159,7 @@ def update(
 
 @app.command("list")
 def list_(folder: Folder) -> None:
-    """Show the roster."""
+    """List the clients on the roster."""
     home = OperatorFolder(folder)
     rows: list[dict[str, Any]] = [
         {
@@ -180,9 +180,9 @@ def list_(folder: Folder) -> None:
 @app.command()
 def new(
     folder: Own,
-    name: Annotated[str, typer.Option(help="Who this client is, for the operator.")],
+    name: Annotated[str, typer.Option(help="Name of this client, for the operator.")],
 ) -> None:
-    """Make a client's folder with its keys, and `card.json` for the operator."""
+    """Create a client's folder with its keys, and `card.json` for the operator."""
     if (folder / "identity.key").exists():
         raise UsageError(
             f"{folder} has keys already, and their card is {folder / 'card.json'}: choose another "
@@ -199,9 +199,9 @@ def new(
 
 @app.command()
 def rotate(folder: Own) -> None:
-    """Make new keys, and `rotation.json` for the operator; the old ones serve until then.
+    """Create new keys, and `rotation.json` for the operator; the old keys stay in use until then.
 
-    The old key signs that the new one is yours: nobody else can say that, not even the operator.
+    The old key signs the new one, so that no one else, not even the operator, can replace your key.
     """
     rotation = ClientFolder(folder).rotate()
     write_whole(folder / "rotation.json", rotation.as_file())
@@ -212,7 +212,7 @@ def rotate(folder: Own) -> None:
 
 @app.command(hidden=True)
 def renew(folder: Own) -> None:
-    """The former name of `rotate`."""
+    """Refuse: this is the former name of `rotate`."""
     now = shlex.join(["privirec", "keys", "rotate", str(folder)])
     raise UsageError(f"keys renew is called keys rotate now: {now}")
 
@@ -223,18 +223,20 @@ def join(
     roster: Annotated[Path, typer.Option(help="The operator's roster.json.")],
     operator_key: Annotated[
         str | None,
-        typer.Option("--operator", help="The operator's key or fingerprint, as you were told it."),
+        typer.Option("--operator", help="The operator's key or fingerprint, as told to you."),
     ] = None,
-    server: Annotated[str, typer.Option(help="host:port of the server.")] = "",
+    server: Annotated[
+        str, typer.Option(help="Server: https://host[:port], or host:port for Flower.")
+    ] = "",
     histories: Annotated[
-        str | None, typer.Option(help="Store (.db) or file with the histories, in the folder.")
+        str | None, typer.Option(help="Store (.db) or file with the histories, in CLIENT.")
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Take the operator's roster in, the first time and after every change.
+    """Install the operator's roster, the first time and after every change.
 
-    Shows who came and who went, and asks. A roster that is older than the one in place, or has
-    another past, is refused.
+    Shows the clients that were added or revoked, and asks for confirmation. A roster that is older
+    than the installed one, or that does not descend from it, is refused.
     """
     home = ClientFolder(folder)
     home.check()
@@ -265,12 +267,12 @@ def certificates(
     names: Annotated[
         list[str], typer.Option("--name", help="Host name or address of the server.")
     ] = ["localhost", "127.0.0.1"],  # noqa: B006 - typer copies it
-    days: Annotated[int, typer.Option(min=1, help="How long they are valid.")] = 90,
+    days: Annotated[int, typer.Option(min=1, help="Days that they are valid.")] = 90,
     replace: Annotated[
-        bool, typer.Option("--replace", help="In place of the ones that are there.")
+        bool, typer.Option("--replace", help="Replace existing certificates.")
     ] = False,
 ) -> None:
-    """Make certificates for tests; in production the operator's own authority makes them."""
+    """Create certificates for tests; in production, use the operator's own authority."""
     OperatorFolder(folder).check()
     if (folder / "tls/server.key").exists() and not replace:
         raise UsageError(
@@ -283,7 +285,7 @@ def certificates(
 
 
 def _show(found: RosterFile, before: RosterFile | None) -> None:
-    """Who came and who went between two rosters."""
+    """Print the clients that were added, changed or revoked between two rosters."""
     rows: list[dict[str, Any]] = [
         {
             "what": what,
@@ -302,7 +304,10 @@ def _show(found: RosterFile, before: RosterFile | None) -> None:
 
 
 def _signable(home: OperatorFolder, operator_key: Path | None) -> RosterFile:
-    """The roster, if whoever asks has the key to sign the next one: before anything is shown."""
+    """Return the roster; raise UsageError if the key to sign the next one is missing.
+
+    Called before anything is shown or asked.
+    """
     members = home.members
     try:
         home.signed(members, operator_key)
@@ -319,7 +324,7 @@ def _save(
     *,
     yes: bool,
 ) -> None:
-    """Show what changes, ask, sign."""
+    """Show the changes, ask for confirmation, and sign the new roster."""
     _show(members, before)
     agree(f"Sign roster {members.number}?", yes=yes)
     home.save(members, operator_key)

@@ -1,8 +1,7 @@
-"""`privirec client` by itself: a device stays connected for months, in as little memory as will do.
+"""`privirec client` without Typer: a device stays connected for months, so memory matters.
 
-The usual calls, `privirec client CLIENT` and `privirec client CLIENT --server ADDRESS`, are
-understood without Typer, which takes five megabytes. Every other one (help, a check, a mistake) is
-Typer's.
+The usual calls, `privirec client CLIENT` and `privirec client CLIENT --server ADDRESS`, are parsed
+here, because Typer takes five megabytes. All other calls (help, a check, a mistake) go to Typer.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from privirec.workflows import taking_part
 
 
 def called() -> Callable[[], int | None]:
-    """What to run, everything imported."""
+    """Import everything, and return the function to run."""
     if usual := as_usual(sys.argv[2:]):
         return lambda: taking_part.stay(*usual)
-    from privirec.cli import main  # noqa: PLC0415 - see above
+    from privirec.cli import main  # noqa: PLC0415 - imports Typer
 
     return main.called()
 
 
 def as_usual(arguments: Sequence[str]) -> tuple[Path, str | None] | None:
-    """The folder and the server of a call that only names these; of any other one nothing."""
+    """Return the folder and the server of a usual call, or None for any other call."""
     match arguments:
         case [folder]:
             server = None

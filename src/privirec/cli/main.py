@@ -1,6 +1,6 @@
-"""The command line: `privirec COMMAND`. One line for what goes wrong, and an exit code.
+"""The command line, `privirec COMMAND`.
 
-Only the command that is called is imported: all of them take a second and a half.
+Only the called command is imported, because importing all of them takes a second and a half.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ COMMANDS = {
     "server": "server.app",
     "keys": "keys.app",
 }
-"""Where each command is, in the order of the help text; an `app` has commands of its own."""
+"""Module and attribute of each command, in the order of the help; an `app` has subcommands."""
 
 
 def app_of(names: Iterable[str]) -> typer.Typer:
-    """The command line with these commands and no others."""
+    """Return the command line with only these commands."""
     app = typer.Typer(
-        help="Recommendation that learns from people's histories without collecting them.",
+        help="Recommender systems that learn from people's histories without collecting them.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -65,7 +65,7 @@ def app_of(names: Iterable[str]) -> typer.Typer:
 
 
 def _let_paragraphs_flow(app: typer.Typer) -> None:
-    """In help texts: Typer keeps the line breaks of the source, and breaks lines again."""
+    """Join the lines of paragraphs in help texts; Typer would keep the source's line breaks."""
     for command in app.registered_commands:
         text = inspect.cleandoc(command.help or inspect.getdoc(command.callback) or "")
         command.help = "\n\n".join(map(_in_one_line, text.split("\n\n")))
@@ -75,7 +75,7 @@ def _let_paragraphs_flow(app: typer.Typer) -> None:
 
 
 def _in_one_line(paragraph: str) -> str:
-    """What is indented is an example, and stays as it is."""
+    """Join the lines of a paragraph, unless it is indented: that is an example."""
     is_example = paragraph.startswith((" ", "\b"))
     return paragraph if is_example else " ".join(paragraph.split("\n"))
 
@@ -95,8 +95,8 @@ def _main(
 
 
 def called() -> Callable[[], int]:
-    """What to run, everything imported."""
+    """Import the called command, and return the function to run."""
     name = sys.argv[1:2]
-    # Help, and whoever mistypes a name, need all of them.
+    # The help, and suggestions for a mistyped name, need all commands.
     app = app_of(name if set(name) & set(COMMANDS) else COMMANDS)
     return lambda: int(app(standalone_mode=True, **narrow_help.settings(app)) or 0)

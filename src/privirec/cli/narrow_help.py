@@ -1,6 +1,6 @@
-"""Help on a narrow terminal: names of options whole, and under each what it does.
+"""Help for narrow terminals: complete option names, each with its description below.
 
-Typer's tables cut names with an ellipsis where there is no room for their columns.
+Typer's tables shorten names with an ellipsis if their columns do not fit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import typer
 from click.formatting import wrap_text
 
 ROOM_FOR_TABLES = 80
-"""Columns of a terminal."""
+"""Least width of a terminal, in columns, for Typer's tables."""
 
 
 def settings(app: typer.Typer) -> dict[str, Any]:
-    """What the app is to be called with, on this terminal; on a wide one nothing."""
+    """Adapt the app to a narrow terminal; return the arguments to call it with."""
     columns = shutil.get_terminal_size().columns
     if columns >= ROOM_FOR_TABLES:
         return {}
@@ -30,7 +30,7 @@ def settings(app: typer.Typer) -> dict[str, Any]:
 
 
 def _shorten_nothing(app: typer.Typer) -> None:
-    """In lists of commands, the whole first paragraph of each: click would cut it to the line."""
+    """Show the whole first paragraph of each command in lists; click would cut it to one line."""
     for command in app.registered_commands:
         paragraph = (inspect.getdoc(command.callback) or "").split("\n\n")[0]
         command.short_help = " ".join(paragraph.split())
@@ -41,14 +41,14 @@ def _shorten_nothing(app: typer.Typer) -> None:
 
 
 class _Lines(click.HelpFormatter):
-    """Writes each option, or command, above its description."""
+    """Formatter that writes each option or command above its description."""
 
     def write_dl(
         self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
     ) -> None:
         below = self.current_indent + 4
         for name, description in rows:
-            # A line can break between choices; markup, for which Typer escapes, is not read here.
+            # Spaces let a line break between choices. Typer escapes "[" for markup, unused here.
             self._write_wrapped(name.replace("|", " | "), self.current_indent, below)
             if description:
                 self._write_wrapped(description.replace("\\[", "["), below, below)

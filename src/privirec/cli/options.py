@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from privirec.workflows.plan import presets
 
 
 def finite(given: float | None) -> float | None:
-    """A range lets through what is no number, and one without an end lets through infinity."""
+    """Refuse NaN and infinity, which Click's ranges can let through."""
     if given is not None and not math.isfinite(given):
         raise typer.BadParameter(f"{given} is not a finite number.")
     return given
 
 
 def writable_file(path: Path | None) -> Path | None:
-    """A file for results: refused before the work if it could not be written after it."""
+    """Check before any work that a file for results can be written."""
     check_writable(path)
     return path
 
 
 def writable_folder(path: Path | None) -> Path | None:
-    """A folder for results, likewise."""
+    """Check before any work that a folder for results can be written."""
     check_writable(folder=path)
     return path
 
 
 def picture_file(path: Path | None) -> Path | None:
-    """A picture, likewise: both of its files."""
+    """Check before any work that both files of a picture can be written."""
     check_picture(path)
     return path
 
@@ -57,14 +57,15 @@ Dataset = Annotated[
     str,
     typer.Option(
         "--dataset",
-        help="gowalla, yelp2018, amazon-book, synthetic:NAME, or a path (see: privirec data list).",
+        help="Data set: gowalla, yelp2018, amazon-book, synthetic:NAME, or a path (see: privirec "
+        "data list).",
     ),
 ]
 Datasets = Annotated[
     str | None,
     typer.Option(
         "--datasets",
-        help="Names or paths, separated by commas (default: all found in the data folders).",
+        help="Data sets, by name or path, separated by commas (default: all in the data folders).",
         show_default=False,
     ),
 ]
@@ -72,7 +73,7 @@ DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
-        help="Folder of data sets; without it $PRIVIREC_DATA, then the user's cache folder.",
+        help="Folder of data sets (default: $PRIVIREC_DATA, then the user's cache folder).",
         show_default=False,
     ),
 ]
@@ -80,7 +81,7 @@ Json = Annotated[
     Path | None,
     typer.Option(
         "--json",
-        help="Also write one JSON object a line to this file.",
+        help="Also write the results to this file, one JSON object per line.",
         callback=writable_file,
         show_default=False,
     ),
@@ -88,7 +89,7 @@ Json = Annotated[
 Threads = Annotated[
     int | None,
     typer.Option(
-        "--threads", min=1, help="Threads to use (default: all cores).", show_default=False
+        "--threads", min=1, help="Number of threads (default: all cores).", show_default=False
     ),
 ]
 Seed = Annotated[
@@ -96,7 +97,7 @@ Seed = Annotated[
     typer.Option(
         "--seed",
         min=0,
-        help="Seed of start blocks and drop-outs; data have their own.",
+        help="Seed of start blocks and drop-outs; synthetic data and splits have their own.",
     ),
 ]
 Split = Annotated[
@@ -104,15 +105,15 @@ Split = Annotated[
     typer.Option(
         "--split",
         click_type=click.Choice(list(WAYS)),
-        help="A single file: hold out a share of each user's items at random, the latest share of "
-        "all interactions, or the latest (without times: a random) item of each user.",
+        help="For a single file, the test items: a random share of each user's items, the latest "
+        "share of all interactions, or each user's latest item (a random one without times).",
     ),
 ]
 TestFile = Annotated[
     Path | None,
     typer.Option(
         "--test-file",
-        help="Take --dataset for a file of train and this one for test.",
+        help="File with the test interactions; --dataset is then the train file.",
         show_default=False,
     ),
 ]
@@ -120,25 +121,23 @@ Save = Annotated[
     Path | None,
     typer.Option(
         "--save",
-        help="Save the model in this folder.",
+        help="Folder to save the model in.",
         callback=writable_folder,
         show_default=False,
     ),
 ]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace a saved model that is there already.")
-]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing saved model.")]
 
 
 def refuse_to_replace(files: Iterable[Path], *, hint: str = "") -> None:
-    """Refuse to write over files that are there already."""
+    """Raise UsageError if one of these files exists."""
     for file in files:
         if file.is_file():
             raise UsageError(f"{file}: is there already, and nothing was written{hint}")
 
 
 def check_save(save: Path | None, overwrite: bool) -> None:
-    """Refuse, before hours of work, to replace what is there unless somebody said so."""
+    """Raise UsageError, before any work, if `save` is in use and may not be overwritten."""
     if save is None:
         return
     check_replaceable(save)
@@ -149,7 +148,7 @@ def check_save(save: Path | None, overwrite: bool) -> None:
 def datasets_named(
     names: str | None, data_dir: Path | None, table: TableOptions
 ) -> list[data.Dataset]:
-    """Those with these names, separated by commas, or all that are here."""
+    """Load the data sets with these names, separated by commas, or all that are found."""
     wanted = names.split(",") if names else names_here(data_dir)
     if not wanted:
         raise DataError("no data set is here; run: privirec data get gowalla")
@@ -157,36 +156,36 @@ def datasets_named(
 
 
 def one_of(names: Iterable[str], **more: Any) -> Any:
-    """An option whose choices are the names in a registry."""
+    """Return an option whose choices are these names."""
     return typer.Option(click_type=click.Choice(list(names)), **more)
 
 
 def given(**choices: Any) -> dict[str, Any]:
-    """What somebody has chosen, without what was left open."""
+    """Return the options that were given, without those that are None."""
     return {name: value for name, value in choices.items() if value is not None}
 
 
 def choices_of(settings: type[BaseModel], field: str) -> list[str]:
-    """What a field of a program's settings can be."""
+    """Return the possible values of a field of a program's settings."""
     return list(get_args(settings.model_fields[field].annotation))
 
 
-# Of runs on a network.
+# Options of runs on a network.
 Model = Annotated[
     str | None,
-    one_of(MODELS, help="Which recommender (default: what the method is made for, or gf-cf)."),
+    one_of(MODELS, help="Recommender model (default: the one of the method, or gf-cf)."),
 ]
-Program = Annotated[str, one_of(PROGRAMS, help="What the clients compute together.")]
-Preset = Annotated[str, one_of(presets(), help="See: privirec run --help.")]
-Rank = Annotated[int | None, typer.Option(min=1, help="k: columns of the power method.")]
+Program = Annotated[str, one_of(PROGRAMS, help="Program that the clients compute together.")]
+Preset = Annotated[str, one_of(presets(), help="Preset of settings; see: privirec run --help.")]
+Rank = Annotated[int | None, typer.Option(min=1, help="k, the columns of the power method.")]
 Rounds = Annotated[
     int | None,
-    typer.Option(min=1, help=f"L: secure sums of the power method (default {DEFAULT_ROUNDS})."),
+    typer.Option(min=1, help=f"L, the secure sums of the power method (default {DEFAULT_ROUNDS})."),
 ]
 
 
 class CarrierName(StrEnum):
-    """Who moves messages between the server and its clients."""
+    """Transport of messages between the server and its clients."""
 
     FLOWER = "flower"
     HTTPS = "https"
@@ -194,20 +193,22 @@ class CarrierName(StrEnum):
 
 Carrier = Annotated[
     CarrierName,
-    typer.Option("--carrier", help="flower for a few silos, https for devices, however many."),
+    typer.Option(
+        "--carrier", help="Transport: flower for a few silos, https for any number of devices."
+    ),
 ]
 Picture = Annotated[
     Path | None,
     typer.Option(
         "--picture",
-        help="Draw it too: PNG and SVG, whichever is named here.",
+        help="Also draw the result, as PNG and SVG; name either of the two files.",
         callback=picture_file,
         show_default=False,
     ),
 ]
 Head = Annotated[
     int | None,
-    typer.Option(min=1, help="ease, denoised: only so many of the most popular items."),
+    typer.Option(min=1, help="ease, denoised: number of most popular items to use."),
 ]
 Epsilon = Annotated[
     float | None,
@@ -215,14 +216,14 @@ Epsilon = Annotated[
         min=0.01,
         max=50,
         callback=finite,
-        help=f"protected: the promise to every person (default {DEFAULT_EPSILON:g}).",
+        help=f"protected: epsilon promised to every person (default {DEFAULT_EPSILON:g}).",
     ),
 ]
 Way = Annotated[
     str | None,
     one_of(
         choices_of(ProtectedSettings, "way"),
-        help="protected: pairs of items, or a power method; auto: by people for each item.",
+        help="protected: pairs of items, or a power method; auto chooses by people per item.",
     ),
 ]
 Delta = Annotated[
@@ -231,22 +232,22 @@ Delta = Annotated[
         min=1e-15,
         max=0.01,
         callback=finite,
-        help=f"protected: the chance that it fails (default {DEFAULT_DELTA:g}).",
+        help=f"protected: probability that the promise fails (default {DEFAULT_DELTA:g}).",
     ),
 ]
 Columns = Annotated[
     str | None,
     typer.Option(
         help="spectral: columns of each round, as 8x128 or 256,128,128 (default: 1.5 times the "
-        "rank, in eight rounds). More rounds converge better, more columns hold more; bytes go by "
-        "their product.",
+        "rank, in eight rounds). More rounds converge better, more columns capture more; bytes "
+        "grow with the total number of columns.",
         show_default=False,
     ),
 ]
 BlockBits = Annotated[
     int | None,
     typer.Option(
-        help="spectral: bits of an entry that clients are sent: 4, 8 or 16 (default 4).",
+        help="spectral: bits per entry sent to clients: 4, 8 or 16 (default 4).",
         show_default=False,
     ),
 ]
@@ -254,8 +255,8 @@ Pairs = Annotated[
     str | None,
     one_of(
         choices_of(SpectralSettings, "pairs"),
-        help="spectral: eigenpairs from products alone (nystrom, the default: half a step more), "
-        "or from blocks and products.",
+        help="spectral: compute eigenpairs from products alone (nystrom, the default, worth half a "
+        "step more), or from blocks and products.",
     ),
 ]
 Settle = Annotated[
@@ -264,29 +265,30 @@ Settle = Annotated[
         min=0,
         max=1,
         callback=finite,
-        help="spectral: end before the last round once a round has changed the sum of the Ritz "
-        "values by this share or less, as 0.01. Clients agree to all rounds; the rest is not sent.",
+        help="spectral: stop early once a round changes the sum of the Ritz values by at most this "
+        "share, for example 0.01. Clients agree to all rounds; the remaining ones are not sent.",
         show_default=False,
     ),
 ]
 Aggregator = Annotated[
-    str, one_of(protocol_names(), help="How to sum; none: the server sees each contribution.")
+    str,
+    one_of(protocol_names(), help="Protocol for sums; none: the server sees each contribution."),
 ]
 
 
 CorruptShare = Annotated[
     float,
     typer.Option(
-        min=0, max=0.5, callback=finite, help="Share of clients that may work for the server."
+        min=0, max=0.5, callback=finite, help="Share of clients that may collude with the server."
     ),
 ]
 ServerModelName = Annotated[
     ServerModel,
     typer.Option(
         "--server-model",
-        help="What secagg+ and secagg take the server for: active, it may tell each client what it "
-        "likes (clients compare what they heard: more neighbours, one more exchange); semi-honest, "
-        "it keeps to the protocol and only looks (cheaper, and no protection if it lies).",
+        help="Server that secagg+ and secagg protect against. active: it may lie to each client "
+        "(clients compare what they were told: more neighbours, one more exchange). semi-honest: "
+        "it follows the protocol and only observes (cheaper, no protection if it lies).",
     ),
 ]
 DropShare = Annotated[
@@ -295,14 +297,14 @@ DropShare = Annotated[
         min=0,
         max=0.5,
         callback=finite,
-        help="Share of the roster that may stay away or drop out.",
+        help="Share of the roster that may be absent or drop out.",
     ),
 ]
 UsersPerShard = Annotated[
-    int, typer.Option(min=1, help="Users in a shard: as many are in memory at a time.")
+    int, typer.Option(min=1, help="Users per shard, and in memory at a time.")
 ]
 
 
 def say_drawn(files: Iterable[Path]) -> None:
-    """Where a picture is."""
+    """Print the files of a picture."""
     say(f"Drawn in {' and '.join(map(str, files))}")

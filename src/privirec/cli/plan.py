@@ -1,4 +1,4 @@
-"""`privirec plan`: what to run with so many bytes, and what it will cost."""
+"""`privirec plan`: a method for a budget of bytes, and its costs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from privirec.workflows.planner.pilot import MOST_BYTES
 from privirec.workflows.planner.rows import DATA
 
 AGGREGATORS = ("secagg+", "secagg", "none")
-"""Of which CPU seconds are known."""
+"""Protocols whose CPU seconds can be estimated."""
 COLUMNS = [
     ("mark", ""),
     ("method", "method"),
@@ -54,19 +54,19 @@ COLUMNS = [
 def command(
     *,
     users: Annotated[
-        int | None, typer.Option(help="How many people, each a client.", show_default=False)
+        int | None, typer.Option(help="Number of people, each with one client.", show_default=False)
     ] = None,
     items: Annotated[
-        int | None, typer.Option(help="How many items in the catalogue.", show_default=False)
+        int | None, typer.Option(help="Number of items in the catalogue.", show_default=False)
     ] = None,
     interactions: Annotated[
-        int | None, typer.Option(help="Of all people together, if known.", show_default=False)
+        int | None, typer.Option(help="Total number of interactions, if known.", show_default=False)
     ] = None,
     largest_degree: Annotated[
         int | None,
         typer.Option(
-            help="People of the most popular item, if known: rings are narrower for it (default: "
-            "wide enough for an item that everybody has).",
+            help="Number of people with the most popular item, if known; it allows narrower rings "
+            "(default: an item that everyone has).",
             show_default=False,
         ),
     ] = None,
@@ -76,23 +76,22 @@ def command(
             min=0,
             max=1,
             callback=options.finite,
-            help="Share of all interactions that lies on the most popular fifth of the items, if "
-            "known: it decides between a head of popular items and all of them. Gowalla has 0.53, "
-            "Globo 0.91.",
+            help="Share of all interactions on the most popular fifth of the items, if known; it "
+            "decides between the most popular items and all items. Gowalla has 0.53, Globo 0.91.",
             show_default=False,
         ),
     ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="Take all these numbers from a data set, by name or path.", show_default=False
+            help="Data set, by name or path, to take all these numbers from.", show_default=False
         ),
     ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Bytes up a client in all, as 50MB (B, kB, MB, GB or TB), before what secure "
-            "aggregation adds.",
+            help="Upload budget per client, as 50MB (B, kB, MB, GB or TB), without the overhead of "
+            "secure aggregation.",
             show_default=False,
         ),
     ] = None,
@@ -103,7 +102,7 @@ def command(
             max=1,
             callback=options.finite,
             help="NDCG@20 to reach on a validation split of --dataset: a pilot tries budgets up to "
-            f"--budget ({as_bytes(MOST_BYTES)} if there is none) and takes the least that does.",
+            f"--budget (default {as_bytes(MOST_BYTES)}) and takes the least that reaches it.",
             show_default=False,
         ),
     ] = None,
@@ -113,7 +112,7 @@ def command(
             min=0.01,
             max=50,
             callback=options.finite,
-            help="Promise differential privacy to every person: the method is protected then.",
+            help="Epsilon of differential privacy for every person; the method is then protected.",
             show_default=False,
         ),
     ] = None,
@@ -123,24 +122,24 @@ def command(
             min=1e-15,
             max=0.01,
             callback=options.finite,
-            help=f"The chance that the promise fails (default {DEFAULT_DELTA:g}).",
+            help=f"Probability that the promise fails (default {DEFAULT_DELTA:g}).",
             show_default=False,
         ),
     ] = None,
     settle: options.Settle = None,
-    up: Annotated[str, typer.Option(help="Speed of a client's link, up.")] = "10Mbit/s",
-    down: Annotated[str, typer.Option(help="Speed of a client's link, down.")] = "50Mbit/s",
+    up: Annotated[str, typer.Option(help="Upload speed of a client.")] = "10Mbit/s",
+    down: Annotated[str, typer.Option(help="Download speed of a client.")] = "50Mbit/s",
     server_link: Annotated[
-        str, typer.Option(help="Speed of the server's link, each way.")
+        str, typer.Option(help="Speed of the server's link in each direction.")
     ] = "1Gbit/s",
     aggregator: Annotated[
-        str, options.one_of(AGGREGATORS, help="How sums are protected; none: not at all.")
+        str, options.one_of(AGGREGATORS, help="Protocol that protects sums; none: no protection.")
     ] = DEFAULT_AGGREGATOR,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     drop_share: options.DropShare = DROPPED_SHARE,
     server_model: options.ServerModelName = ServerModel.ACTIVE,
     out: Annotated[
-        Path, typer.Option(help="Folder for what a pilot measured and the settings it chose.")
+        Path, typer.Option(help="Folder for a pilot's measurements and chosen settings.")
     ] = Path("privirec-out"),
     threads: options.Threads = None,
     seed: options.Seed = 0,
@@ -148,17 +147,17 @@ def command(
     table: TableOptions,
     json_file: options.Json = None,
 ) -> None:
-    """Propose method, size and bits for a budget of bytes, and say what a run will cost.
+    """Propose method, size and bits for a budget of bytes, and estimate the costs of a run.
 
-    Bytes up and down are those that a run of the printed command counts, to the byte. What secure
-    aggregation adds stands beside them: of messages as they are encoded, if nobody drops out,
-    without what a carrier adds. CPU seconds are estimates: the real kernels, timed here for a
-    fraction of a second each, times how often they run. Time is transfer and CPU of one's own,
-    without waiting for others.
+    Bytes up and down equal, to the byte, those that a run of the printed command counts. The
+    overhead of secure aggregation is shown separately: encoded messages, if no client drops out,
+    without the overhead of the carrier. CPU seconds are estimates: the real kernels, timed here for
+    a fraction of a second each, times the number of calls. Time is transfer plus CPU of the client
+    or the server itself, without waiting for others.
 
-    Which method is proposed follows from measurements (docs/results/plan.md): EASE on a head of
-    popular items where it has most of all interactions, spectral elsewhere; with --epsilon
-    protected, whose size follows from the promise.
+    The proposed method follows from measurements (docs/results/plan.md): EASE on the most popular
+    items if they have most of the interactions, spectral otherwise, and protected with --epsilon,
+    whose size follows from the promise.
 
     Examples:
 
@@ -230,7 +229,7 @@ def command(
 def _population(
     dataset: str | None, data_dir: Path | None, table: TableOptions, numbers: dict[str, Any]
 ) -> tuple[Population, Dataset | None]:
-    """Whom to plan for, and their data if it is at hand and in memory."""
+    """Return the population to plan for, and its data set if that is in memory."""
     if dataset is None:
         if numbers["--users"] is None or numbers["--items"] is None:
             raise UsageError("give --users and --items, or a --dataset")
@@ -248,7 +247,7 @@ def _population(
 def _show(choice: Choice, rows: list[dict[str, Any]], budget: int | None) -> None:
     people = choice.proposed.population
     where = f"{people.users:,} users, {people.items:,} items"
-    limit = f", at most {as_bytes(budget)} up a client" if budget is not None else ""
+    limit = f", at most {as_bytes(budget)} up per client" if budget is not None else ""
     cells = [_cells(row) for row in rows]
     columns = [one for one in COLUMNS if any(cell[one[0]] is not None for cell in cells)]
     print_table(f"{where}{limit}", columns, cells)
@@ -280,7 +279,7 @@ def _show(choice: Choice, rows: list[dict[str, Any]], budget: int | None) -> Non
 
 
 def _cells(row: dict[str, Any]) -> dict[str, Any]:
-    """What a person sees of a row."""
+    """Return a row with its cells formatted for display."""
     inexact = "" if row["down_is_exact"] else "~"
     return row | {
         "mark": "->" if row["proposed"] else "" if row["fits"] else "too large",

@@ -1,4 +1,4 @@
-"""`privirec budget` and `privirec explain-privacy`: what was spent, and what a model says."""
+"""`privirec budget` and `privirec explain-privacy`: privacy spent, and promises of a model."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def budget(
     folder: Annotated[Path, typer.Argument(help="A client's folder.", metavar="CLIENT")],
     json_file: options.Json = None,
 ) -> None:
-    """Show what left a client: when, for what, for whom, how many bytes, and how much is left to
-    spend.
+    """Show which data left a client, and how much of the privacy budget is left.
 
-    Epsilon bounds what all sums with noise together can tell about a person, whoever collects them.
-    It does not add up run by run: two runs of epsilon 8 are about 12 together. The record is the
-    client's own; each line of it is sealed with the client's key, and no server can reset it.
+    Each line shows the time, the computation, the server and the bytes. Epsilon bounds what all
+    sums with noise together can reveal about a person, to anyone who collects them. It does not add
+    up run by run: two runs of epsilon 8 are about 12 together. The record belongs to the client;
+    each line is sealed with the client's key, and no server can reset it.
     """
     from privirec.workflows.budget import statement_of  # noqa: PLC0415 - not for --help
 
@@ -52,6 +52,6 @@ def budget(
 def explain_privacy(
     artifact: Annotated[Path, typer.Argument(help="Folder of a saved model.", metavar="ARTIFACT")],
 ) -> None:
-    """Say in plain words what a saved model was made from, who saw what, and what is promised."""
+    """Explain in plain words how a saved model was made, who saw what, and what is promised."""
     for sentence in explained(read_manifest(artifact)[1]):
         say(sentence)

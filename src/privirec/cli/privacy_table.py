@@ -1,4 +1,4 @@
-"""`privirec privacy-table`: protected beside other private methods."""
+"""`privirec privacy-table`: comparison of protected with other private methods."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLUMNS = [
     ("spread", "spread"),
     ("recall@20", "Recall@20"),
     *((f"fifth_{number}", f"fifth {number}") for number in range(1, 6)),
-    ("bytes_up_per_client", "up a client"),
+    ("bytes_up_per_client", "up/client"),
     ("seeds", "seeds"),
 ]
 
@@ -43,47 +43,50 @@ USUAL_EPSILONS = ",".join(f"{value:g}" for value in EPSILONS)
 def command(
     *,
     datasets: options.Datasets = None,
-    methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(METHODS),
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = ",".join(METHODS),
     epsilon: Annotated[
-        str, typer.Option(help="Promises to every person, separated by commas.")
+        str, typer.Option(help="Values of epsilon, separated by commas.")
     ] = USUAL_EPSILONS,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell, from seed 0 on.")] = SEEDS,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of runs per cell, with seeds from 0.")
+    ] = SEEDS,
     curve: Annotated[
         Path | None,
         typer.Option(
-            help="Also measure halves, quarters ... of the people of large data sets, and draw "
-            "NDCG@20 against the number of people: PNG and SVG, whichever is named here.",
+            help="Also measure on halves, quarters ... of the people of large data sets, and draw "
+            "NDCG@20 against the number of people, as PNG and SVG; name either of the two files.",
             callback=options.picture_file,
             show_default=False,
         ),
     ] = None,
     curve_epsilon: Annotated[
         float,
-        typer.Option(min=0.01, max=50, callback=options.finite, help="The promise of the curve."),
+        typer.Option(min=0.01, max=50, callback=options.finite, help="Epsilon of the curve."),
     ] = 8.0,
     threads: options.Threads = None,
     data_dir: options.DataDir = None,
     table: TableOptions,
     json_file: options.Json = None,
 ) -> None:
-    """Accuracy under differential privacy: protected beside other people's private methods.
+    """Compare the accuracy of protected with other methods under differential privacy.
 
     All methods keep the same promise to every person (delta 1e-6, the whole history), with the same
-    noise over the same sums, and choose their items inside the budget: popularity alone; a private
+    noise over the same sums, and choose their items within the budget: popularity alone; a private
     power method (arXiv 2411.01931); private alternating least squares, plain (dpals: Chien et al.
-    2021) and adaptive (ada-dpals: Krichene et al. 2023). Peers have settings that were tuned for
-    the data set on a fifth of its train split, held out; protected has the same constants for all.
+    2021) and adaptive (ada-dpals: Krichene et al. 2023). The settings of the other methods were
+    tuned per data set on a held-out fifth of its train split; protected has the same constants for
+    all data sets.
 
-    NDCG@20 and Recall@20 are means over all users and seeds, the spread is the standard deviation
-    between seeds. "fifth 1" to "fifth 5" are NDCG@20 on the most to the least popular items, each
-    fifth with as many interactions as any other.
+    NDCG@20 and Recall@20 are means over all users and seeds; the spread is the standard deviation
+    between seeds. "fifth 1" to "fifth 5" are NDCG@20 on the most to the least popular items; all
+    fifths have the same number of interactions.
 
-    With --json the rows are kept, one a line, as soon as each is measured: the same command goes on
-    where it was stopped, and one with more epsilons, methods or seeds measures only what is new.
+    With --json, each row is saved as soon as it is measured. The same command continues where it
+    stopped; with more epsilons, methods or seeds it measures only the new points.
     """
     epsilons = _epsilons(epsilon)
     wanted = methods.split(",")
-    points_of([], wanted)  # says what is wrong before data are read
+    points_of([], wanted)  # raises an error for unknown methods before data are read
     measured = measured_rows(json_file)
     found = options.datasets_named(datasets, data_dir, table)
     points = points_of(found, wanted, epsilons, seeds)

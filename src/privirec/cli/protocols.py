@@ -1,4 +1,4 @@
-"""`privirec protocols`: how vectors can be summed, and what that costs."""
+"""`privirec protocols`: the protocols for sums, and their costs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ COLUMNS = [
 
 
 def command(
-    clients: Annotated[int, typer.Option(min=3, help="How many clients take part.")] = 20,
-    entries: Annotated[int, typer.Option(min=1, help="Entries of the vector.")] = 10_000,
-    bits: Annotated[int, typer.Option(min=2, max=62, help="Width of the ring.")] = 32,
+    clients: Annotated[int, typer.Option(min=3, help="Number of clients that take part.")] = 20,
+    entries: Annotated[int, typer.Option(min=1, help="Number of entries of the vector.")] = 10_000,
+    bits: Annotated[int, typer.Option(min=2, max=62, help="Width of the ring in bits.")] = 32,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     drop_share: options.DropShare = DROPPED_SHARE,
     server_model: options.ServerModelName = ServerModel.ACTIVE,
     json_file: options.Json = None,
 ) -> None:
-    """List the protocols that sum vectors, with the bytes of one sum over real messages.
+    """List the protocols that sum vectors, with the bytes of one sum in real messages.
 
-    Every client and the server run in this process with real cryptography. Under a protocol whose
-    guarantee is noise, some of the noise stays in the sum: the largest error is that of this run.
+    All clients and the server run in this process with real cryptography. If a protocol's guarantee
+    is noise, some of the noise stays in the sum: the largest error is that of this run.
     """
     trust = Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model)
     with shown_progress() as phases:

@@ -1,4 +1,4 @@
-"""`privirec recommend`: from one's own history, on one's own device."""
+"""`privirec recommend`: recommendations from a local history, on a person's own device."""
 
 from __future__ import annotations
 
@@ -13,42 +13,48 @@ from privirec.device.titles import read_titles
 from privirec.report.rows import print_table, write_json_lines
 
 NAMED = 3
-"""Items of the history that the table names for each recommendation."""
+"""Number of history items that the table names for each recommendation."""
 
 
 def command(
     store: Annotated[Path, typer.Option("--store", help="File with the history.")],
     artifact: Annotated[
         Path,
-        typer.Option("--artifact", help="Folder of a saved model, or of installed artifacts."),
+        typer.Option("--artifact", help="Folder of a saved model or of installed artifacts."),
     ],
     user: Annotated[
         str | None,
-        typer.Option("--user", help="Whose history, if the store has several.", show_default=False),
+        typer.Option(
+            "--user", help="User whose history to use, if there are several.", show_default=False
+        ),
     ] = None,
-    number: Annotated[int, typer.Option("-n", "--number", min=1, help="How many items.")] = 10,
+    number: Annotated[
+        int, typer.Option("-n", "--number", min=1, help="Number of items to list.")
+    ] = 10,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Name the items of the history behind each score."),
+        typer.Option("--explain", help="Name the history items that contribute to each score."),
     ] = False,
     similar_to: Annotated[
         str | None,
-        typer.Option("--similar-to", help="Items like this one instead.", show_default=False),
+        typer.Option(
+            "--similar-to", help="List items similar to this one instead.", show_default=False
+        ),
     ] = None,
     include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="Also rank what the history already holds.")
+        bool, typer.Option("--include-seen", help="Also rank items that are in the history.")
     ] = False,
     titles: Annotated[
         Path | None,
         typer.Option(
             "--titles",
-            help="A .csv or .tsv file: item_id, title. Without it, those of privirec store titles.",
+            help="A .csv or .tsv file: item_id, title (default: those of privirec store titles).",
             show_default=False,
         ),
     ] = None,
     json_file: options.Json = None,
 ) -> None:
-    """Recommend from the local store. Nothing leaves the device, nobody is asked.
+    """Recommend items from the local store. Nothing leaves the device.
 
     Examples:
 
@@ -67,7 +73,7 @@ def command(
             found = device.recommend(name, number, include_seen=include_seen, explain=explain)
             title = f"For {name}"
     rows = [_row(rank, each, explain) for rank, each in enumerate(found, 1)]
-    write_json_lines(json_file, rows, private=True)  # one's own taste, and with --explain history
+    write_json_lines(json_file, rows, private=True)  # reveals taste, and history with --explain
     columns = [("rank", ""), ("item", "item")]
     if any(each.title for each in found):
         columns.append(("title", "title"))
@@ -90,13 +96,13 @@ def _row(rank: int, each: Recommendation, explain: bool) -> dict[str, Any]:
 
 
 def _shown(rank: int, each: Recommendation) -> dict[str, Any]:
-    # Names and titles are text to show, not markup to follow.
+    # Names and titles are plain text, so they must not be interpreted as markup.
     names = {"item": each.item, "title": each.title or "", "why": _why(each)}
     return {"rank": rank, "score": each.score} | names
 
 
 def _why(each: Recommendation) -> str:
-    """The strongest items, each with its share of what speaks for this one."""
+    """Return the strongest history items, with their shares of all positive contributions."""
     return ", ".join(
         f"{cause.title or cause.item} ({share:.0%})" for cause, share in each.strongest(NAMED)
     )

@@ -1,4 +1,4 @@
-"""`privirec run`: one model, one data set, one method."""
+"""`privirec run`: compute and measure one model on one data set with one method."""
 
 from __future__ import annotations
 
@@ -59,30 +59,31 @@ def command(
     dataset: options.Dataset,
     model: options.Model = None,
     method: Annotated[
-        str, options.one_of(methods(), help=f"How the filters are computed. {methods_in_short()}")
+        str,
+        options.one_of(methods(), help=f"Method that computes the filters. {methods_in_short()}"),
     ] = CENTRALIZED,
     preset: Annotated[
         str,
         options.one_of(
             presets(),
-            help="published: the models' published settings; paper: also the paper's federated "
-            "settings to the letter (L = 2, a start row per user, eigenvalues off the QR factor); "
-            "DATA-NMB: spectral with at most so many megabytes up a client, columns, rank and bits "
-            "from a validation split of that data set.",
+            help="Preset of settings. published: the models' published settings; paper: also "
+            "exactly the paper's federated settings (L = 2, a start row per user, eigenvalues from "
+            "the QR factor); DATA-NMB: spectral with at most N megabytes up per client, with "
+            "columns, rank and bits chosen on a validation split of that data set.",
         ),
     ] = PUBLISHED,
     rank: Annotated[
         int | None,
         typer.Option(
-            min=1, help="k: vectors of the low-pass filter; for privirec-k of the low-rank matrix."
+            min=1, help="k, vectors of the low-pass filter; privirec-k: of the low-rank matrix."
         ),
     ] = None,
     rounds: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help=f"L: secure sums of the power method (default {DEFAULT_ROUNDS}; 2 with the preset "
-            "paper).",
+            help=f"L, the secure sums of the power method (default {DEFAULT_ROUNDS}; 2 with the "
+            "preset paper).",
         ),
     ] = None,
     head: options.Head = None,
@@ -96,15 +97,15 @@ def command(
     settings: Annotated[
         Path | None,
         typer.Option(
-            help="Method, model and their settings from this file of privirec tune.",
+            help="File of privirec tune with the method, the model and their settings.",
             show_default=False,
         ),
     ] = None,
     warm: Annotated[
         Path | None,
         typer.Option(
-            help="spectral: begin with the basis of this saved model, in one round unless "
-            "--columns says otherwise. Items that it does not know begin with nothing.",
+            help="spectral: start from the basis of this saved model, in one round unless "
+            "--columns is given. Items that the model does not know start from zero.",
             show_default=False,
         ),
     ] = None,
@@ -113,44 +114,48 @@ def command(
         options.one_of(
             SOLVERS,
             help="centralized: converged singular vectors, or the randomised power method with "
-            "--rounds steps of one or two QR.",
+            "--rounds steps of one or two QR factorisations.",
         ),
     ] = "converged",
     start: Annotated[
         str | None,
         options.one_of(
             options.choices_of(PowerSettings, "start"),
-            help="Start block over items from a public seed, or one row per user.",
+            help="Start block: over items from a public seed, or one row per user.",
         ),
     ] = None,
     eigenvalues: Annotated[
         str | None,
         options.one_of(
             options.choices_of(PrivirecKSettings, "eigenvalues"),
-            help="privirec-k: Rayleigh-Ritz, or the QR diagonal.",
+            help="privirec-k: eigenvalues by Rayleigh-Ritz, or from the QR diagonal.",
         ),
     ] = None,
     low_pass_from: Annotated[
         str | None,
         options.one_of(
             options.choices_of(PrivirecSettings, "low_pass_from"),
-            help="privirec: with the clients, or by the server from the P~ it has.",
+            help="privirec: compute the low-pass filter with the clients, or on the server from "
+            "its P~.",
         ),
     ] = None,
     ring_bits: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Width of the ring (default 32; spectral 12).")
+        int | None,
+        typer.Option(min=1, max=64, help="Width of the ring in bits (default 32; spectral 12)."),
     ] = None,
     runtime: Annotated[
         str,
         options.one_of(
-            RUNTIMES, help="simulation: the whole matrix at once; in-process: one client a user."
+            RUNTIMES,
+            help="simulation: all users in one matrix; in-process: client by client, in this "
+            "process.",
         ),
     ] = "simulation",
     clients: Annotated[
-        int | None, typer.Option(min=1, help="So many silos instead of a client a user.")
+        int | None, typer.Option(min=1, help="Number of silos (default: one client per user).")
     ] = None,
     aggregator: Annotated[
-        str, options.one_of(protocol_names(), help="in-process: how to sum.")
+        str, options.one_of(protocol_names(), help="in-process: protocol for sums.")
     ] = "none",
     drop_share: Annotated[
         float,
@@ -158,8 +163,8 @@ def command(
             min=0,
             max=0.5,
             callback=options.finite,
-            help="Share of clients that drop out before the first sum. Noise is enough for "
-            f"{DROPPED_SHARE:g} of them, or for this share if it is more.",
+            help="Share of clients that drop out before the first sum. Noise is sufficient for a "
+            f"share of {DROPPED_SHARE:g}, or for this share if it is larger.",
         ),
     ] = 0.0,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
@@ -176,23 +181,22 @@ def command(
         int | None,
         typer.Option(
             min=1,
-            help="Data in shards: rank for so many users with test items, drawn at random "
-            f"(default {DEFAULT_SAMPLE:,}). The row says how many they were.",
+            help="Data in shards: number of random users with test items to rank for "
+            f"(default {DEFAULT_SAMPLE:,}). The result row has the actual number.",
             show_default=False,
         ),
     ] = None,
     work: Annotated[
         Path | None,
         typer.Option(
-            help="Data in shards: keep finished sums in this folder; a run that was interrupted "
-            "goes on from them.",
+            help="Data in shards: folder for finished sums, from which an interrupted run resumes.",
             callback=options.writable_folder,
             show_default=False,
         ),
     ] = None,
     json_file: options.Json = None,
 ) -> None:
-    """Compute the filters, rank for every user, and measure.
+    """Compute the filters, rank items for every user, and measure the accuracy.
 
     Examples:
 
@@ -208,13 +212,13 @@ def command(
 
       privirec run --dataset gowalla --method protected --epsilon 8 --delta 1e-6
 
-    Your own data: one file, which is split, or two. See "Reading a table" below.
+    Your own data: one file, which is split, or two files. See "Reading a table" below.
 
       privirec run --dataset ratings.csv --min-rating 4 --split time --model item-knn
 
       privirec run --dataset train.csv --test-file test.csv
 
-    A folder of shards (privirec data make, privirec data convert) is computed on shard by shard:
+    A folder of shards (privirec data make, privirec data convert) is processed shard by shard:
 
       privirec run --dataset FOLDER --method protected --sample 5000 --work sums --save model
     """
@@ -262,7 +266,7 @@ def command(
         warm=warm,
     )
     if aggregator == "none":
-        # Without masks nobody's shares are dealt, and only noise depends on who may be corrupt.
+        # Without masks there are no secret shares; only noise depends on the corrupt share.
         if corrupt_share != CORRUPT_SHARE and not plan.noisy:
             raise UsageError("--corrupt-share goes with an --aggregator, or with noise (protected)")
         if server_model != SERVER_ON_ONE_MACHINE:

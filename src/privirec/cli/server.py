@@ -1,4 +1,4 @@
-"""`privirec server`: carry a federation, and run programs on it."""
+"""`privirec server`: the server of a federation, and its runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from privirec.runtime.network.runs import RunFile, Watch
 
 app = typer.Typer(
-    help="Carry a federation, and run programs on it.", no_args_is_help=True, add_completion=False
+    help="Operate the server of a federation, and run programs on it.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 _CLIENT_COLUMNS = [
@@ -64,7 +66,7 @@ def up(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port for clients.")] = 9443,
     largest_reply: Annotated[
-        int, typer.Option(min=1, help="Megabytes that one reply of a client may have.")
+        int, typer.Option(min=1, help="Largest reply of a client, in megabytes.")
     ] = launch.LARGEST_REPLY >> 20,
     carrier: options.Carrier = options.CarrierName.FLOWER,
     watched_port: Annotated[
@@ -76,17 +78,18 @@ def up(
         ),
     ] = 9464,
     watched_host: Annotated[
-        str, typer.Option(help="https: address for them; in a container 0.0.0.0.")
+        str,
+        typer.Option(help="https: address for /metrics and /health; 0.0.0.0 in a container."),
     ] = "127.0.0.1",
     behind_proxy: Annotated[
         bool,
         typer.Option(
             "--behind-proxy",
-            help="https: a reverse proxy on this machine does TLS; listen on 127.0.0.1 only.",
+            help="https: a reverse proxy on this machine terminates TLS; listen on 127.0.0.1 only.",
         ),
     ] = False,
 ) -> None:
-    """Stay up for approved clients until interrupted; others cannot connect.
+    """Serve approved clients until interrupted; other clients cannot connect.
 
     Runs can be started on this machine only.
 
@@ -126,7 +129,7 @@ def up(
 
 
 def _given_to(context: typer.Context) -> list[str]:
-    """The options of a command that differ from what they are without being given, as words."""
+    """Return the options that differ from their defaults, as words of a command line."""
     words: list[str] = []
     for option in context.command.params:
         value = context.params.get(option.name or "")
@@ -163,7 +166,9 @@ def _up_https(
 @app.command()
 def run(
     folder: Folder,
-    name: Annotated[str, typer.Argument(help="Name of the run; the same name goes on with it.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the run; an existing name resumes that run.")
+    ],
     model: options.Model = None,
     method: options.Program = DEFAULT_PROGRAM,
     rank: options.Rank = None,
@@ -177,7 +182,7 @@ def run(
     server_model: options.ServerModelName = ServerModel.ACTIVE,
     drop_share: options.DropShare = DROPPED_SHARE,
     smallest_cohort: Annotated[
-        int, typer.Option(min=2, help="Fewest clients in a sum.")
+        int, typer.Option(min=2, help="Smallest number of clients in a sum.")
     ] = SMALLEST_COHORT,
     hello: Annotated[
         float, typer.Option(min=1, callback=options.finite, help="Seconds to wait for clients.")
@@ -185,16 +190,16 @@ def run(
     deadline: Annotated[
         float,
         typer.Option(
-            min=1, callback=options.finite, help="Seconds that a stage of a sum may take."
+            min=1, callback=options.finite, help="Time limit for each step of a run, in seconds."
         ),
     ] = 1800,
     threads: options.Threads = None,
     seed: options.Seed = 0,
     json_file: options.Json = None,
 ) -> None:
-    """Run a program on a server that is up, and follow it to its end.
+    """Run a program on a running server, and follow it to its end.
 
-    Given again, it follows the same run; of one that has ended it shows what came of it.
+    The same command follows the run again, or shows its result if it has ended.
     """
     from privirec.runtime.network.runs import RunFile  # noqa: PLC0415 - not needed for --help
 
@@ -244,7 +249,7 @@ def run(
     carrier = serving.last_carrier(home) if has_ended else serving.check_up(home)
     if carrier == serving.FLOWER and not has_ended:
         launch.check_flower()
-    if not has_ended:  # before anybody is asked, not after
+    if not has_ended:  # warn before any client is asked
         (say if is_noisy(method) else warn)(file.manifest["gives_away"])
         if seen := server_sees(aggregator):
             warn(seen)
@@ -262,7 +267,7 @@ def run(
             warn("The run goes on in the server; the same command follows it again.")
         raise
     if result["reason"]:
-        _show(result["status"] | {"reason": ""})  # with what each client said
+        _show(result["status"] | {"reason": ""})  # with the reason of each client
         raise FederationError(result["reason"])
     row = {key: value for key, value in result.items() if key not in ("status", "reason")}
     write_json_lines(json_file, [row])
@@ -271,8 +276,11 @@ def run(
 
 
 def _saying_what_to_expect(watch: Watch, settings: ProgramSettings, n_items: int) -> Watch:
-    """Says once what noise leaves of the people, as soon as it is known how many there are: when
-    all clients are gathered, and before anybody sends a vector."""
+    """Return a watch that prints once how useful the model can be under this noise.
+
+    It does so as soon as the number of people is known: when all clients are gathered, and before
+    any client sends a vector.
+    """
     is_said = False
 
     def see(status: dict[str, Any]) -> None:
@@ -291,7 +299,7 @@ def _saying_what_to_expect(watch: Watch, settings: ProgramSettings, n_items: int
 def _started(
     home: OperatorFolder, name: str, file: RunFile, carrier: str
 ) -> Callable[[Watch], dict[str, Any]]:
-    """Start a run on the server; what follows it to its end."""
+    """Start a run on the server; return a function that follows it to its end."""
     if carrier == serving.HTTPS:
         https.start_run(home, name, file)
         return lambda watch: https.follow_run(home, name, watch)
@@ -305,12 +313,10 @@ def _started(
 @app.command()
 def status(
     folder: Folder,
-    name: Annotated[
-        str | None, typer.Argument(help="Name of a run; without one, all of them.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of a run (default: all runs).")] = None,
     json_file: options.Json = None,
 ) -> None:
-    """Show where a run stands, or list all runs.
+    """Show the status of a run, or list all runs.
 
     Examples:
 
@@ -346,11 +352,11 @@ def stop(
     name: Annotated[str, typer.Argument(help="Name of the run.")],
     yes: Yes = False,
 ) -> None:
-    """End a run that is going on; its clients hear of it. A stopped run cannot go on again."""
+    """Stop a run in progress and notify its clients. A stopped run cannot be resumed."""
     from privirec.workflows.operating import check_can_stop, stop  # noqa: PLC0415
 
     home = OperatorFolder(folder)
-    check_can_stop(home, name)  # nobody is asked about what cannot be
+    check_can_stop(home, name)  # before asking for confirmation
     agree(f"End the run {name}? It cannot go on again.", yes=yes)
     stop(home, name)
     look = shlex.join(["privirec", "server", "status", str(folder), name])
@@ -361,14 +367,14 @@ def stop(
 def page(
     folder: Folder,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")
+        int, typer.Option(min=0, max=65535, help="Port on this machine; 0 for any free one.")
     ] = 0,
 ) -> None:
-    """Serve the operator's page on this machine until interrupted: clients, the run in progress,
-    all runs, starting and stopping.
+    """Serve the operator's page on this machine until interrupted.
 
-    Open the address that is printed: it holds a token that lets you in, and nobody else. From
-    another machine: ssh -L PORT:127.0.0.1:PORT, with the same port on both ends.
+    The page shows the clients, the run in progress and all runs, and can start and stop runs. Open
+    the printed address: it contains a token that gives access to you alone. From another machine:
+    ssh -L PORT:127.0.0.1:PORT, with the same port on both ends.
     """
     from privirec.pages.operator import OperatorSite  # noqa: PLC0415 - not needed for --help
     from privirec.pages.web import serve  # noqa: PLC0415

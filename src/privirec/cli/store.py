@@ -1,4 +1,4 @@
-"""`privirec store`: one's own history: import, add, forget, export, look."""
+"""`privirec store`: a person's own history: import, add, forget, export, search, show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privirec.report.rows import print_table, say, write_json_lines
 from privirec.workflows.history import ONLY_USER, counted, forgetting, only_user, used_by_runs
 
 app = typer.Typer(
-    help="Keep one's own history: import, add, forget, export, look.",
+    help="Manage your own history: import, add, forget, export, search, show.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -27,7 +27,9 @@ app = typer.Typer(
 StoreFile = Annotated[Path, typer.Option("--store", help="File with the history.")]
 User = Annotated[
     str | None,
-    typer.Option("--user", help="Whose history, if there are several.", show_default=False),
+    typer.Option(
+        "--user", help="User whose history to use, if there are several.", show_default=False
+    ),
 ]
 
 
@@ -36,23 +38,24 @@ User = Annotated[
 def import_(
     *,
     source: Annotated[
-        Path, typer.Argument(help=f"A file to read: {', '.join(SUFFIXES)}.", metavar="FILE")
+        Path, typer.Argument(help=f"File to read: {', '.join(SUFFIXES)}.", metavar="FILE")
     ],
     store: StoreFile,
     user: Annotated[
         str | None,
         typer.Option(
             "--user",
-            help="Whose history, if the file has no column of users (default: the store's only "
-            f"user, or {ONLY_USER}).",
+            help="User of all interactions, if the file has no column of users (default: the "
+            f"store's only user, or {ONLY_USER}).",
             show_default=False,
         ),
     ] = None,
     table: TableOptions,
 ) -> None:
-    """Add all interactions of a file to a store, which is made if it is missing.
+    """Add all interactions of a file to a store; the store is created if it is missing.
 
-    A file without a column of users is one person's own export: all of it is of one user.
+    In a file without a column of users, for example a person's own export, all rows belong to one
+    user.
     """
     alone = user or _user_of(store)
     found = read_file(source, replace(table, only_user=alone))
@@ -67,7 +70,7 @@ def import_(
 
 
 def _user_of(store: Path) -> str:
-    """The only user of a store, or the name that such a one gets."""
+    """Return the only user of a store, or the default name `ONLY_USER`."""
     if not store.exists():
         return ONLY_USER
     with Store(store) as opened:
@@ -81,7 +84,7 @@ def add(
     store: StoreFile,
     user: User = None,
 ) -> None:
-    """Add items to a history; the store is made if it is missing."""
+    """Add items to a history; the store is created if it is missing."""
     with Store(store, create=True) as opened:
         name = only_user(opened, user)
         new = opened.add((name, item) for item in items)
@@ -93,18 +96,18 @@ def forget(
     store: StoreFile,
     items: Annotated[
         list[str] | None,
-        typer.Argument(help="Ids of items (none: all of the user).", metavar="[ITEM...]"),
+        typer.Argument(help="Ids of items (default: all items of the user).", metavar="[ITEM...]"),
     ] = None,
     user: User = None,
     everything: Annotated[
         bool, typer.Option("--everything", help="Forget all users and all titles.")
     ] = False,
 ) -> None:
-    """Forget items, a user or everything. Takes effect in the file at once, in filters later.
+    """Forget items, a user or everything: in the file at once, in models with the next run.
 
-    Filters that were computed with the forgotten interactions count them until the next run. Exact
-    sums of a run before and of one after show together what was forgotten; so the client takes part
-    again only with the next period of its calendar (days_between_changes in policy.toml).
+    Filters that were computed with the forgotten interactions contain them until the next run. The
+    difference between exact sums before and after would reveal what was forgotten. So the client
+    takes part again only in the next period of its calendar (days_between_changes in policy.toml).
     """
     if everything and (items or user is not None):
         raise UsageError("--everything goes without items and without --user")
@@ -123,7 +126,7 @@ def export(
     ],
     store: StoreFile,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that is there already.")
+        bool, typer.Option("--overwrite", help="Replace an existing file.")
     ] = False,
 ) -> None:
     """Write all histories to a file that only its owner can read."""
@@ -147,7 +150,7 @@ def titles(
         str | None, typer.Option(help="Column of titles, if it has an unusual name.")
     ] = None,
 ) -> None:
-    """Take the titles of the catalogue, so that recommendations have names."""
+    """Import the titles of the catalogue, so that recommendations show them."""
     found = read_titles(source, item_column=item_column, title_column=title_column)
     with Store(store, create=True) as opened:
         count = opened.set_titles(found)
@@ -160,9 +163,11 @@ def search(
     store: StoreFile,
     artifact: Annotated[
         Path | None,
-        typer.Option("--artifact", help="Also find what this model knows.", show_default=False),
+        typer.Option("--artifact", help="Also search the items of this model.", show_default=False),
     ] = None,
-    number: Annotated[int, typer.Option("-n", "--number", min=1, help="How many items.")] = 20,
+    number: Annotated[
+        int, typer.Option("-n", "--number", min=1, help="Number of items to list.")
+    ] = 20,
 ) -> None:
     """Find items by title or id, among the titles of the store and the items of a model."""
     with Store(store) as opened:
@@ -176,7 +181,7 @@ def search(
 
 @app.command()
 def show(store: StoreFile, user: User = None, json_file: options.Json = None) -> None:
-    """Show what the store holds: users, or one user's items, and what runs have used."""
+    """Show the users of the store, or one user's items, and the use of them by runs."""
     with Store(store) as opened:
         summary = opened.summary()
         if user is not None or summary.users == 1:

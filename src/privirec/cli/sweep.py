@@ -33,8 +33,8 @@ def command(
     ranks: Annotated[
         str | None,
         typer.Option(
-            help="FIRST:LAST:STEP, or values of k separated by commas (default: 256:3584:256, on "
-            "smaller catalogues as many steps up to all items).",
+            help="Values of k, as FIRST:LAST:STEP or separated by commas (default: 256:3584:256; "
+            "for smaller catalogues the same number of steps).",
             show_default=False,
         ),
     ] = None,
@@ -42,18 +42,18 @@ def command(
     threads: options.Threads = None,
     seed: options.Seed = 0,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Runs of each point, with seeds from --seed on.")
+        int, typer.Option(min=1, help="Number of runs per point, with seeds from --seed.")
     ] = 1,
     data_dir: options.DataDir = None,
     table: TableOptions,
     json_file: options.Json = None,
 ) -> None:
-    """NDCG@20 of GF-CF on PriviRec-k against k: the paper's figure, as CSV, PNG and SVG.
+    """Measure NDCG@20 of GF-CF by PriviRec-k against k: the paper's figure, as CSV, PNG and SVG.
 
-    The paper's preset (Algorithm 1 to the letter) with L rounds, beside PriviRec and GF-CF on one
-    machine. With several --seeds the picture has their mean and spread; each seed has a CSV file.
-    Stop it with Ctrl-C whenever you like: the same command goes on where it stopped, and finished
-    points are kept.
+    Uses the paper's preset (exactly Algorithm 1) with L rounds, and compares with PriviRec and with
+    GF-CF on one machine. With several --seeds, the picture shows their mean and spread, and each
+    seed has a CSV file. You can stop with Ctrl-C at any time: finished points are kept, and the
+    same command continues where it stopped.
     """
     data = load_dataset(dataset, data_dir, table=table)
     wanted = usual_ranks(data.train.n_items) if ranks is None else _numbers(ranks)

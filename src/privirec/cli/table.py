@@ -38,13 +38,13 @@ def command(
     datasets: Annotated[
         str | None,
         typer.Option(
-            help="Names or paths, separated by commas (default: those of the paper found here).",
+            help="Data sets, separated by commas (default: the paper's, as far as they are found).",
             show_default=False,
         ),
     ] = None,
     models: Annotated[str, typer.Option(help="Models, separated by commas.")] = ",".join(COMPARED),
     rounds: Annotated[
-        int, typer.Option(min=2, help="L of the PriviRec rows that are not to the letter.")
+        int, typer.Option(min=2, help="L of the PriviRec rows without the preset paper.")
     ] = DEFAULT_ROUNDS,
     threads: options.Threads = None,
     seed: options.Seed = 0,
@@ -52,11 +52,11 @@ def command(
     table: TableOptions,
     json_file: options.Json = None,
 ) -> None:
-    """The paper's table of NDCG@20: centralised beside PriviRec, its figures beside ours.
+    """Reproduce the paper's table of NDCG@20: centralised and PriviRec, with the paper's figures.
 
-    "power steps" counts multiplications with the item-item matrix; "converged" singular vectors
-    stand behind the centralised rows. Rows with the preset "paper" follow Algorithm 1 to the
-    letter with L = 2, which is one multiplication.
+    "power steps" counts multiplications with the item-item matrix; the centralised rows use
+    converged singular vectors ("converged"). Rows with the preset "paper" follow Algorithm 1
+    exactly, with L = 2, which is one multiplication.
     """
     wanted = models.split(",")
     unknown = set(wanted) - set(MODELS)

@@ -1,6 +1,6 @@
-"""What can be said of a table: one set of options, for every command that reads one.
+"""Options for reading tables, shared by all commands that read one.
 
-A command has a parameter `table: TableOptions`, and `reads_tables` puts the options in its place.
+A command declares a parameter `table: TableOptions`; `reads_tables` replaces it by the options.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PANEL = "Reading a table"
 
 
 class TableFlags(TableOptions):
-    """What a command is told of a table: messages name its flags."""
+    """Table options given on the command line: error messages name the flags."""
 
     def how(self, option: str, value: object = "...") -> str:
         flag = option.replace("_", "-")
@@ -37,39 +37,39 @@ def _option(*names: str, help: str, **more: Any) -> Any:
 _OPTIONS: dict[str, Any] = {
     "user_column": Annotated[
         str | None,
-        _option(help="Column of user ids, if it has an unusual name; without a header a number."),
+        _option(help="Column of user ids, if it has an unusual name; a number without a header."),
     ],
     "item_column": Annotated[str | None, _option(help="Column of item ids.")],
     "rating_column": Annotated[str | None, _option(help="Column of ratings.")],
-    "time_column": Annotated[str | None, _option(help="Column of times: numbers, or dates.")],
+    "time_column": Annotated[str | None, _option(help="Column of times, as numbers or dates.")],
     "min_rating": Annotated[
         float | None,
         _option(
-            help="Leave out rows that are rated lower. Without it each row counts, which is said "
-            "if ratings differ; 0 counts all and says nothing.",
+            help="Leave out rows with a lower rating. Without it every row counts, with a warning "
+            "if ratings differ; 0 counts every row without a warning.",
             callback=finite,
         ),
     ],
     "delimiter": Annotated[
         str | None,
         _option(
-            help="What separates fields: one character, ::, tab or space (default: found by the "
-            "first lines). With it a file may have any suffix."
+            help="Separator of fields: one character, ::, tab or space (default: detected from the "
+            "first lines). With it, a file may have any suffix."
         ),
     ],
     "header": Annotated[
         bool | None,
         _option(
             "--header/--no-header",
-            help="Whether the first line names the columns (default: unless it is all numbers).",
+            help="The first line names the columns (default: yes, unless it is all numbers).",
         ),
     ],
 }
-"""By the fields of `TableOptions` that they fill."""
+"""Options by the field of `TableOptions` that they fill."""
 
 
 def reads_tables(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with these options in the place of its parameter `table`."""
+    """Return the command with these options instead of its parameter `table`."""
     own = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
     for each in own.parameters.values():
@@ -86,7 +86,7 @@ def reads_tables(command: Callable[..., None]) -> Callable[..., None]:
         table = TableFlags(**{name: given.pop(name) for name in _OPTIONS})
         command(**given, table=table)
 
-    # Typer reads both.
+    # Typer reads both attributes.
     with_options.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {each.name: each.annotation for each in parameters}
     return with_options
@@ -100,7 +100,7 @@ def words_for(
     test_file: Path | None = None,
     by: By = "random",
 ) -> list[str]:
-    """What follows `--dataset` in a printed command that is to read the same data set."""
+    """Return the words after `--dataset` in a printed command that reads the same data set."""
     words = [dataset]
     if data_dir is not None:
         words += ["--data-dir", str(data_dir)]

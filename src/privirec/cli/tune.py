@@ -1,4 +1,4 @@
-"""`privirec tune`: settings of `spectral` under a budget of bytes."""
+"""`privirec tune`: settings of `spectral` for a budget of bytes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(
     *,
     dataset: options.Dataset,
     budget: Annotated[
-        str, typer.Option(help="Bytes up a client in all, as 60MB (B, kB, MB, GB or TB).")
+        str, typer.Option(help="Upload budget per client, as 60MB (B, kB, MB, GB or TB).")
     ],
     out: Annotated[
         Path,
@@ -67,32 +67,32 @@ def command(
     ] = None,
     users: Annotated[
         int | None,
-        typer.Option(min=1, help="Rank for so many people, at most, at each point (default 3000)."),
+        typer.Option(min=1, help="Largest number of people to rank for per point (default 3000)."),
     ] = None,
     federated: Annotated[
         bool,
         typer.Option(
             "--federated",
-            help="Clients validate on items that they keep back; only means come out.",
+            help="Validate on the clients, on items that they hold out; only means are released.",
         ),
     ] = False,
     runtime: Annotated[
         str | None,
         options.one_of(
             RUNTIMES,
-            help="federated: all at once (simulation, the default), client by client in this "
-            "process, or as real processes over TLS.",
+            help="federated: all clients at once (simulation, the default), client by client in "
+            "this process, or as real processes over TLS.",
         ),
     ] = None,
     clients: Annotated[
         int | None,
-        typer.Option(min=2, help="federated: how many clients (default: one for each user)."),
+        typer.Option(min=2, help="federated: number of clients (default: one per user)."),
     ] = None,
     aggregator: Annotated[
         str | None,
         options.one_of(
             protocol_names(),
-            help=f"federated: how clients are summed (default {DEFAULT_AGGREGATOR}).",
+            help=f"federated: protocol for sums (default {DEFAULT_AGGREGATOR}).",
         ),
     ] = None,
     threads: options.Threads = None,
@@ -103,13 +103,14 @@ def command(
 ) -> None:
     """Choose exponents, response, rank, columns and bits of spectral on a validation split.
 
-    A fifth of everybody's train items is held out, and the test split is not looked at. Every point
-    that was measured is a line of tune-DATA.jsonl: stop with Ctrl-C whenever you like, the same
-    command goes on where it stopped. The best point is saved as settings for privirec run.
+    A fifth of each user's train items is held out; the test split is not used. Every measured point
+    is a line of tune-DATA.jsonl. You can stop with Ctrl-C at any time; the same command continues
+    where it stopped. The best point is saved as settings for privirec run.
 
-    With --federated nobody's items are in one place: clients keep back a fifth of their own, rank
-    by a grid of candidates on their own device, and send metrics that are summed like all else. One
-    run for each number of rounds and width of the ring; the trace is tune-federated-DATA.jsonl.
+    With --federated, items stay on the clients: each client holds out a fifth of its own, ranks
+    with a grid of candidates on its own device, and sends metrics, which are summed like everything
+    else. There is one run per number of rounds and width of the ring; the trace is
+    tune-federated-DATA.jsonl.
 
     Examples:
 

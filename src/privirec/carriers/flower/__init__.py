@@ -1,1 +1,1 @@
-"""Flower as the carrier: it moves bytes between a coordinator and its nodes, and nothing else."""
+"""Flower as the carrier: it only moves bytes between a coordinator and its nodes."""

@@ -1,12 +1,12 @@
-"""What one client may use of the server, so that the others have theirs.
+"""Limits on what one client may use of the server, to protect the other clients.
 
-A client of the roster may be hostile. It can ask only so often, and so much at once, and what
-Flower keeps for it is bounded: Flower takes a message from whoever is registered, in any name, to
-anybody, with any number of objects. Here a client may only reply, to what it was asked, in its own
-name, once, and with so many bytes.
+A client on the roster may be hostile. This module limits its request rate, its concurrent requests
+and the bytes that Flower stores for it. Flower itself accepts messages from every registered node,
+under any sender's name, to any recipient, with any number of objects. Here a client may only reply
+to a message that it was sent, under its own name, once, and with a bounded number of bytes.
 
-Flower also shows a reply to the server before its parts are there, and then waits for them, for
-minutes, while nobody else is heard. So a reply is held back until it is complete.
+Flower also shows a reply to the server before its parts have arrived, and then waits for them for
+minutes, during which it handles no other client. So a reply is held back until it is complete.
 """
 
 from __future__ import annotations
@@ -29,54 +29,57 @@ from google.protobuf.message import DecodeError
 from privirec.carriers.flower.launch import LARGEST_REPLY
 
 AT_ONCE = 8
-"""Requests of one client at a time; Flower's client makes two or three."""
+"""Concurrent requests per client; Flower's client makes two or three."""
 RATE, BURST = 40.0, 200.0
-"""Requests a second, and how many before that counts. Whoever asks faster waits."""
+"""Requests per second and client, and the burst allowed above that rate; further ones wait."""
 OPEN_QUESTIONS = 8
-"""Messages to a client that it may still reply to."""
+"""Largest number of messages to a client that it may still reply to."""
 
 
 GIVEN_UP = OBJECT_PUSH_SESSION_TTL_SECONDS + 20.0
-"""Seconds without a part after which Flower has forgotten a reply."""
+"""Seconds without a new part after which Flower has discarded a reply."""
 
 
 class NotAllowed(Exception):
-    """Something that no honest client sends, or more of it than one may."""
+    """A request that no honest client sends, or that exceeds the client's limits."""
 
 
 @dataclass
 class _Question:
-    """A message that the client was sent."""
+    """A message sent to the client, and the state of its reply."""
 
     number: str
     room: int
     reply: bytes = b""
-    """Digest of the reply, once there is one: it stays the same."""
+    """Digest of the reply, empty until there is one; it cannot change afterwards."""
     missing: set[str] = field(default_factory=set)
-    """Parts of the reply that have not come."""
+    """Parts of the reply that have not arrived."""
 
 
 class HeldBack:
-    """Replies of all clients that are not complete, by the message that they reply to."""
+    """Incomplete replies of all clients, by the id of the message that they reply to."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._since: dict[str, float] = {}
 
     def hold(self, number: str) -> None:
-        """Until it is complete; each part that comes prolongs it."""
+        """Hold a reply back until it is complete; each call restarts the time limit."""
         self._since[number] = self._clock()
 
     def let_go(self, number: str) -> None:
         self._since.pop(number, None)
 
     def __contains__(self, number: str) -> bool:
-        """Not for ever: what Flower has given up is for the server to hear of."""
+        """Return True while a reply is held back.
+
+        False after `GIVEN_UP` seconds, so that the server learns that Flower discarded the reply.
+        """
         return self._clock() - self._since.get(number, -GIVEN_UP) < GIVEN_UP
 
 
 class Allowance:
-    """What is left to one client."""
+    """Request rate, concurrency and open messages of one client."""
 
     def __init__(
         self,
@@ -93,14 +96,14 @@ class Allowance:
         self._answering: _Question | None = None
 
     def seconds_to_wait(self) -> float:
-        """Until it is this request's turn."""
+        """Count one request; return the seconds that it must wait to keep to `RATE`."""
         now = self._clock()
         self._turns = min(BURST, self._turns + (now - self._counted) * RATE) - 1
         self._counted = now
         return max(0.0, -self._turns / RATE)
 
     def was_sent(self, body: bytes) -> None:
-        """It pulled messages, and may reply to them."""
+        """Record the messages that the client pulled; it may reply to them."""
         try:
             found = PullMessagesResponse.FromString(body)
         except DecodeError:
@@ -112,7 +115,7 @@ class Allowance:
             self._held_back.let_go(self._questions.popitem(last=False)[0])
 
     def reply(self, body: bytes) -> None:
-        """It pushes a message; raise NotAllowed unless that is the reply to one it was sent."""
+        """Check a pushed message; raise NotAllowed unless it replies to one the client was sent."""
         try:
             found = PushMessagesRequest.FromString(body)
         except DecodeError:
@@ -134,7 +137,7 @@ class Allowance:
         self._held_back.hold(question.number)  # before Flower has it
 
     def replied(self, body: bytes | None) -> None:
-        """What Flower says to it: which parts it wants; None if it does not want the reply."""
+        """Record Flower's response to a reply: the parts that it wants; None if it refused."""
         if (question := self._answering) is None:
             return
         wanted = PushMessagesResponse.FromString(body).objects_to_push if body is not None else ()
@@ -142,7 +145,7 @@ class Allowance:
         self._let_go_if_complete(question)
 
     def store(self, size: int) -> None:
-        """It pushes a part of its reply; raise NotAllowed where that is too much."""
+        """Count the bytes of a pushed part; raise NotAllowed if the reply becomes too large."""
         if self._answering is None:
             raise NotAllowed("a part of no reply")
         self._answering.room -= size
@@ -150,7 +153,7 @@ class Allowance:
             raise NotAllowed(f"a reply of more than {self._largest_reply} bytes")
 
     def stored(self, asked: bytes, body: bytes) -> None:
-        """What Flower says to a part."""
+        """Record Flower's response to a part; release the reply if it is now complete."""
         question = self._answering
         if question is None or not PushObjectResponse.FromString(body).stored:
             return

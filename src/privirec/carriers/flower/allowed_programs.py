@@ -1,9 +1,10 @@
-"""The programs that Flower finds when it starts one: ours, and no others.
+"""The programs that Flower's processes can start: only PriviRec's own.
 
-Flower runs code that comes with a run: on a client whatever the server bundles, on the server
-whatever somebody on that machine hands in. Here that would be code that reads histories, or the
-operator's key. Flower starts its programs by name, so the PATH of its processes is one folder of
-ours. What is not in there is not found; what is in there and not ours to allow says so and ends.
+Flower runs code that comes with a run: on a client the code that the server bundles, on the server
+any code that a local user submits. Here such code could read histories or the operator's key.
+Flower starts its programs by name, so the PATH of its processes is a single folder that we write.
+Programs outside that folder are not found. Flower's other programs are replaced in it by scripts
+that print an error and exit.
 """
 
 from __future__ import annotations
@@ -22,19 +23,23 @@ REFUSED = "privirec: only our own code runs here, and a run asked for "
 
 
 def installed(name: str) -> str:
-    """A program of this Python environment."""
+    """Return the path of a program in this Python environment."""
     return str(Path(sys.executable).parent / name)
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """A module of ours as a program; -P: whatever lies in the current folder is not imported."""
+    """Return a command that runs a module; `-P` keeps the current folder off `sys.path`."""
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def write_programs(
     folder: Path, env: Mapping[str, str], allowed: Mapping[str, Sequence[str]]
 ) -> dict[str, str]:
-    """Write them, try those that refuse, and return the environment for Flower's processes."""
+    """Write all programs, and return the environment for Flower's processes.
+
+    `allowed` maps names to commands. All other programs of Flower are written as scripts that
+    refuse; each of them is run once, and FederationError is raised if one does not refuse.
+    """
     from flwr.supercore.constant import TASK_TYPE_TO_COMMAND  # noqa: PLC0415 - needs Flower
 
     private_folder(folder)
@@ -62,7 +67,10 @@ def write_programs(
 
 
 def replace(flower: Any, **parts: Any) -> None:
-    """Put our own in place of parts of a module of Flower's; another Flower may not have them."""
+    """Replace attributes of a Flower module.
+
+    Raises FederationError if an attribute is missing, as it may be in another release of Flower.
+    """
     for name, part in parts.items():
         if not hasattr(flower, name):
             raise FederationError(f"Flower has no {name} here: foreign code cannot be kept out")

@@ -1,8 +1,9 @@
-"""The process that answers for a client, with the client's own code.
+"""The process that answers messages for a client, with the client's installed code.
 
-Flower starts `flwr-clientapp` for every message; ours (see `programs`) hands its arguments over to
-this process and ends. This process has imported everything once, which is most of the time of a
-message, and forks for each one. Bundles that come with a run are neither unpacked nor loaded.
+Flower starts `flwr-clientapp` for every message. Our program of that name (`allowed_programs`)
+passes its arguments to this process and exits. This process has already imported everything, which
+takes most of the time of a message, and forks for each message. Bundles that come with a run are
+neither unpacked nor loaded.
 
     python -m privirec.carriers.flower.answering SOCKET
 """
@@ -23,7 +24,7 @@ from privirec.carriers.flower import allowed_programs, rehearsal
 from privirec.durable import private_folder, write_whole
 
 INSTALL = "--allow-runtime-dependency-installation"
-"""Never ours to pass on."""
+"""Option of `flwr-clientapp` that is never passed on."""
 
 _HAND_OVER = """\
 import json, os, socket, sys
@@ -42,7 +43,7 @@ if not taken:
 
 
 def hand_over(folder: Path, env: Mapping[str, str]) -> tuple[dict[str, str], Path]:
-    """Write the programs of a client; the environment for its SuperNode, and the socket."""
+    """Write a client's programs; return the environment of its SuperNode and the socket's path."""
     private_folder(folder)
     there = folder.resolve() / "answer.sock"
     script = folder.resolve() / "hand_over.py"
@@ -53,8 +54,11 @@ def hand_over(folder: Path, env: Mapping[str, str]) -> tuple[dict[str, str], Pat
 
 
 def only_our_own() -> None:
-    """Whatever bundle a message comes with, our client answers it; what it depends on is not
-    installed, and what goes wrong is told in our words: Flower's would be those of the error."""
+    """Patch Flower so that our client answers every message, whatever bundle comes with it.
+
+    The bundle's dependencies are not installed. Errors reach the server as a fixed text, because
+    Flower would send the text of the exception.
+    """
     from flwr.app import Error  # noqa: PLC0415 - needs Flower
 
     from privirec.carriers.flower import client_app  # noqa: PLC0415
@@ -69,13 +73,13 @@ def only_our_own() -> None:
 
 
 def serve(path: Path) -> None:
-    """Fork a client for each message that is handed over, until the end of this process."""
+    """Fork a process for each message that is handed over, until this process ends."""
     from flwr.supernode.cli import flwr_clientapp  # noqa: PLC0415 - the costly part
 
     only_our_own()
     rehearsal.check(rehearsal.client)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    os.chdir(path.parent)  # names of sockets are short
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
+    os.chdir(path.parent)  # a socket's path has a short length limit
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path.name)
     with socket.socket(socket.AF_UNIX) as listening:

@@ -1,4 +1,4 @@
-"""The client as Flower starts it: one process a message, all of its memory in a folder."""
+"""The client as Flower starts it: one process per message, with all state in its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privirec.runtime.network.enrolment.folders import ClientFolder
 from privirec.runtime.network.logs import logged_to
 
 OWN_PROBLEM = "a problem of its own; its log says which"
-"""All that a server hears of an error on a client."""
+"""The only text that a server receives about an error on a client."""
 
 app = ClientApp()
 log = logging.getLogger("privirec.client")
@@ -24,14 +24,14 @@ log = logging.getLogger("privirec.client")
 
 @app.query("privirec")
 def answer(message: Message, context: Context) -> Message:
-    """Bytes in, bytes out. The folder comes from `--node-config 'home="..."'`."""
+    """Answer a message. The client's folder is set by `--node-config 'home="..."'`."""
     home = Path(str(context.node_config.get("home") or os.environ.get("PRIVIREC_CLIENT", "")))
     with logged_to(home / "client.log"):
         try:
             with closing(ClientFolder(home).node()) as node:
                 reply = node.answer(unpack(message))
         except Exception as error:
-            # Flower tells the server what an exception says, which may be a path or worse.
+            # Flower sends an exception's text to the server; it may contain paths or private data.
             if isinstance(error, PrivirecError | OSError):
                 log.error("cannot answer: %s", error)
             else:

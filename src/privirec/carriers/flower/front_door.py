@@ -1,7 +1,7 @@
-"""The front door: the part of Flower's application that is for clients, for those of the roster.
+"""The public part of Flower's application: authenticated access for clients on the roster.
 
-A client shows who it is before its request is read, and has an allowance. `Inside` is the other
-side of the same house: what the server itself sees of replies.
+A client is authenticated before the body of its request is read, and its use is limited by an
+`Allowance`. `Inside` filters the replies that the server's own processes can see.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ SERVED = {
 }
 FOR_THE_SERVER = "/v1/runtime/pull-messages"
 LARGEST = {STORE: 6 << 20, REPLY: 1 << 20}
-"""Bytes of a request; Flower sends what is larger in pieces of five megabytes."""
+"""Largest request in bytes, by path; Flower sends larger objects in pieces of five megabytes."""
 LARGEST_OF_OTHERS = 1 << 16
 TOGETHER = 512
-"""Requests of all clients at a time; others wait."""
+"""Concurrent requests of all clients; further ones wait."""
 SILENCE = 60.0
-"""Seconds without a byte of a request that has begun."""
+"""Seconds without data after which a request that has begun is refused."""
 REFUSED_AFTER = 1.0
-"""Seconds until somebody who is not approved hears so: whoever guesses, guesses slowly."""
+"""Seconds before an unauthenticated request is refused, to slow down guessing."""
 PROTOBUF = PROTOBUF_MEDIA_TYPE.encode()
 CLOCKS_DIFFER = 300.0
-"""Seconds, as Flower itself allows."""
+"""Largest difference between the clocks in seconds, as in Flower itself."""
 SAID_AGAIN = 60.0
-"""Seconds until the same line about somebody who was turned away."""
+"""Seconds before the same line about a refused request is logged again."""
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
@@ -69,26 +69,26 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class _Refused(Exception):
-    """A request that is not passed on; `who` is for people, and empty where nobody cares."""
+    """A refused request; `who` is for the log, and empty if nothing is to be logged."""
 
     def __init__(self, status: int, who: str) -> None:
         self.status, self.who = status, who
 
 
 class _TooMuch(_Refused):
-    """The same for a client that is known."""
+    """A refused request of an authenticated client."""
 
     def __init__(self, status: int, member: Member, what: str) -> None:
         super().__init__(status, f"client {member.client} ({member.name}): {what}")
 
 
 class FrontDoor:
-    """The part for clients of Flower's application, for those who are approved.
+    """The clients' part of Flower's application, for approved clients only.
 
-    A client proves who it is before its request is read, so that strangers cost little, and has an
-    allowance, so that one that is hostile leaves the others theirs. Whoever is refused hears a
-    number and nothing else: the same for a key that is unknown and for one that somebody only
-    shows. A revoked client that proves its key hears another number, which means that.
+    A client is authenticated before the body of its request is read, so that requests of strangers
+    are cheap. An `Allowance` keeps a hostile client from using up the resources of the others. A
+    refusal is a status code without a body. The code is the same for an unknown key and for a key
+    whose possession is not proven. A revoked client that proves its key gets 410.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class FrontDoor:
     async def _serve(
         self, member: Member, own: Allowance, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Pass a request on, as far as the client's allowance goes."""
+        """Pass a request on to Flower, within the client's allowance."""
         if own.at_once >= AT_ONCE:
             raise _TooMuch(429, member, "too many requests at once")
         own.at_once += 1
@@ -148,7 +148,7 @@ class FrontDoor:
     async def _content(
         self, member: Member, own: Allowance, scope: Scope, receive: Receive
     ) -> bytes:
-        """All of a request, which is never large."""
+        """Read and check the body of a request, within the limit for its path."""
         most = LARGEST.get(scope["path"], LARGEST_OF_OTHERS)
         content, more = bytearray(), True
         while more:
@@ -157,7 +157,7 @@ class FrontDoor:
             except TimeoutError:
                 raise _TooMuch(408, member, "a request that stopped in the middle") from None
             if event["type"] == "http.disconnect":
-                raise _Refused(400, "")  # nobody is there to hear it
+                raise _Refused(400, "")  # the client is gone, so the status does not matter
             content += event.get("body", b"")
             more = event.get("more_body", False)
             if len(content) > most:
@@ -187,7 +187,7 @@ class FrontDoor:
             if event["type"] == "http.response.start":
                 status = event["status"]
                 if status >= 400 and scope["path"] == CONNECT:
-                    # A known client, and Flower does not let it in.
+                    # The client is authenticated, but Flower refuses to activate its node.
                     who = f"client {member.client} ({member.name})"
                     why = "one with its keys is here already, or was until a minute ago"
                     self._say(f"turned away {who}: {why}", scope)
@@ -200,7 +200,7 @@ class FrontDoor:
         await self._application(scope, _again(content, receive), sent)
 
     def _admitted(self, scope: Scope) -> Member:
-        """The member behind a request; refuse one from a client that is not on the roster."""
+        """Return the member that sent a request; refuse it unless an approved client signed it."""
         if scope.get("path") not in SERVED or scope.get("method", "POST") != "POST":
             raise _Refused(404, "")
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
@@ -224,7 +224,7 @@ class FrontDoor:
         if member is None:
             raise _Refused(401, "a client that is not approved")
         if member.revoked:
-            # It has proven its key, and may know. Others hear the same number as strangers.
+            # The client has proven its key, so it may learn that it is revoked.
             raise _Refused(410, f"client {member.client} ({member.name}): it is revoked")
         kind = headers.get(b"content-type", PROTOBUF).split(b";")[0].strip()
         if kind != PROTOBUF or b"content-encoding" in headers:
@@ -234,7 +234,7 @@ class FrontDoor:
         return member
 
     def _members(self) -> dict[bytes, Member]:
-        """Node key -> member; read again when the roster has changed."""
+        """Return the members by node key; the roster is read again when it has changed."""
         changed = (self._home.folder / "roster.json").stat().st_mtime
         if changed != self._read_at:
             self._known, self._read_at = node_keys(self._home), changed
@@ -251,7 +251,7 @@ class FrontDoor:
 
 
 class Inside:
-    """Flower's application as the server itself sees it: without replies that are not complete."""
+    """Flower's application as the server's own processes see it, without incomplete replies."""
 
     def __init__(self, application: Application, held_back: HeldBack) -> None:
         self._application = application
@@ -279,7 +279,7 @@ class Inside:
 
 
 def _again(content: bytes, receive: Receive) -> Receive:
-    """A request that was read already."""
+    """Return a `Receive` that yields a body that was already read, then continues."""
     request: Event | None = {"type": "http.request", "body": content, "more_body": False}
 
     async def received() -> Event:
@@ -291,7 +291,7 @@ def _again(content: bytes, receive: Receive) -> Receive:
 
 
 def _note(own: Allowance, path: str, asked: bytes, answer: bytes | None) -> None:
-    """What Flower answered to a client; None if it refused."""
+    """Record Flower's response to a client; `answer` is None if Flower refused."""
     if path == REPLY:
         own.replied(answer)
     elif answer is not None and path == PULL:
@@ -301,7 +301,7 @@ def _note(own: Allowance, path: str, asked: bytes, answer: bytes | None) -> None
 
 
 def node_keys(home: OperatorFolder) -> dict[bytes, Member]:
-    """Flower's key of every client that ever was in the roster."""
+    """Return the members by their Flower node key, revoked members included."""
     found = {}
     for member in home.members.members:
         try:

@@ -1,4 +1,4 @@
-"""Flower's own programs, started with our settings and ended whatever happens."""
+"""Flower's own programs: their settings, how they are started, and how they are restarted."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ from privirec.runtime.terms import run_defaults
 from privirec.version import __version__
 
 FLOWER = "1.41.0"
-"""We reach inside it, so this one and no other."""
+"""The only supported release, because we patch Flower's internals."""
 INSTALL = f"'flwr=={FLOWER}'"
-"""What pip is to be told: the extra `flower` by its parts, since we are on no index."""
+"""Argument of `pip install`: the content of the extra `flower`, as PriviRec is on no index."""
 CONNECTION = "privirec"
 """Name of the server in Flower's configuration."""
 
 LARGEST_REPLY = 1 << 29
-"""Bytes that the server keeps of one reply of a client, unless told otherwise."""
+"""Default for the largest reply of a client that the server accepts, in bytes."""
 OPEN = "flower/open"
-"""In the server's folder when clients may come."""
+"""File in the server's folder that exists while clients may connect."""
 SAYS = "privirec: "
-"""Begins the lines of the server's log that are for people."""
+"""Prefix of the lines of the server's log that are shown to the operator."""
 NOT_LET_IN = "Failed to activate SuperNode"
-"""What a SuperNode says when its predecessor is still thought to be there, or nobody knows it."""
+"""Log text of a SuperNode whose key is unknown, or whose predecessor still counts as connected."""
 LET_IN = "SuperNode ID:"
-"""What it says when it is connected."""
+"""Log text of a SuperNode that is connected."""
 UNANSWERED, ANSWERED = "Connection attempt failed", "Connection successful after"
-"""What it says while the server does not answer, and when it does again."""
+"""Log texts of a SuperNode while the server does not answer, and when it answers again."""
 REVOKED = "410 Gone"
-"""What the front door answers a client that was revoked and proves its key."""
+"""Response of `FrontDoor` to a revoked client that proves its key."""
 AGAIN = 10.0
-"""Seconds until it tries again."""
+"""Seconds until an ended SuperNode is restarted."""
 MOST_TRIES = 12
-"""Longer than Flower believes in a node that is gone."""
+"""Restarts before giving up; together longer than Flower takes to notice that a node is gone."""
 
 _APP = """\
 [project]
@@ -79,7 +79,7 @@ clientapp = "privirec.carriers.flower.client_app:app"
 
 
 def check_flower() -> None:
-    """Refuse, in one line, where Flower is not installed, or is one that nobody tried."""
+    """Raise UsageError unless the supported release of Flower is installed."""
     if importlib.util.find_spec("flwr") is None:
         raise UsageError(f"a network needs Flower: pip install {INSTALL}")
     if (found := importlib.metadata.version("flwr")) != FLOWER:
@@ -90,7 +90,7 @@ def check_flower() -> None:
 
 
 def write_app(folder: Path) -> Path:
-    """The folder that `flwr run` takes. It holds no code: that is installed on both sides."""
+    """Write the app folder for `flwr run`. It holds no code, which is installed on both sides."""
     private_folder(folder)
     config = "\n".join(f"{name} = {json.dumps(value)}" for name, value in run_defaults().items())
     text = _APP.format(version=__version__, config=config)
@@ -99,7 +99,7 @@ def write_app(folder: Path) -> Path:
 
 
 def environment(flower_home: Path, **more: str) -> dict[str, str]:
-    """Flower without telemetry, without update checks, and with its files in our folder."""
+    """Return an environment for Flower: no telemetry, no update checks, its files in our folder."""
     private_folder(flower_home)
     package = str(Path(privirec.__file__).resolve().parents[1])
     inherited = {
@@ -130,7 +130,7 @@ def start_superlink(
     env: Mapping[str, str],
     largest_reply: int = LARGEST_REPLY,
 ) -> Running:
-    """The server's programs, up and with every client of the roster let in; see `link`."""
+    """Start the server's programs and register every approved client; see `link`."""
     for name in ("server.crt", "server.key"):
         if not (home.folder / "tls" / name).is_file():
             path = home.folder / "tls" / name
@@ -165,7 +165,7 @@ def start_superlink(
 
 
 def supernode_command(folder: Path, server: str, port: int) -> list[str]:
-    """`port`: where the node's own processes meet, on this machine only."""
+    """Return the command of a SuperNode; its own processes meet on `port`, on this machine only."""
     return [
         installed("flower-supernode"),
         *("--superlink", server),
@@ -177,7 +177,7 @@ def supernode_command(folder: Path, server: str, port: int) -> list[str]:
 
 
 def write_connection(flower_home: Path, server: str, ca: Path) -> None:
-    """How `flwr` reaches the server."""
+    """Write the configuration by which `flwr` reaches the server."""
     private_folder(flower_home)
     text = (
         f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n[superlink.{CONNECTION}]\n"
@@ -187,7 +187,7 @@ def write_connection(flower_home: Path, server: str, ca: Path) -> None:
 
 
 def flwr(arguments: Sequence[str], env: Mapping[str, str], *, timeout: float = 120) -> str:
-    """Run Flower's command line tool; what it complains about in one line."""
+    """Run Flower's command-line tool and return its output; raise FederationError if it fails."""
     try:
         done = subprocess.run(
             [installed("flwr"), *arguments],
@@ -208,7 +208,7 @@ def flwr(arguments: Sequence[str], env: Mapping[str, str], *, timeout: float = 1
 
 
 def register(member: Member, flower_home: Path, env: Mapping[str, str]) -> None:
-    """Let a node in: only registered keys can connect. One that is in already stays."""
+    """Register a node's key, without which it cannot connect; do nothing if it is registered."""
     key = flower_home / "node.pub"
     write_whole(key, member.node.encode() + b"\n", durable=False)
     try:
@@ -220,11 +220,11 @@ def register(member: Member, flower_home: Path, env: Mapping[str, str]) -> None:
 
 @dataclass
 class FlowerClient:
-    """A SuperNode, and beside it the process that answers its messages.
+    """A SuperNode, and the process that answers its messages.
 
-    After a crash Flower believes for a minute that the node is still there, and its program ends
-    when it is not let in. It also ends when a server that was started anew does not know it yet.
-    Then it is started again.
+    After a crash, Flower's server counts the node as connected for another minute. A new SuperNode
+    is refused during that time and exits. It also exits when a restarted server has not registered
+    it yet. In both cases it is started again.
     """
 
     processes: Processes
@@ -245,7 +245,10 @@ class FlowerClient:
         return self
 
     def keep_up(self) -> str:
-        """Start the node again where it ended, and say why it did; raise where it is no use."""
+        """Restart the node if it ended, and return the reason (empty if it did not end).
+
+        Raises FederationError if restarting cannot help.
+        """
         now = time.monotonic()
         if self.answering is not None:
             self.answering.check()
@@ -253,12 +256,12 @@ class FlowerClient:
             if now >= self.again_at:
                 self._start_node()
         elif REVOKED in self._said():
-            # One that was connected stays up, and would never hear of it.
+            # A SuperNode that was connected keeps running and would not notice.
             raise FederationError(f"{self.folder.name} cannot connect: {_reason(REVOKED)}")
         elif self.node.process.poll() is not None:
             said = _tail(self.node.log)
             reason = _reason(said)
-            # It was in and the server went away, or was started anew: count from the beginning.
+            # If it was connected, the server stopped or restarted: count the tries from one.
             self.tries = 1 if LET_IN in said else self.tries + 1
             if "CERTIFICATE_VERIFY_FAILED" in said or self.tries > MOST_TRIES:
                 raise FederationError(f"{self.folder.name} cannot connect: {reason}")
@@ -273,11 +276,11 @@ class FlowerClient:
 
     @property
     def unanswered(self) -> bool:
-        """Whether it is trying to reach a server that does not answer."""
+        """True while the node tries to reach a server that does not answer."""
         return self._said_last(UNANSWERED)
 
     def _said_last(self, *words: str) -> bool:
-        """Whether one of these is the last that the node said about its connection."""
+        """Return True if one of `words` is the node's last log text about its connection."""
         said = self._said()
         last = max((LET_IN, UNANSWERED, ANSWERED), key=said.rfind)
         return last in said and last in words
@@ -292,13 +295,13 @@ class FlowerClient:
 
 
 def _tail(log: Path) -> str:
-    """What was said since the last start."""
+    """Return the part of a SuperNode's log since its last start."""
     text = log.read_text(encoding="utf-8", errors="replace")
     return text[max(0, text.rfind("Starting Flower SuperNode")) :]
 
 
 def _reason(said: str) -> str:
-    """Why a SuperNode ended, in one line."""
+    """Return in one line why a SuperNode ended, given its log."""
     if REVOKED in said:
         return "the operator has revoked this client"
     if NOT_LET_IN in said or ("terminated gracefully" in said and LET_IN not in said):
@@ -313,7 +316,7 @@ def _reason(said: str) -> str:
     if "terminated gracefully" in said:
         return "the server ended the connection, as it does when it is started anew"
     told = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
-    told = [line for line in told if not line.startswith("INFO")]  # of its helpers, which end too
+    told = [line for line in told if not line.startswith("INFO")]  # its helpers log as they end
     if not told:
         return "no server of Flower's answers; the address of one over HTTPS begins with https://"
     return told[-1][:400]

@@ -1,12 +1,14 @@
-"""Flower's SuperLink behind two doors.
+"""Flower's SuperLink with two listeners: one for clients, one for this machine.
 
-Flower serves everything on one port: clients, but also starting runs and registering nodes, for
-which it asks for no authentication. So the SuperLink itself listens on this machine only, under a
-certificate made for that, and a second listener in front of the same application shows the clients'
-part of it, under the operator's certificate, to clients of the roster. It opens when the file
-SERVER/flower/open is there: when they are registered.
+Flower serves everything on one port: requests of clients, but also starting runs and registering
+nodes, for which it requires no authentication. So the SuperLink itself listens on this machine
+only, with a certificate made for that. A second listener for the same application uses the
+operator's certificate and serves only the clients' part, to clients on the roster. It opens once
+the file SERVER/flower/open exists, which is written after all clients are registered.
 
-    python -m privirec.carriers.flower.link SERVER HOST PORT LARGEST-REPLY [of flower-superlink]
+    python -m privirec.carriers.flower.link SERVER HOST PORT LARGEST-REPLY [ARGUMENTS...]
+
+ARGUMENTS are those of `flower-superlink`.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def serve(
     settings: dict[str, Any],
     largest_reply: int = LARGEST_REPLY,
 ) -> None:
-    """Both doors on one loop, until one of them closes. Settings are those of the inner one."""
+    """Run both listeners on one event loop until one ends; `settings` are for the inner one."""
     prepare_process()
     tls = home.folder / "tls"
     lines = Lines()
@@ -75,12 +77,12 @@ def serve(
 
 
 def main() -> None:
-    # Opens a socket, to look at IPv6.
+    # Imported here because the import opens a socket, to test for IPv6.
     from flwr.superlink.cli import flower_superlink  # noqa: PLC0415
 
     folder, host, port, largest_reply, *arguments = sys.argv[1:]
     home = OperatorFolder(Path(folder))
-    # Flower starts its server by this one call.
+    # Flower starts its server by `uvicorn.run`.
     started = SimpleNamespace(
         run=lambda app, **settings: serve(
             home, (host, int(port)), app, settings, int(largest_reply)

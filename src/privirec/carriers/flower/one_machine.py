@@ -1,4 +1,4 @@
-"""A whole federation on one machine by Flower: a SuperLink and SuperNodes as real processes."""
+"""A whole federation on one machine with Flower: a SuperLink and SuperNodes as real processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FlowerNetwork(OneMachine):
             self.start_client(path)
 
     def start_client(self, folder: Path) -> FlowerClient:
-        """A client's processes; started again where that helps while a run is followed."""
+        """Start a client's processes; `keep_up` restarts them while a run is followed."""
         env = launch.environment(folder / "flower", **CLIENT_THREADS)
         client = FlowerClient(self.processes, folder, self.address, env).start()
         self.running_clients.append(client)

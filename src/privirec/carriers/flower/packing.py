@@ -1,4 +1,4 @@
-"""Bytes in a Flower message: one array, which Flower cuts into chunks of its own."""
+"""Bytes in a Flower message: one array, which Flower splits into chunks itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def pack(content: bytes) -> RecordDict:
 
 
 def unpack(message: Message) -> bytes:
-    """The bytes, or none at all: what is not ours is for the signature check to refuse."""
+    """Return the bytes of a message, or b"" if it is not ours; the signature check refuses that."""
     record = message.content.get(_RECORD)
     if not isinstance(record, ArrayRecord) or _NAME not in record:
         return b""

@@ -1,10 +1,10 @@
-"""Before Flower is relied on, a rehearsal: a bundle that would tell if its code were run.
+"""Self-test at start: check that Flower does not run the code of a bundle.
 
-We put parts of our own in the place of some of Flower's (`allowed_programs.replace`). A release
-that keeps a name but no longer calls it would go on without a word, and run the code of a bundle.
-So each of our processes first sends a bundle through Flower's own function, with everything that
-would reach the network left out: our code must have been called, and nothing of the bundle, and
-what goes wrong must reach the server without the words that say where.
+We replace parts of Flower with our own (`allowed_programs.replace`). A release of Flower that
+keeps a name but no longer calls it would silently run the code of a bundle. So each of our
+processes first passes a test bundle through Flower's own function, with all network access mocked.
+The test passes only if our code was called, no code of the bundle was run, and an error reached
+the server without the exception's text.
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ clientapp = "canary:app"
 
 
 class _Over(BaseException):
-    """Flower's function has come to its end."""
+    """Raised in place of Flower's exit, to end its function."""
 
 
 def check(rehearse: Callable[[], None]) -> None:
-    """In a process of its own, because Flower's functions end theirs; refuse where it fails."""
+    """Run a rehearsal in a child process, since Flower's functions end theirs.
+
+    Raises FederationError if it fails.
+    """
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -70,7 +73,7 @@ def check(rehearse: Callable[[], None]) -> None:
 
 
 def client() -> None:
-    """A message with a bundle, through what `flwr-clientapp` does. Changes this process."""
+    """Pass a message with a bundle through `flwr-clientapp`'s function. Changes this process."""
     from flwr.app import Message  # noqa: PLC0415 - needs Flower
 
     from privirec.carriers.flower import client_app  # noqa: PLC0415
@@ -109,7 +112,7 @@ def client() -> None:
 
 
 def server() -> None:
-    """A run with a bundle, through what `flwr-serverapp` does. Changes this process."""
+    """Pass a run with a bundle through `flwr-serverapp`'s function. Changes this process."""
     from privirec.carriers.flower import server_app  # noqa: PLC0415 - needs Flower
 
     flower = importlib.import_module("flwr.superlink.runtime.run_serverapp")
@@ -139,7 +142,7 @@ def _judge(reached: list[str], mark: Path) -> None:
 
 
 def _programs_are_found_by_name(name: str, kind: str) -> None:
-    """Flower starts a program by a bare name, so that it finds ours on its PATH."""
+    """Check that Flower starts a program by its bare name, and so finds ours on its PATH."""
     executor = importlib.import_module("flwr.supercore.superexec.executor.subprocess_executor")
     task_type = importlib.import_module("flwr.supercore.constant").TaskType
     started: list[list[str]] = []
@@ -171,7 +174,10 @@ def _without_network(flower: Any, **parts: Any) -> None:
 
 @contextlib.contextmanager
 def _canary() -> Iterator[tuple[Any, Path]]:
-    """A bundle that leaves a mark if it is imported, and that asks for a dependency."""
+    """Yield a bundle that creates a file when imported, and that file's path.
+
+    The bundle also declares a dependency.
+    """
     from flwr.cli.build import build_fab_from_disk  # noqa: PLC0415 - needs Flower
     from flwr.supercore.fab import Fab  # noqa: PLC0415
 

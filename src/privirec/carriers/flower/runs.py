@@ -1,4 +1,4 @@
-"""Starting a run on a SuperLink that is up, and asking Flower what became of it."""
+"""Runs on a running SuperLink: starting one, and asking Flower for its status."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.runs import RunFile, RunFolder, Watch
 
 NUMBER = "flower-run"
-"""File with Flower's number of the run."""
+"""Name of the file with Flower's number of the run."""
 
 
 def start_run(home: OperatorFolder, name: str, file: RunFile, env: Mapping[str, str]) -> str:
-    """Start a run, or go on with one of this name and these settings that did not end.
+    """Start a run, or resume an unfinished one of the same name and settings.
 
-    Returns Flower's number of it; one that is at work is left alone.
+    A run in progress is left alone. Returns Flower's number of the run.
     """
     run = RunFolder(home, name)
     is_new = not any(run.folder.iterdir())
@@ -38,7 +38,7 @@ def start_run(home: OperatorFolder, name: str, file: RunFile, env: Mapping[str, 
     except FederationError as error:
         told = {"error-message": str(error)}
     if not told.get("run-id"):
-        if is_new:  # nobody has heard of it: the name is as free as before
+        if is_new:  # the run never existed, so its name stays free
             shutil.rmtree(run.folder)
         why = " ".join(str(told.get("error-message", "Flower does not say why")).split())
         raise FederationError(
@@ -53,7 +53,7 @@ def start_run(home: OperatorFolder, name: str, file: RunFile, env: Mapping[str, 
 def follow_run(
     home: OperatorFolder, name: str, number: str, env: Mapping[str, str], watch: Watch
 ) -> dict[str, Any]:
-    """Wait for the end of a run: what the server wrote about it."""
+    """Wait for the end of a run, and return the server's result record."""
 
     def has_ended() -> bool:
         command = ["ls", launch.CONNECTION, "--run-id", number, "--format", "json"]
@@ -64,6 +64,6 @@ def follow_run(
 
 
 def _told(text: str) -> dict[str, Any]:
-    """What `flwr --format json` says, behind whatever else it says."""
+    """Return the JSON object in the output of `flwr --format json`, skipping text before it."""
     found: dict[str, Any] = json.loads(text[text.index("{") :]) if "{" in text else {}
     return found

@@ -1,6 +1,8 @@
-"""The process that serves a run, with our own code: what `flwr-serverapp` is on our server.
+"""The process that serves a run with our own code; our server's `flwr-serverapp`.
 
-python -m privirec.carriers.flower.serve_run [arguments of flwr-serverapp]
+    python -m privirec.carriers.flower.serve_run [ARGUMENTS...]
+
+ARGUMENTS are those of `flwr-serverapp`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from privirec.carriers.flower import allowed_programs, rehearsal
 
 
 def only_our_own() -> None:
-    """Whatever bundle a run was started with, our server serves it."""
+    """Patch Flower so that our server serves every run, whatever bundle it was started with."""
     from privirec.carriers.flower import server_app  # noqa: PLC0415 - needs Flower
 
     def run(*, grid: Any, context: Any, **_: object) -> Any:
@@ -34,8 +36,10 @@ def only_our_own() -> None:
 
 
 def forgiving(inflate: Callable[..., Any]) -> Callable[..., Any]:
-    """Flower makes a message of what a client left there. What is none would end the whole run;
-    here it becomes an empty message, which counts as no reply."""
+    """Wrap Flower's decoder of replies so that malformed data does not end the run.
+
+    Data that is not a message becomes an error message, which counts as no reply.
+    """
     from flwr.app import Error, Message, Metadata  # noqa: PLC0415 - needs Flower
     from flwr.app.message import make_message  # noqa: PLC0415
 

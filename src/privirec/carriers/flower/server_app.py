@@ -1,7 +1,7 @@
-"""The server as Flower starts it: a run of ours over Flower's messages.
+"""The server as Flower starts it: one PriviRec run over Flower's messages.
 
-Its folder is in the environment (PRIVIREC_SERVER), because whoever may start runs should not be
-able to choose one. A run that was interrupted goes on when one of the same name is started again.
+The server's folder is given by the environment variable PRIVIREC_SERVER, so that users who may
+start runs cannot choose it. An interrupted run resumes when a run of the same name is started.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ app = ServerApp()
 log = logging.getLogger("privirec.server")
 
 PAUSE = 0.25
-"""Seconds between two looks for replies."""
+"""Seconds between two polls for replies."""
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """One run, from its name to an artifact on every client."""
+    """Serve one run, up to the delivery of the artifact to every client."""
     home = OperatorFolder(Path(os.environ["PRIVIREC_SERVER"]))
     name = str(context.run_config.get("name") or f"run-{context.run_id}")
     RunFolder(home, name).serve(
@@ -51,10 +51,10 @@ def main(grid: Grid, context: Context) -> None:
 
 
 class FlowerCarrier:
-    """Messages through Flower's Grid; an address is the number of a Flower node."""
+    """Carrier over Flower's Grid; an address is the id of a Flower node."""
 
     def __init__(self, grid: Grid, time_to_live: float) -> None:
-        """`time_to_live`: seconds after which Flower gives a message up."""
+        """Initialise; Flower discards a message after `time_to_live` seconds."""
         self._grid = grid
         self._time_to_live = time_to_live
         self._pending: dict[str, int] = {}
@@ -79,7 +79,7 @@ class FlowerCarrier:
             if not reply.has_error():
                 yield node, unpack(reply)
                 continue
-            # The text is Flower's; whoever wrote a client of their own can put anything in it.
+            # The reason is untrusted: a modified client can put any text in it.
             if self._reported.get(node) != reply.error.reason:
                 log.warning("node %s cannot answer: %s", node, reply.error.reason)
                 self._reported[node] = reply.error.reason
@@ -93,8 +93,11 @@ class FlowerCarrier:
 
 
 def run_file(given: Mapping[str, Any], clients: int) -> RunFile:
-    """A run that was started by `flwr run --run-config` alone, for so many clients. What cannot
-    work is refused here, and not when the sums are there."""
+    """Return the run file for a run started by `flwr run --run-config` alone.
+
+    `clients` is the number of clients. Settings that cannot work are refused here, before any sum
+    is computed.
+    """
     chosen = {name: type(usual)(given.get(name, usual)) for name, usual in run_defaults().items()}
     method = str(chosen["method"])
     model = str(chosen["model"]) or program_class(method).usual_model or DEFAULT_MODEL

@@ -1,4 +1,4 @@
-"""A client's process: its folder, and `Device` for what goes over the network."""
+"""A client's process: its node, made from its folder, and a `Device` for the network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _READ_ONCE = ("client.json", "roster.json", "policy.toml", "catalogue.txt", "ide
 
 
 class Answering:
-    """The node of a folder, made anew when a file that it has read was changed."""
+    """The node of a client's folder, created again when one of its files changes."""
 
     def __init__(self, home: ClientFolder) -> None:
         self._home = home
@@ -33,14 +33,14 @@ class Answering:
         try:
             node = self.node()
             answer = node.answer(message)
-            node.rest()  # alone on a device, and nobody else in the process needs the same
+            node.rest()  # frees caches: no other client in this process shares them
             return answer
         except (PrivirecError, OSError) as error:
             log.error("cannot answer: %s", error)
             raise Unreachable("this client cannot answer; its log says why") from None
 
     def largest(self) -> int:
-        """Bytes of a message, before it is there: no more than a run may send in all."""
+        """Return the largest message to accept, in bytes: the policy's limit for a whole run."""
         try:
             return Policy.load(self._home.folder / "policy.toml").most_bytes_down
         except (PrivirecError, OSError) as error:
@@ -55,7 +55,7 @@ class Answering:
         return self._node
 
     def keys(self) -> tuple[Identity, bytes]:
-        """This client's and the server's, as the folder has them by now."""
+        """Return this client's identity and the server's key, as they are in the folder now."""
         try:
             return self.node().keys
         except (PrivirecError, OSError) as error:

@@ -1,9 +1,9 @@
-"""The client's side: ask, answer, send; wait as long as the server says, longer where it is gone.
+"""The client's side: poll for a message, answer it, upload the answer, and wait.
 
-One thing at a time, so it simply waits: an event loop would take seven megabytes and do nothing for
-one client. Whatever was interrupted is taken up where it stopped: a message that has arrived in
-part, or an answer that has been sent in part. What is true after a crash is for the node to know:
-asked the same, it answers the same.
+The client waits as long as the server says, and backs off if the server cannot be reached. It does
+one thing at a time with blocking calls; an event loop would take seven megabytes without benefit.
+Interrupted transfers are resumed, both of messages and of answers. After a crash the node ensures
+consistency: it gives the same answer to the same message.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from privirec.secagg.keys import Identity
 
 LARGEST_MESSAGE = (1 << 31) - (1 << 20)
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 600.0
-"""Seconds that a server can make a client wait."""
+"""Bounds on the seconds that a server can make a client wait."""
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 1.0, 300.0
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 WITHIN = 300.0
-"""Seconds for all that one answer holds, however steadily a server lets it drip."""
+"""Time limit for one response in seconds, even if data keeps arriving."""
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,12})-([0-9]{1,12})/([0-9]{1,12})")
 _NUMBER = re.compile(r'"([0-9a-f]{32})"')
 
@@ -49,7 +49,7 @@ AnswerMessage = Callable[[bytes], bytes]
 
 
 class Unreachable(Exception):
-    """The server cannot be reached, or does not answer as it should: later again."""
+    """The server cannot be reached or misbehaves; retry later."""
 
     def __init__(self, why: str, after: float = 0.0) -> None:
         super().__init__(why)
@@ -66,7 +66,7 @@ class Revoked(FederationError):
 
 @dataclass
 class Incoming:
-    """A message as far as it has arrived."""
+    """A message that has arrived in part."""
 
     number: str
     total: int
@@ -75,7 +75,7 @@ class Incoming:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """An answer that has to be sent."""
+    """An answer to be uploaded."""
 
     number: str
     content: bytes
@@ -91,11 +91,11 @@ class _Reply:
     headers: httpx.Headers
     content: bytearray
     word: Word | None
-    """What the server itself says about the request."""
+    """The server's signed statement about the request, if there is one."""
 
 
 class Device:
-    """One client and its server."""
+    """One client's connection to its server."""
 
     def __init__(
         self,
@@ -112,9 +112,13 @@ class Device:
         jitter: random.Random | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """`server`: https://HOST[:PORT]. `answer`: what the node says to a message. `largest`: how
-        many bytes of one it takes. `keys`: this client's and the server's as they are by now, asked
-        for when the server does not know those in use."""
+        """Initialise the connection.
+
+        `server` is https://HOST[:PORT]. `answer` returns the node's answer to a message. `largest`
+        returns the largest message to accept, in bytes. `keys` returns the current identity of
+        this client and the current key of the server; it is called when the server rejects those
+        in use.
+        """
         self._client = client
         self._identity = identity
         self._server_key = server_key
@@ -128,14 +132,14 @@ class Device:
         self._sent_before = False
         self._failures = 0
         self.bytes_up = self.bytes_down = self.requests = 0
-        """Of messages and answers, and how many requests that took."""
+        """Bytes of answers sent and of messages received, and the number of requests made."""
         self._http = httpx.Client(
             base_url=_address(server),
             verify=tls,
             transport=transport,
             timeout=TIMEOUT,
             trust_env=False,
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none are kept
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # accept no cookies
             follow_redirects=False,
             headers={"Accept-Encoding": "identity", "User-Agent": "privirec"},
             limits=httpx.Limits(max_connections=1, keepalive_expiry=4.0),
@@ -145,7 +149,7 @@ class Device:
         self._http.close()
 
     def stay(self, tell: Callable[[str], None] = lambda line: None) -> None:
-        """Ask and answer until interrupted. `tell` hears when the connection comes and goes."""
+        """Poll and answer until interrupted; `tell` is called when the connection changes."""
         connected, say_again_at = False, 0.0
         while True:
             try:
@@ -162,13 +166,13 @@ class Device:
             time.sleep(pause)
 
     def back_off(self, error: Unreachable) -> float:
-        """Seconds until the next try: longer each time, and not the same for everybody."""
+        """Return the seconds until the next attempt: exponential back-off with jitter."""
         longest = min(LONGEST_BACK_OFF, FIRST_BACK_OFF * 2.0 ** min(self._failures, 20))
         self._failures += 1
         return max(min(error.after, LONGEST_PAUSE), longest * self._jitter.uniform(0.5, 1.0))
 
     def turn(self) -> float:
-        """Ask once, and answer what there is; seconds to wait before the next time."""
+        """Poll once and answer the message, if any; return the seconds to wait afterwards."""
         if self._outgoing is None:
             found = self._fetch()
             if isinstance(found, float):
@@ -176,7 +180,7 @@ class Device:
                 return found
             self._incoming = None
             message = bytes(found.content)
-            found.content.clear()  # one copy is enough
+            found.content.clear()  # keep only one copy in memory
             self._outgoing = Outgoing(found.number, self._answer(message))
             del message
             self._sent_before = False
@@ -188,7 +192,7 @@ class Device:
     # --- a message --------------------------------------------------------------------------------
 
     def _fetch(self) -> Incoming | float:
-        """A whole message, or how long to wait for one."""
+        """Return a complete message, or the seconds to wait if there is none."""
         while True:
             known = self._incoming
             if known is None:
@@ -199,9 +203,9 @@ class Device:
                 ranged = {"Range": f"bytes={len(known.content)}-"}
                 reply = self._ask("GET", f"/v1/messages/{known.number}", headers=ranged)
                 if reply.status in (404, 416):
-                    self._incoming = None  # the server waits for something else by now
+                    self._incoming = None  # the server no longer waits for this answer
                     return self._pause(reply)
-            self._incoming = None  # what does not fit is asked for from its beginning
+            self._incoming = None  # if the range does not fit, start from the beginning
             self._incoming = self._taken(known, reply)
             if len(self._incoming.content) == self._incoming.total:
                 if message_number(self._incoming.content) != self._incoming.number:
@@ -211,7 +215,7 @@ class Device:
                 return self._incoming
 
     def _taken(self, known: Incoming | None, reply: _Reply) -> Incoming:
-        """What has arrived with this range."""
+        """Return the message with this range appended; raise Unreachable if it does not fit."""
         start, total = 0, len(reply.content)
         number = _NUMBER.fullmatch(reply.headers.get("etag", ""))
         if reply.status == 206:
@@ -232,19 +236,19 @@ class Device:
         if incoming.content:
             incoming.content += reply.content
         else:
-            incoming.content = reply.content  # most messages are one piece, which is not copied
+            incoming.content = reply.content  # no copy: most messages are one piece
         return incoming
 
     # --- an answer --------------------------------------------------------------------------------
 
     def _deliver(self, outgoing: Outgoing) -> float:
-        """Send an answer, from where it was interrupted; seconds until there may be more."""
+        """Upload an answer, resuming where it stopped; return the seconds to wait afterwards."""
         place, digest = f"/v1/answers/{outgoing.number}", outgoing.digest
         offset, total = 0, len(outgoing.content)
         if self._sent_before:
             reply = self._ask("HEAD", f"{place}?digest={digest}")
             if reply.status == 404:
-                return self._pause(reply)  # nobody waits for it any more
+                return self._pause(reply)  # the server no longer waits for it
             offset = self._offset(reply, total)
         self._sent_before = True
         for _ in range(2 + 2 * (total // PIECE + 1)):
@@ -252,7 +256,7 @@ class Device:
             target = f"{place}?digest={digest}&total={total}&offset={offset}"
             reply = self._ask("PATCH", target, part)
             if reply.status in (404, 413, 422):
-                return self._pause(reply)  # nobody waits for it, or the server cannot take it
+                return self._pause(reply)  # the server does not wait for it, or rejects it
             if reply.status not in (204, 409):
                 raise Unreachable(f"the server answers {reply.status}")
             self.bytes_up += len(part) if reply.status == 204 else 0
@@ -292,7 +296,7 @@ class Device:
         return reply
 
     def _has_other_keys(self) -> bool:
-        """Whether keys were changed while this client ran; uses them from now on."""
+        """Switch to the current keys; return True if they differ from those in use."""
         if self._keys is None:
             return False
         identity, server_key = self._keys()
@@ -320,11 +324,11 @@ class Device:
                 word = Word.read(reply.headers, request, self._server_key)
                 return _Reply(reply.status_code, reply.headers, found, word)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            # Also of forged TLS records, and of redirections that httpx reads without following.
+            # Forged TLS records, and redirects that httpx parses without following, also raise.
             raise Unreachable(_why(error)) from None
 
     def _pause(self, reply: _Reply) -> float:
-        """As the server says, within reason, and not the same for everybody."""
+        """Return the server's Retry-After in seconds, within bounds and with jitter."""
         told = reply.headers.get("retry-after", "")
         seconds = float(told[:6]) if told.isdecimal() else FIRST_BACK_OFF
         return max(SHORTEST_PAUSE, min(seconds, LONGEST_PAUSE)) * self._jitter.uniform(0.8, 1.2)

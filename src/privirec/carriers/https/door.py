@@ -1,4 +1,4 @@
-"""What clients reach of the server: an ASGI application of a few routes over the mailbox."""
+"""The server's HTTP interface for clients: an ASGI application on top of the mailbox."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from privirec.runtime.network.messages import one_line
 log = logging.getLogger("privirec.server")
 
 OFFSET = "Upload-Offset"
-"""Header with how much of an answer is there."""
+"""Header with the number of bytes of an answer that have arrived."""
 REFUSED_AFTER = 1.0
-"""Seconds until somebody who is not approved hears so: whoever guesses, guesses slowly."""
+"""Seconds before an unauthenticated request is refused, to slow down guessing."""
 CHUNK = 1 << 15
-"""Bytes of a message that are handed to a connection at a time."""
+"""Bytes of a message that are written to a connection at a time."""
 SAID_AGAIN = 60.0
-"""Seconds until the same line about somebody who was turned away."""
+"""Seconds before the same line about a refused request is logged again."""
 MOST_SAID = 200
-"""Such lines in that time: whoever is turned away does not fill the disk with saying so."""
+"""Lines about refused requests in that time, so that they cannot fill the disk."""
 NO_ROOM_AFTER = 60
-"""Seconds after which a client asks whether the disk has room for its answer."""
+"""Seconds after which a client retries if the disk had no space for its answer."""
 _RANGE = re.compile(r"bytes=([0-9]{1,12})-")
 _WHOLE = re.compile(r"[0-9]{1,12}")
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -46,7 +46,7 @@ Handler = Callable[[HttpRequest, Request], Awaitable[Response]]
 
 
 class Door:
-    """Answers requests, as far as `Gate` lets them in."""
+    """HTTP routes for clients; `Gate` authenticates and limits the requests."""
 
     def __init__(
         self, gate: Gate, mailbox: Mailbox, limits: Limits, metrics: Metrics, lines: Lines
@@ -69,17 +69,17 @@ class Door:
                 Route("/health", self._health, methods=["GET"]),
             ]
         )
-        self.application.router.redirect_slashes = False  # to whichever host a request names
+        self.application.router.redirect_slashes = False  # they trust the Host header
         self.watched = Starlette(
             routes=[
                 Route("/metrics", self._count, methods=["GET"]),
                 Route("/health", self._health, methods=["GET"]),
             ]
         )
-        """For whoever watches the server; not for the network."""
+        """Application for monitoring; not to be exposed to the network."""
 
     async def keep_up(self) -> None:
-        """Look at the roster, and at who is there, now and then."""
+        """Reload the roster and update the gauges every second, until cancelled."""
         while True:
             try:
                 self._gate.read_roster()
@@ -159,7 +159,7 @@ class Door:
             except Refused as refused:
                 response = await self._refuse(http, refused)
             except ClientDisconnect:
-                response = Response(status_code=400)  # nobody is there to hear it
+                response = Response(status_code=400)  # the client is gone
             self._metrics.requests.labels(what, response.status_code).inc()
             self._metrics.seconds.observe(time.perf_counter() - began)
             return response
@@ -175,7 +175,7 @@ class Door:
         return PlainTextResponse(refused.code, refused.status, headers=headers)
 
     async def _content(self, http: HttpRequest, request: Request) -> bytes:
-        """All of a request's content, which is never large, and is what was signed."""
+        """Read a request's content; refuse it if it is too large or not what was signed."""
         content = bytearray()
         stream = http.stream()
         try:
@@ -227,8 +227,10 @@ class Door:
 
 
 async def _chunks(content: bytes, start: int, stop: int) -> AsyncIterator[bytes]:
-    """A little at a time, as fast as the other end takes it: with all of a message on the way, a
-    thousand slow ones would need a thousand times its memory."""
+    """Yield a message in small chunks, as fast as the client reads them.
+
+    If whole messages were buffered, a thousand slow clients would need a thousand times the memory.
+    """
     for place in range(start, stop, CHUNK):
         yield content[place : min(place + CHUNK, stop)]
 

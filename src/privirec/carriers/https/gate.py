@@ -1,4 +1,4 @@
-"""Who is let in: clients of the roster, each request once, and no more of them than is allowed."""
+"""Authentication and rate limits for requests: clients on the roster only, without replays."""
 
 from __future__ import annotations
 
@@ -36,14 +36,18 @@ class Refused(Exception):
         headers: Mapping[str, str] | None = None,
         known: bool = False,
     ) -> None:
-        """`why` is for the log; `code` is told to the client; `known`: it has shown who it is."""
+        """Initialise a refusal.
+
+        `why` goes to the log, `code` to the client. `known` is True if the client has proven its
+        identity.
+        """
         super().__init__(why)
         self.status, self.why, self.code, self.known = status, why, code, known
         self.headers = dict(headers or {})
 
 
 class Gate:
-    """Checks requests by their heads alone, before anything else of them is read."""
+    """Check of requests by their headers alone, before their content is read."""
 
     def __init__(
         self,
@@ -57,7 +61,7 @@ class Gate:
         self._clock = clock
         self._stamps = stamps or StampsTaken()
         self._nobody = Identity.generate(os.urandom).public
-        """A key that nobody has, in the place of those who are not in the roster."""
+        """Public key without an owner, used to check signatures of unknown clients."""
         self._members: dict[int, Member] = {}
         self._server_key = b""
         self._read_at: tuple[int, ...] = ()
@@ -70,16 +74,16 @@ class Gate:
         return sum(not member.revoked for member in self._members.values())
 
     def read_roster(self) -> None:
-        """Read it again where it has changed."""
-        # The server's new key may come after the roster that names it.
+        """Read the roster and the server's key again if either file has changed."""
+        # A new key of the server may be written after the roster that names it.
         changed = _changed(self._home.folder / "roster.json", self._home.folder / "run.key")
         if changed != self._read_at:
             try:
                 found = self._home.members
             except OSError:
-                raise  # of this machine, which may be over in a second
+                raise  # a problem of this machine that may be temporary, so try again
             except Exception:
-                self._read_at = changed  # one that is none is not read again
+                self._read_at = changed  # do not read an invalid file again
                 raise
             self._read_at = changed
             self._members = {member.client: member for member in found.members}
@@ -87,11 +91,11 @@ class Gate:
             self._server = self._home.server
 
     def admit(self, method: str, target: str, headers: Mapping[str, str]) -> Request:
-        """The request, which a client of the roster has signed; raises Refused."""
+        """Return the request; raise Refused unless an approved client signed it."""
         try:
             request, signature = read_request(method, target, headers)
             member = self._members.get(request.client)
-            # Whoever is not in the roster hears the same after the same work.
+            # Unknown clients get the same refusal after the same amount of work.
             key = bytes.fromhex(member.key) if member else self._nobody
             check_signature(request, signature, key, self._server_key)
         except NotSigned as error:
@@ -114,13 +118,13 @@ class Gate:
 
     @contextmanager
     def turn(self, request: Request) -> Iterator[None]:
-        """While a request is served; raises Refused where there are too many."""
+        """Count a request while it is served; raise Refused if there are too many."""
         client = request.client
         own = self._allowances.setdefault(client, Allowance(self._limits, self._clock))
         if own.at_once >= self._limits.at_once:
             raise _later(429, 1.0, f"client {client}: too many requests at once")
         if self._together >= self._limits.together:
-            raise _later(503, 2.0, "")  # which is not its fault, and takes none of its turns
+            raise _later(503, 2.0, "")  # not the client's fault, so its rate is not charged
         if wait := own.seconds_to_wait():
             raise _later(429, wait, f"client {client}: too many requests")
         own.at_once += 1

@@ -1,4 +1,4 @@
-"""How much one client, and all together, may ask of the server."""
+"""Limits on requests, per client and for all clients together."""
 
 from __future__ import annotations
 
@@ -7,56 +7,58 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 PIECE = 1 << 20
-"""Bytes of a message or an answer that travel in one request."""
+"""Largest part of a message or an answer in one request, in bytes."""
 LARGEST_ANSWER = 1 << 29
-"""Bytes of one answer, unless told otherwise."""
+"""Default for the largest answer, in bytes."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server allows."""
+    """Limits that a server enforces."""
 
     largest_answer: int = LARGEST_ANSWER
     at_once: int = 2
-    """Requests of one client at a time; an honest one makes one."""
+    """Concurrent requests per client; an honest client makes one."""
     together: int = 128
-    """Requests of all clients at a time; others are told to come back."""
+    """Concurrent requests of all clients; further ones are told to retry."""
     connections: int = 2048
     rate: float = 20.0
-    """Requests a second of one client."""
+    """Requests per second and client."""
     burst: float = 200.0
-    """How many before the rate counts."""
+    """Requests that a client may make above that rate before it is limited."""
     polls: float = 100.0
-    """Requests a second of all clients that only ask whether there is something: the more clients,
-    the longer each waits before it asks again."""
+    """Polls per second of all clients together: the more clients, the longer each one waits."""
     idle_pause: float = 30.0
-    """Seconds between two questions of a client while there is no run."""
+    """Seconds between two polls of a client while there is no run."""
     busy_pause: float = 1.0
-    """The same, at least, in a run."""
+    """Least seconds between two polls of a client during a run."""
     in_memory: int = 1 << 26
-    """Bytes of answers that are kept in memory; the rest is on the disk."""
+    """Bytes of answers that are kept in memory; the rest is on disk."""
     silence: float = 30.0
-    """Seconds without a byte of a request that has begun."""
+    """Seconds without data after which a request that has begun is refused."""
     within: float = 300.0
-    """Seconds for all of a request and its answer: a megabyte, at four kilobytes a second."""
+    """Time limit for a request and its response in seconds: a megabyte at about 4 kB/s."""
     room: int = 1 << 30
-    """Bytes of the disk that answers leave free: a run has to write as well."""
+    """Bytes of disk space that answers leave free, since a run has to write as well."""
 
     def pause(self, clients: int, waited: float = 0.0, *, running: bool) -> float:
-        """Seconds after which one of so many clients asks again, if its last answer was so many
-        seconds ago: what has taken long may take as long again."""
+        """Return the seconds until a client's next poll.
+
+        `clients` is the number of connected clients, `waited` the seconds since this client's last
+        answer. The longer a client has waited, the longer it pauses.
+        """
         least = self.busy_pause if running else self.idle_pause
         usual = max(least, clients / self.polls)
         longer = min(waited / 2, max(self.idle_pause, 2 * usual))
         return max(usual, longer)
 
     def present_for(self, clients: int, *, running: bool) -> float:
-        """Seconds after its last request for which a client counts as connected."""
+        """Return the seconds after its last request for which a client counts as connected."""
         return 60 + 3 * self.pause(clients, math.inf, running=running)
 
 
 class Allowance:
-    """What is left to one client."""
+    """Request rate and concurrency of one client."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
         self.at_once = 0
@@ -65,7 +67,7 @@ class Allowance:
         self._turns, self._counted = limits.burst, clock()
 
     def seconds_to_wait(self) -> float:
-        """0 if this request has a turn; otherwise none is taken."""
+        """Count a request and return 0, or return the seconds to wait without counting it."""
         now = self._clock()
         limits = self._limits
         self._turns = min(limits.burst, self._turns + (now - self._counted) * limits.rate)

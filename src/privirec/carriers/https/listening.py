@@ -1,4 +1,4 @@
-"""Where a server listens, and whether what it needs is installed."""
+"""Addresses that a server listens on, and a check for the libraries that it needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CLIENT_NEEDS = ("httpx",)
 
 
 def check_installed(needed: tuple[str, ...] = SERVER_NEEDS) -> None:
-    """Refuse, in one line, where the libraries of this carrier are not installed."""
+    """Raise UsageError if libraries of this carrier are not installed."""
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"this needs {', '.join(missing)}: pip install {' '.join(missing)}")
@@ -20,12 +20,12 @@ def check_installed(needed: tuple[str, ...] = SERVER_NEEDS) -> None:
 
 @dataclass(frozen=True)
 class Listening:
-    """Where to listen, and for whom."""
+    """Addresses of the listener for clients and of the one for monitoring."""
 
     host: str
     port: int
     watched_port: int
-    """For health and metrics; 0 for none."""
+    """Port for health and metrics; 0 for none."""
     watched_host: str = "127.0.0.1"
     behind_proxy: bool = False
-    """A reverse proxy on this machine does TLS, and says from where a request comes."""
+    """True if a reverse proxy on this machine terminates TLS and forwards the client's address."""

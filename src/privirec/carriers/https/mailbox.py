@@ -1,8 +1,8 @@
-"""Messages that wait for clients, and answers that wait for the server.
+"""Queues of messages to clients, and of their answers to the server.
 
-The run has one thread, the requests of clients another; every method may be called from both.
-Answers may be large and many, so that all but little of them lies in files. They are no journal:
-a client whose answer is lost with the server's process is asked again.
+The run uses one thread, and clients' requests another; every method may be called from both.
+Answers may be large and many, so most of their bytes are kept in files. These files are not
+durable: if the server's process ends, the run asks the clients again for answers that are lost.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from privirec.durable import private_folder
 from privirec.runtime.network.coordinator.clients import Address
 
 MOST_WAITING = 4
-"""Messages to one client; of more the oldest is dropped."""
+"""Largest number of queued messages per client; above it the oldest is dropped."""
 SMALL = 1 << 16
-"""Bytes of an answer that may be kept in memory."""
+"""Largest answer that may be kept in memory, in bytes."""
 PAUSE = 0.1
-"""Seconds between two looks for answers."""
+"""Seconds between two polls for answers."""
 LOOK_FOR_EXPIRED = 1.0
 
 
 class BadRange(Exception):
-    """A range of an answer that does not follow what is there."""
+    """A range of an answer that does not continue the bytes received so far."""
 
     def __init__(self, received: int) -> None:
         super().__init__(f"{received} bytes are there")
@@ -41,28 +41,28 @@ class BadRange(Exception):
 
 
 class NoRoom(Exception):
-    """The disk has no room for an answer."""
+    """The disk has no space for an answer."""
 
 
 class BadAnswer(Exception):
-    """An answer that is not what its client announced."""
+    """An answer that does not match the digest that its client announced."""
 
 
 @dataclass
 class Answer:
-    """An answer as far as it has arrived."""
+    """An answer, complete or in part."""
 
     digest: str
-    """SHA-256 of all of it, as the client says."""
+    """SHA-256 of the whole answer, as announced by the client."""
     total: int
     file: Path | None
-    """Where it is kept, if not in memory."""
+    """File that holds it; None if it is in memory."""
     received: int = 0
     content: bytearray = field(default_factory=bytearray)
 
     @property
     def in_memory(self) -> int:
-        """Bytes of memory that are set aside for it."""
+        """Bytes of memory reserved for it."""
         return self.total if self.file is None else 0
 
     def add(self, part: bytes) -> None:
@@ -75,13 +75,13 @@ class Answer:
         self.received += len(part)
 
     def take(self) -> bytes:
-        """All of it; it is kept no longer."""
+        """Return the whole answer and discard the stored copy."""
         whole = bytes(self.content) if self.file is None else self.file.read_bytes()
         self.drop()
         return whole
 
     def is_whole(self) -> bool:
-        """Whether it is what was announced."""
+        """Return True if the content matches the announced digest."""
         if self.file is None:
             return hashlib.sha256(self.content).hexdigest() == self.digest
         with self.file.open("rb") as file:
@@ -95,7 +95,7 @@ class Answer:
 
 @dataclass
 class Waiting:
-    """A message that a client has not answered."""
+    """A message that a client has not answered yet."""
 
     number: str
     content: bytes
@@ -108,21 +108,21 @@ class _Box:
     waiting: deque[Waiting] = field(default_factory=deque)
     seen: float = -math.inf
     answered: float = 0.0
-    """When its last answer was there, or the run began, or it came."""
+    """Time of the client's last answer, of the run's start, or of its first appearance."""
 
 
 class Mailbox:
-    """Of all clients. What a run sees of it is a `Carrier`: see `HttpsCarrier`."""
+    """Messages and answers of all clients; `HttpsCarrier` is a run's view of it."""
 
     def __init__(
         self, folder: Path, limits: Limits, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.limits = limits
         self.running = False
-        """Whether there is a run."""
+        """True during a run."""
         self._folder = private_folder(folder)
         for left in self._folder.iterdir():
-            left.unlink()  # of a process that has ended
+            left.unlink()  # left by an earlier process
         self._clock = clock
         self._lock = threading.Lock()
         self._boxes: dict[int, _Box] = {}
@@ -134,7 +134,7 @@ class Mailbox:
     # --- the run's side ---------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A run begins: what an earlier one left is of no use to it."""
+        """Begin a run; discard messages and answers of an earlier one."""
         with self._lock:
             self._clear()
             self.running = True
@@ -147,7 +147,7 @@ class Mailbox:
             self.running = False
 
     def connected(self) -> set[int]:
-        """Clients that were there a moment ago."""
+        """Return the clients with a recent request; see `Limits.present_for`."""
         with self._lock:
             since = self._clock() - self.limits.present_for(self._present, running=self.running)
             found = {n for n, box in self._boxes.items() if box.seen >= since}
@@ -159,13 +159,13 @@ class Mailbox:
         with self._lock:
             box = self._box(client)
             if any(one.number == number for one in box.waiting):
-                return  # it is on its way
+                return  # already queued
             if len(box.waiting) == MOST_WAITING:
                 self._drop(box.waiting.popleft())
             box.waiting.append(Waiting(number, message, self._clock()))
 
     def answers(self) -> Iterator[tuple[int, bytes]]:
-        """Those that are complete, each once."""
+        """Yield each complete answer once, with its client."""
         while True:
             with self._lock:
                 if not self._arrived:
@@ -175,7 +175,7 @@ class Mailbox:
             yield client, answer.take()
 
     def expired(self, seconds: float) -> list[int]:
-        """Clients that have not answered a message for so long; it is dropped."""
+        """Drop messages unanswered for `seconds`; return the client of each of them."""
         found = []
         with self._lock:
             before = self._clock() - seconds
@@ -192,12 +192,12 @@ class Mailbox:
     # --- the clients' side ------------------------------------------------------------------------
 
     def seen(self, client: int) -> None:
-        """This client was here just now."""
+        """Record a request of this client."""
         with self._lock:
             self._box(client).seen = self._clock()
 
     def first(self, client: int) -> Waiting | None:
-        """The message that a client is to answer next."""
+        """Return the message that a client is to answer next, or None."""
         with self._lock:
             waiting = self._boxes[client].waiting if client in self._boxes else ()
             return waiting[0] if waiting else None
@@ -207,8 +207,7 @@ class Mailbox:
             return self._find(client, number)
 
     def pause(self, client: int) -> float:
-        """Seconds after which a client with nothing to do asks again: the longer ago it was last
-        asked something, the longer."""
+        """Return the seconds until an idle client polls again; see `Limits.pause`."""
         with self._lock:
             box = self._boxes.get(client)
             waited = self._clock() - box.answered if box else 0.0
@@ -217,9 +216,11 @@ class Mailbox:
     def put(
         self, client: int, number: str, digest: str, total: int, offset: int, part: bytes
     ) -> Answer | None:
-        """Take a range of the answer to a message. None if nobody waits for it; raises BadRange
-        where it does not follow what is there, BadAnswer where the whole is not what was
-        announced, NoRoom where the disk is full."""
+        """Store a range of the answer to a message; return None if that answer is not awaited.
+
+        Raises BadRange if the range does not continue the bytes received so far, BadAnswer if the
+        complete answer does not match its digest, and NoRoom if the disk is full.
+        """
         with self._lock:
             waiting = self._find(client, number)
             if waiting is None:
@@ -227,7 +228,7 @@ class Mailbox:
             answer = waiting.answer
             if answer is None or (answer.digest, answer.total) != (digest, total):
                 for one in self._boxes[client].waiting:
-                    self._drop(one)  # a client sends one answer at a time, from its beginning
+                    self._drop(one)  # a client uploads one answer at a time, from its start
                 answer = waiting.answer = Answer(digest, total, self._place(total))
                 self._in_memory += answer.in_memory
             if offset != answer.received or offset + len(part) > total:
@@ -248,7 +249,7 @@ class Mailbox:
             return answer
 
     def received(self, client: int, number: str, digest: str) -> int | None:
-        """How much of an answer is there; None if nobody waits for it."""
+        """Return the bytes received of an answer, or None if that answer is not awaited."""
         with self._lock:
             waiting = self._find(client, number)
             if waiting is None:
@@ -297,10 +298,10 @@ class Mailbox:
 
 
 class HttpsCarrier:
-    """The mailbox as a run sees it; an address is the number of a client."""
+    """Carrier over the mailbox; an address is the number of a client."""
 
     def __init__(self, mailbox: Mailbox, time_to_live: float) -> None:
-        """`time_to_live`: seconds after which a message without an answer is given up."""
+        """Initialise; a message without an answer is dropped after `time_to_live` seconds."""
         self._mailbox = mailbox
         self._time_to_live = time_to_live
         self._looked = 0.0

@@ -1,4 +1,4 @@
-"""What the server counts, for Prometheus: numbers of requests, bytes and clients, nobody's name."""
+"""Metrics for Prometheus: numbers of requests, bytes and clients, without any client's name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 
 
 class Metrics:
-    """Of one server."""
+    """Metrics of one server."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -37,5 +37,5 @@ class Metrics:
         self.running = Gauge("privirec_run_in_progress", "1 during a run.", registry=registry)
 
     def text(self) -> bytes:
-        """In the format that Prometheus reads."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""A whole federation on one machine over HTTPS: `server up` and a `client` for each folder."""
+"""A whole federation on one machine over HTTPS: `server up`, and one `client` per folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privirec.runtime.network.runs import RunFile, Watch
 
 @dataclass
 class HttpsNetwork(OneMachine):
-    """The programs that an operator and the people with devices would start."""
+    """A server and clients, started with the same commands as in a real federation."""
 
     port: int = field(default_factory=child_processes.free_port)
 

@@ -1,7 +1,7 @@
-"""Starting a run on a server that is up: through a file in its folder, so on its machine only.
+"""Runs on a running server: they are started by a file in its folder, so on its machine only.
 
-SERVER/https/start/NAME    a run that is to be served; there until it has ended, so that a server
-                           that was started again goes on with it
+SERVER/https/start/NAME    a run to be served; the file exists until the run has ended, so that a
+                           restarted server resumes the run
 SERVER/https/.lock         held by the server while it is up
 """
 
@@ -16,7 +16,7 @@ from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.runs import RunFile, RunFolder, Watch
 
 PART_BYTES = 1 << 22
-"""About how much of an upload, or of a model, goes into one message to a device."""
+"""Approximate size in bytes of the parts of uploads and models in messages of devices."""
 
 
 def own_folder(home: OperatorFolder) -> Path:
@@ -28,13 +28,15 @@ def starts(home: OperatorFolder) -> Path:
 
 
 def is_up(home: OperatorFolder) -> bool:
-    """Whether a server of this carrier is at work in the folder."""
+    """Return True if a server of this carrier is up in the folder."""
     return is_taken(home.folder / serving.HTTPS)
 
 
 def start_run(home: OperatorFolder, name: str, file: RunFile) -> None:
-    """Start a run, or go on with one of this name and these settings. One that has ended stays as
-    it is, and takes no server."""
+    """Start a run, or resume an unfinished one of the same name and settings.
+
+    A run that has ended is left alone; for that, no server needs to be up.
+    """
     if not (home.run(name) / "result.json").exists():
         serving.check_up(home)
     terms = file.terms.model_copy(update={"part_bytes": min(file.terms.part_bytes, PART_BYTES)})
@@ -43,5 +45,5 @@ def start_run(home: OperatorFolder, name: str, file: RunFile) -> None:
 
 
 def follow_run(home: OperatorFolder, name: str, watch: Watch) -> dict[str, Any]:
-    """Wait for the end of a run: what the server wrote about it."""
+    """Wait for the end of a run, and return the server's result record."""
     return RunFolder(home, name).follow(watch, lambda: not is_up(home))

@@ -1,5 +1,7 @@
-"""The server's process: a door for clients, a second one for whoever watches, and a thread that
-serves runs one after the other."""
+"""The server's process: a listener for clients, one for monitoring, and a thread that serves runs.
+
+Runs are served one after the other.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def serve(
     limits: Limits | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Until interrupted; `ready` is called when clients can come."""
+    """Serve until interrupted; call `ready` once clients can connect."""
     limits = limits or Limits()
     tls = {} if listening.behind_proxy else _certificate(home.folder / "tls")
     with alone(own_folder(home), wait=False), logged_to(own_folder(home) / "server.log"):
@@ -89,7 +91,7 @@ def _config(application: Any, settings: dict[str, Any]) -> uvicorn.Config:
         "server_header": False,
         "ws": "none",
         "access_log": False,
-        "log_level": "error",  # strangers make it warn as often as they like
+        "log_level": "error",  # strangers can trigger any number of warnings
     }
     return uvicorn.Config(application, log_config=None, loop="asyncio", **(usual | settings))
 
@@ -97,7 +99,7 @@ def _config(application: Any, settings: dict[str, Any]) -> uvicorn.Config:
 async def _both(
     servers: list[uvicorn.Server], door: Door, lines: Lines, ready: Callable[[], None]
 ) -> None:
-    """Both doors, until one of them closes."""
+    """Run all listeners and background tasks until one listener ends."""
     beside = [asyncio.create_task(lines.watch()), asyncio.create_task(door.keep_up())]
     doors = [asyncio.create_task(server.serve()) for server in servers]
     while not all(server.started for server in servers) and not any(one.done() for one in doors):
@@ -113,11 +115,11 @@ async def _both(
 
 
 def _serve_runs(home: OperatorFolder, mailbox: Mailbox, stop: threading.Event) -> None:
-    """Every run that somebody started, the oldest first."""
+    """Serve every run with a file in `starts`, oldest first, until stopped."""
     while not stop.is_set():
         try:
             waiting = sorted(starts(home).glob("[!.]*"), key=lambda path: path.stat().st_mtime)
-        except OSError:  # somebody has just taken one away
+        except OSError:  # a file was removed between listing and stat
             waiting = []
         if not waiting:
             time.sleep(LOOK_FOR_RUNS)

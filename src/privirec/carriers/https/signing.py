@@ -1,15 +1,15 @@
-"""Each request of a client, signed by its identity: by whom, for which server, what, and when.
+"""Signatures on clients' requests: they bind the client, the server, the content and the time.
 
     Authorization: PriviRec client=N, stamp=NANOSECONDS, signature=HEX
     Content-Digest: sha-256=:BASE64:
 
-The stamp is the client's time, and grows from request to request: a server takes each stamp once
-and none that is older than the last, so that nobody can send a request again. The signature covers
-the digest of the content, so that a server knows who sends something before it reads it.
+The stamp is the client's time, and grows from request to request. A server accepts each stamp
+once, and none older than the last, so that requests cannot be replayed. The signature covers the
+digest of the content, so that the server can authenticate the client before it reads the content.
 
-A client follows what a server says about its clock, or about having been revoked. So the server
-signs that, as its word about this request: a proxy that makes up a time would get requests signed
-that count in a year.
+A client believes a server that reports a wrong clock or a revocation. So the server signs that
+report, as a statement about this one request. Otherwise a proxy could invent a time and obtain
+signed requests that are valid in a year.
 
     Server-Word: clock|revoked, now=NANOSECONDS, last=NANOSECONDS, signature=HEX
 """
@@ -31,12 +31,15 @@ from privirec.secagg.keys import MAX_CLIENT_ID, Identity, verify
 SCHEME = "PriviRec"
 SERVER_WORD = "Server-Word"
 REVOKED, CLOCK = "revoked", "clock"
-"""What a client that has shown who it is hears from a server that does not serve it."""
+"""Codes by which a server refuses a client whose signature is valid."""
 BEHIND = 300 * 10**9
 """Nanoseconds by which a stamp may be older than the server's time."""
 AHEAD = 2 * 10**9
-"""Nanoseconds by which it may be newer. A server that was started counts none of so far ahead:
-what it has taken before is not known any more."""
+"""Nanoseconds by which a stamp may be newer than the server's time.
+
+A restarted server does not remember the stamps that it accepted before. So it accepts none up to
+this far ahead of its starting time.
+"""
 _LABEL, _WORD_LABEL = b"privirec-request-1", b"privirec-word-1"
 _AUTHORIZATION = re.compile(
     rf"{SCHEME} client=([0-9]{{1,10}}), stamp=([0-9]{{1,20}}), signature=([0-9a-f]{{128}})"
@@ -48,12 +51,12 @@ _WORD = re.compile(
 
 
 class NotSigned(Exception):
-    """A request that is not signed as it should be."""
+    """A request without a valid signature."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is signed."""
+    """The parts of a request that are signed."""
 
     client: int
     stamp: int
@@ -64,7 +67,7 @@ class Request:
     """SHA-256 of the content."""
 
     def statement(self, server_key: bytes) -> bytes:
-        """`server_key`: a request to one server says nothing to another."""
+        """Return the bytes to sign; with `server_key`, a request is valid for one server only."""
         said = {
             "server": server_key.hex(),
             "client": self.client,
@@ -77,7 +80,7 @@ class Request:
 
 
 def signed_headers(request: Request, identity: Identity, server_key: bytes) -> dict[str, str]:
-    """What a client adds to a request."""
+    """Return the headers that sign a request."""
     signature = identity.sign(request.statement(server_key)).hex()
     digest = base64.b64encode(request.digest).decode("ascii")
     return {
@@ -89,7 +92,7 @@ def signed_headers(request: Request, identity: Identity, server_key: bytes) -> d
 
 
 def read_request(method: str, target: str, headers: Mapping[str, str]) -> tuple[Request, bytes]:
-    """What a request claims, and its signature. Raises NotSigned where it claims nothing."""
+    """Return a request and its signature, unchecked; raise NotSigned if headers are malformed."""
     found = _AUTHORIZATION.fullmatch(headers.get("authorization", ""))
     digest = _DIGEST.fullmatch(headers.get("content-digest", ""))
     if found is None or digest is None or int(found[1]) > MAX_CLIENT_ID:
@@ -103,7 +106,7 @@ def read_request(method: str, target: str, headers: Mapping[str, str]) -> tuple[
 
 
 def check_signature(request: Request, signature: bytes, key: bytes, server_key: bytes) -> None:
-    """Raises NotSigned unless the owner of the key made this request."""
+    """Raise NotSigned unless the owner of the key signed this request."""
     try:
         verify(key, signature, request.statement(server_key), request.client)
     except BadSignature:
@@ -112,13 +115,13 @@ def check_signature(request: Request, signature: bytes, key: bytes, server_key: 
 
 @dataclass(frozen=True)
 class Word:
-    """What a server says to a client that it knows and does not serve."""
+    """Signed statement of a server about a request of a known client that it refuses."""
 
     code: str
     now: int
     """The server's time."""
     last: int
-    """No stamp up to this one counts."""
+    """Stamps up to this one are not accepted."""
 
     def _statement(self, request: Request) -> bytes:
         said = {
@@ -131,14 +134,14 @@ class Word:
         return _WORD_LABEL + canonical(said)
 
     def signed(self, request: Request, server: Identity) -> dict[str, str]:
-        """The header with it."""
+        """Return the header that carries the signed statement."""
         signature = server.sign(self._statement(request)).hex()
         text = f"{self.code}, now={self.now}, last={self.last}, signature={signature}"
         return {SERVER_WORD: text}
 
     @classmethod
     def read(cls, headers: Mapping[str, str], request: Request, server_key: bytes) -> Word | None:
-        """The word about this request, if the server has given one."""
+        """Return the server's statement about this request, or None without a valid one."""
         found = _WORD.fullmatch(headers.get(SERVER_WORD, ""))
         if found is None:
             return None
@@ -156,13 +159,12 @@ def content_digest(content: bytes) -> bytes:
 
 
 def message_number(content: bytes | bytearray) -> str:
-    """A message is known by what is in it: sent again, it is the same."""
+    """Return a message's identifier, derived from its content: a resent message keeps it."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 
 class Stamps:
-    """A client's stamps: its own time, or the server's where that differs too much; each larger
-    than the last."""
+    """A client's stamps: increasing, by its own clock or as corrected by the server."""
 
     def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
@@ -174,33 +176,35 @@ class Stamps:
         return self._last
 
     def use_time_of(self, server: Word) -> None:
-        """The server says what time it is, and which stamps do not count any more."""
+        """Adopt the server's time, and continue after the last stamp that it accepted."""
         self._offset = server.now - self._clock()
         self._last = server.last
 
 
 def steady_time() -> Callable[[], int]:
-    """Nanoseconds since 1970 at the start and by a clock that nobody sets from then on: with one
-    that is set back, no stamp would count until it is where it was."""
+    """Return a clock of nanoseconds since 1970 that is not affected by changes of the system time.
+
+    If the system time were set back, the server would refuse all new stamps until it caught up.
+    """
     began = time.time_ns() - time.monotonic_ns()
     return lambda: began + time.monotonic_ns()
 
 
 class StampsTaken:
-    """The server's side: which stamps still count."""
+    """The server's record of accepted stamps."""
 
     def __init__(self, clock: Callable[[], int] | None = None, began: int | None = None) -> None:
-        """`began`: no stamp up to this one counts, whoever's."""
+        """Initialise; stamps up to `began` are refused for every client."""
         self.now = clock or steady_time()
         self._began = self.now() + AHEAD if began is None else began
         self._last: dict[int, int] = {}
 
     def last(self, client: int) -> int:
-        """No stamp of a client up to this one counts."""
+        """Return the stamp up to which a client's stamps are refused."""
         return self._last.get(client, self._began)
 
     def take(self, client: int, stamp: int) -> bool:
-        """Whether a request of this stamp counts; the same one does not count again."""
+        """Accept a stamp and return True, or return False if it is a replay or out of range."""
         now = self.now()
         if not max(self.last(client), now - BEHIND) < stamp <= now + AHEAD:
             return False
