@@ -296,5 +296,5 @@ def test_steps_are_multiplications(small: Dataset) -> None:
 
 
 def test_two_qr_per_step_need_the_factors(holes: Interactions) -> None:
-    with pytest.raises(UsageError, match="only R itself gives"):
+    with pytest.raises(UsageError, match="only histories give"):
         power_method(factored(holes).written_out(), np.ones((17, 1)), 1, 2)
