@@ -1,13 +1,13 @@
-"""Breaks the code in one place after the other, and sees whether a test notices: `make mutants`.
+"""Break the code in one place after the other, and see whether a test notices: `make mutants`.
 
-`mutants.toml` holds the list. Of each entry, `text` (which must occur exactly once in `file`)
-becomes `becomes`, and the named tests are run; one of them has to fail. The broken module is made
-up at import, so that no file is touched and nothing else is compiled again. A process that has
+`mutants.toml` holds the list. Each entry names a function and one change of it (`anchors.py` says
+how), and the tests that are run with that change; one of them has to fail. The broken module is
+made up at import, so that no file is touched and nothing else is compiled again. A process that has
 imported what is slow to import, but nothing of ours, forks one child for each mutant.
 
     killed      a test failed, as it should
     survived    all passed: write the test that fails
-    stale       the text is gone, or there more than once, or a test is: mend the entry
+    stale       the place is gone, or there more than once, or a test is gone: mend the entry
     broken      the module cannot be imported like this: mend the entry
     timed out   no answer in time
     equivalent  the entry says why no test can fail; it is not run
@@ -32,6 +32,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from anchors import OPERATIONS, WITH_BY, Anchor, Stale, path_of
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SRC = ROOT / "src"
@@ -54,49 +56,47 @@ _ALL_PASSED, _SOME_FAILED, _NOT_COLLECTED, _NO_SUCH_TEST, _NO_TESTS = 0, 1, 2, 4
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one file."""
+    """One change, and the tests that have to notice it."""
 
     name: str
-    file: str
-    text: str
-    becomes: str
+    anchor: Anchor
     tests: tuple[str, ...]
     equivalent: str = ""
     """Why no test can notice, if none can."""
 
-    @property
-    def path(self) -> Path:
-        return SRC / "privirec" / self.file
-
-    @property
-    def module(self) -> str:
-        return ".".join(("privirec", *Path(self.file).with_suffix("").parts))
-
-    def source(self) -> str | None:
-        """The file with the change; None if there is no one place for it."""
-        found = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        return found.replace(self.text, self.becomes) if found.count(self.text) == 1 else None
+    def code(self) -> CodeType:
+        """Compile the module with the change, or raise `Stale`."""
+        path = path_of(self.anchor.resolve())
+        return compile(self.anchor.tree(), path, "exec", dont_inherit=True)
 
 
 def read_list(path: Path = LIST) -> list[Mutant]:
     with path.open("rb") as file:
         entries: list[dict[str, Any]] = tomllib.load(file)["mutant"]
-    mutants = [Mutant(**(entry | {"tests": tuple(entry["tests"])})) for entry in entries]
+    mutants = [_read_entry(entry, path) for entry in entries]
     doubled = [name for name, count in Counter(m.name for m in mutants).items() if count > 1]
     if doubled:
         sys.exit(f"{path}: two mutants are called {doubled[0]!r}")
-    for mutant in mutants:
-        if mutant.text == mutant.becomes:
-            sys.exit(f"{path}: {mutant.name!r} changes nothing")
     return mutants
 
 
-class _Broken(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
-    """Imports one module from a source that is in no file."""
+def _read_entry(entry: dict[str, Any], path: Path) -> Mutant:
+    asked = [operation for operation in OPERATIONS if operation in entry]
+    others = set(entry) - {*OPERATIONS, "name", "in", "by", "nth", "tests", "equivalent"}
+    if len(asked) != 1 or others or (asked[0] in WITH_BY) != ("by" in entry):
+        sys.exit(f"{path}: {entry.get('name')!r} has not one operation and what belongs to it")
+    anchor = Anchor(
+        entry["in"], asked[0], entry[asked[0]], entry.get("by", ""), entry.get("nth", "")
+    )
+    return Mutant(entry["name"], anchor, tuple(entry["tests"]), entry.get("equivalent", ""))
 
-    def __init__(self, mutant: Mutant, source: str) -> None:
-        super().__init__(mutant.module, str(mutant.path))
-        self._module, self._source = mutant.module, source
+
+class _Broken(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
+    """Import one module from code that is in no file."""
+
+    def __init__(self, module: str, code: CodeType) -> None:
+        super().__init__(module, str(path_of(module)))
+        self._module, self._code = module, code
 
     def find_spec(
         self, fullname: str, path: Any = None, target: Any = None
@@ -106,11 +106,11 @@ class _Broken(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader
         return importlib.util.spec_from_file_location(fullname, self.path, loader=self)
 
     def get_code(self, fullname: str) -> CodeType:
-        return compile(self._source, self.path, "exec", dont_inherit=True)
+        return self._code
 
 
-def run_tests(tests: tuple[str, ...], mutant: Mutant | None, source: str, folder: Path) -> int:
-    """In a process of its own: pytest's exit code. What it says goes to `folder`/said."""
+def run_tests(tests: tuple[str, ...], mutant: Mutant | None, folder: Path) -> int:
+    """Return pytest's exit code, in a process of its own. What it says goes to `folder`/said."""
     said = os.open(folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(said, 1)
     os.dup2(said, 2)
@@ -118,7 +118,7 @@ def run_tests(tests: tuple[str, ...], mutant: Mutant | None, source: str, folder
     os.environ.setdefault("PRIVIREC_EXAMPLES", "25")
     sys.path.insert(0, str(SRC))
     if mutant is not None:
-        sys.meta_path.insert(0, _Broken(mutant, source))
+        sys.meta_path.insert(0, _Broken(mutant.anchor.resolve(), mutant.code()))
     import pytest
 
     os.chdir(ROOT)
@@ -137,13 +137,12 @@ class Child:
         self.began = time.monotonic()
         memory_disk = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
         self._folder = tempfile.TemporaryDirectory(prefix="mutant-", dir=memory_disk)
-        source = mutant.source() if mutant else ""
         self.pid = os.fork()
         if self.pid == 0:
             os.setpgid(0, 0)  # so that it can be ended together with what it starts
             code = 70
             try:
-                code = run_tests(tests, mutant, source or "", Path(self._folder.name))
+                code = run_tests(tests, mutant, Path(self._folder.name))
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -179,8 +178,9 @@ def outcome_of(code: int, child: Child) -> str:
 
 
 def run_all(work: list[tuple[tuple[str, ...], Mutant | None]], jobs: int, report: Any) -> None:
-    """So many at a time; `report(child, outcome)` for each when it is over."""
-    waiting, running = list(reversed(work)), {}
+    """Run so many at a time; call `report(child, outcome)` for each when it is over."""
+    waiting = list(reversed(work))
+    running: dict[int, Child] = {}
     while waiting or running:
         while waiting and len(running) < jobs:
             child = Child(*waiting.pop())
@@ -243,9 +243,12 @@ def main() -> None:
 
     work: list[tuple[tuple[str, ...], Mutant | None]] = []
     for mutant in mutants:
-        if mutant.source() is None:
-            tell(mutant, "stale", f"its text is not once in {mutant.file}")
-        elif mutant.equivalent:
+        try:
+            mutant.anchor.tree()
+        except Stale as why:
+            tell(mutant, "stale", str(why))
+            continue
+        if mutant.equivalent:
             tell(mutant, "equivalent", mutant.equivalent)
         else:
             work.append((mutant.tests, mutant))
