@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from privirec.runtime.network.pledges import Pledge
-from privirec.secagg import Phase
+from privirec.runtime.spec import Deadlines
 
 Address = Hashable
 """How a carrier names the other end of a line; not trusted with anything."""
@@ -19,32 +17,6 @@ MOST_COMPLAINTS, MOST_ADDRESSES = 100, 100_000
 """Lines in the log about bad messages from one address, and addresses that are counted."""
 LONGEST_WAIT = 5.0
 """Seconds between two looks at the clock that count as waiting."""
-
-
-class Deadlines(BaseModel):
-    """How long things may take, in seconds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    hello: float = Field(120.0, gt=0)
-    setup: float = Field(300.0, gt=0)
-    preparation: float = Field(600.0, gt=0)
-    input: float = Field(1800.0, gt=0)
-    recovery: float = Field(600.0, gt=0)
-    artifact: float = Field(900.0, gt=0)
-    silence: float = Field(300.0, gt=0)
-    """After so long without an answer the same message is sent again."""
-    retry: float = Field(2.0, gt=0)
-    """The same after a failure that was reported."""
-
-    def of(self, phase: Phase) -> float:
-        """How long a step of this phase may take."""
-        return {
-            Phase.SETUP: self.setup,
-            Phase.PREPARATION: self.preparation,
-            Phase.INPUT: self.input,
-            Phase.RECOVERY: self.recovery,
-        }[phase]
 
 
 class ClientState(StrEnum):

@@ -101,7 +101,7 @@ class Budget:
         # Everybody sees the model and knows its own noise: one at least is not to be counted on.
         corrupt = max(1, plan.statement().corrupt)
         counted = max(1, clients - corrupt)  # this client's own is there in any case
-        if protocol(plan.terms.aggregator).guarantee is not Guarantee.CRYPTOGRAPHIC:
+        if protocol(plan.spec.aggregator).guarantee is not Guarantee.CRYPTOGRAPHIC:
             counted = 1  # the server sees what each client sends: its own noise is all it has
         if counted < needed:
             refuse(
