@@ -67,7 +67,7 @@ from privirec.runtime.network.node import Node
 from privirec.runtime.network.node.run_state import ClientRun
 from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.run_plan import RunPlan
-from privirec.runtime.terms import Assumptions, RunTerms
+from privirec.runtime.spec import Assumptions, RunSpec
 from privirec.secagg.keys import Identity
 
 DROPPED_SHARE = 0.1
@@ -341,8 +341,7 @@ def program_folders(args: argparse.Namespace) -> list[Path]:
 
 
 def run_file(args: argparse.Namespace, train: Interactions) -> Any:
-    from privirec.runtime.network.coordinator import Deadlines
-    from privirec.runtime.network.runs import RunFile
+    from privirec.runtime.spec import Deadlines
     from privirec.workflows.plan import Plan
 
     assumed = Assumptions(dropped_share=DROPPED_SHARE)
@@ -353,8 +352,9 @@ def run_file(args: argparse.Namespace, train: Interactions) -> Any:
         settings = plan.settings(recommender, train.n_items, args.clients)
         model, config = plan.model_name, recommender.config.model_dump()
     step = args.step_seconds
-    return RunFile(
-        terms=RunTerms(**assumed.model_dump(), settings=settings),
+    return RunSpec(
+        **assumed.model_dump(),
+        program=settings,
         model=model,
         config=config,
         deadlines=Deadlines(

@@ -22,7 +22,7 @@ import numpy as np
 
 from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.federated.programs import Protected, ProtectedSettings
-from privirec.runtime.terms import Assumptions
+from privirec.runtime.spec import Assumptions
 from privirec.secagg.prg import MaskGenerator
 from privirec.secagg.ring import VectorShape
 

@@ -29,7 +29,7 @@ from privirec.data import load_dataset
 from privirec.data.synthetic import DEFAULT_SEED, Blocks, Size
 from privirec.federated.contributions import HeadItemItem, Histories, ItemDegrees, ItemItem
 from privirec.runtime.local.client import clients_of
-from privirec.runtime.terms import vector_shape
+from privirec.runtime.spec import vector_shape
 from privirec.secagg import ClientPolicy, LocalFederation
 from privirec.secagg.protocol import ServerSettings
 

@@ -32,7 +32,7 @@ from privirec.peers.tuned import tuned_settings
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute, execute_steps
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.terms import Assumptions
+from privirec.runtime.spec import Assumptions
 
 DELTA = 1e-6
 SPLIT_SEED = 2026

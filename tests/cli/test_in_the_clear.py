@@ -19,7 +19,7 @@ from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.run_plan import RunPlan
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.spec import RunSpec
 from privirec.version import __version__
 from privirec.workflows.federate import _policy
 
@@ -67,14 +67,14 @@ def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggrega
 def test_the_clients_of_federate_agree_to_this_aggregator_and_no_other(
     aggregator: Aggregator,
 ) -> None:
-    terms = RunTerms(settings=SETTINGS, aggregator=aggregator)
+    spec = RunSpec(program=SETTINGS, aggregator=aggregator)
     train = Interactions.from_matrix(np.eye(12, 9, dtype=np.float32))
-    policy = _policy(terms, train, 3)
+    policy = _policy(spec, train, 3)
     for other in ("secagg+", "secagg", "none"):
         asked = RunPlan(
             run="0" * 32,
             version=__version__,
-            terms=terms.model_copy(update={"aggregator": other}),
+            spec=spec.model_copy(update={"aggregator": other}),
             n_items=9,
             catalogue="",
             roster="",
@@ -98,8 +98,8 @@ def test_the_clients_of_federate_agree_to_the_server_model_that_was_asked_for(se
         mock.patch("privirec.cli.federate.check_carrier"),
     ):
         CliRunner().invoke(app, given)
-    request = began.call_args.args[1]
-    assert request.server == server
-    terms = RunTerms(settings=SETTINGS, server=request.server)
+    assumed = began.call_args.args[1].assumptions
+    assert assumed.server == server
+    spec = RunSpec(program=SETTINGS, server=assumed.server)
     train = Interactions.from_matrix(np.eye(12, 9, dtype=np.float32))
-    assert _policy(terms, train, 3).server == server
+    assert _policy(spec, train, 3).server == server

@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from privirec.cli.every import app
-from privirec.runtime.terms import Assumptions
+from privirec.runtime.spec import Assumptions
 from privirec.secagg import protocol, protocol_names
 
 

@@ -33,7 +33,7 @@ from privirec.filters.normalize import degree_power
 from privirec.filters.spectral import response
 from privirec.runtime.local.client import split_as_dealt, streams_of
 from privirec.runtime.network.run_plan import asked_digest
-from privirec.runtime.terms import vector_shape
+from privirec.runtime.spec import vector_shape
 
 CANDIDATES = [
     {"rank": 8, "history_exponent": 0.4, "item_exponent": 0.35, "response": "power", "power": 0.3},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from privirec.carriers.flower.launch import write_app
 from privirec.data import Interactions
 from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions import (
@@ -32,6 +30,7 @@ from privirec.federated.contributions import (
 from privirec.federated.contributions import register as register_contribution
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.programs import (
+    DEFAULT_PROGRAM,
     PROGRAMS,
     Broadcast,
     Privirec,
@@ -43,7 +42,7 @@ from privirec.federated.programs import (
     register,
     settings_of,
 )
-from privirec.runtime.terms import RunTerms, run_defaults
+from privirec.runtime.spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
 DEGREES = ItemDegrees.planned(5, 9)
@@ -227,14 +226,14 @@ def test_settings_of_earlier_versions_keep_their_meaning() -> None:
     old = {"method": "privirec-k", **shared}
     found = PrivirecKSettings(rank=4, rounds=3, seed=7, eigenvalues="diagonal")
     assert settings_of(old) == found
-    assert RunTerms.model_validate({"settings": old}).settings == found
+    assert RunSpec.model_validate({"settings": old}).settings == found
 
 
-def test_terms_hold_the_settings_of_any_program() -> None:
+def test_a_spec_holds_the_settings_of_any_program() -> None:
     for settings in (PrivirecSettings(rank=3), PrivirecKSettings(rank=3, eigenvalues="diagonal")):
-        terms = RunTerms(settings=settings)
-        again = RunTerms.model_validate_json(terms.model_dump_json())
-        assert again == terms
+        spec = RunSpec(program=settings)
+        again = RunSpec.model_validate_json(spec.model_dump_json())
+        assert again == spec
         assert type(again.settings) is type(settings)
 
 
@@ -254,7 +253,7 @@ def test_unknown_methods_and_settings_are_refused_in_one_line(
         settings_of(record)
     assert "\n" not in str(refused.value)
     with pytest.raises(ValidationError, match=says):
-        RunTerms.model_validate({"settings": record})
+        RunSpec.model_validate({"settings": record})
 
 
 def test_what_does_not_go_with_a_program_is_refused() -> None:
@@ -284,15 +283,8 @@ def test_a_name_stands_for_one_thing() -> None:
     register(Privirec)
 
 
-def test_the_defaults_of_a_run_stand_in_one_place(tmp_path: Path) -> None:
-    """Flower reads them from files, of which one is written here and one is in the repository."""
-    write_app(tmp_path)
-    for path in (tmp_path, ROOT):
-        text = tomllib.loads((path / "pyproject.toml").read_text(encoding="utf-8"))
-        assert text["tool"]["flwr"]["app"]["config"] == run_defaults()
-    defaults = run_defaults()
-    program = PROGRAMS[str(defaults["method"])]
-    terms = RunTerms(settings=program.settings_from({}, defaults))
-    assert terms == RunTerms(settings=program.settings_type())
-    assert terms.protected
-    assert program_of(terms.settings, 300, 300).sums()
+def test_a_run_is_protected_by_default() -> None:
+    program = PROGRAMS[DEFAULT_PROGRAM]
+    spec = RunSpec(program=program.settings_type())
+    assert spec.protected
+    assert program_of(spec.program, 300, 300).sums()

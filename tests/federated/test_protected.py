@@ -44,7 +44,7 @@ from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.terms import Assumptions
+from privirec.runtime.spec import Assumptions
 from privirec.secagg import ServerModel
 
 SHARE = NoiseShare(deviation=40, clients=10, contributors=9, fraction_bits=12)

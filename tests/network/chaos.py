@@ -29,28 +29,29 @@ from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.network import envelope
 from privirec.runtime.network.carrier import carry
-from privirec.runtime.network.coordinator import Coordinator, Deadlines, Stage
+from privirec.runtime.network.coordinator import Coordinator, Stage
 from privirec.runtime.network.coordinator.clients import Address
 from privirec.runtime.network.coordinator.journal import Opened, RunJournal, StepEnded
 from privirec.runtime.network.histories import FromStore
 from privirec.runtime.network.messages import Answer, Blocks
 from privirec.runtime.network.node import Node
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.spec import Deadlines, RunSpec
 from privirec.secagg import Phase
 from privirec.secagg.keys import Identity, Roster
 
 OPERATOR = bytes(range(32))
 PLANTED_ITEM = "planted-item-"
 PLANTED_USER = "planted-user-"
-TERMS = RunTerms(
-    settings=PrivirecKSettings(rank=3, rounds=2),
-    dropped_share=0.2,
-    block_entries=16,
-    part_bytes=120,
-)
 # Long enough that most runs come to their end under any trouble but a client that is gone.
 DEADLINES = Deadlines(
     hello=30, setup=300, preparation=300, input=400, recovery=300, artifact=60, silence=8, retry=1
+)
+TERMS = RunSpec(
+    program=PrivirecKSettings(rank=3, rounds=2),
+    dropped_share=0.2,
+    block_entries=16,
+    part_bytes=120,
+    deadlines=DEADLINES,
 )
 
 
@@ -131,7 +132,7 @@ class Federation:
         self, folder: Path, clients: int = 6, seed: int = 1, aggregator: Aggregator = "secagg+"
     ) -> None:
         self.folder = folder
-        self.terms = TERMS.model_copy(update={"aggregator": aggregator})
+        self.spec = TERMS.model_copy(update={"aggregator": aggregator})
         allowed = ("secagg+", "secagg") if aggregator == "secagg+" else (aggregator,)
         self.policy = small_policy(aggregators=allowed)
         rng = np.random.default_rng(seed)
@@ -180,8 +181,7 @@ class Federation:
             "server_key": self.operator,
             "roster": self.roster,
             "catalogue": self.catalogue,
-            "terms": self.terms,
-            "deadlines": DEADLINES,
+            "spec": self.spec,
         }
         made = Coordinator(
             self.folder / name, **(given | changes), **({"clock": clock} if clock else {})
@@ -439,7 +439,7 @@ def one_run(
     check_nothing_leaked(federation, outcome, logs())
     if outcome.stage is Stage.DONE:
         assert outcome.components is not None
-        check_same(outcome.components, federation.simulated(outcome.cohort, TERMS.settings))
+        check_same(outcome.components, federation.simulated(outcome.cohort, TERMS.program))
     else:
         assert outcome.reason
         assert "\n" not in outcome.reason

@@ -17,7 +17,7 @@ from privirec.federated.contributions import Contribution
 from privirec.federated.programs import PrivirecKSettings
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.coordinator import Stage, computation
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.spec import RunSpec
 from privirec.secagg.keys import Identity, Roster
 
 from .chaos import OPERATOR, Federation
@@ -30,14 +30,12 @@ Touched = NDArray[np.bool_]
 class Silos(Federation):
     """Clients 0, 1, ... with these histories."""
 
-    def __init__(
-        self, folder: Path, parts: Sequence[Touched], policy: Policy, **terms: Any
-    ) -> None:
+    def __init__(self, folder: Path, parts: Sequence[Touched], policy: Policy, **spec: Any) -> None:
         self.folder = folder
         self.policy = policy
         self.parts = [np.asarray(part, bool) for part in parts]
-        given = {"settings": PrivirecKSettings(rank=2, rounds=2), "dropped_share": 0.0}
-        self.terms = RunTerms(**(given | terms))
+        given = {"program": PrivirecKSettings(rank=2, rounds=2), "dropped_share": 0.0}
+        self.spec = RunSpec(**(given | spec))
         self.catalogue = Catalogue(np.array([f"item-{i}" for i in range(parts[0].shape[1])]))
         self.train = Interactions.from_matrix(np.concatenate(parts).astype(np.float32))
         self.operator = Identity(OPERATOR)

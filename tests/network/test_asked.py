@@ -145,9 +145,9 @@ def test_one_client_is_told_another_plan_and_two_runs_are_subtracted(
     other: list[RunPlan] = []
 
     def with_another_seed(plan: RunPlan) -> RunPlan:
-        settings = plan.terms.settings.model_copy(update={"seed": 99})
-        terms = plan.terms.model_copy(update={"settings": settings})
-        other.append(plan.model_copy(update={"terms": terms}))
+        settings = plan.spec.program.model_copy(update={"seed": 99})
+        spec = plan.spec.model_copy(update={"program": settings})
+        other.append(plan.model_copy(update={"spec": spec}))
         return other[-1]
 
     def its_seed(client: int, ask: Contribution) -> Contribution:

@@ -32,7 +32,7 @@ from privirec.runtime.network.messages import Refused
 from privirec.runtime.network.node import Node
 from privirec.runtime.network.node.budget import Budget
 from privirec.runtime.network.refusals import Code
-from privirec.runtime.terms import Assumptions, RunTerms
+from privirec.runtime.spec import Assumptions, RunSpec
 from privirec.secagg.keys import Identity
 
 from .chaos import EXACT
@@ -44,12 +44,12 @@ ITEMS = 12
 BEGIN = datetime(2026, 11, 2, 12, tzinfo=UTC)
 
 
-def protected(clients: int = 3, contributors: int = 2, **changes: Any) -> RunTerms:
+def protected(clients: int = 3, contributors: int = 2, **changes: Any) -> RunSpec:
     """Two sums with noise that two of three clients are enough for."""
     settings = ProtectedSettings(
         way="gram", head=4, clients=clients, contributors=contributors, **changes
     )
-    return RunTerms(settings=settings, dropped_share=0.0)
+    return RunSpec(program=settings, dropped_share=0.0)
 
 
 class Devices(Silos):
@@ -63,7 +63,7 @@ class Devices(Silos):
         for part in parts:
             part[:, 0] = True
         super().__init__(folder, parts, policy or Policy())
-        self.terms = protected(clients)
+        self.spec = protected(clients)
 
     def node(self, client: int, **changes: Any) -> Node:
         return super().node(client, **({"clock": lambda: self.time} | changes))
@@ -139,7 +139,7 @@ def test_who_switches_off_in_the_middle_of_a_run_leaves_it(tmp_path: Path) -> No
 
 def test_what_costs_more_than_is_left_is_refused_in_words(tmp_path: Path) -> None:
     devices = Devices(tmp_path, Policy(most_epsilon_per_period=5.0))
-    devices.terms = protected(epsilon=3.5)
+    devices.spec = protected(epsilon=3.5)
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     spent = devices.account()
     assert run(devices, "two")[0] == []
@@ -157,7 +157,7 @@ def test_with_the_guard_off_the_second_run_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     devices = Devices(tmp_path, Policy(most_epsilon_per_period=5.0))
-    devices.terms = protected(epsilon=3.5)
+    devices.spec = protected(epsilon=3.5)
     monkeypatch.setattr(Budget, "check", lambda *_: None)
     for name in ("one", "two"):
         assert run(devices, name)[1].server.stage is Stage.COMPUTED
@@ -177,7 +177,7 @@ def test_a_budget_that_shrinks_in_the_middle_of_a_run_ends_it(tmp_path: Path) ->
 
 def test_a_period_passes_and_a_life_does_not(tmp_path: Path) -> None:
     devices = Devices(tmp_path, Policy(most_epsilon_per_period=4.0, most_epsilon=5.5))
-    devices.terms = protected(epsilon=3.5)
+    devices.spec = protected(epsilon=3.5)
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     devices.time = BEGIN + timedelta(days=29)
     assert run(devices, "two")[0] == []
@@ -193,7 +193,7 @@ def test_a_period_passes_and_a_life_does_not(tmp_path: Path) -> None:
 
 def test_a_clock_that_is_set_back_brings_nothing_back(tmp_path: Path) -> None:
     devices = Devices(tmp_path, Policy(most_epsilon_per_period=4.0))
-    devices.terms = protected(epsilon=3.5)
+    devices.spec = protected(epsilon=3.5)
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     for away in (timedelta(days=-400), timedelta(days=-1)):
         devices.time = BEGIN + away
@@ -300,21 +300,21 @@ def test_with_noise_a_client_of_three_may_be_replaced(tmp_path: Path) -> None:
 def test_without_noise_it_may_not_and_the_refusal_says_what_to_do(tmp_path: Path) -> None:
     lax = allowing(EXACT, fewest_other_people=1, smallest_change=2, largest_opened_share=1000)
     devices = Devices(tmp_path, lax)
-    exact = Silos(tmp_path / "any", devices.parts, lax).terms
-    devices.terms = exact
+    exact = Silos(tmp_path / "any", devices.parts, lax).spec
+    devices.spec = exact
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     replaced(devices)
     seen, talk = run(devices, "two")
     assert seen == []
     assert any("noise" in said for said in refusals(talk))
-    devices.terms = protected()
+    devices.spec = protected()
     assert run(devices, "three")[1].server.stage is Stage.COMPUTED
 
 
 def test_exact_sums_are_in_the_record_and_have_no_epsilon(tmp_path: Path) -> None:
     lax = allowing(EXACT, fewest_other_people=1, smallest_change=2, largest_opened_share=1000)
     devices = Devices(tmp_path, lax)
-    devices.terms = Silos(tmp_path / "any", devices.parts, lax).terms
+    devices.spec = Silos(tmp_path / "any", devices.parts, lax).spec
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     account = devices.account()
     assert account.exact == len(account.sums) > 0
@@ -345,14 +345,14 @@ def test_noise_that_cannot_be_counted_on_is_refused(
 ) -> None:
     """One of three may be corrupt; and without masks a client's own noise is all that it has."""
     devices = Devices(tmp_path, Policy(aggregators=("secagg+", "none")))
-    terms = protected(clients, contributors)
-    devices.terms = terms.model_copy(update={"aggregator": aggregator})
+    spec = protected(clients, contributors)
+    devices.spec = spec.model_copy(update={"aggregator": aggregator})
     with monkeypatch.context() as off:
         off.setattr(Budget, "check_noise", lambda *_: None)
         assert run(devices, "off")[1].server.stage is Stage.COMPUTED
     shutil.rmtree(tmp_path)
     devices = Devices(tmp_path, Policy(aggregators=("secagg+", "none")))
-    devices.terms = terms.model_copy(update={"aggregator": aggregator})
+    devices.spec = spec.model_copy(update={"aggregator": aggregator})
     talk = Talk(devices)
     talk.until("advertise")
     assert codes(devices, talk) == {Code.BUDGET}
@@ -363,8 +363,8 @@ def test_the_noise_of_all_others_is_never_counted_on(tmp_path: Path) -> None:
     and takes it off."""
     for contributors, stage in ((2, Stage.COMPUTED), (3, Stage.STOPPED)):
         devices = Devices(tmp_path / str(contributors), Policy(corrupt_share=0.0))
-        terms = protected(3, contributors)
-        devices.terms = terms.model_copy(update={"corrupt_share": 0.0})
+        spec = protected(3, contributors)
+        devices.spec = spec.model_copy(update={"corrupt_share": 0.0})
         _, talk = run(devices, "one")
         assert talk.server.stage is stage, refusals(talk)
     for clients, counted in ((1, 1), (2, 1), (3, 2), (100, 99)):
@@ -401,7 +401,7 @@ def test_the_sum_that_needs_most_noise_decides_and_ones_own_is_always_there(tmp_
         return SimpleNamespace(
             sums=lambda: [NoisyPopularity.planned(ITEMS, 9, share) for share in shares],
             statement=lambda: SimpleNamespace(corrupt=2),
-            terms=SimpleNamespace(aggregator="secagg+"),
+            spec=SimpleNamespace(aggregator="secagg+"),
         )
 
     for contributors, clients in (((1, 3), 5), ((3, 1), 5), ((1,), 1), ((1, 1), 2)):
@@ -432,8 +432,8 @@ def test_noise_of_clients_that_dropped_out_is_missed(tmp_path: Path) -> None:
     which eight are left has them; where eight are counted on, it is not opened."""
     for contributors, stage in ((7, Stage.COMPUTED), (8, Stage.STOPPED)):
         devices = Devices(tmp_path / str(contributors), clients=10)
-        terms = protected(10, contributors)
-        devices.terms = terms.model_copy(update={"dropped_share": 0.2})
+        spec = protected(10, contributors)
+        devices.spec = spec.model_copy(update={"dropped_share": 0.2})
         clock = itertools.count(step=4)
         talk = Talk(devices, clock=lambda clock=clock: float(next(clock)))
         talk.until("input", 1)
@@ -452,9 +452,9 @@ def test_a_run_that_was_begun_for_noise_has_noise(
 
     def lied(folder: Path) -> Talk:
         devices = Devices(folder, lax)
-        devices.terms = Silos(folder / "any", devices.parts, lax).terms
+        devices.spec = Silos(folder / "any", devices.parts, lax).spec
         with monkeypatch.context() as lie:
-            lie.setattr(RunTerms, "protected", True)
+            lie.setattr(RunSpec, "protected", True)
             talk = Talk(devices)
         return talk
 

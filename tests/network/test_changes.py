@@ -297,7 +297,7 @@ def after_an_early_model(federation: InTime) -> np.ndarray:
     add_one(federation, 0)
     talk = Talk(federation, name="second")
     talk.until("share")
-    model = federation.artifact(federation.simulated(frozenset(range(6)), TERMS.settings))
+    model = federation.artifact(federation.simulated(frozenset(range(6)), TERMS.program))
     assert said_in(hand_out(talk, model)).installed
     return federation.degrees("third") - before
 

@@ -39,7 +39,7 @@ def test_without_trouble_every_client_ends_with_the_simulations_model(
     assert outcome.cohort == frozenset(range(6))
     assert outcome.installed == 6
     assert outcome.components is not None
-    check_same(outcome.components, federation.simulated(outcome.cohort, TERMS.settings))
+    check_same(outcome.components, federation.simulated(outcome.cohort, TERMS.program))
     check_nobody_answered_twice(outcome.messages)
 
 
@@ -81,4 +81,4 @@ def test_one_kind_of_trouble_alone_is_survived(tmp_path: Path, trouble: Trouble)
     check_nobody_answered_twice(outcome.messages)
     assert outcome.stage is Stage.DONE, outcome.reason
     assert outcome.components is not None
-    check_same(outcome.components, federation.simulated(outcome.cohort, TERMS.settings))
+    check_same(outcome.components, federation.simulated(outcome.cohort, TERMS.program))

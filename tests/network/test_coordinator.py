@@ -177,7 +177,7 @@ def test_whoever_is_missing_before_the_first_sum_drops_out(
     assert talk.server.cohort == (0, 1, 2, 4, 5)
     talk.until(Stage.COMPUTED)
     assert talk.server.components is not None
-    expected = federation.simulated(frozenset(talk.server.cohort), TERMS.settings)
+    expected = federation.simulated(frozenset(talk.server.cohort), TERMS.program)
     check_same(talk.server.components, expected)
 
 
@@ -321,14 +321,14 @@ def test_a_restart_at_every_stage_goes_on(
     assert talk.server.run == before
     talk.until(Stage.COMPUTED)
     assert talk.server.components is not None
-    check_same(talk.server.components, federation.simulated(frozenset(range(6)), TERMS.settings))
+    check_same(talk.server.components, federation.simulated(frozenset(range(6)), TERMS.program))
     assert talk.server.ledger.bytes_up > 0
 
 
 def test_a_restart_with_other_settings_is_refused(federation: Federation) -> None:
     Talk(federation).until("advertise")
     with pytest.raises(UsageError, match="other settings"):
-        federation.server(terms=TERMS.model_copy(update={"smallest_cohort": 4}))
+        federation.server(spec=TERMS.model_copy(update={"smallest_cohort": 4}))
 
 
 def test_a_restart_that_computes_other_numbers_stops(federation: Federation) -> None:
@@ -360,9 +360,9 @@ def test_a_full_disk_stops_the_process_and_not_the_run(federation: Federation) -
 
 
 def test_settings_that_cannot_work_are_refused_at_the_start(federation: Federation) -> None:
-    wide = TERMS.settings.model_copy(update={"rank": 99})
+    wide = TERMS.program.model_copy(update={"rank": 99})
     with pytest.raises(UsageError, match="rank 99"):
-        federation.server(terms=TERMS.model_copy(update={"settings": wide}))
+        federation.server(spec=TERMS.model_copy(update={"program": wide}))
 
 
 def test_the_ledger_counts_what_was_carried(

@@ -40,7 +40,7 @@ def test_every_client_ends_with_nearly_the_simulations_model(federation: Federat
     assert outcome.stage is Stage.DONE, outcome.reason
     assert outcome.installed == 6
     assert outcome.components is not None
-    check_close(outcome.components, federation.simulated(outcome.cohort, TERMS.settings))
+    check_close(outcome.components, federation.simulated(outcome.cohort, TERMS.program))
     check_nobody_answered_twice(outcome.messages)
 
 
@@ -56,7 +56,7 @@ def test_what_a_client_that_drops_out_leaves_is_in_the_ledger(federation: Federa
     assert talk.server.cohort == (0, 1, 2, 4, 5)
     talk.until(Stage.COMPUTED)
     assert talk.server.components is not None
-    exact = federation.simulated(frozenset(talk.server.cohort), TERMS.settings)
+    exact = federation.simulated(frozenset(talk.server.cohort), TERMS.program)
     error = talk.server.components.item_degrees - exact.item_degrees
     degrees = talk.server.ledger.entries[0]
     assert 0.3 < degrees.residual_deviation < 2  # a thirty-second of 31 users is about one
@@ -75,6 +75,6 @@ def test_ends_right_or_stops_safely(tmp_path: Path, caplog: pytest.LogCaptureFix
         assert outcome.stage in (Stage.DONE, Stage.STOPPED), outcome.reason
         if outcome.stage is Stage.DONE and len(outcome.cohort) == 6:
             assert outcome.components is not None
-            check_close(outcome.components, federation.simulated(outcome.cohort, TERMS.settings))
+            check_close(outcome.components, federation.simulated(outcome.cohort, TERMS.program))
             complete += 1
     assert complete >= 2

@@ -556,7 +556,7 @@ def test_an_honest_run_ends_right_whatever_write_fails(folder: Path, fault: Faul
     talk.until(Stage.COMPUTED)
     assert talk.met > (300 if fault.kills else 100)
     assert talk.server.components is not None
-    check_same(talk.server.components, federation.simulated(frozenset(range(6)), TERMS.settings))
+    check_same(talk.server.components, federation.simulated(frozenset(range(6)), TERMS.program))
     if fault.kills:
         return  # tests/device/test_installed.py kills installations
     artifact = federation.artifact(talk.server.components)

@@ -35,16 +35,16 @@ from privirec.carriers.flower import allowed_programs, answering, launch
 from privirec.carriers.flower.launch import write_app
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
-from privirec.federated.programs import PrivirecKSettings, PrivirecSettings, program_of
-from privirec.models import MODELS, Recommender
+from privirec.federated.programs import PrivirecKSettings, program_of
+from privirec.models import Recommender
 from privirec.privacy.policy import Policy
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.network.enrolment.cards import Card
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.secagg.keys import Identity
-from privirec.workflows.federate import FederateRequest, federate
-from privirec.workflows.plan import Plan
+from privirec.workflows.federate import federate
+from privirec.workflows.plan import NETWORK, Plan
 
 from .chaos import check_same, small_policy
 
@@ -58,7 +58,7 @@ PLANTED_USERS, PLANTED_ITEMS = 771_770_000, 993_990_000
 @pytest.mark.skipif(have_flower, reason="Flower is installed here")
 def test_without_flower_one_line_says_what_to_install(small: Dataset) -> None:
     with pytest.raises(UsageError, match=r"pip install 'flwr==") as refused:
-        federate(small, FederateRequest(Plan(method="privirec-k"), 3))
+        federate(small, Plan(method="privirec-k", clients=3))
     assert refused.value.exit_code == 2
 
 
@@ -80,33 +80,6 @@ def test_flwr_run_takes_the_repository_as_well(tmp_path: Path) -> None:
     other["tool"]["flwr"]["app"].pop("fab-include")  # no code in the bundle
     assert one["tool"]["flwr"] == other["tool"]["flwr"]
     assert one["project"]["version"] == other["project"]["version"]
-
-
-@needs_flower
-def test_a_run_of_plain_flwr_is_what_its_model_needs() -> None:
-    """Or is refused before anybody computes, not at the end."""
-    from privirec.carriers.flower.server_app import run_file
-
-    usual = run_file({}, 20)
-    assert usual.terms.protected
-    assert usual.model == "denoised"
-    chosen = {"epsilon": 8.0, "delta": 1e-6, "clients": 20, "contributors": 15}
-    assert usual.terms.settings.model_dump() | chosen == usual.terms.settings.model_dump()
-    exact = run_file({"method": "privirec-k"}, 20)
-    assert exact.model == "gf-cf"
-    assert exact.terms.settings.model_dump() | {"rank": 256, "rounds": 5, "seed": 0} == (
-        exact.terms.settings.model_dump()
-    )
-    ease = run_file({"model": "ease", "method": "privirec"}, 20)
-    assert ease.terms.settings.model_dump()["alpha"] == MODELS["ease"].config_type().needs["alpha"]
-    assert ease.terms.settings.model_dump()["alpha"] != PrivirecSettings().alpha
-    for wrong, said in (
-        ({"model": "ease"}, "does not compute what ease needs"),
-        ({"model": "elsa"}, "no model 'elsa'"),
-        ({"method": "guess"}, "guess"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            run_file(wrong, 20)
 
 
 def test_programs_end_with_all_that_they_started(tmp_path: Path) -> None:
@@ -363,10 +336,18 @@ def test_flower_finds_no_programs_but_ours(tmp_path: Path) -> None:
 @check
 @needs_flower
 def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path: Path) -> None:
-    plan = Plan(method="privirec-k", rank=8, rounds=2)
+    plan = Plan(
+        method="privirec-k", rank=8, rounds=2, runtime=NETWORK, clients=4, aggregator="secagg+"
+    )
     seen: list[dict[str, Any]] = []
-    wanted = FederateRequest(plan, 4, keep=tmp_path / "federation", check=True)
-    row = federate(small, wanted, tmp_path / "model", seen.append)
+    row = federate(
+        small,
+        plan,
+        keep=tmp_path / "federation",
+        check=True,
+        save=tmp_path / "model",
+        watch=seen.append,
+    )
     assert row["same_as_simulation"] is True
     assert row["dropped"] == 0
     assert {"model.safetensors", "manifest.json", "manifest.sig"} <= {
@@ -392,16 +373,16 @@ def test_killed_programs_come_back(
     The run's bundle has a client and a server of its own, which must not be run."""
     from privirec.carriers.flower.one_machine import FlowerNetwork
     from privirec.carriers.flower.runs import follow_run, start_run
-    from privirec.runtime.network.runs import RunFile
-    from privirec.runtime.terms import RunTerms
+    from privirec.runtime.spec import RunSpec
 
     rng = random.Random(seed)
     kinds = ("answer", "client", "server")
     plan = [rng.choice(kinds) for _ in range(3)] if seed else ["answer", "server", "answer"]
     train = _planted()
     settings = PrivirecKSettings(rank=4, rounds=2)
-    file = RunFile(terms=RunTerms(settings=settings), config={"rank": 4})
-    file.deadlines = file.deadlines.model_copy(update={"silence": 15.0})
+    file = RunSpec(program=settings, config={"rank": 4})
+    deadlines = file.deadlines.model_copy(update={"silence": 15.0})
+    file = file.model_copy(update={"deadlines": deadlines})
     killed: list[str] = []
     mark = tmp_path / "code of the bundle was run"
     monkeypatch.setattr(launch, "write_app", lambda folder: _bundle(folder, mark))

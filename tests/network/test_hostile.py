@@ -96,14 +96,14 @@ def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
     it may, never finished, and sends messages to the others in the server's name."""
     from privirec.carriers.flower.one_machine import FlowerNetwork
     from privirec.federated.programs import PrivirecKSettings
-    from privirec.runtime.network.coordinator import Deadlines
-    from privirec.runtime.network.runs import RunFile
-    from privirec.runtime.terms import RunTerms
+    from privirec.runtime.spec import Deadlines, RunSpec
 
     from .hostile import Hostile
 
-    terms = RunTerms(settings=PrivirecKSettings(rank=2, rounds=2), dropped_share=0.3)
-    file = RunFile(terms=terms, config={"rank": 2}, deadlines=Deadlines(hello=10, silence=20))
+    spec = RunSpec(program=PrivirecKSettings(rank=2, rounds=2), dropped_share=0.3)
+    file = spec.model_copy(
+        update={"config": {"rank": 2}, "deadlines": Deadlines(hello=10, silence=20)}
+    )
     largest = 8 * MEGABYTE
     with FlowerNetwork(tmp_path / "federation") as network:
         network.prepare(_planted(), 4, Policy(largest_opened_share=2))
@@ -237,12 +237,12 @@ def test_junk_in_replies_fills_the_memory_only_without_a_bound(
 ) -> None:
     from privirec.carriers.flower.runs import start_run
     from privirec.federated.programs import PrivirecKSettings
-    from privirec.runtime.network.coordinator import Deadlines
-    from privirec.runtime.network.runs import RunFile
-    from privirec.runtime.terms import RunTerms
+    from privirec.runtime.spec import Deadlines, RunSpec
 
-    terms = RunTerms(settings=PrivirecKSettings(rank=2, rounds=2))
-    file = RunFile(terms=terms, config={"rank": 2}, deadlines=Deadlines(hello=60, silence=60))
+    spec = RunSpec(program=PrivirecKSettings(rank=2, rounds=2))
+    file = spec.model_copy(
+        update={"config": {"rank": 2}, "deadlines": Deadlines(hello=60, silence=60)}
+    )
     with door(tmp_path, lifted=lifted) as (network, bad):
         start_run(network.server, "waiting", file, network.env)
         questions: list[Any] = []

@@ -39,15 +39,14 @@ from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.network.enrolment.certificates import make_certificates
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.runs import RunFile
-from privirec.runtime.terms import RunTerms
-from privirec.workflows.federate import FederateRequest, federate
-from privirec.workflows.plan import Plan
+from privirec.runtime.spec import RunSpec
+from privirec.workflows.federate import federate
+from privirec.workflows.plan import NETWORK, Plan
 
 from .chaos import check_same, small_policy
 
 SETTINGS = PrivirecKSettings(rank=4, rounds=2)
-FILE = RunFile(terms=RunTerms(settings=SETTINGS), config={"rank": 4})
+FILE = RunSpec(program=SETTINGS, config={"rank": 4})
 REAL_RUNS = int(os.environ.get("PRIVIREC_CHAOS_PROCESSES", "1"))
 
 
@@ -257,7 +256,8 @@ def test_killed_processes_come_back(seed: int, tmp_path: Path) -> None:
             network.start_client(path)
 
         file = FILE.model_copy(deep=True)
-        file.deadlines = file.deadlines.model_copy(update={"silence": 15.0})
+        deadlines = file.deadlines.model_copy(update={"silence": 15.0})
+        file = file.model_copy(update={"deadlines": deadlines})
         start_run(network.server, "one", file)
         result = follow_run(network.server, "one", watch)
         assert result["reason"] == ""
@@ -269,9 +269,10 @@ def test_killed_processes_come_back(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.check
 def test_a_federation_on_one_machine_gives_what_the_simulation_gives(small: Dataset) -> None:
-    plan = Plan(method="privirec-k", rank=8, rounds=2)
-    request = FederateRequest(plan, clients=3, check=True, carrier="https")
-    row = federate(small, request)
+    plan = Plan(
+        method="privirec-k", rank=8, rounds=2, runtime=NETWORK, clients=3, aggregator="secagg+"
+    )
+    row = federate(small, plan, check=True, carrier="https")
     assert row["same_as_simulation"]
     assert row["runtime"] == "https"
     assert row["peak_client_rss_mb"] < 120

@@ -66,7 +66,7 @@ def test_what_does_not_belong_here_changes_nothing(federation: Federation) -> No
     components = talk.server.components
     assert components is not None
     assert talk.server.cohort == tuple(range(6))
-    check_same(components, federation.simulated(frozenset(range(6)), TERMS.settings))
+    check_same(components, federation.simulated(frozenset(range(6)), TERMS.program))
 
 
 def test_nonsense_in_the_place_of_a_vector_drops_the_client_that_sent_it(
@@ -79,7 +79,7 @@ def test_nonsense_in_the_place_of_a_vector_drops_the_client_that_sent_it(
     components = talk.server.components
     assert components is not None
     assert talk.server.cohort == tuple(range(5))
-    check_same(components, federation.simulated(frozenset(range(5)), TERMS.settings))
+    check_same(components, federation.simulated(frozenset(range(5)), TERMS.program))
 
 
 @pytest.mark.parametrize("users", [0, (1 << 32) - 1])

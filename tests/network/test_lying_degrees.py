@@ -165,8 +165,8 @@ def test_zeros_in_place_of_an_objection_would_give_a_whole_history(
 def smallest_claim(federation: Federation) -> Talk:
     """At the sum of the item-item matrix, whose scale follows from the largest item degree."""
     federation.policy = POLICY
-    terms = federation.terms.model_copy(update={"settings": PrivirecSettings(rank=2, rounds=2)})
-    talk = Talk(federation, terms=terms)
+    spec = federation.spec.model_copy(update={"program": PrivirecSettings(rank=2, rounds=2)})
+    talk = Talk(federation, spec=spec)
     talk.until("input", 2)
     return talk
 
@@ -238,7 +238,7 @@ def test_entries_of_64_bits_are_refused_by_everybody_alike(tmp_path: Path) -> No
     lie has made too large would be refused, and that would tell."""
     federation = silos(tmp_path)
     settings = PrivirecSettings(rank=2, rounds=2, ring_bits=64)
-    federation.terms = federation.terms.model_copy(update={"settings": settings})
+    federation.spec = federation.spec.model_copy(update={"program": settings})
     talk = Talk(federation)
     talk.until("advertise")
     said = [

@@ -99,7 +99,7 @@ class Talk:
             "catalogue": self.federation.catalogue.fingerprint,
             "items": len(self.federation.catalogue),
             "roster": self.federation.roster.digest.hex(),
-            "protected": self.federation.terms.protected,
+            "protected": self.federation.spec.protected,
         }
         return Hello(**(told | changes))
 
@@ -214,31 +214,31 @@ def plan_with(talk: Talk, **changes: Any) -> bytes:
         ({"pledges": Pledges.unsigned({0: 4, 77: 4, 2: 4})}, "another roster", Code.BAD_PLAN),
         ({"pledges": Pledges.unsigned({0: 4, 1: 4})}, "smallest_cohort", Code.TOO_FEW_PEOPLE),
         (
-            {"terms": TERMS.model_copy(update={"corrupt_share": 0.0})},
+            {"spec": TERMS.model_copy(update={"corrupt_share": 0.0})},
             "corrupt_share",
             Code.POLICY,
         ),
         (
-            {"terms": TERMS.model_copy(update={"aggregator": "none"})},
+            {"spec": TERMS.model_copy(update={"aggregator": "none"})},
             'the aggregator none; this client\'s policy says aggregators = ["secagg+", "secagg"]',
             Code.POLICY,
         ),
         (
-            {"terms": TERMS.model_copy(update={"settings": PrivirecSettings(rank=3, rounds=2)})},
+            {"spec": TERMS.model_copy(update={"program": PrivirecSettings(rank=3, rounds=2)})},
             "item-item",
             Code.POLICY,
         ),
         (
             {
-                "terms": TERMS.model_copy(
-                    update={"settings": TERMS.settings.model_copy(update={"rounds": 3})}
+                "spec": TERMS.model_copy(
+                    update={"settings": TERMS.program.model_copy(update={"rounds": 3})}
                 )
             },
             "not what was agreed on",
             Code.PROTOCOL,
         ),
         (
-            {"terms": TERMS.model_copy(update={"block_entries": 32})},
+            {"spec": TERMS.model_copy(update={"block_entries": 32})},
             "not what was agreed on",
             Code.PROTOCOL,
         ),
@@ -261,8 +261,8 @@ def test_a_plan_that_lies_ends_the_clients_part(
 def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: Federation) -> None:
     """Neither where the plan says so, nor where only the announcement does, nor after the client
     has changed its mind."""
-    terms = TERMS.model_copy(update={"aggregator": "none"})
-    talk = Talk(federation, terms=terms)
+    spec = TERMS.model_copy(update={"aggregator": "none"})
+    talk = Talk(federation, spec=spec)
     for _ in range(4):
         talk.step()
     assert talk.server.stage is Stage.STOPPED
@@ -271,7 +271,7 @@ def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: F
     talk = Talk(plain)
     talk.until("advertise")
     announcement = bytes(envelope.peek(talk.message_for(0), "to-client").parts[0])
-    text = plan_with(talk, terms=TERMS)
+    text = plan_with(talk, spec=TERMS)
     sealed = Envelope(talk.server.run, 0, Exchange(step=0), (announcement, text))
     strict = plain.node(0, policy=small_policy())
     reply = strict.answer(sealed.seal(plain.operator, "to-client"))
@@ -329,7 +329,7 @@ def degrees_of(federation: Federation) -> np.ndarray:
 
 def seeded(federation: Federation, degrees: np.ndarray, **changes: Any) -> Any:
     """The second sum as it is planned, but for these changes."""
-    plan = program_of(TERMS.settings, federation.train.n_users, 17)
+    plan = program_of(TERMS.program, federation.train.n_users, 17)
     return replace(plan.sums()[1].ask(item_degrees=degrees), **changes)
 
 

@@ -37,7 +37,7 @@ from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import SecureInProcess
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.spec import RunSpec
 
 from .chaos import Federation
 from .test_node import Talk
@@ -196,8 +196,8 @@ def test_over_the_network_noise_is_a_client_s_own(tmp_path: Path) -> None:
     federation.policy = Policy(computations=(NoisyDegrees.name,))
     found = []
     for name in ("first", "second"):
-        terms = RunTerms(settings=NoisySettings(), dropped_share=0.2)
-        talk = Talk(federation, terms=terms, name=name)
+        spec = RunSpec(program=NoisySettings(), dropped_share=0.2)
+        talk = Talk(federation, spec=spec, name=name)
         talk.until("input", 1)
         # A client that is asked again, in another process, draws the same noise again.
         message = talk.message_for(0)

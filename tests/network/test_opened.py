@@ -132,8 +132,8 @@ def test_runs_that_differ_in_their_seed_give_whole_histories(
         talks = []
         for seed in range(count):
             settings = PrivirecKSettings(rank=4, rounds=2, seed=seed)
-            terms = federation.terms.model_copy(update={"settings": settings})
-            more, talk = run(federation, f"server {seed}", terms=terms)
+            spec = federation.spec.model_copy(update={"program": settings})
+            more, talk = run(federation, f"server {seed}", spec=spec)
             seen, talks = seen + more, [*talks, talk]
         return seen, talks
 
@@ -149,7 +149,7 @@ def test_runs_that_differ_in_their_seed_give_whole_histories(
     assert all(talk.server.stage is Stage.STOPPED for talk in talks[1:])
     (said,) = refusals(talks[1])
     assert "with those of earlier runs, open 0.88 times the numbers" in said
-    again = Talk(guarded, name="again", terms=talks[0].server.terms)
+    again = Talk(guarded, name="again", spec=talks[0].server.spec)
     again.until("advertise")
     assert codes(guarded, again) == {Code.OPENED_TOO_MUCH}  # by the plan alone
 

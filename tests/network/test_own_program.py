@@ -34,7 +34,7 @@ from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import SecureInProcess
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.spec import RunSpec
 from privirec.secagg import protocol, protocol_names
 
 from .chaos import Federation, check_same
@@ -158,8 +158,8 @@ def test_over_the_network(tmp_path: Path, aggregator: str) -> None:
     federation = Federation(tmp_path)
     computations = (ItemDegrees.name, KeenDegrees.name)
     federation.policy = Policy(computations=computations, aggregators=(aggregator,))
-    terms = RunTerms(settings=ToySettings(), aggregator=aggregator)
-    talk = Talk(federation, terms=terms)
+    spec = RunSpec(program=ToySettings(), aggregator=aggregator)
+    talk = Talk(federation, spec=spec)
     talk.until(Stage.COMPUTED)
     assert talk.server.components is not None
     check_same(talk.server.components, federation.simulated(frozenset(range(6)), ToySettings()))

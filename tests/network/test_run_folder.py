@@ -13,12 +13,10 @@ from privirec.errors import UsageError
 from privirec.federated.programs import PrivirecKSettings
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.logs import logged_to
-from privirec.runtime.network.runs import SILENCE, RunFile, RunFolder
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.network.runs import SILENCE, RunFolder
+from privirec.runtime.spec import RunSpec
 
-FILE, OTHER = (
-    RunFile(terms=RunTerms(settings=PrivirecKSettings(rank=3, rounds=rounds))) for rounds in (2, 3)
-)
+FILE, OTHER = (RunSpec(program=PrivirecKSettings(rank=3, rounds=rounds)) for rounds in (2, 3))
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_a_recorded_run_is_attacked_like_a_simulated_one(ran: Federation) -> Non
     assert is_record(folder)
     assert not is_record(ran.folder)
     release = release_of(str(folder), dataset)
-    program = program_of(ran.terms.settings, train.n_users, train.n_items)
+    program = program_of(ran.spec.program, train.n_users, train.n_items)
     expected = opened_by(program, Simulation(train))
     assert [one.ask.name for one in release.sums] == [one.ask.name for one in expected]
     for found, simulated in zip(release.sums, expected, strict=True):

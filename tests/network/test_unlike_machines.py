@@ -29,9 +29,8 @@ from privirec.federated.randomness import ClientRandomness
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.network.runs import RunFile
 from privirec.runtime.opened import total_of
-from privirec.runtime.terms import RunTerms, vector_shape
+from privirec.runtime.spec import RunSpec, vector_shape
 
 from .chaos import small_policy
 
@@ -86,7 +85,7 @@ class UnlikeNetwork(HttpsNetwork):
         return self.folder / f"told-{number}"
 
 
-def run(folder: Path, train: Interactions, file: RunFile) -> tuple[UnlikeNetwork, dict[str, Any]]:
+def run(folder: Path, train: Interactions, file: RunSpec) -> tuple[UnlikeNetwork, dict[str, Any]]:
     """A run with a client for each machine, to its end; every client installs the model."""
     program = folder / "client.py"
     folder.mkdir()
@@ -112,7 +111,7 @@ def train() -> Interactions:
 @pytest.mark.check
 def test_an_exact_run(tmp_path: Path, train: Interactions) -> None:
     settings = PrivirecKSettings(rank=4, rounds=2)
-    file = RunFile(terms=RunTerms(settings=settings), config={"rank": 4})
+    file = RunSpec(program=settings, config={"rank": 4})
     network, _ = run(tmp_path / "exact", train, file)
     check_sums(network, settings, train, Simulation(train))
 
@@ -131,7 +130,7 @@ def test_a_protected_run(
         head=12,
         columns=3 if way == "power" else None,
     )
-    file = RunFile(terms=RunTerms(settings=settings), model="denoised")
+    file = RunSpec(program=settings, model="denoised")
     network, _ = run(tmp_path / way, train, file)
     seeds = [network.told(number).read_bytes() for number in range(len(MACHINES))]
     assert len(set(seeds)) == len(MACHINES)
@@ -146,7 +145,7 @@ def check_sums(
 ) -> None:
     """Fail unless every sum that the server opened is the simulation's, bit for bit."""
     folder = network.home.folder / "runs" / "one"
-    assert RunFile.model_validate_json((folder / "run.json").read_text()).terms.settings == settings
+    assert RunSpec.model_validate_json((folder / "run.json").read_text()).spec.program == settings
     program = program_of(settings, train.n_users, train.n_items)
     opened = Opened(folder / "sums", program.sums(), simulation)
     execute(program.steps(), opened)

@@ -25,7 +25,7 @@ from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.network.coordinator import Stage
 from privirec.runtime.network.node.memory import Memory
 from privirec.runtime.network.refusals import Code
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.spec import RunSpec
 
 from .chaos import Federation
 from .silos import Silos, refusals, run
@@ -48,8 +48,8 @@ ONE_VECTOR = SpectralValidationSettings(
 EXACT = tuple({one.name for one in program_of(SETTINGS, 9, 30).sums()})
 
 
-def terms(settings: SpectralValidationSettings = SETTINGS) -> RunTerms:
-    return RunTerms(settings=settings, dropped_share=0.2)
+def spec(settings: SpectralValidationSettings = SETTINGS) -> RunSpec:
+    return RunSpec(program=settings, dropped_share=0.2)
 
 
 def lenient(**changes: Any) -> Policy:
@@ -60,7 +60,7 @@ def test_means_are_over_what_clients_keep_back(tmp_path: Path) -> None:
     """By seeds that nobody but each client has, and that a simulation would not guess."""
     federation = Federation(tmp_path)
     federation.policy = lenient()
-    talk = Talk(federation, terms=terms())
+    talk = Talk(federation, spec=spec())
     talk.until("input", 3)
     seeds = []
     for client in range(6):
@@ -97,7 +97,7 @@ def test_a_default_client_does_not_validate(tmp_path: Path) -> None:
     federation = Federation(tmp_path)
     known = tuple(name for name in EXACT if name != "validation-metrics")
     federation.policy = allowing(known, largest_opened_share=100)
-    talk = Talk(federation, terms=terms())
+    talk = Talk(federation, spec=spec())
     talk.until(Stage.STOPPED)
     assert any("the computation validation-metrics" in said for said in refusals(talk))
 

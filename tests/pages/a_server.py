@@ -10,10 +10,10 @@ from typing import IO, Any
 from privirec.durable import LOCK, private_folder
 from privirec.federated.programs import ProtectedSettings
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.network.runs import RunFile, RunFolder
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.network.runs import RunFolder
+from privirec.runtime.spec import RunSpec
 
-FILE = RunFile(terms=RunTerms(settings=ProtectedSettings(way="gram", head=2, clients=3)))
+FILE = RunSpec(program=ProtectedSettings(way="gram", head=2, clients=3))
 
 
 _LOCKS: dict[Path, IO[bytes]] = {}

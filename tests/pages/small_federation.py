@@ -15,9 +15,8 @@ from privirec.data import Interactions
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
 from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.runs import RunFile, RunFolder
-from privirec.runtime.terms import RunTerms
-from privirec.workflows.plan import Plan, gives_away
+from privirec.runtime.network.runs import RunFolder
+from privirec.workflows.plan import Plan
 
 PLACES = ("Lyon", "Oslo", "Porto", "Turku")
 _FIRST = (
@@ -94,17 +93,10 @@ class SmallFederation:
         """A run over all clients, to its end."""
         n_items = len(self.server.catalogue)
         plan = Plan(model=model, method="protected", federated=dict(federated))
-        recommender = plan.recommender("", n_items)
         clients = {home.settings.client: home for home in (self.person, *self.shops)}
-        settings = plan.settings(recommender, n_items, len(clients))
-        file = RunFile(
-            terms=RunTerms(settings=settings),
-            model=plan.model_name,
-            config=recommender.config.model_dump(),
-            manifest={"gives_away": gives_away("protected")},
-        )
+        spec = plan.spec("", n_items, len(clients))
         run = RunFolder(self.server, name)
-        run.prepare(file)
+        run.prepare(spec)
         with ExitStack() as stack:
             nodes = {
                 number: stack.enter_context(closing(home.node()))

@@ -23,7 +23,7 @@ from privirec.runtime.execute import execute
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
-from privirec.runtime.terms import Assumptions
+from privirec.runtime.spec import Assumptions
 from privirec.secagg import ServerModel, protocol
 from privirec.secagg.errors import (
     BelowThreshold,

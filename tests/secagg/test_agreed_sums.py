@@ -12,7 +12,7 @@ from privirec.federated.contributions import ItemDegrees, PlannedSum, PowerStep,
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.secure import SecureInProcess
-from privirec.runtime.terms import vector_shape
+from privirec.runtime.spec import vector_shape
 
 
 def test_a_sign_does_not_fit_into_a_ring_of_one_bit() -> None:

@@ -13,10 +13,10 @@ from privirec.data import Dataset
 from privirec.errors import UsageError
 from privirec.models import GFCF, Recommender
 from privirec.workflows import federate as workflow
-from privirec.workflows.federate import FederateRequest, _copy, drop_outs, federate
-from privirec.workflows.plan import Plan
+from privirec.workflows.federate import _copy, drop_outs, federate
+from privirec.workflows.plan import NETWORK, Plan
 
-REQUEST = FederateRequest(Plan(method="privirec-k"), 3)
+PLAN = Plan(method="privirec-k", runtime=NETWORK, clients=3, aggregator="secagg+")
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -32,7 +32,7 @@ def test_saving_leaves_alone_what_is_more_than_a_model(small: Dataset, tmp_path:
         mock.patch.object(workflow, "_federate") as run,
         pytest.raises(UsageError, match="not a saved model: nothing was written"),
     ):
-        federate(small, REQUEST, precious)
+        federate(small, PLAN, save=precious)
     run.assert_not_called()  # it says so before the run, not after
     with pytest.raises(UsageError, match="not a saved model"):
         _copy(precious, precious)
@@ -80,10 +80,10 @@ def test_whoever_is_not_in_the_sums_counts_as_missing(small: Dataset, tmp_path: 
 
 
 def test_a_method_with_noise_cannot_be_checked_bit_for_bit(small: Dataset) -> None:
-    request = FederateRequest(Plan(method="protected"), 3, check=True)
+    plan = Plan(method="protected", runtime=NETWORK, clients=3, aggregator="secagg+")
     with (
         mock.patch.object(workflow, "_federate") as run,
         pytest.raises(UsageError, match="clients of protected add noise that nobody else knows"),
     ):
-        federate(small, request)
+        federate(small, plan, check=True)
     run.assert_not_called()

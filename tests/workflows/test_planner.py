@@ -21,7 +21,7 @@ from privirec.models.spectral import SpectralConfig
 from privirec.report.units import as_duration, parse_bytes, parse_rate
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.terms import Assumptions
+from privirec.runtime.spec import Assumptions
 from privirec.secagg import Parameters, protocol
 from privirec.workflows import tune
 from privirec.workflows.cost import aggregation_bytes

@@ -27,10 +27,10 @@ from privirec.models import GFCF, MODELS
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.terms import computes
+from privirec.runtime.spec import computes
 from privirec.workflows.cost import Sizes, byte_rows, formula_rows
-from privirec.workflows.federate import FederateRequest, federate
-from privirec.workflows.plan import Plan
+from privirec.workflows.federate import federate
+from privirec.workflows.plan import NETWORK, Plan
 from privirec.workflows.published import NDCG
 from privirec.workflows.run import run
 from privirec.workflows.sweep import PRIVIREC, Sweep, reaches
@@ -206,8 +206,6 @@ def test_a_program_that_would_change_a_model_is_refused(small: Dataset, model: s
 
 
 def test_bits_are_not_compared_where_noise_stays_in_the_sums(small: Dataset) -> None:
-    request = FederateRequest(
-        Plan(method="privirec-k"), clients=3, aggregator="correlated-noise", check=True
-    )
+    plan = Plan(method="privirec-k", runtime=NETWORK, clients=3, aggregator="correlated-noise")
     with pytest.raises(UsageError, match="leaves noise in its sums"):
-        federate(small, request)
+        federate(small, plan, check=True)

@@ -18,7 +18,8 @@ from privirec.durable import private_folder
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.network.runs import RunFile, Watch
+from privirec.runtime.network.runs import Watch
+from privirec.runtime.spec import RunSpec
 
 
 @dataclass
@@ -42,7 +43,7 @@ class OneMachine(ABC):
         """Start the server and all clients."""
 
     @abstractmethod
-    def run(self, name: str, file: RunFile, watch: Watch) -> dict[str, Any]:
+    def run(self, name: str, spec: RunSpec, watch: Watch) -> dict[str, Any]:
         """Start a run, wait for its end, and return the server's result record."""
 
     @abstractmethod

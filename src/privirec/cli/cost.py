@@ -14,7 +14,7 @@ from privirec.federated.programs import DEFAULT_RANK, DEFAULT_ROUNDS
 from privirec.filters import factored
 from privirec.report.pictures.cost import cost_plot
 from privirec.report.rows import as_bytes, print_table, say, warn, write_json_lines
-from privirec.runtime.terms import DEFAULT_AGGREGATOR
+from privirec.runtime.spec import DEFAULT_AGGREGATOR
 from privirec.secagg import protocol_names
 from privirec.workflows.cost import Sizes, byte_rows, formula_rows, ring_notes
 from privirec.workflows.published import COST_RANK, COST_ROUNDS

@@ -14,7 +14,7 @@ from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.report import live
 from privirec.report.pictures.federation import federation_plot
 from privirec.report.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.terms import (
+from privirec.runtime.spec import (
     CORRUPT_SHARE,
     DEFAULT_AGGREGATOR,
     DROPPED_SHARE,
@@ -22,13 +22,12 @@ from privirec.runtime.terms import (
 )
 from privirec.secagg import ServerModel
 from privirec.workflows.federate import (
-    FederateRequest,
     check_carrier,
     federate,
     outlook,
     promise_kept,
 )
-from privirec.workflows.plan import PUBLISHED, Plan, gives_away, is_noisy, server_sees
+from privirec.workflows.plan import NETWORK, PUBLISHED, Plan, gives_away, is_noisy, server_sees
 
 DATASET = "synthetic:town"
 COLUMNS = [
@@ -110,44 +109,47 @@ def command(
     """
     check_carrier(carrier)
     options.check_save(save, overwrite)
-    request = FederateRequest(
-        Plan(
-            model=model,
-            method=method,
-            preset=preset,
-            rank=rank,
-            rounds=rounds,
-            head=head,
-            seed=seed,
-            threads=threads,
-            assumptions=Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share),
-            federated=options.given(
-                epsilon=epsilon,
-                delta=delta,
-                way=way,
-                columns=columns,
-                block_bits=block_bits,
-                pairs=pairs,
-                settle=settle,
-            ),
+    plan = Plan(
+        model=model,
+        method=method,
+        preset=preset,
+        rank=rank,
+        rounds=rounds,
+        head=head,
+        runtime=NETWORK,
+        clients=clients,
+        aggregator=aggregator,
+        seed=seed,
+        threads=threads,
+        assumptions=Assumptions(
+            corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model
         ),
-        clients,
-        aggregator,
-        corrupt_share,
-        drop_share,
-        keep,
-        check,
-        server_model,
-        compare and is_noisy(method),
-        carrier,
+        federated=options.given(
+            epsilon=epsilon,
+            delta=delta,
+            way=way,
+            columns=columns,
+            block_bits=block_bits,
+            pairs=pairs,
+            settle=settle,
+        ),
     )
     data = load_dataset(dataset, data_dir, table=table)
     tell = say if is_noisy(method) else warn
-    tell(outlook(data, request) or str(gives_away(method, words_for(dataset, data_dir, table))))
+    tell(outlook(data, plan) or str(gives_away(method, words_for(dataset, data_dir, table))))
     if seen := server_sees(aggregator):
         warn(seen)
     with live.federation() as watch:
-        row = federate(data, request, save, watch)
+        row = federate(
+            data,
+            plan,
+            carrier=carrier,
+            keep=keep,
+            check=check,
+            compare=compare and plan.noisy,
+            save=save,
+            watch=watch,
+        )
     write_json_lines(json_file, [row])
     title = f"{data.name}: {row['model']} by {method} over {clients} clients, seed {seed}"
     print_table(title, COLUMNS, [row])

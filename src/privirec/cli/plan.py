@@ -16,7 +16,7 @@ from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.report.progress import shown_progress
 from privirec.report.rows import as_bytes, check_writable, print_table, say, warn, write_json_lines
 from privirec.report.units import as_duration, parse_bytes, parse_rate
-from privirec.runtime.terms import (
+from privirec.runtime.spec import (
     CORRUPT_SHARE,
     DEFAULT_AGGREGATOR,
     DROPPED_SHARE,

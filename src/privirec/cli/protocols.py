@@ -9,7 +9,7 @@ import typer
 from privirec.cli import options
 from privirec.report.progress import shown_progress
 from privirec.report.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.terms import CORRUPT_SHARE, DROPPED_SHARE, Assumptions
+from privirec.runtime.spec import CORRUPT_SHARE, DROPPED_SHARE, Assumptions
 from privirec.secagg import ServerModel, protocol, protocol_names
 from privirec.workflows.protocols import protocol_rows
 

@@ -16,7 +16,7 @@ from privirec.federated.programs import DEFAULT_ROUNDS, PrivirecKSettings, Privi
 from privirec.federated.programs.power import PowerSettings
 from privirec.report.progress import shown_progress
 from privirec.report.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.terms import (
+from privirec.runtime.spec import (
     CORRUPT_SHARE,
     DROPPED_SHARE,
     SERVER_ON_ONE_MACHINE,

@@ -23,21 +23,22 @@ from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import DEFAULT_PROGRAM, ProgramSettings
 from privirec.report import live
 from privirec.report.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.network.coordinator import Deadlines, Stage
+from privirec.runtime.network.coordinator import Stage
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.terms import (
+from privirec.runtime.spec import (
     CORRUPT_SHARE,
     DEFAULT_AGGREGATOR,
     DROPPED_SHARE,
     SMALLEST_COHORT,
     Assumptions,
-    RunTerms,
+    Deadlines,
+    RunSpec,
 )
 from privirec.secagg import ServerModel
-from privirec.workflows.plan import Plan, gives_away, is_noisy, outlook, server_sees
+from privirec.workflows.plan import NETWORK, Plan, is_noisy, outlook, server_sees
 
 if TYPE_CHECKING:
-    from privirec.runtime.network.runs import RunFile, Watch
+    from privirec.runtime.network.runs import Watch
 
 app = typer.Typer(
     help="Operate the server of a federation, and run programs on it.",
@@ -201,8 +202,6 @@ def run(
 
     The same command follows the run again, or shows its result if it has ended.
     """
-    from privirec.runtime.network.runs import RunFile  # noqa: PLC0415 - not needed for --help
-
     home = OperatorFolder(folder)
     has_ended = (home.run(name) / "result.json").exists()
     plan = Plan(
@@ -211,9 +210,13 @@ def run(
         rank=rank,
         rounds=rounds,
         head=head,
+        runtime=NETWORK,
+        aggregator=aggregator,
         seed=seed,
         threads=threads,
-        assumptions=Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share),
+        assumptions=Assumptions(
+            corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model
+        ),
         federated=options.given(epsilon=epsilon, delta=delta, way=way),
     )
     n_items = len(home.catalogue.item_ids)
@@ -221,39 +224,19 @@ def run(
         where = shlex.quote(str(folder))
         raise UsageError(f"nobody is in the roster yet: privirec keys approve {where} CARD")
     n_clients = approved if plan.noisy else 1
-    recommender = plan.recommender("", n_items)
-    settings = plan.settings(recommender, n_items, n_clients)
-    promised = getattr(settings, "epsilon", None)
-    file = RunFile(
-        terms=RunTerms(
-            settings=settings,
-            aggregator=aggregator,
-            corrupt_share=corrupt_share,
-            server=server_model,
-            dropped_share=drop_share,
-            smallest_cohort=smallest_cohort,
-        ),
-        model=plan.model_name,
-        config=recommender.config.model_dump(),
-        threads=threads,
-        deadlines=Deadlines(
-            hello=hello,
-            setup=deadline,
-            preparation=deadline,
-            input=deadline,
-            recovery=deadline,
-            artifact=deadline,
-        ),
-        manifest={"gives_away": gives_away(method, epsilon=promised)},
+    step = {"setup", "preparation", "input", "recovery", "artifact"}
+    deadlines = Deadlines(hello=hello, **dict.fromkeys(step, deadline))
+    spec = plan.spec("", n_items, n_clients).model_copy(
+        update={"smallest_cohort": smallest_cohort, "deadlines": deadlines}
     )
     carrier = serving.last_carrier(home) if has_ended else serving.check_up(home)
     if carrier == serving.FLOWER and not has_ended:
         launch.check_flower()
     if not has_ended:  # warn before any client is asked
-        (say if is_noisy(method) else warn)(file.manifest["gives_away"])
+        (say if is_noisy(method) else warn)(spec.notes["gives_away"])
         if seen := server_sees(aggregator):
             warn(seen)
-    follow = _started(home, name, file, carrier)
+    follow = _started(home, name, spec, carrier)
     if has_ended:
         say(f"The run {name} has ended, and this came of it; a new one needs another name.")
     try:
@@ -261,7 +244,7 @@ def run(
             if has_ended:
                 result = follow(watch)
             else:
-                result = follow(_saying_what_to_expect(watch, settings, n_items))
+                result = follow(_saying_what_to_expect(watch, spec.program, n_items))
     except BaseException as stop:
         if not isinstance(stop, Exception):
             warn("The run goes on in the server; the same command follows it again.")
@@ -297,16 +280,16 @@ def _saying_what_to_expect(watch: Watch, settings: ProgramSettings, n_items: int
 
 
 def _started(
-    home: OperatorFolder, name: str, file: RunFile, carrier: str
+    home: OperatorFolder, name: str, spec: RunSpec, carrier: str
 ) -> Callable[[Watch], dict[str, Any]]:
     """Start a run on the server; return a function that follows it to its end."""
     if carrier == serving.HTTPS:
-        https.start_run(home, name, file)
+        https.start_run(home, name, spec)
         return lambda watch: https.follow_run(home, name, watch)
     from privirec.carriers.flower import runs as flower  # noqa: PLC0415 - needs Flower
 
     env = _environment(home)
-    number = flower.start_run(home, name, file, env)
+    number = flower.start_run(home, name, spec, env)
     return lambda watch: flower.follow_run(home, name, number, env, watch)
 
 

@@ -24,7 +24,7 @@ from privirec.report.rows import (
     write_json_lines,
 )
 from privirec.report.units import parse_bytes
-from privirec.runtime.terms import DEFAULT_AGGREGATOR
+from privirec.runtime.spec import DEFAULT_AGGREGATOR
 from privirec.secagg import protocol_names
 from privirec.workflows.plan import gives_away
 from privirec.workflows.tune import Tuning, as_settings

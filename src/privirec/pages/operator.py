@@ -20,7 +20,7 @@ from privirec.pages.web import Request, Response, see
 from privirec.privacy.ledger import DEFAULT_DELTA
 from privirec.report.rows import as_bytes
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.terms import DEFAULT_AGGREGATOR
+from privirec.runtime.spec import DEFAULT_AGGREGATOR
 from privirec.secagg import protocol, protocol_names
 from privirec.workflows.operating import (
     RunOverview,

@@ -69,14 +69,17 @@ def _rows(manifest: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def _of_federation(federation: Mapping[str, Any]) -> Iterator[str]:
     cohort, clients = federation.get("cohort"), federation.get("clients")
     yield f"Made by a federation: {cohort} of {clients} clients were in its sums."
-    name = federation.get("aggregator")
+    spec = federation.get("spec")
+    if not isinstance(spec, Mapping):
+        return
+    name = spec.get("aggregator")
     if name in protocol_names():
         promised = protocol(str(name)).guarantee
         sentence = f"Summed by {name}: {promised.value}"
-        if promised is Guarantee.CRYPTOGRAPHIC and "server_model" in federation:
+        if promised is Guarantee.CRYPTOGRAPHIC and "server" in spec:
             sentence += (
-                f", if it is {_server(str(federation['server_model']))} and no more than "
-                f"{_number(federation.get('corrupt_share')) or 0:.0%} of the clients work for it"
+                f", if it is {_server(str(spec['server']))} and no more than "
+                f"{_number(spec.get('corrupt_share')) or 0:.0%} of the clients work for it"
             )
         yield sentence + "."
 

@@ -30,7 +30,7 @@ from privirec.privacy.releases import Release, ReleasedFilters, ReleasedSum
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime
 from privirec.runtime.local.client import split_as_dealt, summed_stream
-from privirec.runtime.terms import DROPPED_SHARE_ON_ONE_MACHINE, Assumptions
+from privirec.runtime.spec import DROPPED_SHARE_ON_ONE_MACHINE, Assumptions
 from privirec.version import __version__
 from privirec.workflows.transcript import is_record, opened_by, recorded
 

@@ -20,7 +20,7 @@ from privirec.federated.programs.power import PowerSettings
 from privirec.federated.row_scales import LEAST_WIDTH, narrowest_ring
 from privirec.models import GFCF, MODELS
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.terms import Assumptions, vector_shape
+from privirec.runtime.spec import Assumptions, vector_shape
 from privirec.secagg import ProtocolError, protocol
 from privirec.secagg.errors import ParametersInfeasible
 from privirec.secagg.messages import EVERYBODY

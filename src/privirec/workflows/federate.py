@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,17 +29,14 @@ from privirec.privacy.policy import Policy, allowing
 from privirec.report.progress import QUIET, Phases
 from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.run_plan import RunPlan
-from privirec.runtime.terms import (
-    CORRUPT_SHARE,
-    DEFAULT_AGGREGATOR,
+from privirec.runtime.spec import (
     DEFAULT_MODEL,
-    DROPPED_SHARE,
     SMALLEST_COHORT,
-    RunTerms,
+    RunSpec,
 )
-from privirec.secagg import ServerModel, protocol
+from privirec.secagg import protocol
 from privirec.version import __version__
-from privirec.workflows.plan import Plan, gives_away
+from privirec.workflows.plan import Plan
 from privirec.workflows.plan import outlook as outlook_of
 from privirec.workflows.run import run
 from privirec.workflows.timeline import Timeline
@@ -48,104 +45,96 @@ if TYPE_CHECKING:
     from privirec.carriers.one_machine import OneMachine
 
 
-@dataclass(frozen=True)
-class FederateRequest:
-    """Settings of a federation on one machine."""
-
-    plan: Plan
-    clients: int
-    aggregator: str = DEFAULT_AGGREGATOR
-    corrupt_share: float = CORRUPT_SHARE
-    dropped_share: float = DROPPED_SHARE
-    keep: Path | None = None
-    """Folder for keys, logs and client folders; if None, they are removed at the end."""
-    check: bool = False
-    """If true, also run the simulation and compare the saved arrays."""
-    server: ServerModel = ServerModel.ACTIVE
-    """Threat model for the server: active or semi-honest."""
-    compare: bool = False
-    """If true, also measure an exact run and popularity alone, on this machine."""
-    carrier: str = "flower"
-    """Transport of the messages: flower or https."""
-
-
 def federate(
     dataset: Dataset,
-    request: FederateRequest,
+    plan: Plan,
+    *,
+    carrier: str = "flower",
+    keep: Path | None = None,
+    check: bool = False,
+    compare: bool = False,
     save: Path | None = None,
     watch: Any = lambda status: None,
     phases: Phases = QUIET,
 ) -> dict[str, Any]:
-    """Run the federation, measure the model, clean up, and return the result row."""
-    check_carrier(request.carrier)
-    if request.plan.program is None:
+    """Run a federation of processes on this machine, measure its model, and clean up.
+
+    Parameters
+    ----------
+    plan
+        The run, with the number of its clients.
+    carrier
+        Carrier of the messages: flower or https.
+    keep
+        Folder for keys, logs and client folders. By default they are removed at the end.
+    check
+        Also run the simulation, and compare the saved arrays.
+    compare
+        Also measure an exact run and popularity alone, on this machine.
+    save
+        Folder for a copy of the model.
+
+    Returns
+    -------
+    The result row.
+    """
+    check_carrier(carrier)
+    if plan.program is None:
         raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
     if save is not None:
-        check_replaceable(save)  # Fails before the run, not after it.
-    if request.check and not protocol(request.aggregator).is_exact:
+        check_replaceable(save)  # fail before the run, not after it
+    if check and not protocol(plan.aggregator).is_exact:
         raise UsageError(
-            f"--check compares bit for bit, and {request.aggregator} leaves noise in its sums"
+            f"--check compares bit for bit, and {plan.aggregator} leaves noise in its sums"
         )
-    if request.check and request.plan.noisy:
+    if check and plan.noisy:
         raise UsageError(
-            f"--check compares bit for bit, and clients of {request.plan.method} add noise that "
+            f"--check compares bit for bit, and clients of {plan.method} add noise that "
             "nobody else knows"
         )
-    if request.check and request.plan.program.validates:
+    if check and plan.program.validates:
         raise UsageError(
-            f"--check compares bit for bit, and clients of {request.plan.method} keep back items "
+            f"--check compares bit for bit, and clients of {plan.method} keep back items "
             "that nobody else knows"
         )
-    if request.keep is not None and request.keep.exists() and any(request.keep.iterdir()):
-        raise UsageError(f"{request.keep}: not empty")
-    folder = request.keep or Path(tempfile.mkdtemp(prefix="privirec-federation-"))
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        raise UsageError(f"{keep}: not empty")
+    folder = keep or Path(tempfile.mkdtemp(prefix="privirec-federation-"))
     try:
-        return _federate(dataset, request, folder, save, watch, phases)
+        return _federate(dataset, plan, carrier, folder, check, compare, save, watch, phases)
     finally:
-        if request.keep is None:
+        if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _federate(
     dataset: Dataset,
-    request: FederateRequest,
+    plan: Plan,
+    carrier: str,
     folder: Path,
+    check: bool,
+    compare: bool,
     save: Path | None,
     watch: Any,
     phases: Phases,
 ) -> dict[str, Any]:
-    from privirec.runtime.network.runs import RunFile  # noqa: PLC0415
-
-    plan, train = request.plan, dataset.train
-    recommender = plan.recommender(dataset.name, train.n_items)
-    settings = plan.settings(recommender, train.n_items, request.clients)
-    program = program_of(settings, train.n_users, train.n_items)
-    terms = RunTerms(
-        settings=program.settings,
-        aggregator=request.aggregator,
-        corrupt_share=request.corrupt_share,
-        dropped_share=request.dropped_share,
-        smallest_cohort=min(SMALLEST_COHORT, request.clients),
-        server=request.server,
+    train, clients = dataset.train, plan.clients or 0
+    spec = plan.spec(dataset.name, train.n_items, clients)
+    spec = spec.model_copy(
+        update={
+            "smallest_cohort": min(SMALLEST_COHORT, clients),
+            "notes": spec.notes | {"dataset": dataset.name},
+        }
     )
-    policy = _policy(terms, train, request.clients)
-    file = RunFile(
-        terms=terms,
-        model=plan.model_name,
-        config=recommender.config.model_dump(),
-        threads=plan.threads,
-        manifest={
-            "gives_away": gives_away(plan.method, epsilon=getattr(settings, "epsilon", None)),
-            "dataset": dataset.name,
-        },
-    )
+    program = program_of(spec.program, train.n_users, train.n_items)
+    policy = _policy(spec, train, clients)
     began = time.perf_counter()
-    with _network(request.carrier, folder) as network:
-        network.prepare(train, request.clients, policy)
+    with _network(carrier, folder) as network:
+        network.prepare(train, clients, policy)
         network.start()
         started = time.perf_counter()
         timeline = Timeline(watch)
-        result = network.run("federation", file, timeline)
+        result = network.run("federation", spec, timeline)
         done = time.perf_counter()
         peaks = dict(network.peaks)
     if result["reason"]:
@@ -161,11 +150,11 @@ def _federate(
         "model": plan.model_name,
         "method": plan.method,
         "preset": plan.preset,
-        "runtime": request.carrier,
-        "aggregator": request.aggregator,
-        "server_model": request.server.value,
+        "runtime": carrier,
+        "aggregator": plan.aggregator,
+        "server_model": spec.server.value,
         **program.describe(),
-        "clients": request.clients,
+        "clients": clients,
         "dropped": drop_outs(artifact),
         "users": train.n_users,
         "items": train.n_items,
@@ -190,9 +179,9 @@ def _federate(
         "version": __version__,
     }
     row |= {name: result[name] for name in ("validated", "rounds_run") if name in result}
-    if request.compare:
+    if compare:
         row |= _without_noise(dataset, plan, phases)
-    if request.check:
+    if check:
         row["same_as_simulation"] = _same_as_simulation(dataset, plan, artifact, phases)
     if save is not None:
         _copy(artifact, save)
@@ -221,12 +210,11 @@ def _network(carrier: str, folder: Path) -> OneMachine:
     return FlowerNetwork(folder)
 
 
-def outlook(dataset: Dataset, request: FederateRequest) -> str | None:
-    """Return a sentence on the accuracy to expect from a noisy program, before the run."""
-    plan, train = request.plan, dataset.train
-    recommender = plan.recommender(dataset.name, train.n_items)
-    settings = plan.settings(recommender, train.n_items, request.clients)
-    return outlook_of(settings, train.n_users, train.n_items)
+def outlook(dataset: Dataset, plan: Plan) -> str | None:
+    """Return a sentence on the accuracy to expect under noise, before any client is asked."""
+    train = dataset.train
+    spec = plan.spec(dataset.name, train.n_items, plan.clients or 0)
+    return outlook_of(spec.program, train.n_users, train.n_items)
 
 
 def promise_kept(row: dict[str, Any]) -> str:
@@ -243,7 +231,7 @@ def promise_kept(row: dict[str, Any]) -> str:
     return sentence
 
 
-def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
+def _policy(spec: RunSpec, train: Interactions, clients: int) -> Policy:
     """Return the policy of the clients, which allows this run and nothing more.
 
     The federation is one person's experiment. The policy therefore names everything that the run
@@ -252,7 +240,7 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
     trial = RunPlan(
         run="0" * 32,
         version=__version__,
-        terms=terms,
+        spec=spec,
         n_items=train.n_items,
         catalogue="",
         roster="",
@@ -261,7 +249,7 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
     )
     asked, usual = trial.for_policy(), Policy()
     corrupt = trial.statement().corrupt
-    honest = max(terms.least_clients(clients) - corrupt, 0) * (train.n_users // clients)
+    honest = max(spec.least_clients(clients) - corrupt, 0) * (train.n_users // clients)
     others = max(honest - -(-train.n_users // clients), 0)
     in_use = int(np.count_nonzero(train.item_degrees))
     opened = sum(one.opened(train.n_items, in_use).share for one in trial.sums())
@@ -271,8 +259,8 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
     room = 10_000_000  # Set-up, headers, and a few messages that are sent twice.
     return allowing(
         asked.exact,
-        aggregators=(terms.aggregator,),
-        smallest_cohort=terms.smallest_cohort,
+        aggregators=(spec.aggregator,),
+        smallest_cohort=spec.smallest_cohort,
         most_sums=asked.sums,
         most_bytes_up=2 * asked.bytes_up + room,
         most_bytes_down=2 * asked.bytes_down + room,
@@ -282,8 +270,8 @@ def _policy(terms: RunTerms, train: Interactions, clients: int) -> Policy:
         largest_opened_share=max(2 * opened, usual.largest_opened_share),
         largest_item_share=1.0,
         largest_item_leverage=1.0,
-        corrupt_share=terms.corrupt_share,
-        server=terms.server,
+        corrupt_share=spec.corrupt_share,
+        server=spec.server,
         most_epsilon=max(usual.most_epsilon, cost),
         most_epsilon_per_period=max(usual.most_epsilon_per_period, cost),
     )

@@ -24,11 +24,12 @@ from privirec.federated.programs import Spectral as SpectralProgram
 from privirec.federated.programs.protected import Protected
 from privirec.federated.programs.spectral import USUAL_RING_BITS
 from privirec.models import MODELS, Recommender
-from privirec.runtime.terms import (
+from privirec.runtime.spec import (
     DEFAULT_MODEL,
     DROPPED_SHARE,
     DROPPED_SHARE_ON_ONE_MACHINE,
     Assumptions,
+    RunSpec,
     computes,
 )
 from privirec.secagg import Guarantee, protocol, protocol_names
@@ -38,6 +39,8 @@ CENTRALIZED = "centralized"
 PUBLISHED = "published"
 """The preset that changes no program: the models' published settings."""
 RUNTIMES = ("simulation", "in-process")
+NETWORK = "network"
+"""Runtime of clients that are processes or machines of their own."""
 SOLVERS = ("converged", "power-1qr", "power-2qr")
 
 IN_THE_CLEAR = (
@@ -190,7 +193,7 @@ class Plan:
             ("model", self.model_name, list(MODELS)),
             ("method", self.method, methods()),
             ("preset", self.preset, presets()),
-            ("runtime", self.runtime, RUNTIMES),
+            ("runtime", self.runtime, (*RUNTIMES, NETWORK)),
             ("solver", self.solver, SOLVERS),
             ("aggregator", self.aggregator, protocol_names()),
         )
@@ -288,6 +291,21 @@ class Plan:
         preset = None if self.preset == PUBLISHED else self.preset
         settings: ProgramSettings = program.settings_from(given, offered, preset)
         return settings
+
+    def spec(self, dataset: str, n_items: int, n_clients: int) -> RunSpec:
+        """Return the description of this run for clients on a network."""
+        recommender = self.recommender(dataset, n_items)
+        settings = self.settings(recommender, n_items, n_clients)
+        epsilon = getattr(settings, "epsilon", None)
+        return RunSpec(
+            **(self.assumptions or Assumptions()).model_dump(),
+            program=settings,
+            model=self.model_name,
+            config=recommender.config.model_dump(),
+            aggregator=self.aggregator,
+            threads=self.threads,
+            notes={"gives_away": gives_away(self.method, epsilon=epsilon) or ""},
+        )
 
     def _of_one_round(self) -> dict[str, Any]:
         """Return the settings of a warm start's single round, which replace those of the preset.

@@ -24,7 +24,7 @@ from privirec.peers.tuned import tuned_settings
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute, execute_steps
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.terms import Assumptions
+from privirec.runtime.spec import Assumptions
 from privirec.version import __version__
 from privirec.workflows.measured import Measured
 from privirec.workflows.plan import Plan

@@ -10,7 +10,7 @@ import numpy as np
 
 from privirec.errors import UsageError
 from privirec.report.progress import QUIET, Phases
-from privirec.runtime.terms import Assumptions
+from privirec.runtime.spec import Assumptions
 from privirec.secagg import (
     ClientPolicy,
     LocalFederation,

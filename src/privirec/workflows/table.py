@@ -9,7 +9,7 @@ from privirec.data.interactions import Dataset
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS, Privirec
 from privirec.models import COMPARED
 from privirec.report.progress import QUIET, Phases
-from privirec.runtime.terms import computes
+from privirec.runtime.spec import computes
 from privirec.workflows.plan import Plan
 from privirec.workflows.published import NDCG
 from privirec.workflows.run import run

@@ -79,9 +79,7 @@ class _Record:
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         self._asked += 1
         announced = self._plan.shapes()[self._asked - 1]
-        shape = protocol(self._plan.terms.aggregator).opened_shape(
-            announced, self._plan.statement()
-        )
+        shape = protocol(self._plan.spec.aggregator).opened_shape(announced, self._plan.statement())
         path = self._folder / "sums" / str(self._asked)
         try:
             words = np.fromfile(path, shape.ring.dtype)

@@ -27,8 +27,8 @@ from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import SecureInProcess
 from privirec.runtime.local.simulation import Simulation
 from privirec.version import __version__
-from privirec.workflows.federate import FederateRequest, federate
-from privirec.workflows.plan import Plan
+from privirec.workflows.federate import federate
+from privirec.workflows.plan import NETWORK, Plan
 from privirec.workflows.trace import Trace
 from privirec.workflows.tune import Shape, largest_rank, shapes_within
 
@@ -180,11 +180,13 @@ class FederatedTuning:
             method=program.name,
             rank=settings.rank,
             federated={"columns": settings.columns, "ring_bits": settings.ring_bits},
+            runtime=NETWORK,
+            clients=self.clients,
+            aggregator=self.aggregator,
             seed=self.seed,
             threads=self.threads,
         )
-        request = FederateRequest(plan, self.clients or 0, self.aggregator)
-        row = federate(self.dataset, request, phases=phases)
+        row = federate(self.dataset, plan, phases=phases)
         metrics = next(one for one in program.sums() if one.kind.counts_hits)
         return row["validated"], {
             "run_bytes_up_per_client": row["bytes_up_per_client"],

@@ -29,7 +29,6 @@ from privirec.errors import FederationError, UsageError
 from privirec.runtime.network.enrolment.certificates import check_certificate, make_certificates
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.enrolment.roster import Member
-from privirec.runtime.terms import run_defaults
 from privirec.version import __version__
 
 FLOWER = "1.41.0"
@@ -74,7 +73,7 @@ serverapp = "privirec.carriers.flower.server_app:app"
 clientapp = "privirec.carriers.flower.client_app:app"
 
 [tool.flwr.app.config]
-{config}
+name = ""
 """
 
 
@@ -92,8 +91,7 @@ def check_flower() -> None:
 def write_app(folder: Path) -> Path:
     """Write the app folder for `flwr run`. It holds no code, which is installed on both sides."""
     private_folder(folder)
-    config = "\n".join(f"{name} = {json.dumps(value)}" for name, value in run_defaults().items())
-    text = _APP.format(version=__version__, config=config)
+    text = _APP.format(version=__version__)
     write_whole(folder / "pyproject.toml", text.encode())
     return folder
 

@@ -12,7 +12,8 @@ from privirec.carriers.flower.launch import FlowerClient
 from privirec.carriers.flower.runs import follow_run, start_run
 from privirec.carriers.made_federation import CLIENT_THREADS
 from privirec.carriers.one_machine import OneMachine
-from privirec.runtime.network.runs import RunFile, Watch
+from privirec.runtime.network.runs import Watch
+from privirec.runtime.spec import RunSpec
 
 
 @dataclass
@@ -40,8 +41,8 @@ class FlowerNetwork(OneMachine):
         self.running_clients.append(client)
         return client
 
-    def run(self, name: str, file: RunFile, watch: Watch) -> dict[str, Any]:
-        number = start_run(self.home, name, file, self.env)
+    def run(self, name: str, spec: RunSpec, watch: Watch) -> dict[str, Any]:
+        number = start_run(self.home, name, spec, self.env)
         return follow_run(self.home, name, number, self.env, self.looking_after(watch))
 
     def keep_up(self) -> None:

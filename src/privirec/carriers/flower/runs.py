@@ -12,20 +12,21 @@ from privirec.carriers.flower import launch
 from privirec.durable import write_whole
 from privirec.errors import FederationError
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.network.runs import RunFile, RunFolder, Watch
+from privirec.runtime.network.runs import RunFolder, Watch
+from privirec.runtime.spec import RunSpec
 
 NUMBER = "flower-run"
 """Name of the file with Flower's number of the run."""
 
 
-def start_run(home: OperatorFolder, name: str, file: RunFile, env: Mapping[str, str]) -> str:
+def start_run(home: OperatorFolder, name: str, spec: RunSpec, env: Mapping[str, str]) -> str:
     """Start a run, or resume an unfinished one of the same name and settings.
 
     A run in progress is left alone. Returns Flower's number of the run.
     """
     run = RunFolder(home, name)
     is_new = not any(run.folder.iterdir())
-    if not run.prepare(file):
+    if not run.prepare(spec):
         try:
             return (run.folder / NUMBER).read_text(encoding="ascii")
         except FileNotFoundError:

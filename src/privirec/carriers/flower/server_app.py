@@ -9,28 +9,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from privirec.carriers.flower.packing import KIND, pack, unpack
-from privirec.errors import UsageError
-from privirec.federated.programs import program_class
-from privirec.models import MODELS
 from privirec.runtime.network.coordinator.clients import Address
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.network.runs import RunFile, RunFolder
-from privirec.runtime.terms import (
-    DEFAULT_MODEL,
-    Assumptions,
-    RunTerms,
-    computes,
-    run_defaults,
-)
-from privirec.secagg import ServerModel
+from privirec.runtime.network.runs import RunFolder
 
 app = ServerApp()
 log = logging.getLogger("privirec.server")
@@ -44,10 +32,7 @@ def main(grid: Grid, context: Context) -> None:
     """Serve one run, up to the delivery of the artifact to every client."""
     home = OperatorFolder(Path(os.environ["PRIVIREC_SERVER"]))
     name = str(context.run_config.get("name") or f"run-{context.run_id}")
-    RunFolder(home, name).serve(
-        lambda file: FlowerCarrier(grid, file.deadlines.silence),
-        lambda: run_file(context.run_config, len(home.members.roster())),
-    )
+    RunFolder(home, name).serve(lambda spec: FlowerCarrier(grid, spec.deadlines.silence))
 
 
 class FlowerCarrier:
@@ -90,38 +75,3 @@ class FlowerCarrier:
 
     def rest(self) -> None:
         time.sleep(PAUSE)
-
-
-def run_file(given: Mapping[str, Any], clients: int) -> RunFile:
-    """Return the run file for a run started by `flwr run --run-config` alone.
-
-    `clients` is the number of clients. Settings that cannot work are refused here, before any sum
-    is computed.
-    """
-    chosen = {name: type(usual)(given.get(name, usual)) for name, usual in run_defaults().items()}
-    method = str(chosen["method"])
-    model = str(chosen["model"]) or program_class(method).usual_model or DEFAULT_MODEL
-    if model not in MODELS:
-        raise UsageError(f"no model {model!r}; there are {', '.join(MODELS)}")
-    kind = MODELS[model].config_type
-    config = kind(**({"rank": chosen["rank"]} if "rank" in kind.model_fields else {}))
-    program = program_class(method)
-    assumed = Assumptions(
-        corrupt_share=float(chosen["corrupt-share"]),
-        dropped_share=float(chosen["dropped-share"]),
-        server=ServerModel(str(chosen["server-model"])),
-    )
-    if not computes(program, config):
-        raise UsageError(f"{method} does not compute what {model} needs")
-    offered = {name: chosen[name] for name in ("rank", "rounds", "seed", "epsilon", "delta")}
-    offered |= {"clients": clients, "contributors": assumed.contributors(clients)}
-    return RunFile(
-        terms=RunTerms(
-            **assumed.model_dump(),
-            settings=program.settings_from({}, offered | config.needs),
-            aggregator=str(chosen["aggregator"]),
-            smallest_cohort=int(chosen["smallest-cohort"]),
-        ),
-        model=model,
-        config=config.model_dump(),
-    )

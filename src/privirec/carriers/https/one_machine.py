@@ -14,7 +14,8 @@ from privirec.carriers.child_processes import Running
 from privirec.carriers.https.runs import follow_run, start_run
 from privirec.carriers.made_federation import CLIENT_THREADS
 from privirec.carriers.one_machine import OneMachine
-from privirec.runtime.network.runs import RunFile, Watch
+from privirec.runtime.network.runs import Watch
+from privirec.runtime.spec import RunSpec
 
 
 @dataclass
@@ -43,8 +44,8 @@ class HttpsNetwork(OneMachine):
         env = _environment() | CLIENT_THREADS
         return self.processes.start(folder.name, command, env, folder / "client.out")
 
-    def run(self, name: str, file: RunFile, watch: Watch) -> dict[str, Any]:
-        start_run(self.home, name, file)
+    def run(self, name: str, spec: RunSpec, watch: Watch) -> dict[str, Any]:
+        start_run(self.home, name, spec)
         return follow_run(self.home, name, self.looking_after(watch))
 
     def keep_up(self) -> None:

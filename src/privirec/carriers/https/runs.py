@@ -13,7 +13,8 @@ from typing import Any
 from privirec.carriers import serving
 from privirec.durable import is_taken, private_folder, write_whole
 from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.network.runs import RunFile, RunFolder, Watch
+from privirec.runtime.network.runs import RunFolder, Watch
+from privirec.runtime.spec import RunSpec
 
 PART_BYTES = 1 << 22
 """Approximate size in bytes of the parts of uploads and models in messages of devices."""
@@ -32,15 +33,15 @@ def is_up(home: OperatorFolder) -> bool:
     return is_taken(home.folder / serving.HTTPS)
 
 
-def start_run(home: OperatorFolder, name: str, file: RunFile) -> None:
+def start_run(home: OperatorFolder, name: str, spec: RunSpec) -> None:
     """Start a run, or resume an unfinished one of the same name and settings.
 
     A run that has ended is left alone; for that, no server needs to be up.
     """
     if not (home.run(name) / "result.json").exists():
         serving.check_up(home)
-    terms = file.terms.model_copy(update={"part_bytes": min(file.terms.part_bytes, PART_BYTES)})
-    if RunFolder(home, name).prepare(file.model_copy(update={"terms": terms})):
+    part_bytes = min(spec.part_bytes, PART_BYTES)
+    if RunFolder(home, name).prepare(spec.model_copy(update={"part_bytes": part_bytes})):
         write_whole(starts(home) / name)
 
 

@@ -16,7 +16,7 @@ from privirec.federated.programs import Program, program_of
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Terms
 from privirec.runtime.network.pledges import Pledges
-from privirec.runtime.terms import RunTerms, vector_shape
+from privirec.runtime.spec import RunSpec, vector_shape
 from privirec.secagg import Statement, Step, VectorShape, protocol
 from privirec.version import __version__
 
@@ -28,7 +28,7 @@ class RunPlan(BaseModel):
 
     run: str = Field(pattern="^[0-9a-f]{32}$")
     version: str
-    terms: RunTerms
+    spec: RunSpec
     n_items: int = Field(gt=0)
     catalogue: str
     """Fingerprint of the item ids in order."""
@@ -69,7 +69,7 @@ class RunPlan(BaseModel):
         return dict(zip((key for key, _ in users), starts, strict=False))[client]
 
     def program(self) -> Program[Any]:
-        return program_of(self.terms.settings, self.n_users, self.n_items)
+        return program_of(self.spec.program, self.n_users, self.n_items)
 
     def sums(self) -> list[PlannedSum]:
         return self.program().sums()
@@ -83,12 +83,12 @@ class RunPlan(BaseModel):
         return [vector_shape(planned) for planned in self.sums()]
 
     def statement(self) -> Statement:
-        return self.terms.statement(self.clients, len(self.sums()))
+        return self.spec.statement(self.clients, len(self.sums()))
 
     def steps(self) -> tuple[Step, ...]:
         """Return all exchanges of the run in order."""
         statement = self.statement()
-        return protocol(self.terms.aggregator).schedule_for(statement).steps(statement.rounds)
+        return protocol(self.spec.aggregator).schedule_for(statement).steps(statement.rounds)
 
     def for_policy(self) -> Terms:
         """Return the properties of the run that a client's policy judges."""
@@ -100,11 +100,11 @@ class RunPlan(BaseModel):
             len(program.sums()),
             ledger.bytes_up,
             ledger.bytes_down,
-            self.terms.corrupt_share,
-            self.terms.security_bits,
-            self.terms.aggregator,
+            self.spec.corrupt_share,
+            self.spec.security_bits,
+            self.spec.aggregator,
             program.opened_share(),
-            self.terms.server,
+            self.spec.server,
         )
 
 

@@ -17,17 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from privirec import threads as threading
 from privirec.durable import alone, is_taken, private_folder, write_whole
 from privirec.errors import FederationError, PrivirecError, UsageError
 from privirec.models import MODELS
 from privirec.runtime.network.carrier import Carrier, carry
-from privirec.runtime.network.coordinator import Coordinator, Deadlines
+from privirec.runtime.network.coordinator import Coordinator
 from privirec.runtime.network.enrolment.folders import OperatorFolder
 from privirec.runtime.network.logs import logged_to
-from privirec.runtime.terms import DEFAULT_MODEL, RunTerms
+from privirec.runtime.spec import RunSpec
 
 log = logging.getLogger("privirec.server")
 
@@ -40,20 +38,6 @@ SILENCE = 60.0
 STOPPED_BY_OPERATOR = "stopped by the operator"
 
 
-class RunFile(BaseModel):
-    """Settings that a run is started with, kept in the run's folder."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    terms: RunTerms
-    model: str = DEFAULT_MODEL
-    config: dict[str, Any] = Field(default_factory=dict)
-    threads: int | None = None
-    deadlines: Deadlines = Deadlines()
-    manifest: dict[str, Any] = Field(default_factory=dict)
-    """Further entries for the artifact's manifest."""
-
-
 class RunFolder:
     """The folder of one run."""
 
@@ -64,12 +48,12 @@ class RunFolder:
 
     # --- starting ---------------------------------------------------------------------------------
 
-    def prepare(self, file: RunFile) -> bool:
+    def prepare(self, spec: RunSpec) -> bool:
         """Write the settings of the run; return False if there is nothing to start.
 
         This is the case if a server is already working on the run, or if the run has ended.
         """
-        content = file.model_dump_json(indent=2).encode()
+        content = spec.model_dump_json(indent=2).encode()
         path = self.folder / "run.json"
         is_another = path.exists() and path.read_bytes() != content
         if (self.folder / "result.json").exists():
@@ -94,16 +78,12 @@ class RunFolder:
 
     def serve(
         self,
-        carrier_for: Callable[[RunFile], Carrier],
-        default: Callable[[], RunFile] | None = None,
+        carrier_for: Callable[[RunSpec], Carrier],
     ) -> None:
-        """Drive the run to its end over a carrier, as the only process in its folder.
-
-        `default` creates the run's settings if there is no file with them.
-        """
+        """Drive the run to its end over a carrier, as the only process in its folder."""
         with alone(self.folder, wait=False), logged_to(self.folder / "server.log"):
             try:
-                coordinator = self._serve(carrier_for, default)
+                coordinator = self._serve(carrier_for)
             except OSError as error:
                 self._fail(
                     f"the server's folder cannot be written ({error.strerror or error}); make "
@@ -120,28 +100,27 @@ class RunFolder:
 
     def _serve(
         self,
-        carrier_for: Callable[[RunFile], Carrier],
-        default: Callable[[], RunFile] | None,
+        carrier_for: Callable[[RunSpec], Carrier],
     ) -> Coordinator:
         started = time.monotonic()
-        path = self.folder / "run.json"
-        if default is not None and not path.exists():
-            write_whole(path, default().model_dump_json(indent=2).encode())
-        file = RunFile.model_validate_json(path.read_bytes())
-        with threading.limit(file.threads) as threads:
+        try:
+            text = (self.folder / "run.json").read_bytes()
+        except FileNotFoundError:
+            raise FederationError("there is no run.json; privirec server run starts runs") from None
+        spec = RunSpec.model_validate_json(text)
+        with threading.limit(spec.threads) as threads:
             coordinator = Coordinator(
                 self.folder,
                 self._home.server,
                 self._home.members.roster(),
                 self._home.catalogue,
-                file.terms,
-                file.deadlines,
+                spec,
             )
             try:
                 carry(
                     coordinator,
-                    carrier_for(file),
-                    lambda done: self._publish(done, file, threads),
+                    carrier_for(spec),
+                    lambda done: self._publish(done, spec, threads),
                     alive=lambda: self._alive(coordinator),
                 )
             finally:
@@ -154,24 +133,20 @@ class RunFolder:
         if (self.folder / "stop").exists():
             coordinator.abort(STOPPED_BY_OPERATOR)
 
-    def _publish(self, coordinator: Coordinator, file: RunFile, threads: int) -> Path:
+    def _publish(self, coordinator: Coordinator, spec: RunSpec, threads: int) -> Path:
         """Save the model, signed by the server, and return its folder."""
         if coordinator.components is None:
             raise FederationError("the run has no result")
-        kind = MODELS[file.model]
-        model = kind(kind.config_type(**file.config))
+        kind = MODELS[spec.model]
+        model = kind(kind.config_type(**spec.config))
         model.use(coordinator.components, self._home.catalogue.item_ids)
         manifest = {
-            **file.manifest,
+            **spec.notes,
             "federation": {
                 "run": coordinator.run,
                 "clients": len(coordinator.clients),
                 "cohort": len(coordinator.cohort),
-                "aggregator": file.terms.aggregator,
-                "server_model": file.terms.server.value,
-                "corrupt_share": file.terms.corrupt_share,
-                "dropped_share": file.terms.dropped_share,
-                "settings": file.terms.settings.model_dump(),
+                "spec": spec.model_dump(mode="json"),
                 "threads": threads,
             },
             "ledger": coordinator.ledger.as_rows(),

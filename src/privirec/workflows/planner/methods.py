@@ -41,7 +41,7 @@ from privirec.federated.programs.spectral import USUAL_RING_BITS
 from privirec.models import BSPMEM, EASE, GFCF
 from privirec.privacy.ledger import Ledger
 from privirec.report.rows import as_bytes
-from privirec.runtime.terms import DROPPED_SHARE, SERVER_ON_ONE_MACHINE, Assumptions
+from privirec.runtime.spec import DROPPED_SHARE, SERVER_ON_ONE_MACHINE, Assumptions
 from privirec.workflows.plan import Plan
 from privirec.workflows.planner.population import Population
 from privirec.workflows.tune import Shape, largest, largest_rank, largest_shape

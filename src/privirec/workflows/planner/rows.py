@@ -9,7 +9,7 @@ from typing import Any
 
 from privirec.federated.programs import Spectral
 from privirec.report.progress import QUIET, Phases
-from privirec.runtime.terms import CORRUPT_SHARE, DEFAULT_AGGREGATOR, Assumptions
+from privirec.runtime.spec import CORRUPT_SHARE, DEFAULT_AGGREGATOR, Assumptions
 from privirec.secagg import protocol
 from privirec.version import __version__
 from privirec.workflows.cost import aggregation_bytes

@@ -32,7 +32,7 @@ from privirec.federated.programs import Protected, Spectral
 from privirec.federated.programs.power import PowerProgram
 from privirec.federated.randomness import NO_RANDOMNESS, ClientRandomness
 from privirec.filters.eigen import orthonormalize
-from privirec.runtime.terms import Assumptions
+from privirec.runtime.spec import Assumptions
 from privirec.secagg import Identity, Parameters, Ring, keys, protocol
 from privirec.secagg.prg import SEED_BYTES, MaskGenerator
 from privirec.secagg.shamir import combine, split

@@ -1,5 +1,5 @@
 """The server of a federation: its clients, sums and journal, and the model it distributes."""
 
-from privirec.runtime.network.coordinator.coordinator import Coordinator, Deadlines, Stage
+from privirec.runtime.network.coordinator.coordinator import Coordinator, Stage
 
-__all__ = ["Coordinator", "Deadlines", "Stage"]
+__all__ = ["Coordinator", "Stage"]

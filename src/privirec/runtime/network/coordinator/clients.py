@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from privirec.runtime.network.pledges import Pledge
-from privirec.secagg import Phase
+from privirec.runtime.spec import Deadlines
 
 Address = Hashable
 """A carrier's name for the other end of a connection; not trusted."""
@@ -19,32 +17,6 @@ MOST_COMPLAINTS, MOST_ADDRESSES = 100, 100_000
 """Maximum log lines about bad messages per address, and maximum number of addresses counted."""
 LONGEST_WAIT = 5.0
 """Maximum seconds between two readings of the clock that count as waiting."""
-
-
-class Deadlines(BaseModel):
-    """Time limits in seconds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    hello: float = Field(120.0, gt=0)
-    setup: float = Field(300.0, gt=0)
-    preparation: float = Field(600.0, gt=0)
-    input: float = Field(1800.0, gt=0)
-    recovery: float = Field(600.0, gt=0)
-    artifact: float = Field(900.0, gt=0)
-    silence: float = Field(300.0, gt=0)
-    """Time without an answer after which the same message is sent again."""
-    retry: float = Field(2.0, gt=0)
-    """Time after a reported failure until the same message is sent again."""
-
-    def of(self, phase: Phase) -> float:
-        """Return the time limit of a step of this phase."""
-        return {
-            Phase.SETUP: self.setup,
-            Phase.PREPARATION: self.preparation,
-            Phase.INPUT: self.input,
-            Phase.RECOVERY: self.recovery,
-        }[phase]
 
 
 class ClientState(StrEnum):

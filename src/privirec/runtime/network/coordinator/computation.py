@@ -64,7 +64,7 @@ class Computation:
         self._sums = private_folder(folder / "sums")
         self._on_sum = on_sum
         self._spools: list[BinaryIO] = []
-        self._protocol = protocol(plan.terms.aggregator)
+        self._protocol = protocol(plan.spec.aggregator)
         self._steps = plan.steps()
         self._shapes = plan.shapes()
         self._program = plan.program()
@@ -74,8 +74,8 @@ class Computation:
             plan.statement(),
             self._shapes,
             ServerSettings(
-                plan.terms.smallest_cohort,
-                plan.terms.block_entries,
+                plan.spec.smallest_cohort,
+                plan.spec.block_entries,
                 run=bytes.fromhex(plan.run),
                 accumulator=self._accumulator,
                 spool=self._spool,

@@ -27,7 +27,6 @@ from privirec.runtime.network.coordinator.arrivals import Arrivals, TurnAway
 from privirec.runtime.network.coordinator.clients import (
     Address,
     ClientState,
-    Deadlines,
     Directory,
     Patience,
     RemoteClient,
@@ -40,7 +39,7 @@ from privirec.runtime.network.envelope import BadEnvelope
 from privirec.runtime.network.messages import Abort, SendBlocks, TurnedAway
 from privirec.runtime.network.pledges import Pledges
 from privirec.runtime.network.run_plan import RunPlan
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.spec import RunSpec
 from privirec.secagg import Phase, ProtocolError
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.randomness import RandomBytes
@@ -58,16 +57,15 @@ class Coordinator:
         server_key: Identity,
         roster: Roster,
         catalogue: Catalogue,
-        terms: RunTerms,
-        deadlines: Deadlines | None = None,
+        spec: RunSpec,
         *,
         clock: Callable[[], float] = time.monotonic,
         random_bytes: RandomBytes = os.urandom,
         on_sum: Callable[[str], None] | None = None,
     ) -> None:
-        program_of(terms.settings, 1, len(catalogue))  # refuses settings that cannot work
-        self.terms = terms
-        self.deadlines = deadlines or Deadlines()
+        program_of(spec.program, 1, len(catalogue))  # refuses settings that cannot work
+        self.spec = spec
+        self.deadlines = spec.deadlines
         self._folder = private_folder(folder)
         self._roster = roster
         self._catalogue = catalogue
@@ -80,9 +78,9 @@ class Coordinator:
         self._outbox: Outbox | None = None
         self._notices: list[tuple[Address, bytes]] = []
         self._status = StatusFile(folder)
-        self._state = ServerRun(folder, roster, terms, on_sum=on_sum)
+        self._state = ServerRun(folder, roster, spec, on_sum=on_sum)
         self._post = Post(self._state.begin(random_bytes), server_key, roster)
-        self._greeting = self._post.greeting(catalogue, protected=terms.protected)
+        self._greeting = self._post.greeting(catalogue, protected=spec.protected)
         self._arrivals = Arrivals(self._directory, self._state, roster)
         self._state.resume(self._entered)
         for number, carried in self._state.traffic.items():
@@ -178,7 +176,7 @@ class Coordinator:
 
     def distribute(self, artifact: Path) -> None:
         """Distribute a saved and signed model to the clients, which ends the run."""
-        self._outbox = Outbox(artifact, self.terms.part_bytes)
+        self._outbox = Outbox(artifact, self.spec.part_bytes)
         for client in self.clients.values():
             client.received = 0
         self._state.hand_out()
@@ -297,12 +295,12 @@ class Coordinator:
         return True
 
     def _begin(self, here: set[int]) -> None:
-        terms, roster = self.terms, len(self.clients)
-        least = terms.least_clients(roster)
+        spec, roster = self.spec, len(self.clients)
+        least = spec.least_clients(roster)
         if len(here) < least:
             self._state.stop(
                 f"{len(here)} of {roster} clients came and {least} are needed (at least "
-                f"{terms.smallest_cohort}, and {terms.dropped_share:.0%} of the roster may be "
+                f"{spec.smallest_cohort}, and {spec.dropped_share:.0%} of the roster may be "
                 "missing): see that they run, reach the server and do not refuse, then start again"
             )
             return
@@ -312,7 +310,7 @@ class Coordinator:
         plan = RunPlan(
             run=self.run,
             version=__version__,
-            terms=terms,
+            spec=spec,
             n_items=len(self._catalogue),
             catalogue=self._catalogue.fingerprint,
             roster=self._roster.digest.hex(),

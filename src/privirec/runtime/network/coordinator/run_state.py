@@ -29,7 +29,7 @@ from privirec.runtime.network.coordinator.journal import (
     Stopped,
 )
 from privirec.runtime.network.run_plan import RunPlan
-from privirec.runtime.terms import RunTerms
+from privirec.runtime.spec import RunSpec
 from privirec.secagg import Phase
 from privirec.secagg.keys import Roster
 from privirec.secagg.randomness import RandomBytes
@@ -58,7 +58,7 @@ class ServerRun:
         self,
         folder: Path,
         roster: Roster,
-        terms: RunTerms,
+        spec: RunSpec,
         *,
         on_sum: Callable[[str], None] | None = None,
     ) -> None:
@@ -75,7 +75,7 @@ class ServerRun:
         """Traffic as the journal recorded it with the last opened sum."""
         self._folder = folder
         self._roster = roster
-        self._terms = terms
+        self._terms = spec
         self._entered: Callable[[], None] = lambda: None
         self._on_sum = on_sum
         self._journal = RunJournal(folder)
@@ -89,11 +89,11 @@ class ServerRun:
     def begin(self, random_bytes: RandomBytes) -> str:
         """Return the number of the run: a new one, or the one in the journal."""
         self._events = list(self._journal.events())
-        terms = self._terms.model_dump_json().encode()
+        spec = self._terms.model_dump_json().encode()
         if not self._events:
-            self._event(Began(run=random_bytes(16).hex()), terms)
+            self._event(Began(run=random_bytes(16).hex()), spec)
             return self.number
-        if self._events[0][1] != terms:
+        if self._events[0][1] != spec:
             raise UsageError(
                 f"{self._folder}: holds a run with other settings; give a new run another folder"
             )

@@ -109,7 +109,7 @@ class Budget:
         # Every client sees the model and knows its own noise, so at least one does not count.
         corrupt = max(1, plan.statement().corrupt)
         counted = max(1, clients - corrupt)  # this client's own noise always counts
-        if protocol(plan.terms.aggregator).guarantee is not Guarantee.CRYPTOGRAPHIC:
+        if protocol(plan.spec.aggregator).guarantee is not Guarantee.CRYPTOGRAPHIC:
             counted = 1  # the server sees what each client sends: its own noise is all it has
         if counted < needed:
             refuse(

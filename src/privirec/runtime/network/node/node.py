@@ -297,7 +297,7 @@ class Node:
         upload = self._upload(state.run, step)
         if not 0 <= step <= state.step or not upload.path.exists():
             raise Refusal(Code.NO_UPLOAD, "no such upload")
-        parts, total = upload.read(first, state.plan.terms.part_bytes)
+        parts, total = upload.read(first, state.plan.spec.part_bytes)
         return self._seal(state.run, Blocks(step=step, first=first, total=total), *parts)
 
     def _begin(self, run: str, since: datetime | None = None) -> Interactions:

@@ -127,9 +127,9 @@ class StepAnswerer:
             bytes.fromhex(plan.run),
             plan.statement(),
             tuple(plan.shapes()),
-            plan.terms.block_entries,
+            plan.spec.block_entries,
         )
-        session = protocol(plan.terms.aggregator).client(
+        session = protocol(plan.spec.aggregator).client(
             self._client, self._identity, self._roster, self._insists(agreed), self._random
         )
         reply = session.receive(announcement)
@@ -137,7 +137,7 @@ class StepAnswerer:
             "run %s: takes part, %d clients, %s%d sums, %s",
             *(state.run[:8], len(plan.users)),
             "at most " if any(planned.optional for planned in plan.sums()) else "",
-            *(len(plan.sums()), plan.terms.aggregator),
+            *(len(plan.sums()), plan.spec.aggregator),
         )
         self._note_participants(state, plan, session)
         state.session = session.dump()
@@ -190,14 +190,14 @@ class StepAnswerer:
         own = own.split_by(randomness, plan.program().held_out)
         planned.check(ask)
         self._policy.check_answer(
-            *(plan.terms.aggregator, step.sum_number),
+            *(plan.spec.aggregator, step.sum_number),
             *(state.bytes_up + planned.payload_bytes, state.bytes_down),
         )
         if planned.protection is None:
             self._policy.check_exact((ask.name,))
         self._budget.check(plan.sums()[step.sum_number - 1 :])
         self._budget.check_hits(plan.sums()[step.sum_number - 1 :])
-        context = ClientContext(plan.n_users, plan.n_items, plan.terms.settings, own, state.pinned)
+        context = ClientContext(plan.n_users, plan.n_items, plan.spec.program, own, state.pinned)
         ask.check(context)
         _note_contradictions(state, context)
         if ask.aim is not None:
@@ -276,7 +276,7 @@ class StepAnswerer:
             raise Refusal(
                 Code.UNKNOWN_RUN, f"client {self._client} has no session in run {state.run[:8]}"
             )
-        return protocol(plan.terms.aggregator).load_client(
+        return protocol(plan.spec.aggregator).load_client(
             state.session, self._identity, self._roster, self._insists(), self._random
         )
 

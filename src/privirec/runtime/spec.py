@@ -1,4 +1,4 @@
-"""The operator's settings for a run, and the secure-aggregation parameters that follow from them.
+"""The description of a run, and the secure-aggregation parameters that follow from it.
 
 The defaults of a run are defined here, or in the program or model they belong to.
 """
@@ -13,17 +13,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsA
 from privirec.errors import OverflowRefused, UsageError
 from privirec.federated.contributions import PlannedSum
 from privirec.federated.programs import (
-    DEFAULT_PROGRAM,
-    DEFAULT_RANK,
-    DEFAULT_ROUNDS,
     Program,
     ProgramSettings,
     program_class,
     settings_of,
 )
-from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON
 from privirec.privacy.policy import Aggregator
-from privirec.secagg import ServerModel, Statement, VectorShape
+from privirec.secagg import Phase, ServerModel, Statement, VectorShape
 from privirec.secagg.parameters import least_honest
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 
@@ -82,22 +78,66 @@ class Assumptions(BaseModel):
         )
 
 
-class RunTerms(Assumptions):
-    """Settings that an operator chooses for a run, except the clients."""
+class Deadlines(BaseModel):
+    """Seconds that the parts of a run may take."""
 
-    settings: Annotated[SerializeAsAny[ProgramSettings], BeforeValidator(_settings)]
-    """Settings of the program, including its name."""
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hello: float = Field(120.0, gt=0)
+    setup: float = Field(300.0, gt=0)
+    preparation: float = Field(600.0, gt=0)
+    input: float = Field(1800.0, gt=0)
+    recovery: float = Field(600.0, gt=0)
+    artifact: float = Field(900.0, gt=0)
+    silence: float = Field(300.0, gt=0)
+    """Time without an answer after which the server sends a message again."""
+    retry: float = Field(2.0, gt=0)
+    """Time after a reported failure after which the server sends a message again."""
+
+    def of(self, phase: Phase) -> float:
+        """Return the time for a step of this phase."""
+        return {
+            Phase.SETUP: self.setup,
+            Phase.PREPARATION: self.preparation,
+            Phase.INPUT: self.input,
+            Phase.RECOVERY: self.recovery,
+        }[phase]
+
+
+Setting = str | int | float | bool | None | tuple[int, ...] | tuple[float, ...]
+"""A value in the configuration of a model."""
+
+
+class RunSpec(Assumptions):
+    """Description of a federated run.
+
+    The operator fills it in, `run.json` keeps it, the server signs it as part of the plan, each
+    client's policy judges it, and the manifest of the model records it.
+    """
+
+    program: Annotated[SerializeAsAny[ProgramSettings], BeforeValidator(_settings)]
+    """Settings of the program, with its name in `method`."""
+    model: str = DEFAULT_MODEL
+    """Name of the model that is made from the sums."""
+    config: dict[str, Setting] = Field(default_factory=dict)
+    """Settings of the model."""
     aggregator: Aggregator = DEFAULT_AGGREGATOR
     smallest_cohort: int = Field(SMALLEST_COHORT, ge=2)
+    """Fewest clients in a sum."""
     block_entries: int = Field(DEFAULT_BLOCK_ENTRIES, gt=0)
     """Entries in one message of an upload."""
     part_bytes: int = Field(1 << 26, gt=0)
-    """Approximate bytes of an upload, or of an artifact, in one carried message."""
+    """Approximate size of a carried message with a part of an upload or of an artifact."""
+    deadlines: Deadlines = Deadlines()
+    threads: int | None = None
+    """BLAS threads of the server (default: all cores)."""
+    notes: dict[str, str] = Field(default_factory=dict)
+    """Further facts for the manifest of the model."""
 
     @property
     def protected(self) -> bool:
         """True if noise protects every sum."""
-        return program_class(self.settings.method).protects
+        return program_class(self.program.method).protects
 
     def least_clients(self, roster: int) -> int:
         """Return the fewest clients that can begin a run; absent clients count as dropped out."""
@@ -108,28 +148,6 @@ def computes(program: type[Program[Any]], config: Config) -> bool:
     """Return True if the program has all settings the model needs, and none that would alter it."""
     settings = program.settings_type.model_fields.keys()
     return config.needs.keys() <= settings and program.only_for_models_with <= config.needs.keys()
-
-
-def run_defaults() -> dict[str, str | int | float]:
-    """Return the settings of a run by their public names, each with its default.
-
-    An empty model name selects the model that the method is made for.
-    """
-    return {
-        "name": "",
-        "model": "",
-        "method": DEFAULT_PROGRAM,
-        "epsilon": DEFAULT_EPSILON,
-        "delta": DEFAULT_DELTA,
-        "rank": DEFAULT_RANK,
-        "rounds": DEFAULT_ROUNDS,
-        "seed": 0,
-        "aggregator": DEFAULT_AGGREGATOR,
-        "corrupt-share": CORRUPT_SHARE,
-        "dropped-share": DROPPED_SHARE,
-        "smallest-cohort": SMALLEST_COHORT,
-        "server-model": ServerModel.ACTIVE.value,
-    }
 
 
 def vector_shape(planned: PlannedSum) -> VectorShape:
