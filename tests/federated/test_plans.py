@@ -226,7 +226,7 @@ def test_settings_of_earlier_versions_keep_their_meaning() -> None:
     old = {"method": "privirec-k", **shared}
     found = PrivirecKSettings(rank=4, rounds=3, seed=7, eigenvalues="diagonal")
     assert settings_of(old) == found
-    assert RunSpec.model_validate({"settings": old}).settings == found
+    assert RunSpec.model_validate({"program": old}).program == found
 
 
 def test_a_spec_holds_the_settings_of_any_program() -> None:
@@ -234,7 +234,7 @@ def test_a_spec_holds_the_settings_of_any_program() -> None:
         spec = RunSpec(program=settings)
         again = RunSpec.model_validate_json(spec.model_dump_json())
         assert again == spec
-        assert type(again.settings) is type(settings)
+        assert type(again.program) is type(settings)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_unknown_methods_and_settings_are_refused_in_one_line(
         settings_of(record)
     assert "\n" not in str(refused.value)
     with pytest.raises(ValidationError, match=says):
-        RunSpec.model_validate({"settings": record})
+        RunSpec.model_validate({"program": record})
 
 
 def test_what_does_not_go_with_a_program_is_refused() -> None:

@@ -51,7 +51,6 @@ TERMS = RunSpec(
     dropped_share=0.2,
     block_entries=16,
     part_bytes=120,
-    deadlines=DEADLINES,
 )
 
 
@@ -181,7 +180,7 @@ class Federation:
             "server_key": self.operator,
             "roster": self.roster,
             "catalogue": self.catalogue,
-            "spec": self.spec,
+            "spec": self.spec.model_copy(update={"deadlines": DEADLINES}),
         }
         made = Coordinator(
             self.folder / name, **(given | changes), **({"clock": clock} if clock else {})

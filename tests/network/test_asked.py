@@ -109,7 +109,7 @@ def federation(tmp_path: Path) -> Silos:
     parts = [rng.random((1 if client == VICTIM else 4, ITEMS)) < 0.08 for client in range(12)]
     for part in parts[1:]:
         part[:, UNUSED] = False
-    return Silos(tmp_path, parts, allowing(EXACT), settings=PrivirecKSettings(rank=8, rounds=2))
+    return Silos(tmp_path, parts, allowing(EXACT), program=PrivirecKSettings(rank=8, rounds=2))
 
 
 def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ POLICY = small_policy(computations=(*EXACT, "head-item-item", "item-item"))
 
 def silos(folder: Path, settings: ProgramSettings | None = None) -> Silos:
     chosen = settings or PrivirecKSettings(rank=3, rounds=2)
-    return Silos(folder, people(), POLICY, settings=chosen)
+    return Silos(folder, people(), POLICY, program=chosen)
 
 
 @contextmanager

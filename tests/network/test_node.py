@@ -231,7 +231,7 @@ def plan_with(talk: Talk, **changes: Any) -> bytes:
         (
             {
                 "spec": TERMS.model_copy(
-                    update={"settings": TERMS.program.model_copy(update={"rounds": 3})}
+                    update={"program": TERMS.program.model_copy(update={"rounds": 3})}
                 )
             },
             "not what was agreed on",

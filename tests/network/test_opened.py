@@ -49,7 +49,7 @@ def histories(rng: np.random.Generator, users: int, items: int, in_use: int) -> 
 
 def silos(folder: Path, touched: np.ndarray, policy: Policy = ALLOWED, **settings: Any) -> Silos:
     parts = np.array_split(touched, 3)
-    return Silos(folder, parts, policy, settings=PrivirecKSettings(**settings))
+    return Silos(folder, parts, policy, program=PrivirecKSettings(**settings))
 
 
 def item_item(seen: list[tuple[Any, Any]], used: np.ndarray) -> np.ndarray:

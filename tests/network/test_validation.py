@@ -109,7 +109,7 @@ def test_a_server_does_not_ask_as_often_as_it_likes(tmp_path: Path) -> None:
         tmp_path,
         np.array_split(touched, 3),
         lenient(most_validations_per_period=1),
-        settings=ONE_VECTOR,
+        program=ONE_VECTOR,
     )
     Talk(silos, name="first").until(Stage.COMPUTED)
     second = Talk(silos, name="second")
@@ -169,7 +169,7 @@ def test_a_made_up_model_asks_one_person_whether_she_has_an_item(
     def silos(has: bool, policy: Policy) -> Silos:
         parts = np.array_split(crowd(has=has), 3)
         return Silos(
-            tmp_path / f"{has} {policy.largest_item_share}", parts, policy, settings=ONE_VECTOR
+            tmp_path / f"{has} {policy.largest_item_share}", parts, policy, program=ONE_VECTOR
         )
 
     off = lenient(largest_item_share=1, largest_item_leverage=1)

@@ -50,18 +50,16 @@ def test_noise_from_a_seed_promises_nothing() -> None:
 def test_a_federation_with_noise_is_promised_epsilon() -> None:
     ledger = Ledger()
     ledger.add_sum(popularity())
-    federation = {
-        "clients": 3,
-        "cohort": 3,
-        "aggregator": "secagg+",
-        "server_model": "active",
-        "corrupt_share": 0.05,
-    }
+    spec = {"aggregator": "secagg+", "server": "active", "corrupt_share": 0.05}
+    federation = {"clients": 3, "cohort": 3, "spec": spec}
     said = " ".join(explained({"ledger": ledger.as_rows(), "federation": federation}))
     assert f"epsilon {ledger.epsilon():.3g} at delta 1e-06" in said
     assert "if it is anything at all and no more than 5% of the clients work for it" in said
     for lost in federation:
         explained({"ledger": ledger.as_rows(), "federation": federation | {lost: None}})
+    for lost in spec:
+        broken = federation | {"spec": spec | {lost: None}}
+        explained({"ledger": ledger.as_rows(), "federation": broken})
 
 
 def test_epsilon_is_computed_and_not_believed() -> None:

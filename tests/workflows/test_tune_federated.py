@@ -92,12 +92,11 @@ def test_in_processes_the_points_are_what_the_server_found(
 ) -> None:
     asked = []
 
-    def federated(dataset: Dataset, request: Any, **_: Any) -> dict[str, Any]:
-        plan = request.plan
-        recommender = plan.recommender(dataset.name, dataset.train.n_items)
-        settings = plan.settings(recommender, dataset.train.n_items, request.clients)
+    def federated(dataset: Dataset, plan: Plan, **_: Any) -> dict[str, Any]:
+        spec = plan.spec(dataset.name, dataset.train.n_items, plan.clients or 0)
+        settings = spec.program
         assert isinstance(settings, SpectralValidationSettings)
-        asked.append((request.clients, request.aggregator))
+        asked.append((plan.clients, spec.aggregator))
         program = SpectralValidation(settings, dataset.train.n_users, dataset.train.n_items)
         validated = [
             {"config": one.model_dump(), "ndcg@20": i / 1000, "recall@20": 0.5, "users": 9}
