@@ -49,7 +49,6 @@ if __name__ == "__main__" and sys.argv[1:2] == ["hold"]:
 
 import numpy as np
 
-from privirec.carriers.child_processes import Processes, Running, free_port, wait_for_port
 from privirec.data.catalogue import Catalogue, read_catalogue, write_catalogue
 from privirec.data.interactions import Interactions
 from privirec.device.store import Store
@@ -60,13 +59,14 @@ from privirec.federated.programs import Planned, Program, ProgramSettings, Steps
 from privirec.filters.components import Components
 from privirec.filters.operators import NotKept
 from privirec.privacy.policy import Policy, allowing
-from privirec.runtime.network.enrolment.certificates import make_certificates
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.enrolment.roster import Approved, RosterFile, ServerNamed
-from privirec.runtime.network.node import Node
-from privirec.runtime.network.node.run_state import ClientRun
-from privirec.runtime.network.pledges import Pledges
-from privirec.runtime.network.run_plan import RunPlan
+from privirec.runtime.child_processes import Processes, Running, free_port, wait_for_port
+from privirec.runtime.enrolment.certificates import make_certificates
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.enrolment.roster import Approved, RosterFile, ServerNamed
+from privirec.runtime.node import Node
+from privirec.runtime.node.run_state import ClientRun
+from privirec.runtime.pledges import Pledges
+from privirec.runtime.run_plan import RunPlan
 from privirec.runtime.spec import Assumptions, RunSpec
 from privirec.secagg.keys import Identity
 
@@ -186,8 +186,8 @@ def remembered(kind: type, name: str) -> None:
 
 def hold(args: argparse.Namespace) -> None:
     """Some of the devices, until the file `stop` appears."""
-    from privirec.carriers.https.device import Device, Revoked, Unreachable
-    from privirec.carriers.trust import trusting
+    from privirec.runtime.https.device import Device, Revoked, Unreachable
+    from privirec.runtime.trust import trusting
 
     programs.register(Degrees)
     home = OperatorFolder(args.folder / "server")
@@ -271,11 +271,11 @@ def hold(args: argparse.Namespace) -> None:
 
 def serve(args: argparse.Namespace) -> None:
     """The server, which also leaves each opened sum and what was asked for."""
-    from privirec.carriers.https.listening import Listening
-    from privirec.carriers.https.server import serve as serve_https
     from privirec.models import MODELS
     from privirec.models.popularity import Popularity
-    from privirec.runtime.network.coordinator import computation
+    from privirec.runtime.coordinator import computation
+    from privirec.runtime.https.listening import Listening
+    from privirec.runtime.https.server import serve as serve_https
 
     programs.register(Degrees)
     MODELS[Popularity.name] = Popularity
@@ -341,8 +341,8 @@ def program_folders(args: argparse.Namespace) -> list[Path]:
 
 
 def run_file(args: argparse.Namespace, train: Interactions) -> Any:
+    from privirec.runtime.plan import Plan
     from privirec.runtime.spec import Deadlines
-    from privirec.workflows.plan import Plan
 
     assumed = Assumptions(dropped_share=DROPPED_SHARE)
     model, config, settings = "popularity", {}, DegreesSettings()
@@ -420,7 +420,7 @@ def first_answer(path: Path, env: dict[str, str]) -> float:
 
 def is_right(args: argparse.Namespace, train: Interactions) -> dict[str, Any]:
     """Compare the first opened sum with the exact one of the clients in it."""
-    from privirec.runtime.network.coordinator.journal import RunJournal, StepEnded
+    from privirec.runtime.coordinator.journal import RunJournal, StepEnded
 
     journal = RunJournal(args.folder / "server" / "runs" / "devices")
     ended = [event for event, _ in journal.events() if isinstance(event, StepEnded)]
@@ -442,8 +442,8 @@ def is_right(args: argparse.Namespace, train: Interactions) -> dict[str, Any]:
 
 def plan_check_seconds(args: argparse.Namespace) -> dict[str, float]:
     """What one device alone pays for the plan of this run."""
-    from privirec.runtime.network.coordinator.journal import Planned as PlannedEvent
-    from privirec.runtime.network.coordinator.journal import RunJournal
+    from privirec.runtime.coordinator.journal import Planned as PlannedEvent
+    from privirec.runtime.coordinator.journal import RunJournal
 
     journal = RunJournal(args.folder / "server" / "runs" / "devices")
     text = next((c for event, c in journal.events() if isinstance(event, PlannedEvent)), b"")
@@ -466,8 +466,8 @@ def largest(one: Running) -> float:
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     import psutil
 
-    from privirec.carriers.https.runs import follow_run, start_run
     from privirec.errors import FederationError
+    from privirec.runtime.https.runs import follow_run, start_run
 
     train = prepare(args)
     file = run_file(args, train)

@@ -18,11 +18,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from privirec.app.planner import Candidate, Population, candidates
 from privirec.data import Dataset, Interactions, load_dataset
+from privirec.experiments.tune import Tuning
 from privirec.models import EASE, Spectral
-from privirec.workflows.planner import Candidate, Population, candidates
-from privirec.workflows.run import run
-from privirec.workflows.tune import Tuning
+from privirec.runtime.run import run
 
 BUDGET = 5_000_000
 EXPONENTS = (0.5, 0.3)

@@ -17,6 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from privirec.extra.correlated import messages as noisy
+from privirec.extra.correlated.server import CorrelatedServer
+from privirec.extra.lightsecagg import messages as light
+from privirec.extra.lightsecagg.field import ElementShape
+from privirec.extra.lightsecagg.shared import code_of, pieces_context, survivors_statement
+from privirec.extra.lightsecagg.thresholds import thresholds
+from privirec.extra.lightsecagg.totals import ElementUploads, PieceRelay
 from privirec.secagg import (
     ClientPolicy,
     ClientSession,
@@ -32,13 +39,6 @@ from privirec.secagg import (
 )
 from privirec.secagg.announcing import Announcement
 from privirec.secagg.bell2020 import messages as bell
-from privirec.secagg.correlated import messages as noisy
-from privirec.secagg.correlated.server import CorrelatedServer
-from privirec.secagg.lightsecagg import messages as light
-from privirec.secagg.lightsecagg.field import ElementShape
-from privirec.secagg.lightsecagg.shared import code_of, pieces_context, survivors_statement
-from privirec.secagg.lightsecagg.thresholds import thresholds
-from privirec.secagg.lightsecagg.totals import ElementUploads, PieceRelay
 from privirec.secagg.messages import addressed, encode
 from privirec.secagg.participants import write_participants
 from privirec.secagg.prg import MaskGenerator

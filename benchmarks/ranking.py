@@ -24,7 +24,7 @@ from privirec.evaluation.ranking import tested_batches
 from privirec.filters import eigen
 from privirec.filters.components import Components, factored
 from privirec.filters.parts import Parts
-from privirec.workflows.plan import Plan
+from privirec.runtime.plan import Plan
 
 
 class Clock:

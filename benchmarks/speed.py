@@ -39,8 +39,8 @@ def measure(dataset: str, model: str, method: str, threads: int) -> dict[str, An
     from privirec.filters import components, kernels, operators
     from privirec.models import base
     from privirec.runtime.local import simulation
-    from privirec.workflows.plan import Plan
-    from privirec.workflows.run import run
+    from privirec.runtime.plan import Plan
+    from privirec.runtime.run import run
 
     spent: Counter[str] = Counter()
 

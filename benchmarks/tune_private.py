@@ -2,10 +2,10 @@
 
     python benchmarks/tune_private.py --method ada-dpals --dataset gowalla --epsilon 8
 
-Starts from the settings in `privirec.peers.tuned` (from what the program chooses by itself for
-`protected`), changes one setting after the other to its neighbours on the grid, and keeps what is
-better; ends when nothing helps any more or the trials are used up. Every trial is one line of the
-trace: settings, NDCG@20 of the people looked at, bytes, CPU seconds. Test splits are not read.
+Starts from the settings in `privirec.experiments.peers.tuned` (for `protected`: from what the
+program chooses by itself), changes one setting after the other to its neighbours on the grid, and
+keeps what is better; ends when nothing helps any more or the trials are used up. Every trial is one
+line of the trace: settings, NDCG@20 of the people looked at, bytes, CPU seconds. Test splits are not read.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from privirec.data import load_dataset
 from privirec.data.interactions import Dataset
 from privirec.data.splits import validation_split
 from privirec.evaluation import evaluate
+from privirec.experiments.peers import PEERS
+from privirec.experiments.peers.tuned import tuned_settings
 from privirec.federated.programs import Protected, ProtectedSettings
 from privirec.federated.programs.calibration import Promise
 from privirec.models import Denoised
-from privirec.peers import PEERS
-from privirec.peers.tuned import tuned_settings
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute, execute_steps
 from privirec.runtime.local.simulation import Simulation

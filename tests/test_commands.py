@@ -17,10 +17,10 @@ import typer
 from typer.testing import CliRunner
 
 import documented
-from privirec.cli import asking
-from privirec.cli.every import app
-from privirec.runtime.network.enrolment.fingerprints import fingerprint
-from privirec.runtime.network.enrolment.folders import ClientFolder
+from privirec.app.cli import asking
+from privirec.app.cli.every import app
+from privirec.runtime.enrolment.fingerprints import fingerprint
+from privirec.runtime.enrolment.folders import ClientFolder
 
 README = documented.ROOT / "README.md"
 OPERATE = documented.ROOT / "docs" / "operate.md"

@@ -25,7 +25,11 @@ DECIDING = (
     "secagg/**/*.py",
     "privacy/*.py",
     "runtime/*.py",
-    "runtime/network/**/*.py",
+    "runtime/coordinator/*.py",
+    "runtime/node/*.py",
+    "runtime/enrolment/*.py",
+    "extra/correlated/*.py",
+    "extra/lightsecagg/*.py",
 )
 
 MATH = {
@@ -77,11 +81,12 @@ EXCEPTIONS = {
     "federated/programs/protected_ways.py::Power.steps": SERVER,
     "federated/programs/protected_ways.py::Power.steps.unknown": SERVER,
     "federated/programs/spectral.py::Spectral._first_block": SERVER,
-    "runtime/network/coordinator/run_state.py::ServerRun._carried_since": SHOWN,
-    "secagg/correlated/guarantee.py::crowds": BOUNDED,
-    "secagg/correlated/guarantee.py::ring_crowd": BOUNDED,
-    "secagg/correlated/levels.py::NoiseRule.levels": WHOLE,
-    "secagg/correlated/server.py::CorrelatedServer.deviation": WHOLE,
+    "runtime/plan.py::epsilon_in_words": SHOWN,
+    "runtime/coordinator/run_state.py::ServerRun._carried_since": SHOWN,
+    "extra/correlated/guarantee.py::crowds": BOUNDED,
+    "extra/correlated/guarantee.py::ring_crowd": BOUNDED,
+    "extra/correlated/levels.py::NoiseRule.levels": WHOLE,
+    "extra/correlated/server.py::CorrelatedServer.deviation": WHOLE,
     "secagg/local_federation.py::Traffic.mean_by_step": SHOWN,
 }
 """Functions that may use other operations, and why."""

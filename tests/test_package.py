@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from privirec.workflows.doctor import PACKAGES, facts
+from privirec.app.doctor import PACKAGES, facts
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "privirec"
@@ -62,7 +62,7 @@ def test_a_wheel_is_installed_and_works_without_a_network(
     assert re.search(r"items +300\b", _run(command, "data", "info", "synthetic:small"))
     _run(command, "store", "add", "3", "17", "--store", "me.db")
     assert "2 interactions" in _run(command, "store", "show", "--store", "me.db")
-    pages = "from privirec.pages import frame, web; import privirec.pages.person"
+    pages = "from privirec.app.pages import frame, web; import privirec.app.pages.person"
     _run(fresh, "-c", pages)
 
 

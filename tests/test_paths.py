@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import documented
-from privirec.carriers.child_processes import free_port
+from privirec.runtime.child_processes import free_port
 
 PAGES = documented.ROOT / "docs" / "start"
 SECONDS = 600

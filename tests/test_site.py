@@ -14,7 +14,7 @@ import pytest
 import typer
 
 import privirec
-from privirec.cli.every import app
+from privirec.app.cli.every import app
 
 ROOT = Path(__file__).parent.parent
 NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "ALL_PROXY"), "http://127.0.0.1:9")

@@ -238,12 +238,12 @@ def test_a_client_starts_without_the_compiler_and_without_scipy() -> None:
     program = """
 import sys
 sys.argv = ["privirec", "client", "nowhere"]
-from privirec.cli import start
+from privirec.app.cli import start
 try:
     start()
 except SystemExit as stop:
     assert stop.code == 2
-from privirec.carriers.https import client
+from privirec.runtime.https import client
 import httpcore
 import privirec.device.installed
 loaded = {name.split(".")[0] for name, module in sys.modules.items() if module is not None}

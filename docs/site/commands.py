@@ -11,7 +11,7 @@ import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from privirec.cli.every import app
+from privirec.app.cli.every import app
 
 FOLDER = "reference/commands"
 

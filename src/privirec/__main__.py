@@ -1,6 +1,6 @@
 """Entry point of `python -m privirec`, equivalent to the `privirec` command."""
 
-from privirec.cli import start
+from privirec.app.cli import start
 
 if __name__ == "__main__":
     start()

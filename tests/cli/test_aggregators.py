@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from breadth import first
-from privirec.cli.every import app
+from privirec.app.cli.every import app
 from privirec.secagg import protocol, protocol_names
 
 EXACT = [name for name in protocol_names() if protocol(name).is_exact]

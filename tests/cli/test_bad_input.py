@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from privirec import cli
+from privirec.app import cli
 
 SMALL = ["--dataset", "synthetic:small"]
 

@@ -6,7 +6,7 @@ import click
 import pytest
 import typer
 
-from privirec.cli.every import app
+from privirec.app.cli.every import app
 from privirec.models import MODELS
 
 

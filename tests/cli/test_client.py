@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.every import app
-from privirec.cli.light import as_usual
+from privirec.app import taking_part
+from privirec.app.cli.every import app
+from privirec.app.cli.light import as_usual
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
 from privirec.errors import UsageError
-from privirec.runtime.network.enrolment.certificates import make_certificates
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.node.memory import Memory
-from privirec.workflows import taking_part
+from privirec.runtime.enrolment.certificates import make_certificates
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.node.memory import Memory
 
 
 def keys(*arguments: str | Path) -> None:
@@ -121,7 +121,7 @@ def stayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     def flower(_: Path, client: int, address: str) -> None:
         found.append(("flower", address))
 
-    monkeypatch.setattr("privirec.carriers.https.client.stay", https)
+    monkeypatch.setattr("privirec.runtime.https.client.stay", https)
     monkeypatch.setattr(taking_part, "_stay_with_flower", flower)
     return found
 

@@ -10,7 +10,7 @@ import pytest
 
 BEGINNING = """
 import signal, sys, weakref
-from privirec.cli.ending import end_well
+from privirec.app.cli.ending import end_well
 
 # As at a terminal. A shell starts what goes to the background (`make test &`) deaf to Ctrl-C, and
 # every child inherits that.
@@ -72,11 +72,11 @@ def test_while_modules_are_imported_it_is_one_line_too(arguments: list[str]) -> 
         f"""
         class Finder:
             def find_spec(self, name, path=None, target=None):
-                if name in ("privirec.cli.client", "privirec.cli.keys", "pydantic"):
+                if name in ("privirec.app.cli.client", "privirec.app.cli.keys", "pydantic"):
                     interrupt()
         sys.meta_path.insert(0, Finder())
         sys.argv = ["privirec", *{arguments}]
-        from privirec.cli import start
+        from privirec.app.cli import start
         start()
         """
     )

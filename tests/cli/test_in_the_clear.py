@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.every import app
+from privirec.app.cli.every import app
 from privirec.data import Interactions
 from privirec.errors import FederationError
 from privirec.federated.programs import PrivirecKSettings
 from privirec.privacy.policy import Aggregator
 from privirec.privacy.refusal import PolicyRefusal
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.pledges import Pledges
-from privirec.runtime.network.run_plan import RunPlan
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.federate import _policy
+from privirec.runtime.pledges import Pledges
+from privirec.runtime.run_plan import RunPlan
 from privirec.runtime.spec import RunSpec
 from privirec.version import __version__
-from privirec.workflows.federate import _policy
 
 SETTINGS = PrivirecKSettings(rank=3, rounds=2)
 WARNING = "the server sees every client's contribution in the clear"
@@ -32,7 +32,7 @@ def server_run(folder: Path) -> tuple[list[str], str]:
     home.save(home.members.approve(ClientFolder.create(folder / "lyon").card("lyon")))
     (folder / "catalogue.txt").write_text("a\nb\nc\nd\n")
     return ["server", "run", str(folder), "monday", *EXACT], (
-        "privirec.carriers.flower.runs.start_run"
+        "privirec.extra.flower.runs.start_run"
     )
 
 
@@ -41,7 +41,7 @@ EXACT = ["--method", "privirec-k", "--rank", "2"]
 
 def federate(_folder: Path) -> tuple[list[str], str]:
     given = ["federate", "--dataset", "synthetic:small", "--clients", "3", *EXACT]
-    return given, "privirec.cli.federate.federate"
+    return given, "privirec.app.cli.federate.federate"
 
 
 @pytest.mark.parametrize("aggregator", ["secagg+", "none", "correlated-noise"])
@@ -51,9 +51,9 @@ def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggrega
     began = mock.Mock(side_effect=FederationError("as far as this test goes"))
     with (
         mock.patch(started, began),
-        mock.patch("privirec.carriers.flower.launch.check_flower"),
-        mock.patch("privirec.carriers.serving.check_up", return_value="flower"),
-        mock.patch("privirec.cli.federate.check_carrier"),
+        mock.patch("privirec.extra.flower.launch.check_flower"),
+        mock.patch("privirec.runtime.serving.check_up", return_value="flower"),
+        mock.patch("privirec.app.cli.federate.check_carrier"),
     ):
         result = CliRunner().invoke(app, [*args, "--aggregator", aggregator])
     assert str(result.exception) == "as far as this test goes"
@@ -94,8 +94,8 @@ def test_the_clients_of_federate_agree_to_the_server_model_that_was_asked_for(se
     given = ["federate", "--dataset", "synthetic:small", "--clients", "3"]
     given += [] if server == "active" else ["--server-model", server]  # as on the network
     with (
-        mock.patch("privirec.cli.federate.federate", began),
-        mock.patch("privirec.cli.federate.check_carrier"),
+        mock.patch("privirec.app.cli.federate.federate", began),
+        mock.patch("privirec.app.cli.federate.check_carrier"),
     ):
         CliRunner().invoke(app, given)
     assumed = began.call_args.args[1].assumptions

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli import asking
-from privirec.cli.every import app
+from privirec.app.cli import asking
+from privirec.app.cli.every import app
 from privirec.durable import alone, private_folder
 from privirec.errors import UsageError
-from privirec.runtime.network.enrolment.fingerprints import fingerprint
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.enrolment.fingerprints import fingerprint
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
 
 
 def keys(*arguments: str | Path, answer: str | None = None) -> str:

@@ -10,16 +10,16 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.every import app
-from privirec.cli.main import COMMANDS
+from privirec.app.cli.every import app
+from privirec.app.cli.main import COMMANDS
 from privirec.version import __version__
 
 IMPORTED = (
     "import sys\n"
-    "from privirec.cli import start\n"
+    "from privirec.app.cli import start\n"
     "try:\n    start()\n"
     "except SystemExit as end:\n    print('code', end.code or 0)\n"
-    "print('imported', *[name for name in sys.modules if name.startswith('privirec.cli.')])\n"
+    "print('imported', *[name for name in sys.modules if name.startswith('privirec.app.cli.')])\n"
 )
 
 
@@ -29,7 +29,7 @@ def called(*arguments: str) -> tuple[int, set[str]]:
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     lines = [words for line in said.splitlines() if (words := line.split())]
     code = next(int(line[1]) for line in lines if line[0] == "code")
-    names = {name.removeprefix("privirec.cli.") for name in lines[-1][1:]}
+    names = {name.removeprefix("privirec.app.cli.") for name in lines[-1][1:]}
     return code, names & {place.split(".")[0] for place in COMMANDS.values()}
 
 

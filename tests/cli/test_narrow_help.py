@@ -11,8 +11,8 @@ import pytest
 import typer
 from click.testing import CliRunner
 
-from privirec.cli import narrow_help
-from privirec.cli.every import app
+from privirec.app.cli import narrow_help
+from privirec.app.cli.every import app
 
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

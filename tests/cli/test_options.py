@@ -11,7 +11,7 @@ import pytest
 import typer
 from click.testing import CliRunner
 
-from privirec.cli.every import app
+from privirec.app.cli.every import app
 from privirec.errors import UsageError
 
 OUTPUTS = {"--json", "--save", "--out", "--report", "--keep", "--work", "--curve", "--picture"}

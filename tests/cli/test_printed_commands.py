@@ -12,13 +12,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from privirec.cli import audit as audit_command
-from privirec.cli import demo as demo_command
-from privirec.cli.every import app
-from privirec.cli.table_options import words_for
+from privirec.app.cli import audit as audit_command
+from privirec.app.cli import demo as demo_command
+from privirec.app.cli.every import app
+from privirec.app.cli.table_options import words_for
 from privirec.data.columns import TableOptions
 from privirec.federated.programs import PROGRAMS
-from privirec.workflows.plan import gives_away
+from privirec.runtime.plan import gives_away
 
 ROOT: Any = typer.main.get_command(app)
 SAID = TableOptions("who", "what", "3", "my time", 0.0, "tab", header=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from privirec.cli.every import app
+from privirec.app.cli.every import app
 from privirec.runtime.spec import Assumptions
 from privirec.secagg import protocol, protocol_names
 

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from privirec.carriers import serving
-from privirec.carriers.https import runs as https
-from privirec.cli import server as server_command
-from privirec.cli.every import app
-from privirec.cli.server import _saying_what_to_expect
+from privirec.app.cli import server as server_command
+from privirec.app.cli.every import app
+from privirec.app.cli.server import _saying_what_to_expect
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.durable import alone, private_folder
 from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import ProtectedSettings
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.workflows.plan import gives_away
+from privirec.runtime import serving
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.https import runs as https
+from privirec.runtime.plan import gives_away
 
 
 @pytest.fixture
@@ -156,8 +156,8 @@ def test_how_to_start_a_run_can_be_copied(
     def serve(_home: OperatorFolder, _where: Any, _limits: Any, ready: Callable[[], None]) -> None:
         ready()
 
-    monkeypatch.setattr("privirec.carriers.https.server.serve", serve)
-    monkeypatch.setattr("privirec.carriers.child_processes.check_free", lambda *_: None)
+    monkeypatch.setattr("privirec.runtime.https.server.serve", serve)
+    monkeypatch.setattr("privirec.runtime.child_processes.check_free", lambda *_: None)
     done = server("up", spaced, "--carrier", "https")
     assert done.exit_code == 0, done.exception
     command = ["privirec", "server", "run", str(spaced.folder), "NAME"]
@@ -174,7 +174,7 @@ def ended(home: OperatorFolder, *settings: str, reason: str = "") -> None:
     """A run as a server leaves it that has started, served and ended it."""
     (private_folder(home.folder / "https") / "carrier").touch()
     with alone(home.folder / "https", wait=False), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("privirec.carriers.https.runs.follow_run", _no_result)
+        patch.setattr("privirec.runtime.https.runs.follow_run", _no_result)
         assert isinstance(server("run", home, "fri", *settings).exception, FederationError)
     stage = "stopped" if reason else "done"
     line = {"state": "told", "users": 7, "bytes_up": 1, "bytes_down": 2, "why": ""}

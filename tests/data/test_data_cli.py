@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.data import app
+from privirec.app.cli.data import app
 from privirec.data import load_dataset, read_interactions
 from privirec.errors import DataError, DataWarning, UsageError
 

@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from privirec.cli import recommend as recommend_command
-from privirec.cli import store as store_commands
+from privirec.app.cli import recommend as recommend_command
+from privirec.app.cli import store as store_commands
 from privirec.data import Interactions
 from privirec.device import Catalogue, Store
 from privirec.errors import DataWarning, PrivirecError

@@ -32,7 +32,7 @@ from privirec.federated.programs import Program, program_of, settings_of
 from privirec.filters.normalize import degree_power
 from privirec.filters.spectral import response
 from privirec.runtime.local.client import split_as_dealt, streams_of
-from privirec.runtime.network.run_plan import asked_digest
+from privirec.runtime.run_plan import asked_digest
 from privirec.runtime.spec import vector_shape
 
 CANDIDATES = [

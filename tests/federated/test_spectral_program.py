@@ -22,7 +22,7 @@ from privirec.models import Spectral as SpectralModel
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
-from privirec.workflows.run import known_rows
+from privirec.runtime.run import known_rows
 
 RANK = 12
 

@@ -21,7 +21,7 @@ from privirec import (
     load_dataset,
 )
 from privirec import split as split_of
-from privirec.cli.table_options import TableFlags
+from privirec.app.cli.table_options import TableFlags
 from privirec.data import Dataset
 
 

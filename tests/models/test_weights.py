@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from privirec.app.audit import release_of
 from privirec.data import Dataset, Interactions, TableOptions, read_interactions, split
 from privirec.data.formats import read_file
 from privirec.errors import DataError, DataWarning, UsageError
@@ -37,7 +38,6 @@ from privirec.models import (
 )
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.simulation import Simulation
-from privirec.workflows.audit import release_of
 
 Dense = NDArray[np.float64]
 Frame = Callable[[dict[str, Any]], Any]

@@ -36,7 +36,7 @@ MUTANTS = RUN.read_list()
 def test_there_are_enough_of_them_and_everywhere() -> None:
     modules = {mutant.anchor.module for mutant in MUTANTS}
     assert len(MUTANTS) >= 700
-    for part in ("secagg", "runtime.network.node", "runtime.network.envelope", "privacy"):
+    for part in ("secagg", "runtime.node", "runtime.envelope", "privacy"):
         assert any(f"{module}.".startswith(f"privirec.{part}.") for module in modules), part
 
 

@@ -25,16 +25,16 @@ from privirec.federated.programs import PrivirecKSettings, ProgramSettings, prog
 from privirec.filters.components import Components
 from privirec.models import GFCF
 from privirec.privacy.policy import Aggregator, Policy
+from privirec.runtime import envelope
+from privirec.runtime.carrier import carry
+from privirec.runtime.coordinator import Coordinator, Stage
+from privirec.runtime.coordinator.clients import Address
+from privirec.runtime.coordinator.journal import Opened, RunJournal, StepEnded
 from privirec.runtime.execute import execute
+from privirec.runtime.histories import FromStore
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.network import envelope
-from privirec.runtime.network.carrier import carry
-from privirec.runtime.network.coordinator import Coordinator, Stage
-from privirec.runtime.network.coordinator.clients import Address
-from privirec.runtime.network.coordinator.journal import Opened, RunJournal, StepEnded
-from privirec.runtime.network.histories import FromStore
-from privirec.runtime.network.messages import Answer, Blocks
-from privirec.runtime.network.node import Node
+from privirec.runtime.messages import Answer, Blocks
+from privirec.runtime.node import Node
 from privirec.runtime.spec import Deadlines, RunSpec
 from privirec.secagg import Phase
 from privirec.secagg.keys import Identity, Roster

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from privirec.runtime.network.messages import Message
-from privirec.runtime.network.node import Node
+from privirec.runtime.messages import Message
+from privirec.runtime.node import Node
 
 from .chaos import PLANTED_ITEM, PLANTED_USER
 

@@ -9,8 +9,8 @@ import inspect
 import sys
 from pathlib import Path
 
-from privirec.carriers.flower import answering, rehearsal, serve_run
 from privirec.errors import FederationError
+from privirec.extra.flower import answering, rehearsal, serve_run
 
 SIDES = {
     "client": (

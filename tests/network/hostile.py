@@ -193,7 +193,7 @@ class Hostile:
             get_object_tree,
         )
 
-        from privirec.carriers.flower.packing import pack
+        from privirec.extra.flower.packing import pack
 
         reply = Message(pack(os.urandom(size)), reply_to=message_from_proto(question))
         root: Any = reply.content if malformed else reply

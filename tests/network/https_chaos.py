@@ -18,18 +18,18 @@ from typing import Any
 import httpx
 import pytest
 
-from privirec.carriers.https import device as device_module
-from privirec.carriers.https import door as door_module
-from privirec.carriers.https.device import Device, Unreachable
-from privirec.carriers.https.door import Door
-from privirec.carriers.https.gate import Gate
-from privirec.carriers.https.limits import Limits
-from privirec.carriers.https.mailbox import HttpsCarrier, Mailbox
-from privirec.carriers.https.metrics import Metrics
-from privirec.carriers.https.signing import StampsTaken
-from privirec.carriers.lines import Lines
-from privirec.runtime.network.coordinator.clients import Address
-from privirec.runtime.network.enrolment.roster import Member
+from privirec.runtime.coordinator.clients import Address
+from privirec.runtime.enrolment.roster import Member
+from privirec.runtime.https import device as device_module
+from privirec.runtime.https import door as door_module
+from privirec.runtime.https.device import Device, Unreachable
+from privirec.runtime.https.door import Door
+from privirec.runtime.https.gate import Gate
+from privirec.runtime.https.limits import Limits
+from privirec.runtime.https.mailbox import HttpsCarrier, Mailbox
+from privirec.runtime.https.metrics import Metrics
+from privirec.runtime.https.signing import StampsTaken
+from privirec.runtime.lines import Lines
 
 from .chaos import ChaosCarrier, Federation, Killed, Trouble, killing
 

@@ -16,7 +16,7 @@ from privirec.device import Catalogue, Store
 from privirec.federated.contributions import Contribution
 from privirec.federated.programs import PrivirecKSettings
 from privirec.privacy.policy import Policy
-from privirec.runtime.network.coordinator import Stage, computation
+from privirec.runtime.coordinator import Stage, computation
 from privirec.runtime.spec import RunSpec
 from privirec.secagg.keys import Identity, Roster
 

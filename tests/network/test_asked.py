@@ -18,11 +18,11 @@ from privirec.federated.contributions import Contribution
 from privirec.federated.contributions.power_step import PowerStep, SeededStep
 from privirec.federated.programs import PrivirecKSettings
 from privirec.privacy.policy import allowing
-from privirec.runtime.network import envelope
-from privirec.runtime.network.envelope import Envelope
-from privirec.runtime.network.messages import Exchange, Refused
-from privirec.runtime.network.node import steps
-from privirec.runtime.network.run_plan import RunPlan, asked_digest
+from privirec.runtime import envelope
+from privirec.runtime.envelope import Envelope
+from privirec.runtime.messages import Exchange, Refused
+from privirec.runtime.node import steps
+from privirec.runtime.run_plan import RunPlan, asked_digest
 from privirec.secagg.keys import NOTHING_ASKED
 
 from .chaos import EXACT

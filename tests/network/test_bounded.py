@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from privirec.privacy.policy import Aggregator
-from privirec.runtime.network import envelope
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.envelope import Envelope
-from privirec.runtime.network.messages import Answer, Blocks, Exchange
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.envelope import Envelope
+from privirec.runtime.messages import Answer, Blocks, Exchange
 
 from .chaos import Federation
 from .test_node import Talk

@@ -26,12 +26,12 @@ from privirec.federated.programs import ProtectedSettings
 from privirec.privacy.accountant import Account
 from privirec.privacy.policy import Policy, allowing
 from privirec.privacy.refusal import PolicyRefusal
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.envelope import Envelope
-from privirec.runtime.network.messages import Refused
-from privirec.runtime.network.node import Node
-from privirec.runtime.network.node.budget import Budget
-from privirec.runtime.network.refusals import Code
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.envelope import Envelope
+from privirec.runtime.messages import Refused
+from privirec.runtime.node import Node
+from privirec.runtime.node.budget import Budget
+from privirec.runtime.refusals import Code
 from privirec.runtime.spec import Assumptions, RunSpec
 from privirec.secagg.keys import Identity
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from privirec.runtime.network.carrier import GIVE_WAY, LONGEST_GIVEN, carry
-from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.carrier import GIVE_WAY, LONGEST_GIVEN, carry
+from privirec.runtime.coordinator import Stage
 
 
 class SlowToLookAt:

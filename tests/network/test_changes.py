@@ -17,15 +17,15 @@ import pytest
 from privirec.device import Catalogue, Store
 from privirec.device import store as store_module
 from privirec.device.store import _stamp as stamp
-from privirec.runtime.network import envelope
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.histories import FromFile, FromStore
-from privirec.runtime.network.messages import Answer, Blocks, Exchange, Here, Refused, SendBlocks
-from privirec.runtime.network.node import Node
-from privirec.runtime.network.node.calendar import Calendar
-from privirec.runtime.network.node.cohort_guard import CohortGuard
-from privirec.runtime.network.node.run_state import Part
-from privirec.runtime.network.refusals import Code
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.histories import FromFile, FromStore
+from privirec.runtime.messages import Answer, Blocks, Exchange, Here, Refused, SendBlocks
+from privirec.runtime.node import Node
+from privirec.runtime.node.calendar import Calendar
+from privirec.runtime.node.cohort_guard import CohortGuard
+from privirec.runtime.node.run_state import Part
+from privirec.runtime.refusals import Code
 
 from .chaos import PLANTED_ITEM, TERMS, Federation
 from .test_guards import hand_out

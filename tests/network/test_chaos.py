@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from privirec.privacy.policy import Aggregator
-from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.coordinator import Stage
 
 from .chaos import (
     TERMS,

@@ -12,13 +12,13 @@ import pytest
 from breadth import first
 from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Aggregator
-from privirec.runtime.network import envelope
-from privirec.runtime.network.coordinator import Stage, arrivals
-from privirec.runtime.network.coordinator.clients import MOST_COMPLAINTS, ClientState
-from privirec.runtime.network.envelope import Envelope
-from privirec.runtime.network.messages import Abort, Blocks, Exchange, Here, Refused, TurnedAway
-from privirec.runtime.network.node.memory import Memory
-from privirec.runtime.network.refusals import Code
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Stage, arrivals
+from privirec.runtime.coordinator.clients import MOST_COMPLAINTS, ClientState
+from privirec.runtime.envelope import Envelope
+from privirec.runtime.messages import Abort, Blocks, Exchange, Here, Refused, TurnedAway
+from privirec.runtime.node.memory import Memory
+from privirec.runtime.refusals import Code
 from privirec.secagg import Phase
 from privirec.secagg.keys import Identity
 from privirec.version import __version__

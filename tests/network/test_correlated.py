@@ -11,7 +11,7 @@ import pytest
 
 from privirec.filters.components import Components
 from privirec.filters.operators import LowRankOperator
-from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.coordinator import Stage
 
 from .chaos import TERMS, ChaosCarrier, Federation, Trouble, check_nobody_answered_twice
 from .test_node import Talk

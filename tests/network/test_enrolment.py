@@ -21,18 +21,18 @@ from privirec.data.catalogue import read_catalogue, write_catalogue
 from privirec.device import Catalogue, Store
 from privirec.durable import Journal
 from privirec.errors import DataError, UsageError
-from privirec.runtime.network import envelope
-from privirec.runtime.network.enrolment import roster as roster_module
-from privirec.runtime.network.enrolment.cards import Card, Rotation
-from privirec.runtime.network.enrolment.certificates import make_certificates
-from privirec.runtime.network.enrolment.fingerprints import fingerprint, is_told
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.enrolment.identities import make_identity, read_identity
-from privirec.runtime.network.enrolment.roster import Approved, RosterFile, Rotated
-from privirec.runtime.network.envelope import Envelope
-from privirec.runtime.network.histories import FromFile, FromStore
-from privirec.runtime.network.messages import TurnedAway
-from privirec.runtime.network.refusals import Code
+from privirec.runtime import envelope
+from privirec.runtime.enrolment import roster as roster_module
+from privirec.runtime.enrolment.cards import Card, Rotation
+from privirec.runtime.enrolment.certificates import make_certificates
+from privirec.runtime.enrolment.fingerprints import fingerprint, is_told
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.enrolment.identities import make_identity, read_identity
+from privirec.runtime.enrolment.roster import Approved, RosterFile, Rotated
+from privirec.runtime.envelope import Envelope
+from privirec.runtime.histories import FromFile, FromStore
+from privirec.runtime.messages import TurnedAway
+from privirec.runtime.refusals import Code
 from privirec.secagg.keys import Identity
 
 Homes = tuple[OperatorFolder, list[ClientFolder]]

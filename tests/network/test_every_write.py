@@ -30,10 +30,10 @@ from privirec.errors import FederationError
 from privirec.federated import wire
 from privirec.federated.contributions import Histories, PowerStep, SeededStep, answer
 from privirec.federated.randomness import NO_RANDOMNESS
-from privirec.runtime.network import envelope
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.envelope import EVERYBODY, Envelope
-from privirec.runtime.network.messages import (
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.envelope import EVERYBODY, Envelope
+from privirec.runtime.messages import (
     ARTIFACT_FILES,
     Answer,
     ArtifactPiece,
@@ -44,17 +44,17 @@ from privirec.runtime.network.messages import (
     Refused,
     SendBlocks,
 )
-from privirec.runtime.network.node import Node, memory, steps
-from privirec.runtime.network.node.memory import Memory
-from privirec.runtime.network.node.run_state import ClientRun
-from privirec.runtime.network.refusals import Code, Refusal
-from privirec.runtime.network.run_plan import RunPlan
+from privirec.runtime.node import Node, memory, steps
+from privirec.runtime.node.memory import Memory
+from privirec.runtime.node.run_state import ClientRun
+from privirec.runtime.refusals import Code, Refusal
+from privirec.runtime.run_plan import RunPlan
 from privirec.secagg import Phase, Step
 from privirec.secagg.bell2020.messages import decode
 from privirec.secagg.errors import ProtocolError
 from privirec.secagg.keys import NOTHING_ASKED
 from privirec.secagg.messages import Masked, encode
-from privirec.secagg.testing.lies import lie_of
+from secagg.testing.lies import lie_of
 
 from .chaos import TERMS, Federation, check_same
 from .crashing import Fault, Trap, in_a_process_of_its_own, kernel_writes, watched

@@ -30,21 +30,21 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from privirec.carriers import child_processes
-from privirec.carriers.flower import allowed_programs, answering, launch
-from privirec.carriers.flower.launch import write_app
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
+from privirec.extra.flower import allowed_programs, answering, launch
+from privirec.extra.flower.launch import write_app
 from privirec.federated.programs import PrivirecKSettings, program_of
 from privirec.models import Recommender
 from privirec.privacy.policy import Policy
+from privirec.runtime import child_processes
+from privirec.runtime.enrolment.cards import Card
+from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.execute import execute
+from privirec.runtime.federate import federate
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.network.enrolment.cards import Card
-from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.plan import NETWORK, Plan
 from privirec.secagg.keys import Identity
-from privirec.workflows.federate import federate
-from privirec.workflows.plan import NETWORK, Plan
 
 from .chaos import check_same, small_policy
 
@@ -122,7 +122,7 @@ def test_the_door_for_clients(
 ) -> None:
     """Whoever reaches the port must not start runs, register nodes or pose as the server; and who
     is not approved is not listened to."""
-    from privirec.carriers.flower import front_door
+    from privirec.extra.flower import front_door
 
     home = OperatorFolder.create(tmp_path / "server")
     members = home.members
@@ -206,7 +206,7 @@ def test_the_door_for_clients(
 
 @needs_flower
 def test_a_request_that_grows_is_cut_off(tmp_path: Path) -> None:
-    from privirec.carriers.flower import front_door
+    from privirec.extra.flower import front_door
 
     events: list[str] = []
     key = ec.generate_private_key(ec.SECP384R1())
@@ -255,7 +255,7 @@ def _signed(key: ec.EllipticCurvePrivateKey, late: float = 0) -> dict[str, str]:
 def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
     """In processes of their own, because it changes Flower."""
     client = (
-        "from privirec.carriers.flower import answering, client_app; answering.only_our_own()\n"
+        "from privirec.extra.flower import answering, client_app; answering.only_our_own()\n"
         "from flwr.supernode.runtime import run_clientapp as flower\n"
         "assert flower.install_from_fab(b'no bundle', skip_prompt=True) is None\n"
         "load = flower.get_load_client_app_fn(default_app_ref='', app_path=None, multi_app=True)\n"
@@ -264,7 +264,7 @@ def test_no_code_but_ours_is_run(tmp_path: Path) -> None:
     server = (
         "import sys\n"
         "from unittest import mock\n"
-        "from privirec.carriers.flower import serve_run, server_app; serve_run.only_our_own()\n"
+        "from privirec.extra.flower import serve_run, server_app; serve_run.only_our_own()\n"
         "server_app.app = mock.Mock()\n"
         "import flwr.superlink.runtime\n"
         "flower = sys.modules['flwr.superlink.runtime.run_serverapp']\n"
@@ -371,8 +371,8 @@ def test_killed_programs_come_back(
     (which Flower lets in again after a minute, so not in the first seed), of the server's.
 
     The run's bundle has a client and a server of its own, which must not be run."""
-    from privirec.carriers.flower.one_machine import FlowerNetwork
-    from privirec.carriers.flower.runs import follow_run, start_run
+    from privirec.extra.flower.one_machine import FlowerNetwork
+    from privirec.extra.flower.runs import follow_run, start_run
     from privirec.runtime.spec import RunSpec
 
     rng = random.Random(seed)
@@ -440,9 +440,9 @@ def test_who_has_no_business_there_cannot_connect(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node with an unregistered key, and one that trusts another authority."""
-    from privirec.carriers.flower.one_machine import FlowerNetwork
-    from privirec.runtime.network.enrolment.certificates import make_certificates
-    from privirec.runtime.network.enrolment.identities import make_node_key
+    from privirec.extra.flower.one_machine import FlowerNetwork
+    from privirec.runtime.enrolment.certificates import make_certificates
+    from privirec.runtime.enrolment.identities import make_node_key
 
     with FlowerNetwork(tmp_path / "federation") as network:
         network.prepare(small.train, 3, Policy())
@@ -479,8 +479,8 @@ def _look_for_a_minute(client: launch.FlowerClient) -> None:
 def _bundle(folder: Path, mark: Path) -> Path:
     """An app with another client and another server."""
     text = (write_app(folder) / "pyproject.toml").read_text()
-    text = text.replace("privirec.carriers.flower.client_app:app", "evil:app")
-    text = text.replace("privirec.carriers.flower.server_app:app", "evil:server")
+    text = text.replace("privirec.extra.flower.client_app:app", "evil:app")
+    text = text.replace("privirec.extra.flower.server_app:app", "evil:server")
     (folder / "pyproject.toml").write_text(text)
     (folder / "evil.py").write_text(
         f"open({str(mark)!r}, 'w').close()\n"
@@ -579,7 +579,7 @@ def test_what_a_node_said_last_is_where_it_stands(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_started_burns_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privirec.carriers.flower.runs import start_run
+    from privirec.extra.flower.runs import start_run
 
     home = OperatorFolder.create(tmp_path / "server")
     files = [mock.Mock(**{"model_dump_json.return_value": text}) for text in ("{}", '{"k": 8}')]

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from privirec.runtime.network.enrolment.folders import OperatorFolder
+from privirec.runtime.enrolment.folders import OperatorFolder
 
 from .test_flower import _card, _signed
 
@@ -75,13 +75,13 @@ def clock() -> Clock:
 
 
 def allowance(clock: Clock, largest: int = 100) -> Any:
-    from privirec.carriers.flower.allowance import Allowance, HeldBack
+    from privirec.extra.flower.allowance import Allowance, HeldBack
 
     return Allowance(clock, HeldBack(clock), largest)
 
 
 def test_a_client_replies_once_to_what_it_was_asked_in_its_own_name(clock: Clock) -> None:
-    from privirec.carriers.flower.allowance import NotAllowed
+    from privirec.extra.flower.allowance import NotAllowed
 
     own = allowance(clock)
     own.was_sent(pulled("question"))
@@ -105,7 +105,7 @@ def test_a_client_replies_once_to_what_it_was_asked_in_its_own_name(clock: Clock
 
 
 def test_a_reply_has_so_many_bytes_however_often_it_is_begun(clock: Clock) -> None:
-    from privirec.carriers.flower.allowance import NotAllowed
+    from privirec.extra.flower.allowance import NotAllowed
 
     own = allowance(clock, largest=100)
     own.was_sent(pulled("one", "two"))
@@ -119,7 +119,7 @@ def test_a_reply_has_so_many_bytes_however_often_it_is_begun(clock: Clock) -> No
 
 
 def test_only_the_last_questions_can_be_replied_to(clock: Clock) -> None:
-    from privirec.carriers.flower.allowance import OPEN_QUESTIONS, NotAllowed
+    from privirec.extra.flower.allowance import OPEN_QUESTIONS, NotAllowed
 
     own = allowance(clock)
     for number in range(OPEN_QUESTIONS + 1):
@@ -131,7 +131,7 @@ def test_only_the_last_questions_can_be_replied_to(clock: Clock) -> None:
 
 
 def test_a_reply_is_held_back_until_it_is_complete_or_given_up(clock: Clock) -> None:
-    from privirec.carriers.flower.allowance import GIVEN_UP
+    from privirec.extra.flower.allowance import GIVEN_UP
 
     own = allowance(clock, largest=1 << 20)
     held = own._held_back
@@ -158,7 +158,7 @@ def test_a_reply_is_held_back_until_it_is_complete_or_given_up(clock: Clock) -> 
 
 
 def test_whoever_asks_too_often_waits(clock: Clock) -> None:
-    from privirec.carriers.flower.allowance import BURST, RATE
+    from privirec.extra.flower.allowance import BURST, RATE
 
     own = allowance(clock)
     assert [own.seconds_to_wait() for _ in range(int(BURST))] == [0.0] * int(BURST)
@@ -175,7 +175,7 @@ class Door:
     """The front door of a server with one client, and what came through."""
 
     def __init__(self, folder: Path) -> None:
-        from privirec.carriers.flower import front_door
+        from privirec.extra.flower import front_door
 
         self.key = ec.generate_private_key(ec.SECP384R1())
         home = OperatorFolder.create(folder / "server")
@@ -221,7 +221,7 @@ def test_a_message_to_another_client_in_the_servers_name(
 ) -> None:
     """Flower compares who is connected with who says so in the request, but not with who says so in
     the message."""
-    from privirec.carriers.flower.allowance import Allowance
+    from privirec.extra.flower.allowance import Allowance
 
     async def attack() -> None:
         door = Door(tmp_path)
@@ -239,7 +239,7 @@ def test_a_message_to_another_client_in_the_servers_name(
 def test_more_than_a_reply_may_have_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privirec.carriers.flower.allowance import Allowance
+    from privirec.extra.flower.allowance import Allowance
 
     async def attack() -> None:
         door = Door(tmp_path)
@@ -264,8 +264,8 @@ def test_more_than_a_reply_may_have_is_not_kept(
 def test_requests_at_once_and_requests_that_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from privirec.carriers.flower import front_door
-    from privirec.carriers.flower.allowance import AT_ONCE
+    from privirec.extra.flower import front_door
+    from privirec.extra.flower.allowance import AT_ONCE
 
     async def attack() -> None:
         door = Door(tmp_path)
@@ -297,8 +297,8 @@ def test_the_server_does_not_see_replies_that_are_not_complete() -> None:
     """It would wait for the rest of one, and hear nobody else meanwhile."""
     from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 
-    from privirec.carriers.flower.allowance import HeldBack
-    from privirec.carriers.flower.front_door import FOR_THE_SERVER, Inside
+    from privirec.extra.flower.allowance import HeldBack
+    from privirec.extra.flower.front_door import FOR_THE_SERVER, Inside
 
     seen: list[list[str]] = []
 
@@ -334,8 +334,8 @@ def test_what_is_no_message_does_not_end_a_run() -> None:
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
     from flwr.superlink.grid import http_grid
 
-    from privirec.carriers.flower.packing import pack, unpack
-    from privirec.carriers.flower.serve_run import forgiving
+    from privirec.extra.flower.packing import pack, unpack
+    from privirec.extra.flower.serve_run import forgiving
 
     record = pack(os.urandom(9))
     parts = {name: one.deflate() for name, one in get_all_nested_objects(record).items()}

@@ -16,10 +16,10 @@ from privirec.device.installed import Installed
 from privirec.durable import write_whole
 from privirec.models import GFCF
 from privirec.privacy.policy import Policy
-from privirec.runtime.network import envelope
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.envelope import BadEnvelope, Envelope
-from privirec.runtime.network.messages import (
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.envelope import BadEnvelope, Envelope
+from privirec.runtime.messages import (
     ARTIFACT_FILES,
     Abort,
     Answer,
@@ -32,10 +32,10 @@ from privirec.runtime.network.messages import (
     Refused,
     SendBlocks,
 )
-from privirec.runtime.network.node.cohort_guard import CohortGuard
-from privirec.runtime.network.node.upload import UploadFile
-from privirec.runtime.network.pledges import Pledges
-from privirec.runtime.network.refusals import Code
+from privirec.runtime.node.cohort_guard import CohortGuard
+from privirec.runtime.node.upload import UploadFile
+from privirec.runtime.pledges import Pledges
+from privirec.runtime.refusals import Code
 from privirec.secagg.bell2020.client import BellClient
 from privirec.secagg.keys import Identity
 from privirec.secagg.participants import write_participants

@@ -19,17 +19,17 @@ from privirec.federated.programs import PrivirecKSettings, SpectralSettings
 from privirec.privacy.cohorts import Demands, Member, check_new, check_sum
 from privirec.privacy.policy import Policy
 from privirec.privacy.refusal import PolicyRefusal, Rule, refuse
-from privirec.runtime.network import envelope
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.enrolment.cards import Card, Rotation
-from privirec.runtime.network.enrolment.roster import Revoked, RosterFile
-from privirec.runtime.network.messages import Refused
-from privirec.runtime.network.node.cohort_guard import CohortGuard
-from privirec.runtime.network.node.memory import ForLife, Memory
-from privirec.runtime.network.node.run_state import ClientRun
-from privirec.runtime.network.node.steps import StepAnswerer
-from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
-from privirec.runtime.network.refusals import Code
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.enrolment.cards import Card, Rotation
+from privirec.runtime.enrolment.roster import Revoked, RosterFile
+from privirec.runtime.messages import Refused
+from privirec.runtime.node.cohort_guard import CohortGuard
+from privirec.runtime.node.memory import ForLife, Memory
+from privirec.runtime.node.run_state import ClientRun
+from privirec.runtime.node.steps import StepAnswerer
+from privirec.runtime.pledges import BadPledge, Pledge, Pledges
+from privirec.runtime.refusals import Code
 from privirec.secagg.errors import BadSignature
 from privirec.secagg.keys import Identity, Roster
 from privirec.secagg.participants import write_participants

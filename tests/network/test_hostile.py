@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from privirec.carriers import child_processes
 from privirec.privacy.policy import Policy
+from privirec.runtime import child_processes
 
 from .test_flower import _planted
 
@@ -39,8 +39,8 @@ def _size(folder: Path) -> int:
 
 def test_a_hostile_client_does_not_keep_the_others_out(tmp_path: Path) -> None:
     """Floods, half-open and slow requests and huge heads, with an honest client beside them."""
-    from privirec.carriers.flower.allowance import BURST, RATE
-    from privirec.carriers.flower.one_machine import FlowerNetwork
+    from privirec.extra.flower.allowance import BURST, RATE
+    from privirec.extra.flower.one_machine import FlowerNetwork
 
     from .hostile import Hostile
 
@@ -94,7 +94,7 @@ def test_a_hostile_client_does_not_keep_the_others_out(tmp_path: Path) -> None:
 def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
     """One of four clients of the roster replies with what is no message, and with as much junk as
     it may, never finished, and sends messages to the others in the server's name."""
-    from privirec.carriers.flower.one_machine import FlowerNetwork
+    from privirec.extra.flower.one_machine import FlowerNetwork
     from privirec.federated.programs import PrivirecKSettings
     from privirec.runtime.spec import Deadlines, RunSpec
 
@@ -160,11 +160,11 @@ def test_an_honest_run_finishes_beside_a_hostile_client(tmp_path: Path) -> None:
 
 LIFTED = """
 import runpy
-from privirec.carriers.flower import allowance, front_door, lines
+from privirec.extra.flower import allowance, front_door, lines
 allowance.RATE = allowance.BURST = 1e9
 allowance.AT_ONCE = front_door.AT_ONCE = lines.UNPROVEN = lines.PROVEN = 1 << 30
 lines.HEAD_WITHIN, lines.LARGEST_HEAD, front_door.SAID_AGAIN = 1e9, 1 << 30, 0.0
-runpy.run_module("privirec.carriers.flower.link", run_name="__main__")
+runpy.run_module("privirec.extra.flower.link", run_name="__main__")
 """
 """The server's process, without the bounds at its door."""
 
@@ -172,15 +172,15 @@ runpy.run_module("privirec.carriers.flower.link", run_name="__main__")
 @contextlib.contextmanager
 def door(folder: Path, *, lifted: bool, largest: int = 8 * MEGABYTE) -> Iterator[Any]:
     """A server that is up, with its bounds or without, and a hostile client of its roster."""
-    from privirec.carriers.flower import launch
-    from privirec.carriers.flower.one_machine import FlowerNetwork
+    from privirec.extra.flower import launch
+    from privirec.extra.flower.one_machine import FlowerNetwork
 
     from .hostile import Hostile
 
     module = launch.module
 
     def unbounded(name: str, *arguments: str) -> list[str]:
-        if name != "privirec.carriers.flower.link":
+        if name != "privirec.extra.flower.link":
             return module(name, *arguments)
         return [sys.executable, "-P", "-c", LIFTED, *arguments]
 
@@ -214,7 +214,7 @@ def test_heads_that_do_not_end_fill_the_memory_only_without_a_bound(
 
 @pytest.mark.parametrize("lifted", [False, True], ids=["bounded", "lifted"])
 def test_floods_are_served_and_logged_only_without_a_bound(tmp_path: Path, lifted: bool) -> None:
-    from privirec.carriers.flower.allowance import BURST, RATE
+    from privirec.extra.flower.allowance import BURST, RATE
 
     with door(tmp_path, lifted=lifted) as (network, bad):
         log = network.server.folder / "superlink.log"
@@ -235,7 +235,7 @@ def test_floods_are_served_and_logged_only_without_a_bound(tmp_path: Path, lifte
 def test_junk_in_replies_fills_the_memory_only_without_a_bound(
     tmp_path: Path, lifted: bool
 ) -> None:
-    from privirec.carriers.flower.runs import start_run
+    from privirec.extra.flower.runs import start_run
     from privirec.federated.programs import PrivirecKSettings
     from privirec.runtime.spec import Deadlines, RunSpec
 

@@ -17,20 +17,22 @@ pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 
 import httpx
 
-from privirec.carriers.https import device as device_module
-from privirec.carriers.https import door as door_module
-from privirec.carriers.https import gate as gate_module
-from privirec.carriers.https import signing as signing_module
-from privirec.carriers.https.device import (
+from privirec.errors import UsageError
+from privirec.runtime.enrolment.folders import check_address, is_https
+from privirec.runtime.https import device as device_module
+from privirec.runtime.https import door as door_module
+from privirec.runtime.https import gate as gate_module
+from privirec.runtime.https import signing as signing_module
+from privirec.runtime.https.device import (
     LONGEST_BACK_OFF,
     LONGEST_PAUSE,
     NotLetIn,
     Revoked,
     Unreachable,
 )
-from privirec.carriers.https.limits import Limits
-from privirec.carriers.https.mailbox import BadRange, HttpsCarrier, Mailbox
-from privirec.carriers.https.signing import (
+from privirec.runtime.https.limits import Limits
+from privirec.runtime.https.mailbox import BadRange, HttpsCarrier, Mailbox
+from privirec.runtime.https.signing import (
     AHEAD,
     BEHIND,
     CLOCK,
@@ -47,8 +49,6 @@ from privirec.carriers.https.signing import (
     read_request,
     signed_headers,
 )
-from privirec.errors import UsageError
-from privirec.runtime.network.enrolment.folders import check_address, is_https
 from privirec.secagg.keys import Identity
 
 from .chaos import Federation

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 
-from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.coordinator import Stage
 
 from .chaos import (
     TERMS,

@@ -14,16 +14,16 @@ import pytest
 
 pytest.importorskip("httpx", reason="needs pip install 'privirec[https]'")
 
-from privirec.carriers.https import client as client_module
-from privirec.carriers.https.client import Answering, stay
-from privirec.carriers.https.device import Unreachable
 from privirec.dp.tables import gaussian_table
 from privirec.durable import is_taken
 from privirec.errors import FederationError, UsageError
-from privirec.runtime.network.enrolment.certificates import make_certificates
-from privirec.runtime.network.enrolment.folders import ClientFolder
-from privirec.runtime.network.node import Node
-from privirec.runtime.network.node.memory import Memory
+from privirec.runtime.enrolment.certificates import make_certificates
+from privirec.runtime.enrolment.folders import ClientFolder
+from privirec.runtime.https import client as client_module
+from privirec.runtime.https.client import Answering, stay
+from privirec.runtime.https.device import Unreachable
+from privirec.runtime.node import Node
+from privirec.runtime.node.memory import Memory
 from privirec.secagg.keys import Identity
 
 from .test_enrolment import Homes, homes, join, joined

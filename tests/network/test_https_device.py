@@ -17,11 +17,11 @@ pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 
 import httpx
 
-from privirec.carriers.https import device as device_module
-from privirec.carriers.https.device import LONGEST_PAUSE, Device, NotLetIn, Unreachable
-from privirec.carriers.trust import trusting
 from privirec.errors import UsageError
-from privirec.runtime.network.enrolment.certificates import make_certificates
+from privirec.runtime.enrolment.certificates import make_certificates
+from privirec.runtime.https import device as device_module
+from privirec.runtime.https.device import LONGEST_PAUSE, Device, NotLetIn, Unreachable
+from privirec.runtime.trust import trusting
 from privirec.secagg.keys import Identity
 
 from .chaos import Federation

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 
-from privirec.carriers.https import door as door_module
-from privirec.carriers.https import gate as gate_module
-from privirec.carriers.https.signing import CLOCK, REVOKED, Request, Stamps, Word
+from privirec.runtime.https import door as door_module
+from privirec.runtime.https import gate as gate_module
+from privirec.runtime.https.signing import CLOCK, REVOKED, Request, Stamps, Word
 from privirec.secagg.keys import Identity
 
 from .chaos import Federation

@@ -22,21 +22,18 @@ pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 
 import httpx
 
-from privirec.carriers import lines as lines_module
-from privirec.carriers.https import device as device_module
-from privirec.carriers.https import door as door_module
-from privirec.carriers.https import mailbox as mailbox_module
-from privirec.carriers.https import server as server_module
-from privirec.carriers.https.client import Answering
-from privirec.carriers.https.device import (
-    LARGEST_MESSAGE,
-    Device,
-    Revoked,
-    Unreachable,
-)
-from privirec.carriers.https.limits import PIECE, Allowance, Limits
-from privirec.carriers.https.mailbox import Answer, BadAnswer, BadRange, Mailbox, NoRoom
-from privirec.carriers.https.signing import (
+from privirec.runtime import lines as lines_module
+from privirec.runtime.enrolment.certificates import make_certificates
+from privirec.runtime.enrolment.folders import ClientFolder
+from privirec.runtime.https import device as device_module
+from privirec.runtime.https import door as door_module
+from privirec.runtime.https import mailbox as mailbox_module
+from privirec.runtime.https import server as server_module
+from privirec.runtime.https.client import Answering
+from privirec.runtime.https.device import LARGEST_MESSAGE, Device, Revoked, Unreachable
+from privirec.runtime.https.limits import PIECE, Allowance, Limits
+from privirec.runtime.https.mailbox import Answer, BadAnswer, BadRange, Mailbox, NoRoom
+from privirec.runtime.https.signing import (
     CLOCK,
     REVOKED,
     NotSigned,
@@ -47,10 +44,8 @@ from privirec.carriers.https.signing import (
     read_request,
     signed_headers,
 )
-from privirec.carriers.lines import HEAD_WITHIN, Lines
-from privirec.carriers.trust import trusting
-from privirec.runtime.network.enrolment.certificates import make_certificates
-from privirec.runtime.network.enrolment.folders import ClientFolder
+from privirec.runtime.lines import HEAD_WITHIN, Lines
+from privirec.runtime.trust import trusting
 from privirec.secagg.keys import MAX_CLIENT_ID, Identity
 
 from .chaos import Federation

@@ -21,27 +21,27 @@ import pytest
 
 pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 
-from privirec.carriers.child_processes import Running, free_port
-from privirec.carriers.https import server as server_module
-from privirec.carriers.https.client import Answering
-from privirec.carriers.https.device import Device, Unreachable
-from privirec.carriers.https.limits import Limits
-from privirec.carriers.https.listening import Listening
-from privirec.carriers.https.one_machine import HttpsNetwork
-from privirec.carriers.https.runs import follow_run, is_up, start_run
-from privirec.carriers.made_federation import make_federation
-from privirec.carriers.trust import trusting
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import PrivirecKSettings, program_of
 from privirec.models import Recommender
+from privirec.runtime.child_processes import Running, free_port
+from privirec.runtime.enrolment.certificates import make_certificates
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.execute import execute
+from privirec.runtime.federate import federate
+from privirec.runtime.https import server as server_module
+from privirec.runtime.https.client import Answering
+from privirec.runtime.https.device import Device, Unreachable
+from privirec.runtime.https.limits import Limits
+from privirec.runtime.https.listening import Listening
+from privirec.runtime.https.one_machine import HttpsNetwork
+from privirec.runtime.https.runs import follow_run, is_up, start_run
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.network.enrolment.certificates import make_certificates
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.made_federation import make_federation
+from privirec.runtime.plan import NETWORK, Plan
 from privirec.runtime.spec import RunSpec
-from privirec.workflows.federate import federate
-from privirec.workflows.plan import NETWORK, Plan
+from privirec.runtime.trust import trusting
 
 from .chaos import check_same, small_policy
 
@@ -198,7 +198,7 @@ def test_behind_a_proxy_that_does_tls(tmp_path: Path) -> None:
 def test_a_connection_that_says_nothing_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privirec.carriers import lines
+    from privirec.runtime import lines
 
     monkeypatch.setattr(lines, "HEAD_WITHIN", 0.5)
     port = free_port()

@@ -16,7 +16,7 @@ from privirec.federated.programs import (
 )
 from privirec.models import EASE, LinkProp, Recommender, Spectral, artifact
 from privirec.privacy.policy import Policy
-from privirec.runtime.network.coordinator import Stage
+from privirec.runtime.coordinator import Stage
 from privirec.runtime.spec import RunSpec
 
 from .chaos import Federation

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from privirec.privacy.cohorts import Demands
-from privirec.runtime.network import envelope
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.envelope import MOST_PARTS, BadEnvelope, Envelope
-from privirec.runtime.network.messages import Answer, Blocks, Goodbye, Here, Message, Received
-from privirec.runtime.network.node.upload import UploadFile
-from privirec.runtime.network.pledges import Pledge
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.envelope import MOST_PARTS, BadEnvelope, Envelope
+from privirec.runtime.messages import Answer, Blocks, Goodbye, Here, Message, Received
+from privirec.runtime.node.upload import UploadFile
+from privirec.runtime.pledges import Pledge
 from privirec.secagg import protocol
 from privirec.version import __version__
 

@@ -28,11 +28,11 @@ from privirec.federated.programs import (
     ProgramSettings,
 )
 from privirec.filters.normalize import most_popular
-from privirec.runtime.network import envelope
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.messages import ARTIFACT_FILES, Blocks, Received, Refused
-from privirec.runtime.network.node import steps
-from privirec.runtime.network.refusals import Code
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.messages import ARTIFACT_FILES, Blocks, Received, Refused
+from privirec.runtime.node import steps
+from privirec.runtime.refusals import Code
 
 from .chaos import EXACT, Federation, small_policy
 from .silos import Silos, run

@@ -22,23 +22,15 @@ from privirec.federated import wire
 from privirec.federated.contributions import ItemDegrees, ItemItem
 from privirec.federated.programs import PrivirecSettings, program_of
 from privirec.privacy.policy import Policy
-from privirec.runtime.network import envelope
-from privirec.runtime.network.coordinator import Coordinator, Stage
-from privirec.runtime.network.envelope import EVERYBODY, Envelope
-from privirec.runtime.network.messages import (
-    Answer,
-    Blocks,
-    Exchange,
-    Hello,
-    Message,
-    Refused,
-    SendBlocks,
-)
-from privirec.runtime.network.node.memory import Memory
-from privirec.runtime.network.node.run_state import Part
-from privirec.runtime.network.pledges import Pledges
-from privirec.runtime.network.refusals import Code
-from privirec.runtime.network.run_plan import RunPlan
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Coordinator, Stage
+from privirec.runtime.envelope import EVERYBODY, Envelope
+from privirec.runtime.messages import Answer, Blocks, Exchange, Hello, Message, Refused, SendBlocks
+from privirec.runtime.node.memory import Memory
+from privirec.runtime.node.run_state import Part
+from privirec.runtime.pledges import Pledges
+from privirec.runtime.refusals import Code
+from privirec.runtime.run_plan import RunPlan
 from privirec.secagg.keys import Identity
 from privirec.secagg.participants import write_participants
 from privirec.version import __version__
@@ -508,7 +500,7 @@ def test_a_full_disk_answers_nothing_and_loses_nothing(
         reply = federation.node(0).answer(message)
         refused(reply, "a problem of its own", Code.OWN_PROBLEM, final=False)
     node = federation.node(0)
-    with mock.patch("privirec.runtime.network.node.node.alone", side_effect=full):
+    with mock.patch("privirec.runtime.node.node.alone", side_effect=full):
         refused(node.answer(message), "a problem of its own", Code.OWN_PROBLEM, final=False)
     assert "No space left" in caplog.text
     assert isinstance(said_in(federation.node(0).answer(message)), Blocks)

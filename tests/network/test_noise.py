@@ -31,12 +31,12 @@ from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStr
 from privirec.filters.components import Components
 from privirec.filters.operators import LowRankOperator
 from privirec.privacy.policy import Policy
+from privirec.runtime.coordinator import Stage
 from privirec.runtime.execute import Runtime, execute
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import SecureInProcess
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.network.coordinator import Stage
 from privirec.runtime.spec import RunSpec
 
 from .chaos import Federation

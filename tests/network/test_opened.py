@@ -18,9 +18,9 @@ from privirec.federated.programs import PrivirecKSettings, power
 from privirec.filters import eigen
 from privirec.privacy.attacks.peeling import peel
 from privirec.privacy.policy import Policy, allowing
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.node.memory import Memory
-from privirec.runtime.network.refusals import Code
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.node.memory import Memory
+from privirec.runtime.refusals import Code
 
 from .chaos import EXACT
 from .silos import Silos, refusals, run, sums_opened

@@ -19,13 +19,13 @@ from privirec.errors import FederationError
 from privirec.privacy import cohorts
 from privirec.privacy.cohorts import Demands
 from privirec.privacy.policy import Policy, allowing
-from privirec.runtime.network import envelope
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.messages import Blocks, Exchange, Here, Refused
-from privirec.runtime.network.node import Node
-from privirec.runtime.network.node import node as node_module
-from privirec.runtime.network.pledges import BadPledge, Pledge, Pledges
-from privirec.runtime.network.refusals import Code
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.messages import Blocks, Exchange, Here, Refused
+from privirec.runtime.node import Node
+from privirec.runtime.node import node as node_module
+from privirec.runtime.pledges import BadPledge, Pledge, Pledges
+from privirec.runtime.refusals import Code
 from privirec.secagg.keys import Identity
 
 from .chaos import EXACT, Federation, small_policy

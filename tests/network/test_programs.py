@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privirec.carriers.flower.launch import free_port
+from privirec.extra.flower.launch import free_port
 
 pytestmark = [
     pytest.mark.check,
@@ -193,7 +193,7 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
     certificate."""
     from datetime import UTC, datetime, timedelta
 
-    from privirec.runtime.network.enrolment.certificates import make_certificates
+    from privirec.runtime.enrolment.certificates import make_certificates
 
     port = str(free_port())
     lyon, oslo, _, stranger = enrolled(tmp_path, f"localhost:{port}")

@@ -14,19 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from privirec.cli.every import app
+from privirec.app import budget as accounts
+from privirec.app.cli.every import app
 from privirec.dp.gaussian import mu_of
 from privirec.dp.loss import Loss
 from privirec.errors import FederationError
 from privirec.privacy.accountant import Spent
 from privirec.privacy.policy import Policy
-from privirec.runtime.network.enrolment.folders import ClientFolder
-from privirec.runtime.network.node import record
-from privirec.runtime.network.node.memory import ForLife
-from privirec.runtime.network.node.record import BadRecord
-from privirec.runtime.network.node.run_state import ClientRun
+from privirec.runtime.enrolment.folders import ClientFolder
+from privirec.runtime.node import record
+from privirec.runtime.node.memory import ForLife
+from privirec.runtime.node.record import BadRecord
+from privirec.runtime.node.run_state import ClientRun
 from privirec.secagg.keys import Identity
-from privirec.workflows import budget as accounts
 
 from .test_enrolment import Homes, homes, join, joined
 

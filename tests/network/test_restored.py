@@ -11,19 +11,12 @@ from unittest import mock
 import pytest
 
 from privirec.federated import wire
-from privirec.runtime.network import envelope
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.envelope import Envelope
-from privirec.runtime.network.messages import (
-    Abort,
-    Answer,
-    ArtifactPiece,
-    Blocks,
-    Refused,
-    SendBlocks,
-)
-from privirec.runtime.network.node import memory
-from privirec.runtime.network.refusals import Code
+from privirec.runtime import envelope
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.envelope import Envelope
+from privirec.runtime.messages import Abort, Answer, ArtifactPiece, Blocks, Refused, SendBlocks
+from privirec.runtime.node import memory
+from privirec.runtime.refusals import Code
 
 from .chaos import Federation, Killed
 from .test_node import STEPS, Talk, asked, refused, said_in

@@ -11,9 +11,9 @@ import pytest
 from privirec.durable import alone
 from privirec.errors import UsageError
 from privirec.federated.programs import PrivirecKSettings
-from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.network.logs import logged_to
-from privirec.runtime.network.runs import SILENCE, RunFolder
+from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.logs import logged_to
+from privirec.runtime.runs import SILENCE, RunFolder
 from privirec.runtime.spec import RunSpec
 
 FILE, OTHER = (RunSpec(program=PrivirecKSettings(rank=3, rounds=rounds)) for rounds in (2, 3))

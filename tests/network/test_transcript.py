@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privirec.app.audit import audit, release_of
+from privirec.app.transcript import is_record, opened_by
 from privirec.data import Dataset
 from privirec.errors import UsageError
 from privirec.federated.programs import program_of
+from privirec.runtime.coordinator import Stage
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.network.coordinator import Stage
-from privirec.workflows.audit import audit, release_of
-from privirec.workflows.transcript import is_record, opened_by
 
 from .chaos import ChaosCarrier, Federation, Trouble
 

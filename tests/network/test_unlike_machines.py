@@ -18,8 +18,6 @@ import pytest
 pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 
 import cpus
-from privirec.carriers.child_processes import Running
-from privirec.carriers.https.one_machine import HttpsNetwork
 from privirec.data import Interactions
 from privirec.data.synthetic import synthetic
 from privirec.federated.contributions import Contribution, PlannedSum
@@ -27,7 +25,9 @@ from privirec.federated.programs import PrivirecKSettings, ProgramSettings, prog
 from privirec.federated.programs.protected import ProtectedSettings
 from privirec.federated.randomness import ClientRandomness
 from privirec.privacy.ledger import Ledger
+from privirec.runtime.child_processes import Running
 from privirec.runtime.execute import execute
+from privirec.runtime.https.one_machine import HttpsNetwork
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.opened import total_of
 from privirec.runtime.spec import RunSpec, vector_shape
@@ -54,7 +54,7 @@ def noting(self, seed):
     told.write_bytes(seed)
 
 ClientRandomness.__init__ = noting
-from privirec.cli import start
+from privirec.app.cli import start
 start()
 """
 

@@ -20,11 +20,11 @@ from privirec.federated.programs import (
 )
 from privirec.federated.randomness import ClientRandomness
 from privirec.privacy.policy import Policy, allowing
+from privirec.runtime.coordinator import Stage
 from privirec.runtime.execute import execute_steps
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.network.coordinator import Stage
-from privirec.runtime.network.node.memory import Memory
-from privirec.runtime.network.refusals import Code
+from privirec.runtime.node.memory import Memory
+from privirec.runtime.refusals import Code
 from privirec.runtime.spec import RunSpec
 
 from .chaos import Federation

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from privirec.device import Store
-from privirec.runtime.network import envelope
-from privirec.runtime.network.messages import Refused
-from privirec.runtime.network.node import node as node_module
-from privirec.runtime.network.refusals import Code, for_the_server
+from privirec.runtime import envelope
+from privirec.runtime.messages import Refused
+from privirec.runtime.node import node as node_module
+from privirec.runtime.refusals import Code, for_the_server
 
 from .chaos import Federation
 from .test_node import Talk

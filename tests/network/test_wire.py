@@ -28,7 +28,7 @@ from privirec.federated.contributions import (
     UserStart,
     ValidationMetrics,
 )
-from privirec.runtime.network.messages import one_line
+from privirec.runtime.messages import one_line
 
 sizes = st.integers(1, 9)
 widths = st.integers(1, 64)

@@ -9,8 +9,8 @@ from typing import IO, Any
 
 from privirec.durable import LOCK, private_folder
 from privirec.federated.programs import ProtectedSettings
-from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.runtime.network.runs import RunFolder
+from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.runs import RunFolder
 from privirec.runtime.spec import RunSpec
 
 FILE = RunSpec(program=ProtectedSettings(way="gram", head=2, clients=3))

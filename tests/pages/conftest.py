@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from privirec.app.own_device import OwnDevice
+from privirec.app.pages.person import PersonSite
 from privirec.data import Dataset
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Installed, Store
 from privirec.models import GFCF
-from privirec.pages.person import PersonSite
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.workflows.own_device import OwnDevice
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
 
 from .small_federation import SmallFederation, title
 from .visitor import Visitor, serving

@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from privirec.app.own_device import OwnDevice
+from privirec.app.pages.operator import OperatorSite
+from privirec.app.pages.person import PersonSite
+from privirec.app.pages.web import Site
 from privirec.data.synthetic import synthetic
-from privirec.pages.operator import OperatorSite
-from privirec.pages.person import PersonSite
-from privirec.pages.web import Site
-from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.workflows.own_device import OwnDevice
+from privirec.runtime.enrolment.folders import OperatorFolder
 
 from .a_server import begin
 from .browser import chromium, emulate, size

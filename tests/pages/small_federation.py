@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from privirec.carriers.memory import MemoryCarrier
 from privirec.data import Interactions
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.runs import RunFolder
-from privirec.workflows.plan import Plan
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.memory import MemoryCarrier
+from privirec.runtime.plan import Plan
+from privirec.runtime.runs import RunFolder
 
 PLACES = ("Lyon", "Oslo", "Porto", "Turku")
 _FIRST = (

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from privirec.app.own_device import OwnDevice
+from privirec.app.pages.guard import Guard
+from privirec.app.pages.operator import OperatorSite
+from privirec.app.pages.person import PersonSite
+from privirec.app.pages.web import PageServer
 from privirec.device import Store
-from privirec.pages.guard import Guard
-from privirec.pages.operator import OperatorSite
-from privirec.pages.person import PersonSite
-from privirec.pages.web import PageServer
 from privirec.privacy.policy import Policy
-from privirec.runtime.network.enrolment.folders import OperatorFolder
-from privirec.workflows.own_device import OwnDevice
+from privirec.runtime.enrolment.folders import OperatorFolder
 
 from .a_server import begin
 from .browser import axe_script, chromium, emulate, serious_findings, size

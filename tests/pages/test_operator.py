@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from privirec.carriers.memory import MemoryCarrier
-from privirec.carriers.serving import remember
-from privirec.cli.every import app
+from privirec.app import operating
+from privirec.app.cli.every import app
+from privirec.app.pages.operator import OperatorSite
 from privirec.durable import private_folder
 from privirec.errors import FederationError, UsageError
-from privirec.pages.operator import OperatorSite
-from privirec.runtime.network import carrier
-from privirec.runtime.network.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.network.runs import STOPPED_BY_OPERATOR, RunFolder
-from privirec.workflows import operating
+from privirec.runtime import carrier
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.memory import MemoryCarrier
+from privirec.runtime.runs import STOPPED_BY_OPERATOR, RunFolder
+from privirec.runtime.serving import remember
 
 from .a_server import FILE, begin, kill, up
 from .visitor import Visitor, serving

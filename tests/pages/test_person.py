@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.every import app
+from privirec.app import own_policy
+from privirec.app.cli.every import app
+from privirec.app.own_device import OwnDevice
+from privirec.app.pages.person import PersonSite
 from privirec.data import Dataset
 from privirec.data.catalogue import Catalogue
 from privirec.device import Device, Installed, Store, load_model
 from privirec.errors import ArtifactError, PrivirecError, UsageError
-from privirec.pages.person import PersonSite
 from privirec.privacy.policy import Policy
-from privirec.runtime.network.enrolment.folders import ClientFolder
-from privirec.workflows import own_policy
-from privirec.workflows.own_device import OwnDevice
+from privirec.runtime.enrolment.folders import ClientFolder
 
 from .conftest import ME
 from .small_federation import title

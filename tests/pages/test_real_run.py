@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from privirec.app.budget import statement_of
+from privirec.app.own_device import OwnDevice
+from privirec.app.pages.operator import OperatorSite
+from privirec.app.pages.person import PersonSite
 from privirec.device import Installed
-from privirec.pages.operator import OperatorSite
-from privirec.pages.person import PersonSite
-from privirec.workflows.budget import statement_of
-from privirec.workflows.own_device import OwnDevice
 
 from .small_federation import SmallFederation
 from .visitor import Visitor, serving

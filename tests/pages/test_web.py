@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from privirec.app.pages import web
+from privirec.app.pages.guard import MOST_SESSIONS, Guard, Refused, Session
+from privirec.app.pages.html import Html, Templates, as_html
+from privirec.app.pages.web import PageServer, Request, Response, Site, see
 from privirec.errors import DataError, DataWarning, UsageError
-from privirec.pages import web
-from privirec.pages.guard import MOST_SESSIONS, Guard, Refused, Session
-from privirec.pages.html import Html, Templates, as_html
-from privirec.pages.web import PageServer, Request, Response, Site, see
 
 from .visitor import Visitor, serving
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from html import unescape
 from urllib.parse import urlencode
 
-from privirec.pages.web import PageServer, Site
+from privirec.app.pages.web import PageServer, Site
 
 
 @dataclass

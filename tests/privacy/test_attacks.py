@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privirec.app.audit import AskedAgain, Audited, audit, release_of
 from privirec.data import Dataset, Interactions
 from privirec.dp.gaussian import epsilon_of
 from privirec.errors import UsageError
@@ -31,7 +32,6 @@ from privirec.privacy.attacks.informed import rest_of
 from privirec.privacy.attacks.start_block import StartBlock
 from privirec.privacy.attacks.views import item_item_view
 from privirec.privacy.policy import Policy
-from privirec.workflows.audit import AskedAgain, Audited, audit, release_of
 
 
 def sparse(seed: int, users: int = 60, items: int = 150) -> Interactions:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.every import app
+from privirec.app.cli.every import app
 from privirec.data import load_dataset
 from privirec.dp.loss import Loss
 from privirec.federated.contributions import ItemDegrees, NoiseShare, NoisyPopularity
 from privirec.privacy.explain import explained
 from privirec.privacy.ledger import Ledger
-from privirec.workflows.plan import Plan
-from privirec.workflows.run import run
+from privirec.runtime.plan import Plan
+from privirec.runtime.run import run
 
 SHARE = NoiseShare(deviation=4000, clients=3, contributors=2, fraction_bits=12)
 

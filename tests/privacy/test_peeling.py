@@ -302,7 +302,7 @@ def test_grading_matches_each_true_user_once():
 
 
 @pytest.mark.fullscale
-@pytest.mark.long  # tests/workflows/test_fullscale.py does it from the first sum on
+@pytest.mark.long  # tests/experiments/test_fullscale.py does it from the first sum on
 @pytest.mark.parametrize("fraction_bits", [17, 21])
 @pytest.mark.parametrize("name", ["gowalla", "yelp2018"])
 def test_every_real_history_is_recovered(name, fraction_bits):

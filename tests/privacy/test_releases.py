@@ -13,6 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from privirec.app.audit import audit, release_of
+from privirec.app.transcript import opened_by
 from privirec.data import Dataset, Interactions
 from privirec.errors import UsageError
 from privirec.federated.contributions import ItemItem, PowerStep, SeededStep
@@ -23,10 +25,8 @@ from privirec.privacy.attacks.grading import grade, grade_rows
 from privirec.privacy.attacks.views import item_item_view
 from privirec.privacy.releases import Release, ReleasedFilters, ReleasedSum
 from privirec.runtime.local.simulation import Simulation
-from privirec.workflows.audit import audit, release_of
-from privirec.workflows.plan import Plan
-from privirec.workflows.run import run
-from privirec.workflows.transcript import opened_by
+from privirec.runtime.plan import Plan
+from privirec.runtime.run import run
 
 NOISE = AddedNoise("uniform", 1.0, "a test", 3.0)
 WITH_PEOPLE = {

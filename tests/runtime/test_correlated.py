@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from privirec.cli.every import app
+from privirec.app.cli.every import app
 from privirec.data import load_dataset
 from privirec.federated.contributions import Contribution
 from privirec.federated.programs import PrivirecKSettings, PrivirecSettings, program_of

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.extra.correlated import CORRELATED_NOISE, NoiseRule, protocol_of
+from privirec.extra.correlated.client import CorrelatedClient
+from privirec.extra.correlated.messages import Neighbours, NoisyAnnounce, decode
+from privirec.extra.correlated.server import CorrelatedServer
 from privirec.secagg import ClientPolicy, Identity, Protocol, Roster, ServerSettings, Statement
-from privirec.secagg.correlated import CORRELATED_NOISE, NoiseRule, protocol_of
-from privirec.secagg.correlated.client import CorrelatedClient
-from privirec.secagg.correlated.messages import Neighbours, NoisyAnnounce, decode
-from privirec.secagg.correlated.server import CorrelatedServer
 from privirec.secagg.ring import VectorShape
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 SHAPE = VectorShape(300, 12, 9, signed=True)
 ANY_NOISE = ClientPolicy(own_noise=0.0, proven_sums=True)

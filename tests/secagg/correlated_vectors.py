@@ -12,15 +12,15 @@ import numpy as np
 
 from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.dp.tables import gaussian_probabilities, gaussian_table
+from privirec.extra.correlated.levels import NoiseRule, graph_degree, noisy_shape, upload_shape
+from privirec.extra.correlated.messages import Advertise, Neighbours, NoisyAnnounce, decode
 from privirec.secagg import keys
-from privirec.secagg.correlated.levels import NoiseRule, graph_degree, noisy_shape, upload_shape
-from privirec.secagg.correlated.messages import Advertise, Neighbours, NoisyAnnounce, decode
 from privirec.secagg.keys import Identity
 from privirec.secagg.messages import Announce, Message, encode
 from privirec.secagg.parameters import Statement
 from privirec.secagg.protocol import Agreement
 from privirec.secagg.ring import VectorShape
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 SHAPES = (VectorShape(11, 13, 300, signed=True), VectorShape(6, 40, 1 << 34))
 """Uploads in finer units than announced, and in coarser ones."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from privirec.extra.correlated.messages import decode as decode_noisy
+from privirec.extra.lightsecagg.messages import decode as decode_light
 from privirec.secagg import (
     ClientPolicy,
     ClientSession,
@@ -23,11 +25,9 @@ from privirec.secagg import (
     protocol,
 )
 from privirec.secagg.bell2020.messages import decode
-from privirec.secagg.correlated.messages import decode as decode_noisy
 from privirec.secagg.errors import MalformedMessage, ProtocolError
-from privirec.secagg.lightsecagg.messages import decode as decode_light
 from privirec.secagg.messages import encode
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 _FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 _SHAPE = VectorShape(20, 9, 100)

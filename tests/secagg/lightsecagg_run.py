@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from privirec.extra.lightsecagg.messages import decode
 from privirec.secagg import (
     ClientPolicy,
     ClientSession,
@@ -19,10 +20,9 @@ from privirec.secagg import (
     VectorShape,
     protocol,
 )
-from privirec.secagg.lightsecagg.messages import decode
 from privirec.secagg.messages import Message
 from privirec.secagg.protocol import Step
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 PROTOCOL = protocol("lightsecagg")
 LENGTH = 20

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from privirec.extra.lightsecagg.code import Decoder, MaskCode
+from privirec.extra.lightsecagg.field import ElementShape, Field
+from privirec.extra.lightsecagg.messages import Deal, Open, SignedKey, Survivors, decode
+from privirec.extra.lightsecagg.shared import pieces_context, survivors_statement
+from privirec.extra.lightsecagg.thresholds import Thresholds, thresholds
 from privirec.secagg import keys
 from privirec.secagg.keys import Identity
-from privirec.secagg.lightsecagg.code import Decoder, MaskCode
-from privirec.secagg.lightsecagg.field import ElementShape, Field
-from privirec.secagg.lightsecagg.messages import Deal, Open, SignedKey, Survivors, decode
-from privirec.secagg.lightsecagg.shared import pieces_context, survivors_statement
-from privirec.secagg.lightsecagg.thresholds import Thresholds, thresholds
 from privirec.secagg.messages import Announce, encode
 from privirec.secagg.parameters import Statement
 from privirec.secagg.ring import VectorShape
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 SHAPES = (VectorShape(99, 13, 300, signed=True), VectorShape(9, 32, 1000))
 """25 elements of four entries in five columns; nine elements of one entry in two."""

@@ -49,7 +49,7 @@ from privirec.secagg.prg import MaskGenerator
 from privirec.secagg.protocol import Agreement, ClientPolicy, Phase, ServerSettings, protocol
 from privirec.secagg.ring import Ring, VectorShape
 from privirec.secagg.shamir import split
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 if __package__:
     from . import correlated_vectors, lightsecagg_vectors

@@ -21,7 +21,7 @@ from privirec.secagg.errors import KeysNotInGraph, Unconfirmed, WeakParameters
 from privirec.secagg.key_tree import KeyTree
 from privirec.secagg.messages import encode
 from privirec.secagg.parameters import Parameters, least_honest, sparse_parameters
-from privirec.secagg.testing.lying_server import LyingServer, Setting
+from secagg.testing.lying_server import LyingServer, Setting
 
 from .test_attacks import start
 from .test_vectors import ACTIVE_BAD, ACTIVE_RUN, session, step

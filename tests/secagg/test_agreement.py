@@ -19,7 +19,7 @@ from privirec.secagg import (
 )
 from privirec.secagg.announcing import Announcement
 from privirec.secagg.errors import AgreementMismatch, CohortChanged, OutOfOrder, SessionClosed
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 from .test_attacks import SHAPE, Run, start, vector
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privirec.extra.correlated import client as correlated_client
+from privirec.extra.lightsecagg import client as light_client
+from privirec.extra.lightsecagg.messages import Deal
+from privirec.extra.lightsecagg.shared import EXCHANGE
 from privirec.secagg import ServerModel, VectorShape, keys
 from privirec.secagg.bell2020 import client as bell_client
-from privirec.secagg.correlated import client as correlated_client
 from privirec.secagg.errors import BadShare, OtherAsk, ProtocolError
-from privirec.secagg.lightsecagg import client as light_client
-from privirec.secagg.lightsecagg.messages import Deal
-from privirec.secagg.lightsecagg.shared import EXCHANGE
 from privirec.secagg.local_federation import LocalFederation
 from privirec.secagg.messages import encode
 

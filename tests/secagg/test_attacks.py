@@ -51,7 +51,7 @@ from privirec.secagg.errors import (
 )
 from privirec.secagg.messages import Masked, Message, encode
 from privirec.secagg.participants import read_participants, write_participants
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 LENGTH = 20
 SHAPE = VectorShape(LENGTH, 32, 10**6)

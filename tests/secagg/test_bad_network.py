@@ -11,16 +11,9 @@ import numpy as np
 import pytest
 
 from privirec.secagg import ServerModel, protocol, protocol_names
-from privirec.secagg.testing import (
-    CALM,
-    Scenario,
-    SimulationFailure,
-    Weather,
-    bad_network,
-    simulate,
-)
-from privirec.secagg.testing.lies import lie_of
 from privirec.secagg.uploads import Uploads
+from secagg.testing import CALM, Scenario, SimulationFailure, Weather, bad_network, simulate
+from secagg.testing.lies import lie_of
 
 
 def scenario(seed: int, name: str | None = None) -> Scenario:

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privirec.secagg import ClientPolicy, LocalFederation, ServerSettings, Statement, protocol
-from privirec.secagg.correlated import CORRELATED_NOISE, NoiseRule, protocol_of
-from privirec.secagg.correlated.levels import (
+from privirec.extra.correlated import CORRELATED_NOISE, NoiseRule, protocol_of
+from privirec.extra.correlated.levels import (
     NoiseLevels,
     graph_degree,
     noisy_shape,
     sum_range,
     upload_shape,
 )
+from privirec.secagg import ClientPolicy, LocalFederation, ServerSettings, Statement, protocol
 from privirec.secagg.errors import (
     BadContribution,
     BrokenUpload,
@@ -38,7 +38,7 @@ from privirec.secagg.errors import (
 from privirec.secagg.parameters import is_connected
 from privirec.secagg.protocol import Guarantee, Phase
 from privirec.secagg.ring import VectorShape
-from privirec.secagg.testing import CALM, InsecureSeededBytes, Scenario, Weather, simulate
+from secagg.testing import CALM, InsecureSeededBytes, Scenario, Weather, simulate
 
 from .correlated_run import HARDLY_OWN, NEARLY_NONE, SHAPE, Run, start, started
 
@@ -572,7 +572,7 @@ def test_runs_over_a_bad_network(seeds: range) -> None:
 def test_an_exact_run_over_a_bad_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """With next to no noise the same runs must name their summands bit by bit."""
     quiet = replace(NEARLY_NONE, deviation=lambda _shape, _statement: 0.0)
-    known = "privirec.secagg.testing.bad_network"
+    known = "secagg.testing.bad_network"
     monkeypatch.setattr(f"{known}.protocol", lambda _name: quiet)
     policy = lambda **more: ClientPolicy(own_noise=0.0, **more)  # noqa: E731
     monkeypatch.setattr(f"{known}.ClientPolicy", policy)

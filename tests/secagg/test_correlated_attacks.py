@@ -8,8 +8,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from privirec.extra.correlated.messages import Advertise, NoisyAnnounce, decode
 from privirec.secagg import ClientPolicy, Roster, protocol
-from privirec.secagg.correlated.messages import Advertise, NoisyAnnounce, decode
 from privirec.secagg.errors import (
     BadDump,
     BadKey,
@@ -30,7 +30,7 @@ from privirec.secagg.graph import graph_seed, ring_graph
 from privirec.secagg.messages import Masked, encode
 from privirec.secagg.participants import write_participants
 from privirec.secagg.ring import VectorShape
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 from .correlated_run import ANY_NOISE, NEARLY_NONE, SHAPE, Run, start, started
 

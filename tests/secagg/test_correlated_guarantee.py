@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from privirec.dp.sampler import GaussianNoise, NoiseGenerator
-from privirec.secagg import keys
-from privirec.secagg.correlated.guarantee import (
+from privirec.extra.correlated.guarantee import (
     crowds,
     distinguishability,
     honest_ahead,
     honest_edges,
     ring_crowd,
 )
-from privirec.secagg.correlated.levels import NoiseLevels, graph_degree
+from privirec.extra.correlated.levels import NoiseLevels, graph_degree
+from privirec.secagg import keys
 from privirec.secagg.graph import RingGraph
 from privirec.secagg.parameters import Statement
 from privirec.secagg.ring import VectorShape

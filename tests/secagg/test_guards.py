@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from privirec.extra.lightsecagg.messages import Open, Survivors
+from privirec.extra.lightsecagg.shared import survivors_statement
 from privirec.secagg import ClientPolicy, LocalFederation, VectorShape, keys
 from privirec.secagg.bell2020.client import BellClient
 from privirec.secagg.bell2020.messages import Neighbours, decode
 from privirec.secagg.errors import Stranger, WeakParameters
 from privirec.secagg.graph import graph_seed
-from privirec.secagg.lightsecagg.messages import Open, Survivors
-from privirec.secagg.lightsecagg.shared import survivors_statement
 from privirec.secagg.messages import Masked, encode
 from privirec.secagg.parameters import (
     Parameters,
@@ -26,7 +26,7 @@ from privirec.secagg.parameters import (
 )
 from privirec.secagg.participants import write_participants
 from privirec.secagg.prg import MaskGenerator
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 from . import test_lightsecagg_attacks as light
 from .test_attacks import Run, start

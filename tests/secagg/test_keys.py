@@ -11,7 +11,7 @@ import pytest
 from privirec.secagg import keys
 from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.keys import Identity, Roster, Secret
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 RUN = b"r" * 16
 

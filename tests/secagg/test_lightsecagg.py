@@ -12,6 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privirec.extra.lightsecagg import totals
+from privirec.extra.lightsecagg.code import MaskCode
+from privirec.extra.lightsecagg.field import ElementShape, Field
+from privirec.extra.lightsecagg.messages import Pieces
+from privirec.extra.lightsecagg.thresholds import Thresholds
+from privirec.extra.lightsecagg.totals import PieceRelay
 from privirec.secagg import (
     ClientPolicy,
     LocalFederation,
@@ -35,15 +41,9 @@ from privirec.secagg.errors import (
     Stranger,
     TooManyDropped,
 )
-from privirec.secagg.lightsecagg import totals
-from privirec.secagg.lightsecagg.code import MaskCode
-from privirec.secagg.lightsecagg.field import ElementShape, Field
-from privirec.secagg.lightsecagg.messages import Pieces
-from privirec.secagg.lightsecagg.thresholds import Thresholds
-from privirec.secagg.lightsecagg.totals import PieceRelay
 from privirec.secagg.messages import MAX_MESSAGE_BYTES
 from privirec.secagg.protocol import Phase, Step
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 from .lightsecagg_run import LENGTH, PROTOCOL, Run, plain_sum, start, vector
 

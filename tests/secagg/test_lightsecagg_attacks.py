@@ -8,6 +8,19 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from privirec.extra.lightsecagg.field import ElementShape
+from privirec.extra.lightsecagg.messages import (
+    Advertise,
+    Answer,
+    Confirm,
+    Deal,
+    Open,
+    Pieces,
+    SignedKey,
+    Survivors,
+    decode,
+)
+from privirec.extra.lightsecagg.shared import pieces_context, survivors_statement
 from privirec.secagg import (
     Agreement,
     ClientPolicy,
@@ -41,22 +54,9 @@ from privirec.secagg.errors import (
     WrongProtocol,
     WrongRun,
 )
-from privirec.secagg.lightsecagg.field import ElementShape
-from privirec.secagg.lightsecagg.messages import (
-    Advertise,
-    Answer,
-    Confirm,
-    Deal,
-    Open,
-    Pieces,
-    SignedKey,
-    Survivors,
-    decode,
-)
-from privirec.secagg.lightsecagg.shared import pieces_context, survivors_statement
 from privirec.secagg.messages import Announce, Masked, Message, encode
 from privirec.secagg.participants import write_participants
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 from .lightsecagg_run import PROTOCOL, Run, plain_sum, start, vector
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from privirec.extra.lightsecagg.code import Decoder, MaskCode
+from privirec.extra.lightsecagg.field import MOST_BITS, ROOT_BITS, ElementShape, Field
+from privirec.extra.lightsecagg.thresholds import Thresholds, graph_parameters, thresholds
 from privirec.secagg.errors import BadShare, MalformedMessage, ParametersInfeasible
-from privirec.secagg.lightsecagg.code import Decoder, MaskCode
-from privirec.secagg.lightsecagg.field import MOST_BITS, ROOT_BITS, ElementShape, Field
-from privirec.secagg.lightsecagg.thresholds import Thresholds, graph_parameters, thresholds
 from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.ring import VectorShape
 

@@ -16,7 +16,7 @@ import pytest
 
 from privirec.secagg import ServerModel, Statement
 from privirec.secagg.parameters import least_honest
-from privirec.secagg.testing.lying_server import LyingServer, Setting
+from secagg.testing.lying_server import LyingServer, Setting
 
 View = frozenset[int]
 Views = dict[int, View]

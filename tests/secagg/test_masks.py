@@ -20,7 +20,7 @@ from privirec.secagg.bell2020.messages import decode
 from privirec.secagg.keys import KEY_BYTES
 from privirec.secagg.messages import Masked
 from privirec.secagg.prg import MaskGenerator
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 WIDTH, LENGTH, CLIENTS, RUNS = 4, 64, 6, 30
 SHAPE = VectorShape(LENGTH, WIDTH, bound=2)

@@ -51,7 +51,7 @@ from privirec.secagg.errors import (
 )
 from privirec.secagg.messages import Announce, Masked, encode
 from privirec.secagg.participants import write_participants
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 from .test_attacks import SHAPE, Run, named, refuses, start, vector
 

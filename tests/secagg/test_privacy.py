@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from privirec.secagg import LocalFederation, ServerModel, VectorShape
 from privirec.secagg.bell2020.messages import Deliver, Survivors, Unmask, decode
 from privirec.secagg.messages import Masked
-from privirec.secagg.testing import InsecureSeededBytes, Scenario, Weather, simulate
+from secagg.testing import InsecureSeededBytes, Scenario, Weather, simulate
 
 WIDTH, LENGTH, CLIENTS, RUNS = 4, 64, 5, 60
 

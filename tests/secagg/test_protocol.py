@@ -54,7 +54,7 @@ from privirec.secagg.errors import (
     WrongRun,
 )
 from privirec.secagg.messages import Announce, Masked, encode
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 LENGTH = 37
 SHAPE = VectorShape(LENGTH, 20, bound=500, signed=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privirec.secagg.errors import BadShare, BelowThreshold
 from privirec.secagg.shamir import PRIME, SHARE_BYTES, check_consistent, combine, split
-from privirec.secagg.testing import InsecureSeededBytes
+from secagg.testing import InsecureSeededBytes
 
 
 def is_probably_prime(number: int) -> bool:

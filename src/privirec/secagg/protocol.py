@@ -29,7 +29,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -357,27 +359,37 @@ class Protocol:
         return self.deviation is _exact
 
 
-_PROTOCOLS = {
+_OWN = {
     "secagg+": ("privirec.secagg.bell2020", "SECAGG_PLUS"),
     "secagg": ("privirec.secagg.bell2020", "SECAGG"),
-    "lightsecagg": ("privirec.secagg.lightsecagg", "LIGHTSECAGG"),
     "none": ("privirec.secagg.plain", "NONE"),
-    "correlated-noise": ("privirec.secagg.correlated", "CORRELATED_NOISE"),
 }
+ENTRY_POINTS = "privirec.protocols"
+"""Group of entry points by which installed packages add protocols."""
+
+
+@cache
+def _added() -> dict[str, EntryPoint]:
+    found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    return {name: found[name] for name in sorted(found) if name not in _OWN}
 
 
 def protocol_names() -> tuple[str, ...]:
-    return tuple(_PROTOCOLS)
+    return (*_OWN, *_added())
 
 
 def protocol(name: str) -> Protocol:
     """Return the protocol with this name."""
-    if name not in _PROTOCOLS:
+    found: Protocol
+    if name in _OWN:
+        module, attribute = _OWN[name]
+        found = getattr(import_module(module), attribute)
+    elif name in _added():
+        found = _added()[name].load()
+    else:
         raise UsageError(
-            f"unknown aggregation protocol {name!r}: choose from {', '.join(_PROTOCOLS)}"
+            f"unknown aggregation protocol {name!r}: choose from {', '.join(protocol_names())}"
         )
-    module, attribute = _PROTOCOLS[name]
-    found: Protocol = getattr(import_module(module), attribute)
     return found
 
 

@@ -1,0 +1,102 @@
+"""The command line, `privirec COMMAND`.
+
+Only the called command is imported, because importing all of them takes a second and a half.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+
+import typer
+
+from privirec.app.cli import narrow_help
+from privirec.version import __version__
+
+COMMANDS = {
+    "demo": "demo.command",
+    "run": "run.command",
+    "fit": "fit.command",
+    "table": "table.command",
+    "privacy-table": "privacy_table.command",
+    "frontier": "frontier.command",
+    "sweep": "sweep.command",
+    "tune": "tune.command",
+    "plan": "plan.command",
+    "cost": "cost.command",
+    "audit": "audit.command",
+    "doctor": "doctor.command",
+    "protocols": "protocols.command",
+    "recommend": "recommend.command",
+    "data": "data.app",
+    "store": "store.app",
+    "federate": "federate.command",
+    "client": "client.command",
+    "budget": "privacy.budget",
+    "explain-privacy": "privacy.explain_privacy",
+    "device": "device.app",
+    "server": "server.app",
+    "keys": "keys.app",
+}
+"""Module and attribute of each command, in the order of the help; an `app` has subcommands."""
+
+
+def app_of(names: Iterable[str]) -> typer.Typer:
+    """Return the command line with only these commands."""
+    app = typer.Typer(
+        help="Recommender systems that learn from people's histories without collecting them.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.callback()(_main)
+    for name in names:
+        module, _, attribute = COMMANDS[name].partition(".")
+        found = getattr(importlib.import_module(f"privirec.app.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    _let_paragraphs_flow(app)
+    return app
+
+
+def _let_paragraphs_flow(app: typer.Typer) -> None:
+    """Join the lines of paragraphs in help texts; Typer would keep the source's line breaks."""
+    for command in app.registered_commands:
+        text = inspect.cleandoc(command.help or inspect.getdoc(command.callback) or "")
+        command.help = "\n\n".join(map(_in_one_line, text.split("\n\n")))
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _let_paragraphs_flow(group.typer_instance)
+
+
+def _in_one_line(paragraph: str) -> str:
+    """Join the lines of a paragraph, unless it is indented: that is an example."""
+    is_example = paragraph.startswith((" ", "\b"))
+    return paragraph if is_example else " ".join(paragraph.split("\n"))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"privirec {__version__}")
+        raise typer.Exit
+
+
+def _main(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    pass
+
+
+def called() -> Callable[[], int]:
+    """Import the called command, and return the function to run."""
+    name = sys.argv[1:2]
+    # The help, and suggestions for a mistyped name, need all commands.
+    app = app_of(name if set(name) & set(COMMANDS) else COMMANDS)
+    return lambda: int(app(standalone_mode=True, **narrow_help.settings(app)) or 0)

@@ -1,0 +1,310 @@
+"""Options shared by several commands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import click
+import typer
+from pydantic import BaseModel
+
+from privirec import data
+from privirec.app.report.pictures import check_picture
+from privirec.data.columns import TableOptions
+from privirec.data.datasets import names_here
+from privirec.data.splits import WAYS, By
+from privirec.errors import DataError, UsageError
+from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS
+from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON, ProtectedSettings
+from privirec.federated.programs.spectral import SpectralSettings
+from privirec.models import MODELS
+from privirec.models.artifact import check_replaceable
+from privirec.rows import check_writable, say
+from privirec.runtime.plan import presets
+from privirec.secagg import ServerModel, protocol_names
+
+
+def finite(given: float | None) -> float | None:
+    """Refuse NaN and infinity, which Click's ranges can let through."""
+    if given is not None and not math.isfinite(given):
+        raise typer.BadParameter(f"{given} is not a finite number.")
+    return given
+
+
+def writable_file(path: Path | None) -> Path | None:
+    """Check before any work that a file for results can be written."""
+    check_writable(path)
+    return path
+
+
+def writable_folder(path: Path | None) -> Path | None:
+    """Check before any work that a folder for results can be written."""
+    check_writable(folder=path)
+    return path
+
+
+def picture_file(path: Path | None) -> Path | None:
+    """Check before any work that both files of a picture can be written."""
+    check_picture(path)
+    return path
+
+
+Dataset = Annotated[
+    str,
+    typer.Option(
+        "--dataset",
+        help="Data set: gowalla, yelp2018, amazon-book, synthetic:NAME, or a path (see: privirec "
+        "data list).",
+    ),
+]
+Datasets = Annotated[
+    str | None,
+    typer.Option(
+        "--datasets",
+        help="Data sets, by name or path, separated by commas (default: all in the data folders).",
+        show_default=False,
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        help="Folder of data sets (default: $PRIVIREC_DATA, then the user's cache folder).",
+        show_default=False,
+    ),
+]
+Json = Annotated[
+    Path | None,
+    typer.Option(
+        "--json",
+        help="Also write the results to this file, one JSON object per line.",
+        callback=writable_file,
+        show_default=False,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", min=1, help="Number of threads (default: all cores).", show_default=False
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        min=0,
+        help="Seed of start blocks and drop-outs; synthetic data and splits have their own.",
+    ),
+]
+Split = Annotated[
+    By,
+    typer.Option(
+        "--split",
+        click_type=click.Choice(list(WAYS)),
+        help="For a single file, the test items: a random share of each user's items, the latest "
+        "share of all interactions, or each user's latest item (a random one without times).",
+    ),
+]
+TestFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--test-file",
+        help="File with the test interactions; --dataset is then the train file.",
+        show_default=False,
+    ),
+]
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        help="Folder to save the model in.",
+        callback=writable_folder,
+        show_default=False,
+    ),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing saved model.")]
+
+
+def refuse_to_replace(files: Iterable[Path], *, hint: str = "") -> None:
+    """Raise UsageError if one of these files exists."""
+    for file in files:
+        if file.is_file():
+            raise UsageError(f"{file}: is there already, and nothing was written{hint}")
+
+
+def check_save(save: Path | None, overwrite: bool) -> None:
+    """Raise UsageError, before any work, if `save` is in use and may not be overwritten."""
+    if save is None:
+        return
+    check_replaceable(save)
+    if save.is_dir() and any(save.iterdir()) and not overwrite:
+        raise UsageError(f"{save} holds a saved model: choose another folder, or --overwrite it")
+
+
+def datasets_named(
+    names: str | None, data_dir: Path | None, table: TableOptions
+) -> list[data.Dataset]:
+    """Load the data sets with these names, separated by commas, or all that are found."""
+    wanted = names.split(",") if names else names_here(data_dir)
+    if not wanted:
+        raise DataError("no data set is here; run: privirec data get gowalla")
+    return [data.load_dataset(name, data_dir, table=table) for name in wanted]
+
+
+def one_of(names: Iterable[str], **more: Any) -> Any:
+    """Return an option whose choices are these names."""
+    return typer.Option(click_type=click.Choice(list(names)), **more)
+
+
+def given(**choices: Any) -> dict[str, Any]:
+    """Return the options that were given, without those that are None."""
+    return {name: value for name, value in choices.items() if value is not None}
+
+
+def choices_of(settings: type[BaseModel], field: str) -> list[str]:
+    """Return the possible values of a field of a program's settings."""
+    return list(get_args(settings.model_fields[field].annotation))
+
+
+# Options of runs on a network.
+Model = Annotated[
+    str | None,
+    one_of(MODELS, help="Recommender model (default: the one of the method, or gf-cf)."),
+]
+Program = Annotated[str, one_of(PROGRAMS, help="Program that the clients compute together.")]
+Preset = Annotated[str, one_of(presets(), help="Preset of settings; see: privirec run --help.")]
+Rank = Annotated[int | None, typer.Option(min=1, help="k, the columns of the power method.")]
+Rounds = Annotated[
+    int | None,
+    typer.Option(min=1, help=f"L, the secure sums of the power method (default {DEFAULT_ROUNDS})."),
+]
+
+
+class CarrierName(StrEnum):
+    """Transport of messages between the server and its clients."""
+
+    FLOWER = "flower"
+    HTTPS = "https"
+
+
+Carrier = Annotated[
+    CarrierName,
+    typer.Option(
+        "--carrier", help="Transport: flower for a few silos, https for any number of devices."
+    ),
+]
+Picture = Annotated[
+    Path | None,
+    typer.Option(
+        "--picture",
+        help="Also draw the result, as PNG and SVG; name either of the two files.",
+        callback=picture_file,
+        show_default=False,
+    ),
+]
+Head = Annotated[
+    int | None,
+    typer.Option(min=1, help="ease, denoised: number of most popular items to use."),
+]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        max=50,
+        callback=finite,
+        help=f"protected: epsilon promised to every person (default {DEFAULT_EPSILON:g}).",
+    ),
+]
+Way = Annotated[
+    str | None,
+    one_of(
+        choices_of(ProtectedSettings, "way"),
+        help="protected: pairs of items, or a power method; auto chooses by people per item.",
+    ),
+]
+Delta = Annotated[
+    float | None,
+    typer.Option(
+        min=1e-15,
+        max=0.01,
+        callback=finite,
+        help=f"protected: probability that the promise fails (default {DEFAULT_DELTA:g}).",
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        help="spectral: columns of each round, as 8x128 or 256,128,128 (default: 1.5 times the "
+        "rank, in eight rounds). More rounds converge better, more columns capture more; bytes "
+        "grow with the total number of columns.",
+        show_default=False,
+    ),
+]
+BlockBits = Annotated[
+    int | None,
+    typer.Option(
+        help="spectral: bits per entry sent to clients: 4, 8 or 16 (default 4).",
+        show_default=False,
+    ),
+]
+Pairs = Annotated[
+    str | None,
+    one_of(
+        choices_of(SpectralSettings, "pairs"),
+        help="spectral: compute eigenpairs from products alone (nystrom, the default, worth half a "
+        "step more), or from blocks and products.",
+    ),
+]
+Settle = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        callback=finite,
+        help="spectral: stop early once a round changes the sum of the Ritz values by at most this "
+        "share, for example 0.01. Clients agree to all rounds; the remaining ones are not sent.",
+        show_default=False,
+    ),
+]
+Aggregator = Annotated[
+    str,
+    one_of(protocol_names(), help="Protocol for sums; none: the server sees each contribution."),
+]
+
+
+CorruptShare = Annotated[
+    float,
+    typer.Option(
+        min=0, max=0.5, callback=finite, help="Share of clients that may collude with the server."
+    ),
+]
+ServerModelName = Annotated[
+    ServerModel,
+    typer.Option(
+        "--server-model",
+        help="Server that secagg+ and secagg protect against. active: it may lie to each client "
+        "(clients compare what they were told: more neighbours, one more exchange). semi-honest: "
+        "it follows the protocol and only observes (cheaper, no protection if it lies).",
+    ),
+]
+DropShare = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=0.5,
+        callback=finite,
+        help="Share of the roster that may be absent or drop out.",
+    ),
+]
+UsersPerShard = Annotated[
+    int, typer.Option(min=1, help="Users per shard, and in memory at a time.")
+]
+
+
+def say_drawn(files: Iterable[Path]) -> None:
+    """Print the files of a picture."""
+    say(f"Drawn in {' and '.join(map(str, files))}")

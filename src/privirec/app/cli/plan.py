@@ -1,0 +1,320 @@
+"""`privirec plan`: a method for a budget of bytes, and its costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privirec.app.cli import options
+from privirec.app.cli.table_options import reads_tables, words_for
+from privirec.app.planner import Choice, Links, Pilot, Population, choose, planned_rows
+from privirec.app.planner.pilot import MOST_BYTES
+from privirec.app.planner.rows import DATA
+from privirec.app.report.units import as_duration, parse_bytes, parse_rate
+from privirec.data import Dataset, TableOptions, load_dataset
+from privirec.data.datasets import load_sharded
+from privirec.errors import UsageError
+from privirec.federated.programs.protected import DEFAULT_DELTA
+from privirec.progress import shown_progress
+from privirec.rows import as_bytes, check_writable, print_table, say, warn, write_json_lines
+from privirec.runtime.plan import gives_away
+from privirec.runtime.spec import (
+    CORRUPT_SHARE,
+    DEFAULT_AGGREGATOR,
+    DROPPED_SHARE,
+    SMALLEST_COHORT,
+    Assumptions,
+)
+from privirec.secagg import ProtocolError, ServerModel
+
+AGGREGATORS = ("secagg+", "secagg", "none")
+"""Protocols whose CPU seconds can be estimated."""
+COLUMNS = [
+    ("mark", ""),
+    ("method", "method"),
+    ("model", "model"),
+    ("size", "size"),
+    ("ring_bits", "bits"),
+    ("validation_ndcg@20", "NDCG@20"),
+    ("bytes_up_per_client", "up"),
+    ("down", "down"),
+    ("added", "+ up, down"),
+    ("client_cpu", "CPU"),
+    ("client_time", "time"),
+    ("bytes_server_receives", "server gets"),
+    ("bytes_server_sends", "sends"),
+    ("server_cpu", "CPU"),
+    ("server_time", "time"),
+]
+
+
+@reads_tables
+def command(
+    *,
+    users: Annotated[
+        int | None, typer.Option(help="Number of people, each with one client.", show_default=False)
+    ] = None,
+    items: Annotated[
+        int | None, typer.Option(help="Number of items in the catalogue.", show_default=False)
+    ] = None,
+    interactions: Annotated[
+        int | None, typer.Option(help="Total number of interactions, if known.", show_default=False)
+    ] = None,
+    largest_degree: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of people with the most popular item, if known; it allows narrower rings "
+            "(default: an item that everyone has).",
+            show_default=False,
+        ),
+    ] = None,
+    top_fifth: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            callback=options.finite,
+            help="Share of all interactions on the most popular fifth of the items, if known; it "
+            "decides between the most popular items and all items. Gowalla has 0.53, Globo 0.91.",
+            show_default=False,
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Data set, by name or path, to take all these numbers from.", show_default=False
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Upload budget per client, as 50MB (B, kB, MB, GB or TB), without the overhead of "
+            "secure aggregation.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            callback=options.finite,
+            help="NDCG@20 to reach on a validation split of --dataset: a pilot tries budgets up to "
+            f"--budget (default {as_bytes(MOST_BYTES)}) and takes the least that reaches it.",
+            show_default=False,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=50,
+            callback=options.finite,
+            help="Epsilon of differential privacy for every person; the method is then protected.",
+            show_default=False,
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-15,
+            max=0.01,
+            callback=options.finite,
+            help=f"Probability that the promise fails (default {DEFAULT_DELTA:g}).",
+            show_default=False,
+        ),
+    ] = None,
+    settle: options.Settle = None,
+    up: Annotated[str, typer.Option(help="Upload speed of a client.")] = "10Mbit/s",
+    down: Annotated[str, typer.Option(help="Download speed of a client.")] = "50Mbit/s",
+    server_link: Annotated[
+        str, typer.Option(help="Speed of the server's link in each direction.")
+    ] = "1Gbit/s",
+    aggregator: Annotated[
+        str, options.one_of(AGGREGATORS, help="Protocol that protects sums; none: no protection.")
+    ] = DEFAULT_AGGREGATOR,
+    corrupt_share: options.CorruptShare = CORRUPT_SHARE,
+    drop_share: options.DropShare = DROPPED_SHARE,
+    server_model: options.ServerModelName = ServerModel.ACTIVE,
+    out: Annotated[
+        Path, typer.Option(help="Folder for a pilot's measurements and chosen settings.")
+    ] = Path("privirec-out"),
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    data_dir: options.DataDir = None,
+    table: TableOptions,
+    json_file: options.Json = None,
+) -> None:
+    """Propose method, size and bits for a budget of bytes, and estimate the costs of a run.
+
+    Bytes up and down equal, to the byte, those that a run of the printed command counts. The
+    overhead of secure aggregation is shown separately: encoded messages, if no client drops out,
+    without the overhead of the carrier. CPU seconds are estimates: the real kernels, timed here for
+    a fraction of a second each, times the number of calls. Time is transfer plus CPU of the client
+    or the server itself, without waiting for others.
+
+    The proposed method follows from measurements (docs/results/plan.md): EASE on the most popular
+    items if they have most of the interactions, spectral otherwise, and protected with --epsilon,
+    whose size follows from the promise.
+
+    Examples:
+
+      privirec plan --users 30000 --items 41000 --budget 50MB
+
+      privirec plan --users 30000 --items 41000 --largest-degree 1400 --top-fifth 0.5 --budget 50MB
+
+      privirec plan --users 1000000 --items 100000 --budget 10MB --epsilon 4
+
+      privirec plan --dataset gowalla --budget 60MB --up 2Mbit/s --down 20Mbit/s
+
+      privirec plan --dataset gowalla --target 0.12 --budget 80MB
+    """
+    check_writable(folder=None if target is None else out)
+    links = Links(
+        parse_rate(up, "--up"),
+        parse_rate(down, "--down"),
+        parse_rate(server_link, "--server-link"),
+    )
+    if budget is None and target is None:
+        raise UsageError("give a --budget, as 50MB, or a --target to reach on a --dataset")
+    if epsilon is None and delta is not None:
+        raise UsageError("--delta goes with --epsilon")
+    if settle is not None and (epsilon is not None or target is not None):
+        raise UsageError("--settle goes with neither --epsilon nor --target")
+    if epsilon is not None and drop_share > DROPPED_SHARE:
+        raise UsageError(
+            f"with --epsilon noise is planned for {DROPPED_SHARE:g} of the clients dropping out, "
+            "as in privirec run: give no larger --drop-share"
+        )
+    most = MOST_BYTES if budget is None else parse_bytes(budget)
+    terms = Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model)
+    numbers = {
+        "--users": users,
+        "--items": items,
+        "--interactions": interactions,
+        "--largest-degree": largest_degree,
+        "--top-fifth": top_fifth,
+    }
+    promised: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "corrupt_share": corrupt_share}
+    population, data = _population(dataset, data_dir, table, numbers)
+    pilot = None
+    if target is not None:
+        if data is None:
+            raise UsageError("a --target is reached on data in memory: give such a --dataset")
+        pilot = Pilot(
+            *(data, population, target, out, most), **promised, seed=seed, threads=threads
+        )
+    if population.users < SMALLEST_COHORT and aggregator != "none":
+        raise UsageError(f"secure aggregation needs at least {SMALLEST_COHORT} users")
+    try:
+        with shown_progress() as phases:
+            choice = (
+                pilot.run(phases) if pilot else choose(population, most, settle=settle, **promised)
+            )
+            rows = planned_rows(
+                *(choice, links),
+                aggregator=aggregator,
+                assumptions=terms,
+                dataset=words_for(dataset or DATA, data_dir, table),
+                phases=phases,
+            )
+    except ProtocolError as error:
+        raise UsageError(f"{aggregator} refuses these numbers: {error}") from None
+    write_json_lines(json_file, rows)
+    _show(choice, rows, most if budget is not None else None)
+
+
+def _population(
+    dataset: str | None, data_dir: Path | None, table: TableOptions, numbers: dict[str, Any]
+) -> tuple[Population, Dataset | None]:
+    """Return the population to plan for, and its data set if that is in memory."""
+    if dataset is None:
+        if numbers["--users"] is None or numbers["--items"] is None:
+            raise UsageError("give --users and --items, or a --dataset")
+        return Population(*numbers.values()), None
+    known = [name for name, value in numbers.items() if value is not None]
+    if known:
+        raise UsageError(f"{known[0]} comes from the data set: give that or numbers, not both")
+    sharded = load_sharded(dataset)
+    if sharded is not None:
+        return Population.of_shards(sharded), None
+    data = load_dataset(dataset, data_dir, table=table)
+    return Population.of(data), data
+
+
+def _show(choice: Choice, rows: list[dict[str, Any]], budget: int | None) -> None:
+    people = choice.proposed.population
+    where = f"{people.users:,} users, {people.items:,} items"
+    limit = f", at most {as_bytes(budget)} up per client" if budget is not None else ""
+    cells = [_cells(row) for row in rows]
+    columns = [one for one in COLUMNS if any(cell[one[0]] is not None for cell in cells)]
+    print_table(f"{where}{limit}", columns, cells)
+    first = rows[0]
+    say(f"Proposed: {first['method']}, {_size(first)}: {choice.why}.")
+    if any(row["may_end_early"] for row in rows):
+        say(
+            "Bytes, CPU and time of spectral are the most there can be: it ends earlier if it has "
+            "settled."
+        )
+    exact = first["epsilon"] is None
+    if exact and people.largest_degree is None:
+        say(
+            "The largest degree is not known: rings are wide enough for an item that everybody "
+            "has, and --largest-degree may make them narrower."
+        )
+    if exact and not people.knows_popularity:
+        say("How popularity is spread is not known: --top-fifth tells.")
+    say(
+        f"+ up, down: {_protection(first)}. CPU: estimated from kernels timed on this machine, one "
+        "thread. Time: transfer and CPU."
+    )
+    if not all(row["down_is_exact"] for row in rows):
+        say("~: privirec hands out what is not zero in P~, which only a data set tells.")
+    warning = gives_away(first["method"], epsilon=first["epsilon"])
+    if warning:
+        warn(warning)
+    say(f"To run it: {first['command']}")
+
+
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with its cells formatted for display."""
+    inexact = "" if row["down_is_exact"] else "~"
+    return row | {
+        "mark": "->" if row["proposed"] else "" if row["fits"] else "too large",
+        "size": _size(row),
+        "down": inexact + as_bytes(row["bytes_down_per_client"]),
+        "added": ", ".join(
+            as_bytes(row[f"aggregation_bytes_{way}_per_client"]) for way in ("up", "down")
+        ),
+        "client_cpu": as_duration(row["client_cpu_seconds"]),
+        "client_time": as_duration(row["client_seconds"]),
+        "server_cpu": as_duration(row["server_cpu_seconds"]),
+        "server_time": as_duration(row["server_seconds"]),
+    }
+
+
+def _size(row: dict[str, Any]) -> str:
+    parts = []
+    if row["columns"]:
+        parts.append(f"{'at most ' * row['may_end_early']}{row['columns']} columns")
+    if row["head"]:
+        parts.append(f"{row['head']:,} items")
+    if row["rank"]:
+        parts.append(f"k = {row['rank']:,}")
+    if row["rounds"] and not row["columns"]:
+        parts.append(f"L = {row['rounds']}")
+    if row["epsilon"]:
+        parts.append(f"epsilon {row['epsilon']:.3g}")
+    return ", ".join(parts)
+
+
+def _protection(row: dict[str, Any]) -> str:
+    if row["aggregator"] == "none":
+        return "nothing is added without secure aggregation, and the server sees every vector"
+    return (
+        f"what {row['aggregator']} adds against a server that is {row['server_model']}, "
+        f"{row['corrupt_share']:.0%} corrupt and {row['dropped_share']:.0%} dropping out, in "
+        f"{row['exchanges']} exchanges"
+    )

@@ -1,0 +1,377 @@
+"""`privirec server`: the server of a federation, and its runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from privirec.app.cli import options
+from privirec.app.cli.asking import Yes, agree
+from privirec.app.report import live
+from privirec.durable import alone
+from privirec.errors import FederationError, UsageError
+from privirec.extra.flower import launch
+from privirec.federated.programs import DEFAULT_PROGRAM, ProgramSettings
+from privirec.rows import print_table, say, warn, write_json_lines
+from privirec.runtime import child_processes, serving
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.https import runs as https
+from privirec.runtime.https.listening import Listening, check_installed
+from privirec.runtime.plan import NETWORK, Plan, is_noisy, outlook, server_sees
+from privirec.runtime.spec import (
+    CORRUPT_SHARE,
+    DEFAULT_AGGREGATOR,
+    DROPPED_SHARE,
+    SMALLEST_COHORT,
+    Assumptions,
+    Deadlines,
+    RunSpec,
+)
+from privirec.secagg import ServerModel
+
+if TYPE_CHECKING:
+    from privirec.runtime.runs import Watch
+
+app = typer.Typer(
+    help="Operate the server of a federation, and run programs on it.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+_CLIENT_COLUMNS = [
+    (name, name) for name in ("client", "name", "state", "users", "bytes_up", "bytes_down", "why")
+]
+_RUN_COLUMNS = [
+    (name, name)
+    for name in (
+        *("name", "begun", "stage", "method", "in_the_run", "clients", "dropped", "bytes_up"),
+        "epsilon",
+    )
+]
+
+Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
+
+
+@app.command()
+def up(
+    context: typer.Context,
+    folder: Folder,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port for clients.")] = 9443,
+    largest_reply: Annotated[
+        int, typer.Option(min=1, help="Largest reply of a client, in megabytes.")
+    ] = launch.LARGEST_REPLY >> 20,
+    carrier: options.Carrier = options.CarrierName.FLOWER,
+    watched_port: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="https: port for /metrics and /health; 0 for none.",
+        ),
+    ] = 9464,
+    watched_host: Annotated[
+        str,
+        typer.Option(help="https: address for /metrics and /health; 0.0.0.0 in a container."),
+    ] = "127.0.0.1",
+    behind_proxy: Annotated[
+        bool,
+        typer.Option(
+            "--behind-proxy",
+            help="https: a reverse proxy on this machine terminates TLS; listen on 127.0.0.1 only.",
+        ),
+    ] = False,
+) -> None:
+    """Serve approved clients until interrupted; other clients cannot connect.
+
+    Runs can be started on this machine only.
+
+    Examples:
+
+      privirec server up SERVER
+
+      privirec server up SERVER --carrier https
+    """
+    home = OperatorFolder(folder)
+    if carrier is options.CarrierName.HTTPS:
+        host = "127.0.0.1" if behind_proxy else host
+        listening = Listening(host, port, watched_port, watched_host, behind_proxy)
+        _up_https(home, listening, largest_reply << 20, _given_to(context))
+        return
+    if behind_proxy:
+        raise UsageError("--behind-proxy is for --carrier https")
+    launch.check_flower()
+    roster = home.members.roster()
+    launch.write_app(folder / "app")
+    env = _environment(home)
+    with alone(folder / "flower", wait=False), child_processes.Processes() as running:
+        serving.remember(home, serving.FLOWER, _given_to(context))
+        link = launch.start_superlink(running, home, host, port, env, largest_reply << 20)
+        say(f"Up on {host}:{port} for {len(roster)} clients; log in {link.log}")
+        say(f"Start runs with: privirec server run {shlex.quote(str(folder))} NAME")
+        with link.log.open(encoding="utf-8", errors="replace") as log:
+            log.seek(0, os.SEEK_END)
+            while link.process.poll() is None:
+                if os.fstat(log.fileno()).st_size < log.tell():
+                    log.seek(0)  # it was rotated
+                for line in log:
+                    if line.startswith(launch.SAYS):
+                        say(line.removeprefix(launch.SAYS).strip())
+                time.sleep(1)
+        raise FederationError(f"the server stopped: {child_processes.last_line(link.log)}")
+
+
+def _given_to(context: typer.Context) -> list[str]:
+    """Return the options that differ from their defaults, as words of a command line."""
+    words: list[str] = []
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        if not isinstance(option, click.Option) or value == option.get_default(context):
+            continue
+        words += [option.opts[0]] if option.is_flag else [option.opts[0], str(value)]
+    return words
+
+
+def _up_https(
+    home: OperatorFolder, listening: Listening, largest_answer: int, given: Sequence[str]
+) -> None:
+    check_installed()
+    from privirec.runtime.https.limits import Limits  # noqa: PLC0415 - needs the extra
+    from privirec.runtime.https.server import serve  # noqa: PLC0415
+
+    roster = home.members.roster()
+    child_processes.check_free(listening.host, listening.port)
+    if listening.watched_port:
+        child_processes.check_free(listening.watched_host, listening.watched_port)
+
+    def ready() -> None:
+        serving.remember(home, serving.HTTPS, given)
+        scheme = "http, for a proxy," if listening.behind_proxy else "https"
+        say(f"Up on {listening.host}:{listening.port} ({scheme} for {len(roster)} clients)")
+        if listening.watched_port:
+            say(f"Metrics: http://{listening.watched_host}:{listening.watched_port}/metrics")
+        say(f"Log in {home.folder / 'https' / 'server.log'}")
+        say(f"Start runs with: privirec server run {shlex.quote(str(home.folder))} NAME")
+
+    serve(home, listening, Limits(largest_answer=largest_answer), ready)
+
+
+@app.command()
+def run(
+    folder: Folder,
+    name: Annotated[
+        str, typer.Argument(help="Name of the run; an existing name resumes that run.")
+    ],
+    model: options.Model = None,
+    method: options.Program = DEFAULT_PROGRAM,
+    rank: options.Rank = None,
+    rounds: options.Rounds = None,
+    head: options.Head = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    way: options.Way = None,
+    aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
+    corrupt_share: options.CorruptShare = CORRUPT_SHARE,
+    server_model: options.ServerModelName = ServerModel.ACTIVE,
+    drop_share: options.DropShare = DROPPED_SHARE,
+    smallest_cohort: Annotated[
+        int, typer.Option(min=2, help="Smallest number of clients in a sum.")
+    ] = SMALLEST_COHORT,
+    hello: Annotated[
+        float, typer.Option(min=1, callback=options.finite, help="Seconds to wait for clients.")
+    ] = 120,
+    deadline: Annotated[
+        float,
+        typer.Option(
+            min=1, callback=options.finite, help="Time limit for each step of a run, in seconds."
+        ),
+    ] = 1800,
+    threads: options.Threads = None,
+    seed: options.Seed = 0,
+    json_file: options.Json = None,
+) -> None:
+    """Run a program on a running server, and follow it to its end.
+
+    The same command follows the run again, or shows its result if it has ended.
+    """
+    home = OperatorFolder(folder)
+    has_ended = (home.run(name) / "result.json").exists()
+    plan = Plan(
+        model=model,
+        method=method,
+        rank=rank,
+        rounds=rounds,
+        head=head,
+        runtime=NETWORK,
+        aggregator=aggregator,
+        seed=seed,
+        threads=threads,
+        assumptions=Assumptions(
+            corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model
+        ),
+        federated=options.given(epsilon=epsilon, delta=delta, way=way),
+    )
+    n_items = len(home.catalogue.item_ids)
+    if not (approved := len(home.members.roster())):
+        where = shlex.quote(str(folder))
+        raise UsageError(f"nobody is in the roster yet: privirec keys approve {where} CARD")
+    n_clients = approved if plan.noisy else 1
+    step = {"setup", "preparation", "input", "recovery", "artifact"}
+    deadlines = Deadlines(hello=hello, **dict.fromkeys(step, deadline))
+    spec = plan.spec("", n_items, n_clients).model_copy(
+        update={"smallest_cohort": smallest_cohort, "deadlines": deadlines}
+    )
+    carrier = serving.last_carrier(home) if has_ended else serving.check_up(home)
+    if carrier == serving.FLOWER and not has_ended:
+        launch.check_flower()
+    if not has_ended:  # warn before any client is asked
+        (say if is_noisy(method) else warn)(spec.notes["gives_away"])
+        if seen := server_sees(aggregator):
+            warn(seen)
+    follow = _started(home, name, spec, carrier)
+    if has_ended:
+        say(f"The run {name} has ended, and this came of it; a new one needs another name.")
+    try:
+        with live.federation() as watch:
+            if has_ended:
+                result = follow(watch)
+            else:
+                result = follow(_saying_what_to_expect(watch, spec.program, n_items))
+    except BaseException as stop:
+        if not isinstance(stop, Exception):
+            warn("The run goes on in the server; the same command follows it again.")
+        raise
+    if result["reason"]:
+        _show(result["status"] | {"reason": ""})  # with the reason of each client
+        raise FederationError(result["reason"])
+    row = {key: value for key, value in result.items() if key not in ("status", "reason")}
+    write_json_lines(json_file, [row])
+    _show(result["status"])
+    say(f"Model signed and handed out: {home.run(name) / 'model'}")
+
+
+def _saying_what_to_expect(watch: Watch, settings: ProgramSettings, n_items: int) -> Watch:
+    """Return a watch that prints once how useful the model can be under this noise.
+
+    It does so as soon as the number of people is known: when all clients are gathered, and before
+    any client sends a vector.
+    """
+    is_said = False
+
+    def see(status: dict[str, Any]) -> None:
+        nonlocal is_said
+        people = sum(each["users"] for each in status.get("clients", {}).values())
+        is_gathered = status.get("stage") != Stage.GATHERING.value
+        if people and is_gathered and not is_said:
+            is_said = True
+            if expected := outlook(settings, people, n_items):
+                say(expected)
+        watch(status)
+
+    return see
+
+
+def _started(
+    home: OperatorFolder, name: str, spec: RunSpec, carrier: str
+) -> Callable[[Watch], dict[str, Any]]:
+    """Start a run on the server; return a function that follows it to its end."""
+    if carrier == serving.HTTPS:
+        https.start_run(home, name, spec)
+        return lambda watch: https.follow_run(home, name, watch)
+    from privirec.extra.flower import runs as flower  # noqa: PLC0415 - needs Flower
+
+    env = _environment(home)
+    number = flower.start_run(home, name, spec, env)
+    return lambda watch: flower.follow_run(home, name, number, env, watch)
+
+
+@app.command()
+def status(
+    folder: Folder,
+    name: Annotated[str | None, typer.Argument(help="Name of a run (default: all runs).")] = None,
+    json_file: options.Json = None,
+) -> None:
+    """Show the status of a run, or list all runs.
+
+    Examples:
+
+      privirec server status SERVER
+
+      privirec server status SERVER monday --json status.jsonl
+    """
+    from privirec.app.operating import overview, overviews, spent_by_all  # noqa: PLC0415
+
+    home = OperatorFolder(folder)
+    if name is not None:
+        found = overview(home, name)
+        write_json_lines(json_file, [found.row | {"by_client": found.clients}])
+        row = found.row
+        where = f" {row['sum_number']} of {row['sums']}: {row['step']}" if row["sum_number"] else ""
+        reason = f": {row['reason']}" if row["reason"] else ""
+        print_table(f"{row['stage']}{where}{reason}", _CLIENT_COLUMNS, found.clients)
+        return
+    runs = overviews(home)
+    if serving.carrier_up(home) is None:
+        warn(f"The server is down: {serving.how_to_start(home)}")
+    write_json_lines(json_file, [each.row for each in runs])
+    if not runs:
+        say("No run was started yet.")
+        return
+    print_table(f"Runs of {folder}", _RUN_COLUMNS, [each.row for each in runs])
+    say(f"Epsilon for somebody who was in all of them: {spent_by_all(runs)}.")
+
+
+@app.command()
+def stop(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(help="Name of the run.")],
+    yes: Yes = False,
+) -> None:
+    """Stop a run in progress and notify its clients. A stopped run cannot be resumed."""
+    from privirec.app.operating import check_can_stop, stop  # noqa: PLC0415
+
+    home = OperatorFolder(folder)
+    check_can_stop(home, name)  # before asking for confirmation
+    agree(f"End the run {name}? It cannot go on again.", yes=yes)
+    stop(home, name)
+    look = shlex.join(["privirec", "server", "status", str(folder), name])
+    say(f"The server ends the run {name} within seconds: {look}")
+
+
+@app.command()
+def page(
+    folder: Folder,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on this machine; 0 for any free one.")
+    ] = 0,
+) -> None:
+    """Serve the operator's page on this machine until interrupted.
+
+    The page shows the clients, the run in progress and all runs, and can start and stop runs. Open
+    the printed address: it contains a token that gives access to you alone. From another machine:
+    ssh -L PORT:127.0.0.1:PORT, with the same port on both ends.
+    """
+    from privirec.app.pages.operator import OperatorSite  # noqa: PLC0415 - not needed for --help
+    from privirec.app.pages.web import serve  # noqa: PLC0415
+
+    serve(OperatorSite(OperatorFolder(folder)), port)
+
+
+def _show(found: dict[str, Any]) -> None:
+    rows = [{"client": int(client), **line} for client, line in found["clients"].items()]
+    names = ("client", "state", "users", "bytes_up", "bytes_down", "why")
+    reason = f": {found['reason']}" if found["reason"] else ""
+    print_table(f"{found['stage']}{reason}", [(name, name) for name in names], rows)
+
+
+def _environment(home: OperatorFolder) -> dict[str, str]:
+    here = str(home.folder.resolve())
+    return launch.environment(home.folder / "flower", PRIVIREC_SERVER=here)

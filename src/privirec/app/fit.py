@@ -1,0 +1,44 @@
+"""Fitting of a model for use, on all interactions, without a held-out split or evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from privirec import threads as threading
+from privirec.data.interactions import Interactions
+from privirec.models import Recommender
+from privirec.progress import QUIET, Phases
+from privirec.runtime.plan import CENTRAL_MODEL, CENTRALIZED, Plan
+from privirec.version import __version__
+
+
+@dataclass
+class Fitted:
+    """A fitted model and its manifest."""
+
+    recommender: Recommender
+    manifest: dict[str, Any]
+
+
+def fit_all(interactions: Interactions, name: str, plan: Plan, phases: Phases = QUIET) -> Fitted:
+    """Fit the model of a plan on all interactions; `name` is the name of the data set."""
+    if plan.method != CENTRALIZED:
+        raise ValueError("only what is computed on one machine is fitted here")
+    with threading.limit(plan.threads):
+        recommender = plan.recommender(name, interactions.n_items)
+        report = phases(f"{plan.model_name}: singular vectors")
+        recommender.fit(interactions, seed=plan.seed, progress=report)
+    row = {
+        "dataset": name,
+        "model": plan.model_name,
+        "method": plan.method,
+        "rank": recommender.config.low_pass_rank,
+        "users": interactions.n_users,
+        "items": interactions.n_items,
+        "interactions": interactions.n_interactions,
+        "fingerprint": interactions.fingerprint()[:16],
+        "seed": plan.seed,
+        "version": __version__,
+    }
+    return Fitted(recommender, {"run": row, "ledger": [], "gives_away": CENTRAL_MODEL})

@@ -1,0 +1,255 @@
+"""Operator's view of runs: clients and status of each run, and how to start and stop one.
+
+`privirec server status`, `privirec server stop` and the operator's page use it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from privirec.app.budget import at_least
+from privirec.dp.loss import Loss
+from privirec.durable import private_folder
+from privirec.errors import FederationError, UsageError
+from privirec.models.artifact import read_manifest
+from privirec.privacy.explain import delta_of, explained, losses
+from privirec.runtime import serving
+from privirec.runtime.coordinator import Stage
+from privirec.runtime.coordinator.clients import ClientState
+from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.runs import RunFolder
+
+OVER = (Stage.DONE.value, Stage.STOPPED.value)
+"""Final stages. A run in another stage that is not in progress can be started again by name."""
+
+
+@dataclass(frozen=True)
+class RunOverview:
+    """State of a run, as read from its folder."""
+
+    name: str
+    row: dict[str, Any]
+    """Flat row for a table or a JSON line."""
+    clients: list[dict[str, Any]]
+    """Rows with the state of each client of the roster."""
+    model: Path | None
+    """Folder of the run's artifact, if there is one."""
+    told: list[str]
+    """Sentences on the artifact's privacy."""
+
+    @property
+    def is_going_on(self) -> bool:
+        return bool(self.row["going_on"])
+
+
+def run_names(home: OperatorFolder) -> list[str]:
+    """Return the names of all runs, the latest first."""
+    home.check()
+    runs = home.folder / "runs"
+    found = [path for path in runs.iterdir() if path.is_dir()] if runs.is_dir() else []
+    return [path.name for path in sorted(found, key=_begun, reverse=True)]
+
+
+def overview(home: OperatorFolder, name: str) -> RunOverview:
+    """Return the state of a run."""
+    folder = home.run(name)
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such run")
+    file, status = _read(folder / "run.json"), _read(folder / "status.json")
+    result, failure = _read(folder / "result.json"), _read(folder / "failure.json")
+    terms = file.get("terms", {})
+    settings = terms.get("settings", {})
+    run, server_up = RunFolder(home, name), serving.carrier_up(home) is not None
+    going_on = run.is_going_on and (server_up or run.is_served)
+    stage = status.get("stage", "") or "starting"
+    reason = status.get("reason") or str(failure.get("reason", ""))
+    if not (going_on or server_up or reason or stage in OVER) and file:
+        reason = _without_server(home, name)
+    if not going_on and stage not in OVER:
+        stage = "failed" if failure else "not going on"
+    clients = list(client_rows(home, status))
+    model = folder / "model" if (folder / "model" / "manifest.json").is_file() else None
+    manifest = read_manifest(model)[1] if model else {}
+    until = time.time() if going_on else _last_sign(folder)
+    if result:
+        until = (folder / "result.json").stat().st_mtime
+    seconds = max(until - _begun(folder), 0.0)
+    row = {
+        "name": name,
+        "run": str(status.get("run", ""))[:8],
+        "begun": f"{datetime.fromtimestamp(_begun(folder), UTC):%Y-%m-%d %H:%M}",
+        "stage": stage,
+        "going_on": going_on,
+        "method": settings.get("method", ""),
+        "model": file.get("model", ""),
+        "aggregator": terms.get("aggregator", ""),
+        "sum_number": status.get("sum_number", 0),
+        "sums": status.get("sums", 0),
+        "sum": status.get("sum", ""),
+        "step": status.get("step", ""),
+        "waited_seconds": status.get("waited", 0),
+        "clients": len(clients) if status.get("clients") else len(home.members.roster()),
+        "in_the_run": sum(each["takes_part"] for each in clients),
+        "dropped": sum(each["state"] == ClientState.DROPPED for each in clients),
+        "bytes_up": sum(each["bytes_up"] for each in clients),
+        "bytes_down": sum(each["bytes_down"] for each in clients),
+        "epsilon": _epsilon([manifest]) if model else None,
+        "delta": delta_of(manifest),
+        "seconds": round(seconds, 1),
+        "seconds_left": _estimate(status, seconds) if going_on else None,
+        "reason": reason,
+        "server_up": server_up,
+    }
+    return RunOverview(name, row, clients, model, explained(manifest) if model else [])
+
+
+def overviews(home: OperatorFolder) -> list[RunOverview]:
+    """Return the states of all runs, the latest first."""
+    return [overview(home, name) for name in run_names(home)]
+
+
+def client_rows(home: OperatorFolder, status: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the state of each client in a run, for the roster of that run.
+
+    If the run has no roster yet (an empty status), yield the clients of the present one.
+    """
+    of_the_run = status.get("clients", {})
+    for member in home.members.members:
+        if of_the_run and str(member.client) not in of_the_run:
+            continue  # Approved after the run, or revoked before it.
+        line = of_the_run.get(str(member.client), {})
+        state = line.get("state", "")
+        since = "revoked since" if member.revoked and state else ""
+        yield {
+            "client": member.client,
+            "name": member.name,
+            "state": "revoked" if member.revoked and not state else state,
+            "revoked": member.revoked,
+            "takes_part": bool(state) and not ClientState(state).is_missing,
+            "users": line.get("users", 0),
+            "bytes_up": line.get("bytes_up", 0),
+            "bytes_down": line.get("bytes_down", 0),
+            "why": line.get("why", "") or since,
+        }
+
+
+def spent_by_all(found: Iterable[RunOverview]) -> float | str:
+    """Return the epsilon of a person who was in all runs that ended with a model.
+
+    Return "none" if one of them was exact.
+    """
+    return _epsilon([read_manifest(each.model)[1] for each in found if each.model])
+
+
+def check_can_stop(home: OperatorFolder, name: str) -> None:
+    """Raise an error if the run is not in progress, or if no server is up that could stop it."""
+    row = overview(home, name).row
+    if row["going_on"]:
+        return
+    if not row["server_up"] and row["stage"] not in OVER:
+        raise FederationError(f"nothing was stopped: {_without_server(home, name)}")
+    raise UsageError(f"the run {name} is not going on")
+
+
+def stop(home: OperatorFolder, name: str) -> None:
+    """Ask the server to stop a run that is in progress; the server informs the clients."""
+    check_can_stop(home, name)
+    RunFolder(home, name).ask_to_stop()
+
+
+@dataclass(frozen=True)
+class Start:
+    """A `privirec server run` process started from the page, which outlives the page."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    said: Path
+    """File with the output of the process."""
+
+    @classmethod
+    def of(cls, home: OperatorFolder, name: str, options: Sequence[str]) -> Start:
+        """Start the process; `options` are the command's options, without its arguments."""
+        home.run(name)  # Raises an error for an invalid name.
+        said = private_folder(home.folder / "page") / f"{name}.log"
+        # -P keeps Python from importing modules from the page's working directory.
+        command = [sys.executable, "-P", "-m", "privirec", "server", "run", *options, "--"]
+        with open(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as words:
+            process = subprocess.Popen(
+                [*command, str(home.folder), name],
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return cls(name, process, said)
+
+    @property
+    def outcome(self) -> str:
+        """Sentence on the state of the process."""
+        code = self.process.poll()
+        if code is None:
+            return f"{self.name}: started."
+        if code == 0:
+            return f"{self.name}: ended as it should."
+        lines = self.said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return f"{self.name}: {lines[-1] if lines else f'ended with code {code}'}"
+
+
+def _epsilon(manifests: Sequence[dict[str, Any]]) -> float | str:
+    """Return the epsilon of all sums together, at the largest of their deltas."""
+    every = [losses(manifest) for manifest in manifests]
+    deltas = [delta for manifest in manifests if (delta := delta_of(manifest))]
+    if None in every or (manifests and not deltas):
+        return "none"
+    together = Loss.together(one for each in every for one in each or ())
+    epsilon = together.epsilon(max(deltas)) if deltas else 0.0
+    return "none" if math.isinf(epsilon) else float(at_least(epsilon, digits=5))
+
+
+def _estimate(status: dict[str, Any], seconds: float) -> float | None:
+    """Return the seconds left if further sums take as long as those so far, with gathering."""
+    done = status.get("sum_number", 0) - 1
+    if done < 1:
+        return None
+    return round(seconds / done * (status["sums"] - done), 1)
+
+
+def _without_server(home: OperatorFolder, name: str) -> str:
+    """Return why an unfinished run makes no progress, and what to do about it."""
+    start = serving.how_to_start(home)
+    if (home.folder / "https" / "start" / name).exists():
+        return f"the server is down; once it is up it goes on with the run {name}: {start}"
+    return (
+        f"the server is down: {start}; then start the run {name} again, and it goes on where it "
+        "stopped"
+    )
+
+
+def _begun(folder: Path) -> float:
+    """Return the time at which the run was first started."""
+    file = folder / "run.json"
+    return (file if file.exists() else folder).stat().st_mtime
+
+
+def _last_sign(folder: Path) -> float:
+    """Return the time at which the server last worked on the run; 0 if it never did."""
+    path = folder / "alive"
+    return path.stat().st_mtime if path.exists() else 0.0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,86 @@
+"""Common parts of every page of a site: title, links, notices, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from privirec.app.pages.html import Html, Templates
+from privirec.app.pages.web import Request, Response, Site
+from privirec.rows import as_text
+
+
+class FramedSite(Site):
+    """A site whose pages are built from templates."""
+
+    links: Sequence[tuple[str, str]] = ()
+    """(path, name) of the pages that every page links to."""
+    footer = ""
+
+    def __init__(self, templates: str, where: str) -> None:
+        super().__init__()
+        self.fill = Templates("frame.html", templates)
+        self._where = where
+
+    def page(
+        self, request: Request, title: str, *content: object, failure: str = "", status: int = 200
+    ) -> Response:
+        """Return a complete page; `failure` describes an error in one sentence."""
+        fill = self.fill
+        notice = request.session.take_notice()
+        body = fill(
+            "frame",
+            title=title,
+            where=self._where,
+            script=fill("script", name=self.script) if self.script else None,
+            links=[
+                fill("link_here" if path == request.path else "link", path=path or "./", name=name)
+                for path, name in self.links
+            ],
+            notice=[
+                fill("failure", sentences=self.sentences([failure])) if failure else None,
+                fill("notice", sentences=self.sentences(notice.split("\n"))) if notice else None,
+            ],
+            content=content,
+            footer=self.footer,
+        )
+        return Response(body.encode(), status=status)
+
+    def failed(self, request: Request, status: int, sentence: str) -> Response:
+        return self.page(request, "This did not work", failure=sentence, status=status)
+
+    def sentences(self, sentences: Iterable[object]) -> list[Html]:
+        """Return one paragraph per sentence."""
+        return [self.fill("sentence", text=each) for each in sentences]
+
+    def points(self, sentences: Iterable[object]) -> Html:
+        """Return a list of sentences."""
+        return self.fill("points", points=[self.fill("point", text=each) for each in sentences])
+
+    def table(
+        self, caption: str, columns: Sequence[tuple[str, str]], rows: Iterable[Mapping[str, Any]]
+    ) -> Html:
+        """Return a table of (key, heading) columns; values look as on the command line."""
+        rows = list(rows)
+        numeric = {key for key, _ in columns if any(_is_number(row.get(key)) for row in rows)}
+        return self.fill(
+            "table",
+            caption=caption,
+            headings=[
+                self.fill("number_heading" if key in numeric else "heading", text=heading)
+                for key, heading in columns
+            ],
+            rows=[
+                self.fill("row", cells=[self._cell(key, row.get(key)) for key, _ in columns])
+                for row in rows
+            ],
+        )
+
+    def _cell(self, key: str, value: object) -> Html:
+        if isinstance(value, Html):
+            return self.fill("cell", text=value)
+        return self.fill("number" if _is_number(value) else "cell", text=as_text(key, value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

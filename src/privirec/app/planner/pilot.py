@@ -1,0 +1,157 @@
+"""Pilot that finds the smallest budget with a given accuracy on available data.
+
+A fifth of each person's train items is held out, as in `privirec tune`; the test split is not used.
+Budgets are tried in ascending order, each with tuned `spectral` and with EASE on a head, until one
+reaches the target. Points measured for `spectral` are in the trace of `tune`, from which an
+interrupted pilot resumes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from privirec.app.planner.methods import Candidate, Choice, candidates, choose
+from privirec.app.planner.population import Population
+from privirec.data.interactions import Dataset
+from privirec.data.text import write_lines
+from privirec.errors import PrivirecError, UsageError
+from privirec.experiments.tune import Shape, Tuning, as_settings
+from privirec.federated.programs import HeadGram, Spectral, SpectralSettings
+from privirec.progress import QUIET, Phases
+from privirec.rows import as_bytes, in_file_name
+from privirec.runtime.plan import Plan
+from privirec.runtime.run import run
+
+MOST_BYTES = 100_000_000
+"""Default of the largest budget that is tried."""
+STEPS = 5
+"""Number of budgets that are tried, each twice the previous one."""
+PEOPLE = 2000
+"""Largest number of people for whom lists are ranked."""
+
+
+class TargetMissed(PrivirecError):
+    """Raised if no plan within the largest budget reaches the target accuracy."""
+
+    exit_code = 1
+
+
+@dataclass
+class Pilot:
+    """A search with a target accuracy, a largest budget, and a folder for measured points."""
+
+    dataset: Dataset
+    population: Population
+    target: float
+    """NDCG@20 to reach on the held-out items."""
+    out: Path
+    most: int = MOST_BYTES
+    epsilon: float | None = None
+    delta: float | None = None
+    corrupt_share: float | None = None
+    seed: int = 0
+    threads: int | None = None
+    tried: list[Candidate] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.target < 1:
+            raise UsageError(f"a target of {self.target:g}: NDCG@20 lies between 0 and 1")
+
+    def run(self, phases: Phases = QUIET) -> Choice:
+        """Return the first candidate that reaches the target, with all others that were tried."""
+        for budget in self._budgets():
+            found = [self._measured(one, phases) for one in self._candidates(budget)]
+            self.tried += found
+            best = max(found, key=_accuracy, default=None)
+            if best is not None and _accuracy(best) >= self.target:
+                others = [one for one in self.tried if one is not best]
+                return Choice(best, self._reached(best), others)
+        if not self.tried:
+            choose(self.population, self.most)  # Raises an error that names the smallest plan.
+        best = max(self.tried, key=_accuracy)
+        raise TargetMissed(
+            f"no plan up to {as_bytes(self.most)} reaches NDCG@20 {self.target:g} on the "
+            f"validation split: the best is {_accuracy(best):.4f}, {best.plan.method} with "
+            f"{as_bytes(best.bytes_up)} uploaded per client"
+        )
+
+    def _budgets(self) -> Iterator[int]:
+        if self.epsilon is not None:
+            yield self.most  # `protected` derives its size from public numbers.
+            return
+        for step in reversed(range(STEPS)):
+            yield self.most >> step
+
+    def _candidates(self, budget: int) -> list[Candidate]:
+        if self.epsilon is not None:
+            promised = choose(
+                self.population,
+                budget,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                corrupt_share=self.corrupt_share,
+            )
+            return [promised.proposed]
+        tried = {one.bytes_up for one in self.tried}
+        return [
+            one
+            for one in candidates(self.population, budget)
+            if one.plan.method in (Spectral.name, HeadGram.name)
+            and one.bytes_up <= budget
+            and one.bytes_up not in tried  # Already at its largest size with a smaller budget.
+        ]
+
+    def _measured(self, candidate: Candidate, phases: Phases) -> Candidate:
+        if candidate.plan.method == Spectral.name:
+            return self._tuned(candidate, phases)
+        plan = replace(candidate.plan, seed=self.seed, threads=self.threads)
+        row = run(self._split, plan, phases).row
+        return replace(candidate, validation_ndcg=row["ndcg@20"])
+
+    def _tuned(self, candidate: Candidate, phases: Phases) -> Candidate:
+        settings = candidate.program.settings
+        if not isinstance(settings, SpectralSettings):
+            raise AssertionError("the settings are those of spectral")
+        shape = Shape(settings.columns or (), settings.ring_bits)
+        best = self._tuning(shape).run(phases)
+        chosen = as_settings(best)
+        file = self.out / f"spectral-{self._label}-{candidate.bytes_up}.json"
+        write_lines(file, [json.dumps(chosen, indent=2, sort_keys=True)])
+        plan = Plan(
+            model=chosen["model"],
+            method=chosen["method"],
+            federated=chosen["program"],
+            config=chosen["config"],
+        )
+        return Candidate(plan, self.population, best["ndcg@20"], file)
+
+    def _tuning(self, *shapes: Shape) -> Tuning:
+        return Tuning(
+            *(self.dataset, self.most, self.out / f"tune-{self._label}.jsonl"),
+            shapes=shapes,
+            users=PEOPLE,
+            seed=self.seed,
+            threads=self.threads,
+        )
+
+    @cached_property
+    def _split(self) -> Dataset:
+        return self._tuning().split
+
+    @property
+    def _label(self) -> str:
+        return in_file_name(self.dataset.name)
+
+    def _reached(self, best: Candidate) -> str:
+        return (
+            f"NDCG@20 {_accuracy(best):.4f} on the validation split, where {self.target:g} was "
+            "asked for, with the least of the budgets that were tried"
+        )
+
+
+def _accuracy(candidate: Candidate) -> float:
+    return candidate.validation_ndcg or 0.0

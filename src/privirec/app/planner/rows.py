@@ -1,0 +1,138 @@
+"""Rows of a plan: the proposal and its alternatives, with bytes, CPU seconds and time."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from privirec.app.planner.methods import Candidate, Choice
+from privirec.app.planner.work import work_of
+from privirec.experiments.cost import aggregation_bytes
+from privirec.federated.programs import Spectral
+from privirec.progress import QUIET, Phases
+from privirec.runtime.spec import CORRUPT_SHARE, DEFAULT_AGGREGATOR, Assumptions
+from privirec.secagg import protocol
+from privirec.version import __version__
+
+DATA = "DATA"
+"""Placeholder in printed commands if no data set was named."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """Speeds of the links, in bytes per second."""
+
+    up: float
+    down: float
+    server: float
+    """Speed of the server's link in each direction; the directions are used one after the other."""
+
+
+def planned_rows(
+    choice: Choice,
+    links: Links,
+    *,
+    aggregator: str = DEFAULT_AGGREGATOR,
+    assumptions: Assumptions | None = None,
+    dataset: Sequence[str] = (DATA,),
+    phases: Phases = QUIET,
+) -> list[dict[str, Any]]:
+    """Return rows for the proposal, then for what also fits, then for what does not fit."""
+    terms = assumptions or Assumptions()
+    ordered = [(choice.proposed, True), *((one, True) for one in choice.others)]
+    ordered += [(one, False) for one in choice.too_large]
+    rows = []
+    for candidate, fits in ordered:
+        phases(f"plan: {candidate.plan.method}")(0, 1)
+        row = row_of(candidate, links, aggregator, terms)
+        proposed = candidate is choice.proposed
+        more = {"proposed": proposed, "fits": fits, "why": choice.why if proposed else None}
+        rows.append(row | more | {"command": command_of(candidate, dataset)})
+    return rows
+
+
+def row_of(
+    candidate: Candidate, links: Links, aggregator: str, terms: Assumptions
+) -> dict[str, Any]:
+    """Return the bytes, CPU seconds and time of a candidate."""
+    program, people, ledger = candidate.program, candidate.population, candidate.ledger
+    described, sums = program.describe(), candidate.sums
+    more_up, more_down = aggregation_bytes(sums, aggregator, terms, people.users)
+    up, down = ledger.bytes_up + more_up, ledger.bytes_down + more_down
+    work = work_of(candidate, aggregator, terms)
+    received, sent = people.users * up, people.users * down
+    exchanges = 0
+    if aggregator != "none":
+        schedule = protocol(aggregator).schedule_for(terms.statement(people.users, len(sums)))
+        exchanges = len(schedule.steps(len(sums)))
+    return {
+        "method": candidate.plan.method,
+        "model": candidate.plan.model_name,
+        "users": people.users,
+        "items": people.items,
+        "rank": described.get("rank"),
+        "rounds": described.get("rounds"),
+        "columns": _columns(candidate),
+        "head": described.get("head", candidate.plan.head),
+        "ring_bits": _ring_bits(candidate),
+        "epsilon": described.get("epsilon"),
+        "delta": described.get("delta"),
+        "validation_ndcg@20": candidate.validation_ndcg,
+        "sums": len(sums),
+        "bytes_up_per_client": ledger.bytes_up,
+        "bytes_down_per_client": ledger.bytes_down,
+        "may_end_early": any(planned.optional for planned in sums),
+        "down_is_exact": candidate.down_is_exact,
+        "aggregator": aggregator,
+        "server_model": terms.server.value,
+        "corrupt_share": terms.corrupt_share,
+        "dropped_share": terms.dropped_share,
+        "exchanges": exchanges,
+        "aggregation_bytes_up_per_client": more_up,
+        "aggregation_bytes_down_per_client": more_down,
+        "client_cpu_seconds": work.client,
+        "client_seconds": work.client + up / links.up + down / links.down,
+        "bytes_server_receives": received,
+        "bytes_server_sends": sent,
+        "server_cpu_seconds": work.server,
+        "server_seconds": work.server + (received + sent) / links.server,
+        "version": __version__,
+    }
+
+
+def _ring_bits(candidate: Candidate) -> int:
+    """Return the ring width of the largest sum."""
+    largest = max(candidate.sums, key=lambda planned: planned.payload_bytes)
+    return largest.shape.ring_bits
+
+
+def _columns(candidate: Candidate) -> str | None:
+    if not isinstance(candidate.program, Spectral):
+        return None
+    columns = candidate.program.columns
+    return f"{len(columns)}x{columns[0]}"
+
+
+def command_of(candidate: Candidate, dataset: Sequence[str]) -> str:
+    """Return the command that runs a candidate; `dataset` holds the words after `--dataset`."""
+    words, plan = ["privirec", "run", "--dataset", *dataset], candidate.plan
+    if candidate.settings is not None:
+        return shlex.join([*words, "--settings", str(candidate.settings)])
+    words += ["--method", plan.method]
+    if plan.model is not None:
+        words += ["--model", plan.model]
+    words += list(_options({"rank": plan.rank, "rounds": plan.rounds, "head": plan.head}))
+    words += list(_options(plan.federated))
+    if plan.assumptions is not None and plan.assumptions.corrupt_share != CORRUPT_SHARE:
+        words += ["--corrupt-share", f"{plan.assumptions.corrupt_share:g}"]
+    return shlex.join(words)
+
+
+def _options(values: dict[str, Any]) -> Iterable[str]:
+    for name, value in values.items():
+        if value is not None:
+            yield f"--{name.replace('_', '-')}"
+            whole = isinstance(value, float) and value.is_integer()
+            yield str(int(value) if whole else value)

@@ -1,0 +1,123 @@
+"""The work of `privirec client`: check a client's folder, or stay connected to its server."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import time
+from contextlib import closing
+from pathlib import Path
+
+from privirec.app.report.lines import say, warn
+from privirec.data.catalogue import read_catalogue
+from privirec.durable import alone
+from privirec.errors import FederationError, UsageError
+from privirec.privacy.policy import Policy
+from privirec.runtime.enrolment.folders import ClientFolder, check_address, is_https
+from privirec.runtime.https.listening import CLIENT_NEEDS, check_installed
+from privirec.runtime.logs import SAY_AGAIN, logged_to
+from privirec.runtime.trust import trusting
+
+log = logging.getLogger("privirec.client")
+
+
+def check(folder: Path, server: str | None = None) -> None:
+    """Check keys, roster, policy and histories, and print what the owner should know."""
+    home = ClientFolder(folder)
+    with closing(home.node()) as node:
+        client, memory = node.client, node.memory
+        opened, spoilt = memory.opened_share(), memory.spoilt()
+    _check_certificate(folder)
+    if address := server or home.settings.server:
+        check_address(address)
+        say(f"Its server, {address}, was not asked: without --check the client connects to it.")
+    else:
+        warn(f"No server is known yet: {_joining(folder)}")
+    found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))
+    say(f"Client {client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
+    if unknown:
+        warn(f"Left out: {unknown:,} interactions with items that catalogue.txt does not have.")
+    allowed = Policy.load(folder / "policy.toml")
+    if not allowed.takes_part:
+        warn("policy.toml says takes_part = false: this client takes part in nothing.")
+    elif not allowed.computations:
+        warn("policy.toml names no computations: this client takes part in no exact run.")
+    say(
+        f"Opened by sums so far: {opened:.3f} of the item-item matrix; "
+        f"its policy allows {allowed.largest_opened_share}"
+    )
+    for run, claim in spoilt.items():
+        warn(
+            f"Run {run[:8]} is spoilt: the server claimed {claim}, which cannot be. Its model "
+            "was not installed. The server does not know; talk to the operator, or leave."
+        )
+
+
+def stay(folder: Path, server: str | None = None) -> None:
+    """Stay connected and answer the requests that the policy allows, until interrupted."""
+    home = ClientFolder(folder)
+    address = server or home.settings.server
+    _check_certificate(folder)
+    if not address:
+        raise UsageError(f"no server is known: {_joining(folder)}")
+    check_address(address)
+    if is_https(address):
+        check_installed(CLIENT_NEEDS)
+        from privirec.runtime.https import client as https  # noqa: PLC0415 - needs the extra
+
+        https.stay(folder, address, _tell)
+    else:
+        with closing(home.node()) as node:
+            client = node.client
+        _stay_with_flower(folder, client, address)
+
+
+def _check_certificate(folder: Path) -> None:
+    if not (folder / "ca.crt").is_file():
+        raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
+    trusting(folder / "ca.crt")
+
+
+def _joining(folder: Path) -> str:
+    """Return the command that tells a client the address of its server."""
+    where = shlex.quote(str(folder))
+    return f"privirec keys join {where} --roster ROSTER --server https://HOST:PORT"
+
+
+def _tell(line: str) -> None:
+    say(line)
+    log.info("%s", line)
+
+
+def _stay_with_flower(folder: Path, client: int, address: str) -> None:
+    from privirec.extra.flower import launch  # noqa: PLC0415
+    from privirec.runtime import child_processes  # noqa: PLC0415 - needs Flower's extras
+
+    launch.check_flower()
+    env = launch.environment(folder / "flower")
+
+    with (
+        logged_to(folder / "client.log"),
+        alone(folder / "flower", wait=False),
+        child_processes.Processes() as running,
+    ):
+        own = launch.FlowerClient(running, folder, address, env).start()
+        _tell(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
+        connected, say_again_at = False, 0.0
+        try:
+            while True:
+                if said := own.keep_up():
+                    connected = False
+                    _tell(said[0].upper() + said[1:])
+                elif own.unanswered:
+                    connected = False
+                    if time.monotonic() >= say_again_at:
+                        say_again_at = time.monotonic() + SAY_AGAIN
+                        _tell(f"No answer from {address}; trying again until there is one")
+                elif not connected and own.connected:
+                    connected, say_again_at = True, 0.0
+                    _tell("Connected")
+                time.sleep(1)
+        except FederationError as error:
+            log.error("%s", error)
+            raise

@@ -1,0 +1,1 @@
+"""Tables and figures of the paper and the documentation, tuning, and other methods."""

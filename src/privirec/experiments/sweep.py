@@ -1,0 +1,329 @@
+"""NDCG@20 of GF-CF on PriviRec-k against k, for several numbers of rounds.
+
+One power method at the largest k serves all smaller ones. With one Gram-Schmidt QR per step, the
+first k columns depend only on the first k columns of the start block, and rounds 1..L of a longer
+run are a run of L rounds. Scores are therefore built up from one k to the next (256 columns in the
+paper's figure), and a sweep costs about as much as its last point.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privirec import threads as threading
+from privirec.data.interactions import Dataset
+from privirec.data.text import write_lines
+from privirec.errors import DataError, UsageError
+from privirec.evaluation import evaluate
+from privirec.evaluation.ranking import measure_rankings, rank_unseen, tested_batches
+from privirec.federated.contributions import ItemItem
+from privirec.federated.programs import PrivirecK
+from privirec.federated.programs.privirec import item_item_sum
+from privirec.filters.components import LowPass
+from privirec.filters.operators import SparseOperator, history_coordinates
+from privirec.models.gf_cf import GFCF, GFCFConfig
+from privirec.progress import QUIET, Phases
+from privirec.rows import in_file_name
+from privirec.runtime.execute import execute_steps
+from privirec.runtime.local.simulation import Simulation
+from privirec.version import __version__
+
+PRIVIREC = 0
+"""Rank that stands for PriviRec itself, with the whole item-item matrix."""
+CENTRALISED = 0
+"""Number of rounds that stands for GF-CF on one machine."""
+RANK_STEP, RANK_STEPS = 256, 14
+"""Step and number of ranks in the paper's figure: 256, 512, ..., 3584."""
+USERS_AT_ONCE = 256
+"""Users per batch. An interrupted sweep stores its progress as a number of these batches."""
+
+FIELDS: dict[str, Callable[[str], Any]] = {
+    "dataset": str,
+    "rounds": int,
+    "rank": int,
+    "ndcg@20": float,
+    "recall@20": float,
+    "users": int,
+    "seed": int,
+    "fingerprint": str,
+    "version": str,
+}
+
+
+def usual_ranks(n_items: int) -> list[int]:
+    """Return the paper's ranks, or as many with a smaller step for a smaller catalogue."""
+    step = max(1, min(RANK_STEP, n_items // RANK_STEPS))
+    return list(range(step, min(step * RANK_STEPS, n_items) + 1, step))
+
+
+@dataclass
+class Sweep:
+    """Points to measure, and the folder that keeps finished ones."""
+
+    dataset: Dataset
+    folder: Path
+    ranks: Sequence[int]
+    rounds: Sequence[int]
+    seed: int = 0
+    threads: int | None = None
+    points: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.ranks or min(self.ranks) < 1 or min(self.rounds) < 2:
+            raise UsageError("a sweep needs ranks of at least 1 and at least 2 rounds")
+        if max(self.ranks) > self.dataset.train.n_items:
+            raise UsageError(
+                f"rank {max(self.ranks)} does not fit a catalogue of "
+                f"{self.dataset.train.n_items} items"
+            )
+        self.ranks = sorted(set(self.ranks))
+        self.rounds = sorted(set(self.rounds))
+        self.points = self._read_points()
+
+    @property
+    def _stem(self) -> str:
+        return f"sweep-{in_file_name(self.dataset.name)}" + (
+            f"-seed{self.seed}" if self.seed else ""
+        )
+
+    @property
+    def csv_path(self) -> Path:
+        return self.folder / f"{self._stem}.csv"
+
+    @property
+    def picture_path(self) -> Path:
+        return self.folder / f"{self._stem}.png"
+
+    @property
+    def _partial_path(self) -> Path:
+        return self.folder / f".{self._stem}.partial.json"
+
+    def missing(self, rounds: int) -> list[int]:
+        """Return the ranks of a curve that are still to be measured."""
+        return [k for k in [PRIVIREC, *self.ranks] if (rounds, k) not in self.points]
+
+    def run(self, phases: Phases = QUIET) -> list[dict[str, Any]]:
+        """Measure the missing points, and write every curve to disk as soon as it is finished."""
+        with threading.limit(self.threads):
+            wanted = [rounds for rounds in self.rounds if self.missing(rounds)]
+            if wanted:
+                self._measure(wanted, phases)
+        return [self.points[key] for key in sorted(self.points) if self._asked(key)]
+
+    def centralised(self, phases: Phases = QUIET) -> dict[str, Any]:
+        """Return the point of GF-CF on one machine.
+
+        Its singular vectors have converged, so it does not depend on the seed.
+        """
+        key = (CENTRALISED, PRIVIREC)
+        if key not in self.points:
+            rank = min(GFCFConfig().rank, self.dataset.train.n_items)
+            report = phases(f"{self.dataset.name}: GF-CF on one machine")
+            with threading.limit(self.threads):
+                found = evaluate(
+                    GFCF(rank=rank).fit(self.dataset.train), self.dataset, progress=report
+                )
+            tested = int(np.count_nonzero(self.dataset.test.user_degrees))
+            self._add_point(key, found.ndcg, found.recall, tested)
+            self._write_points()
+        return self.points[key]
+
+    def _add_point(self, key: tuple[int, int], ndcg: float, recall: float, users: int) -> None:
+        about = (ndcg, recall, users, self.seed, *self._identity())
+        self.points[key] = dict(zip(FIELDS, (self.dataset.name, *key, *about), strict=True))
+
+    def _asked(self, key: tuple[int, int]) -> bool:
+        return key[0] in self.rounds and (key[1] == PRIVIREC or key[1] in self.ranks)
+
+    def _measure(self, wanted: list[int], phases: Phases) -> None:
+        train = self.dataset.train
+        gf_cf = GFCFConfig()
+        # PriviRec's own low-pass filter does not depend on the ranks of this sweep.
+        low_rank = min(gf_cf.low_pass_rank, train.n_items)
+        rank = max(low_rank, *self.ranks)
+        settings = PrivirecK.preset("paper", rank=rank, rounds=max(wanted), seed=self.seed)
+        program = PrivirecK(settings, train.n_users, train.n_items)
+        simulation = Simulation(train)
+        report = phases(f"{self.dataset.name}: power method, k = {settings.rank}")
+        states: dict[int, tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
+
+        def keep(number: int, basis: NDArray, triangle: NDArray) -> None:
+            report(number, max(wanted))
+            if number in wanted:
+                states[number] = (
+                    np.ascontiguousarray(basis, np.float32),
+                    np.diagonal(triangle).astype(np.float32),
+                )
+
+        degrees = train.item_degrees
+        steps = program.power_rounds(program.power_sums(), degrees, keep)
+        execute_steps(steps, simulation)
+        planned = ItemItem.planned(train.n_items, settings.alpha, settings.ring_bits)
+        matrix = execute_steps(item_item_sum(planned, degrees), simulation)
+        exact = SparseOperator(matrix.astype(np.float32))
+        for rounds in wanted:
+            basis, eigenvalues = states.pop(rounds)
+            low_pass = LowPass.from_basis(basis[:, :low_rank], degrees)
+            gamma = np.float32(gf_cf.gamma)
+            self._curve(rounds, basis, eigenvalues, low_pass, gamma, exact, phases)
+
+    def _curve(
+        self,
+        rounds: int,
+        basis: NDArray[np.float32],
+        eigenvalues: NDArray[np.float32],
+        low_pass: LowPass,
+        gamma: np.float32,
+        exact: SparseOperator,
+        phases: Phases,
+    ) -> None:
+        """Measure all points of a curve in batches of users; partial sums survive Ctrl-C."""
+        ranks = self.missing(rounds)
+        sums = self._read_partial(rounds, ranks)
+        total = int(np.count_nonzero(self.dataset.test.user_degrees))
+        report = phases(f"{self.dataset.name}: ranking, L = {rounds}")
+        for number, batch in enumerate(tested_batches(self.dataset, USERS_AT_ONCE)):
+            if number < sums.batches:
+                continue
+            train, test = batch.train, batch.test
+            low = low_pass.coordinates(train)
+            low *= gamma
+            scores = np.zeros((train.shape[0], train.shape[1]), np.float32)
+            coordinates = history_coordinates(train, basis)
+            coordinates *= eigenvalues
+
+            def note(k: int, scores: NDArray[np.float32], train=train, test=test) -> None:  # type: ignore[no-untyped-def]
+                recall, ndcg = measure_rankings(rank_unseen(scores, train, 20), test)
+                sums.add(k, float(recall.sum()), float(ndcg.sum()))
+
+            if PRIVIREC in ranks:
+                note(PRIVIREC, exact.rows(train, onto=low @ low_pass.right))
+            start = 0
+            for k in (k for k in ranks if k != PRIVIREC):
+                scores += coordinates[:, start:k] @ basis[:, start:k].T
+                scores += low[:, start:k] @ low_pass.right[start:k]
+                note(k, scores.copy())
+                start = k
+            sums.users += train.shape[0]
+            sums.batches = number + 1
+            kept = sums.as_dict(rounds, list(self._identity()))
+            write_lines(self._partial_path, [json.dumps(kept)])
+            report(sums.users, total)
+        for k in ranks:
+            recall, ndcg = sums.sums[k]
+            self._add_point((rounds, k), ndcg / total, recall / total, total)
+        self._write_points()
+        self._partial_path.unlink(missing_ok=True)
+
+    # --- state on disk ------------------------------------------------------------------------
+
+    def _identity(self) -> tuple[str, str]:
+        """Return the data fingerprint and the version that all points of a sweep share."""
+        return self.dataset.train.fingerprint()[:16], __version__
+
+    def _read_partial(self, rounds: int, ranks: list[int]) -> _Sums:
+        try:
+            kept = json.loads(self._partial_path.read_text(encoding="utf-8"))
+            if (kept["rounds"], kept["identity"]) == (rounds, list(self._identity())):
+                sums = {int(k): (r, n) for k, (r, n) in kept["sums"].items()}
+                if sorted(sums) == sorted(ranks):
+                    return _Sums(kept["batches"], kept["users"], sums)
+        except (OSError, ValueError, KeyError):
+            pass
+        return _Sums()
+
+    def _read_points(self) -> dict[tuple[int, int], dict[str, Any]]:
+        if not self.csv_path.exists():
+            return {}
+        points = {}
+        try:
+            with self.csv_path.open(encoding="utf-8", newline="") as file:
+                for line in csv.DictReader(file):
+                    row = {key: cast(line[key]) for key, cast in FIELDS.items()}
+                    points[row["rounds"], row["rank"]] = row
+        except (KeyError, ValueError, TypeError):
+            raise DataError(
+                f"{self.csv_path}: not a table of sweep points; move it away first"
+            ) from None
+        mine = (self.dataset.name, self.seed, *self._identity())
+        for row in points.values():
+            theirs = (row["dataset"], row["seed"], row["fingerprint"], row["version"])
+            if theirs != mine:
+                raise DataError(
+                    f"{self.csv_path}: points of {' '.join(map(str, theirs))}, not of "
+                    f"{' '.join(map(str, mine))}; choose another --out"
+                )
+        return points
+
+    def _write_points(self) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(FIELDS), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.points[key] for key in sorted(self.points))
+        write_lines(self.csv_path, text.getvalue().splitlines())
+
+
+@dataclass
+class _Sums:
+    """Metric sums over the users ranked so far."""
+
+    batches: int = 0
+    users: int = 0
+    sums: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def add(self, k: int, recall: float, ndcg: float) -> None:
+        before = self.sums.get(k, (0.0, 0.0))
+        self.sums[k] = (before[0] + recall, before[1] + ndcg)
+
+    def as_dict(self, rounds: int, identity: list[str]) -> dict[str, Any]:
+        return {
+            "rounds": rounds,
+            "identity": identity,
+            "batches": self.batches,
+            "users": self.users,
+            "sums": {str(k): value for k, value in self.sums.items()},
+        }
+
+
+def averaged(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each number of rounds and k, with means over seeds.
+
+    `spread` is the standard deviation of NDCG@20 over seeds, or None for a single seed.
+    """
+
+    def cell(row: Mapping[str, Any]) -> tuple[int, int]:
+        return row["rounds"], row["rank"]
+
+    found = []
+    for (rounds, rank), group in groupby(sorted(points, key=cell), cell):
+        same = list(group)
+        ndcg = [row["ndcg@20"] for row in same]
+        found.append(
+            {
+                "rounds": rounds,
+                "rank": rank,
+                "ndcg@20": mean(ndcg),
+                "spread": stdev(ndcg) if len(ndcg) > 1 else None,
+                "recall@20": mean(row["recall@20"] for row in same),
+                "seeds": len(same),
+            }
+        )
+    return found
+
+
+def reaches(points: Sequence[dict[str, Any]], rounds: int) -> tuple[float, int | None]:
+    """Return PriviRec's NDCG@20 with this many rounds, and the smallest k that reaches it."""
+    curve = {row["rank"]: row["ndcg@20"] for row in points if row["rounds"] == rounds}
+    target = curve[PRIVIREC]
+    return target, min((k for k, ndcg in curve.items() if k and ndcg >= target), default=None)

@@ -1,0 +1,1 @@
+"""Additions that nothing else imports: the Flower carrier, more protocols of summing."""

@@ -1,0 +1,74 @@
+"""Definitions common to the client and the server of this protocol."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+
+from privirec.extra.lightsecagg.code import MaskCode
+from privirec.extra.lightsecagg.field import ElementShape
+from privirec.extra.lightsecagg.messages import (
+    Advertise,
+    Answer,
+    Confirm,
+    Deal,
+    Open,
+    Pieces,
+    Survivors,
+    decode,
+)
+from privirec.extra.lightsecagg.thresholds import Thresholds
+from privirec.secagg.errors import ParametersInfeasible
+from privirec.secagg.exchange import Exchange
+from privirec.secagg.keys import LABEL, NONCE_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from privirec.secagg.messages import MAX_MESSAGE_BYTES, Announce
+from privirec.secagg.protocol import Schedule
+from privirec.secagg.ring import VectorShape
+
+EXCHANGE = Exchange(
+    "lightsecagg",
+    4,
+    Schedule(setup=("advertise",), preparation=("share",), recovery=("confirm", "recover")),
+    decode,
+    told=(Announce, Deal, Survivors, Open),
+    answers={Advertise: "advertise", Pieces: "share", Confirm: "confirm", Answer: "recover"},
+)
+
+
+def code_of(shape: VectorShape, roster: int, thresholds: Thresholds) -> MaskCode:
+    """Return the code for the masks of a vector, for a roster of this size."""
+    elements = ElementShape(shape)
+    return MaskCode(elements.field, roster, thresholds, elements.length)
+
+
+def check_sizes(shapes: Sequence[VectorShape], roster: int, thresholds: Thresholds) -> None:
+    """Raise ParametersInfeasible for vectors whose pieces do not fit into one message.
+
+    The longest message carries all pieces that others dealt to a client.
+    """
+    for shape in shapes:
+        piece = code_of(shape, roster, thresholds).piece_bytes
+        pieces = (thresholds.clients - 1) * (NONCE_BYTES + piece + TAG_BYTES)
+        more = 42 + (roster + 7) // 8 + thresholds.quorum * SIGNATURE_BYTES
+        if pieces + more > MAX_MESSAGE_BYTES:
+            raise ParametersInfeasible(
+                f"pieces of {shape.length} entries of {shape.width} bits for "
+                f"{thresholds.clients} clients: {pieces + more} bytes in one message, which has "
+                f"at most {MAX_MESSAGE_BYTES}; cut the vector into several sums"
+            )
+
+
+def pieces_context(announcement: bytes, sum_number: int, asked: bytes, receivers: bytes) -> bytes:
+    """Return the digest to which sealed pieces are bound.
+
+    It covers the announced run, the sum, what is asked for in it and the holders of pieces. Clients
+    that were told different things cannot open each other's pieces.
+    """
+    number = struct.pack(">I", sum_number)
+    return hashlib.sha256(LABEL + b"pieces" + announcement + number + asked + receivers).digest()
+
+
+def survivors_statement(announcement: bytes, participants: bytes, survivors: bytes) -> bytes:
+    """Return the bytes that a client signs to confirm the survivors of the first sum."""
+    return LABEL + b"survivors" + announcement + participants + survivors

@@ -1,5 +1,0 @@
-"""Pictures that the commands draw, one module each, as PNG and SVG files written atomically."""
-
-from privirec.report.pictures.canvas import check_picture, picture_files, write_picture
-
-__all__ = ["check_picture", "picture_files", "write_picture"]

@@ -1,0 +1,319 @@
+"""A whole federation on this machine, with real processes, TLS and any aggregator, evaluated."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privirec import threads as threading
+from privirec.data.interactions import Dataset, Interactions
+from privirec.dp.gaussian import LARGEST_EPSILON
+from privirec.dp.loss import Loss
+from privirec.durable import file_sha256
+from privirec.errors import FederationError, UsageError
+from privirec.evaluation import evaluate
+from privirec.extra.flower import launch
+from privirec.federated.programs import PROGRAMS, PrivirecK, program_of
+from privirec.models import Popularity, Recommender
+from privirec.models.artifact import ARRAYS, check_replaceable, read_manifest
+from privirec.privacy.ledger import Ledger
+from privirec.privacy.policy import Policy, allowing
+from privirec.progress import QUIET, Phases
+from privirec.runtime.child_processes import SERVER
+from privirec.runtime.https.listening import CLIENT_NEEDS, SERVER_NEEDS, check_installed
+from privirec.runtime.plan import Plan
+from privirec.runtime.plan import outlook as outlook_of
+from privirec.runtime.pledges import Pledges
+from privirec.runtime.run import run
+from privirec.runtime.run_plan import RunPlan
+from privirec.runtime.spec import (
+    DEFAULT_MODEL,
+    SMALLEST_COHORT,
+    RunSpec,
+)
+from privirec.runtime.timeline import Timeline
+from privirec.secagg import protocol
+from privirec.version import __version__
+
+if TYPE_CHECKING:
+    from privirec.runtime.one_machine import OneMachine
+
+
+def federate(
+    dataset: Dataset,
+    plan: Plan,
+    *,
+    carrier: str = "flower",
+    keep: Path | None = None,
+    check: bool = False,
+    compare: bool = False,
+    save: Path | None = None,
+    watch: Any = lambda status: None,
+    phases: Phases = QUIET,
+) -> dict[str, Any]:
+    """Run a federation of processes on this machine, measure its model, and clean up.
+
+    Parameters
+    ----------
+    plan
+        The run, with the number of its clients.
+    carrier
+        Carrier of the messages: flower or https.
+    keep
+        Folder for keys, logs and client folders. By default they are removed at the end.
+    check
+        Also run the simulation, and compare the saved arrays.
+    compare
+        Also measure an exact run and popularity alone, on this machine.
+    save
+        Folder for a copy of the model.
+
+    Returns
+    -------
+    The result row.
+    """
+    check_carrier(carrier)
+    if plan.program is None:
+        raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
+    if save is not None:
+        check_replaceable(save)  # fail before the run, not after it
+    if check and not protocol(plan.aggregator).is_exact:
+        raise UsageError(
+            f"--check compares bit for bit, and {plan.aggregator} leaves noise in its sums"
+        )
+    if check and plan.noisy:
+        raise UsageError(
+            f"--check compares bit for bit, and clients of {plan.method} add noise that "
+            "nobody else knows"
+        )
+    if check and plan.program.validates:
+        raise UsageError(
+            f"--check compares bit for bit, and clients of {plan.method} keep back items "
+            "that nobody else knows"
+        )
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        raise UsageError(f"{keep}: not empty")
+    folder = keep or Path(tempfile.mkdtemp(prefix="privirec-federation-"))
+    try:
+        return _federate(dataset, plan, carrier, folder, check, compare, save, watch, phases)
+    finally:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _federate(
+    dataset: Dataset,
+    plan: Plan,
+    carrier: str,
+    folder: Path,
+    check: bool,
+    compare: bool,
+    save: Path | None,
+    watch: Any,
+    phases: Phases,
+) -> dict[str, Any]:
+    train, clients = dataset.train, plan.clients or 0
+    spec = plan.spec(dataset.name, train.n_items, clients)
+    spec = spec.model_copy(
+        update={
+            "smallest_cohort": min(SMALLEST_COHORT, clients),
+            "notes": spec.notes | {"dataset": dataset.name},
+        }
+    )
+    program = program_of(spec.program, train.n_users, train.n_items)
+    policy = _policy(spec, train, clients)
+    began = time.perf_counter()
+    with _network(carrier, folder) as network:
+        network.prepare(train, clients, policy)
+        network.start()
+        started = time.perf_counter()
+        timeline = Timeline(watch)
+        result = network.run("federation", spec, timeline)
+        done = time.perf_counter()
+        peaks = dict(network.peaks)
+    if result["reason"]:
+        raise FederationError(result["reason"])
+    artifact = folder / "server" / "runs" / "federation" / "model"
+    ended = time.perf_counter()
+    model = Recommender.load(artifact, mmap=False)
+    with threading.limit(plan.threads) as threads:
+        metrics = evaluate(model, dataset, progress=phases(f"{plan.model_name}: ranking"))
+    expected = Ledger.planned(program.plan())
+    row: dict[str, Any] = {
+        "dataset": dataset.name,
+        "model": plan.model_name,
+        "method": plan.method,
+        "preset": plan.preset,
+        "runtime": carrier,
+        "aggregator": plan.aggregator,
+        "server_model": spec.server.value,
+        **program.describe(),
+        "clients": clients,
+        "dropped": drop_outs(artifact),
+        "users": train.n_users,
+        "items": train.n_items,
+        **metrics.as_row(),
+        "start_seconds": started - began,
+        "fit_seconds": done - started,
+        "stop_seconds": ended - done,
+        "eval_seconds": time.perf_counter() - ended,
+        "server_cpu_seconds": result["cpu_seconds"],
+        "peak_rss_mb": peaks.get(SERVER, 0.0),
+        "peak_client_rss_mb": max(
+            (peak for name, peak in peaks.items() if name != SERVER), default=0.0
+        ),
+        "bytes_up_per_client": result["bytes_up_per_client"],
+        "bytes_down_per_client": result["bytes_down_per_client"],
+        "planned_bytes_up_per_client": expected.bytes_up,
+        "planned_bytes_down_per_client": expected.bytes_down,
+        "timeline": timeline.rows(read_manifest(artifact)[1]["ledger"]),
+        "model_sha256": file_sha256(artifact / ARRAYS),
+        "threads": threads,
+        "seed": plan.seed,
+        "version": __version__,
+    }
+    row |= {name: result[name] for name in ("validated", "rounds_run") if name in result}
+    if compare:
+        row |= _without_noise(dataset, plan, phases)
+    if check:
+        row["same_as_simulation"] = _same_as_simulation(dataset, plan, artifact, phases)
+    if save is not None:
+        _copy(artifact, save)
+    return row
+
+
+def check_carrier(carrier: str) -> None:
+    """Raise an error of one line if the libraries of a carrier are not installed."""
+    if carrier == "https":
+        check_installed((*SERVER_NEEDS, *CLIENT_NEEDS))
+    else:
+        launch.check_flower()
+
+
+def _network(carrier: str, folder: Path) -> OneMachine:
+    """Return the server and clients as processes of this machine.
+
+    Imports are local, because the libraries of the other carrier may be missing.
+    """
+    if carrier == "https":
+        from privirec.runtime.https.one_machine import HttpsNetwork  # noqa: PLC0415
+
+        return HttpsNetwork(folder)
+    from privirec.extra.flower.one_machine import FlowerNetwork  # noqa: PLC0415
+
+    return FlowerNetwork(folder)
+
+
+def outlook(dataset: Dataset, plan: Plan) -> str | None:
+    """Return a sentence on the accuracy to expect under noise, before any client is asked."""
+    train = dataset.train
+    spec = plan.spec(dataset.name, train.n_items, plan.clients or 0)
+    return outlook_of(spec.program, train.n_users, train.n_items)
+
+
+def promise_kept(row: dict[str, Any]) -> str:
+    """Return a sentence on the promise of a run and its cost in accuracy."""
+    sentence = (
+        f"epsilon {row['epsilon']:.3g} at delta {row['delta']:g} for every person: NDCG@20 "
+        f"{row['ndcg@20']:.4f}"
+    )
+    if "exact_ndcg@20" in row:
+        sentence += (
+            f"; without privacy {row['exact_ndcg@20']:.4f} ({DEFAULT_MODEL}, exact sums), by "
+            f"popularity alone {row['popularity_ndcg@20']:.4f}"
+        )
+    return sentence
+
+
+def _policy(spec: RunSpec, train: Interactions, clients: int) -> Policy:
+    """Return the policy of the clients, which allows this run and nothing more.
+
+    The federation is one person's experiment. The policy therefore names everything that the run
+    asks for, and requires no more people than the data set has.
+    """
+    trial = RunPlan(
+        run="0" * 32,
+        version=__version__,
+        spec=spec,
+        n_items=train.n_items,
+        catalogue="",
+        roster="",
+        clients=clients,
+        pledges=Pledges.unsigned({0: train.n_users}),
+    )
+    asked, usual = trial.for_policy(), Policy()
+    corrupt = trial.statement().corrupt
+    honest = max(spec.least_clients(clients) - corrupt, 0) * (train.n_users // clients)
+    others = max(honest - -(-train.n_users // clients), 0)
+    in_use = int(np.count_nonzero(train.item_degrees))
+    opened = sum(one.opened(train.n_items, in_use).share for one in trial.sums())
+    loss = Loss.together(one.protection.loss for one in trial.sums() if one.protection)
+    # If the cost exceeds the limit of any policy, the clients refuse with their own message.
+    cost = min(loss.epsilon(usual.delta), LARGEST_EPSILON)
+    room = 10_000_000  # Set-up, headers, and a few messages that are sent twice.
+    return allowing(
+        asked.exact,
+        aggregators=(spec.aggregator,),
+        smallest_cohort=spec.smallest_cohort,
+        most_sums=asked.sums,
+        most_bytes_up=2 * asked.bytes_up + room,
+        most_bytes_down=2 * asked.bytes_down + room,
+        fewest_other_people=min(usual.fewest_other_people, others),
+        smallest_change=max(1, min(usual.smallest_change, honest)),
+        # If clients drop out, fewer items are in use, and the opened share is larger.
+        largest_opened_share=max(2 * opened, usual.largest_opened_share),
+        largest_item_share=1.0,
+        largest_item_leverage=1.0,
+        corrupt_share=spec.corrupt_share,
+        server=spec.server,
+        most_epsilon=max(usual.most_epsilon, cost),
+        most_epsilon_per_period=max(usual.most_epsilon_per_period, cost),
+    )
+
+
+def _without_noise(dataset: Dataset, plan: Plan, phases: Phases) -> dict[str, float]:
+    """Return NDCG@20 of an exact run, and of popularity alone."""
+    exact = Plan(model=DEFAULT_MODEL, method=PrivirecK.name, seed=plan.seed, threads=plan.threads)
+    popular = evaluate(
+        Popularity().fit(dataset.train), dataset, progress=phases("popularity: ranking")
+    )
+    return {
+        "exact_ndcg@20": run(dataset, exact, phases).row["ndcg@20"],
+        "popularity_ndcg@20": popular.as_row()["ndcg@20"],
+    }
+
+
+def _same_as_simulation(dataset: Dataset, plan: Plan, artifact: Path, phases: Phases) -> bool:
+    alone = replace(plan, runtime="simulation", clients=None, aggregator="none")
+    with tempfile.TemporaryDirectory(prefix="privirec-simulation-") as folder:
+        saved = run(dataset, alone, phases).recommender.save(Path(folder) / "model")
+        return file_sha256(saved / ARRAYS) == file_sha256(artifact / ARRAYS)
+
+
+def _copy(saved: Path, save: Path) -> None:
+    """Copy an artifact to `save` atomically, replacing an earlier one."""
+    check_replaceable(save)
+    save.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{save.name}-", dir=save.parent) as beside:
+        fresh, old = Path(beside) / "new", Path(beside) / "old"
+        shutil.copytree(saved, fresh)
+        if save.exists():
+            save.rename(old)
+        try:
+            fresh.rename(save)
+        except BaseException:
+            if old.exists():
+                old.rename(save)
+            raise
+
+
+def drop_outs(saved: Path) -> int:
+    """Return the number of clients of the roster that are not in an artifact's sums."""
+    federation = read_manifest(saved)[1]["federation"]
+    return int(federation["clients"]) - int(federation["cohort"])

@@ -1,0 +1,151 @@
+"""The server's process: a listener for clients, one for monitoring, and a thread that serves runs.
+
+Runs are served one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from privirec.durable import alone
+from privirec.errors import FederationError, UsageError
+from privirec.runtime import serving
+from privirec.runtime.enrolment.certificates import check_certificate
+from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.https.door import Door
+from privirec.runtime.https.gate import Gate
+from privirec.runtime.https.limits import Limits
+from privirec.runtime.https.listening import Listening
+from privirec.runtime.https.mailbox import HttpsCarrier, Mailbox
+from privirec.runtime.https.metrics import Metrics
+from privirec.runtime.https.runs import own_folder, starts
+from privirec.runtime.lines import LARGEST_HEAD, Line, Lines, prepare_process
+from privirec.runtime.logs import logged_to
+from privirec.runtime.runs import RunFolder
+
+log = logging.getLogger("privirec.server")
+
+LOOK_FOR_RUNS = 0.5
+KEEP_ALIVE = 5
+"""Seconds for which a connection is kept between two requests."""
+
+
+def serve(
+    home: OperatorFolder,
+    listening: Listening,
+    limits: Limits | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until interrupted; call `ready` once clients can connect."""
+    limits = limits or Limits()
+    tls = {} if listening.behind_proxy else _certificate(home.folder / "tls")
+    with alone(own_folder(home), wait=False), logged_to(own_folder(home) / "server.log"):
+        serving.remember(home, serving.HTTPS)
+        prepare_process()
+        mailbox = Mailbox(own_folder(home) / "spool", limits)
+        lines = Lines(limits.within)
+        door = Door(Gate(home, limits), mailbox, limits, Metrics(), lines)
+        outer = {
+            "host": listening.host,
+            "port": listening.port,
+            "http": lambda **given: Line(lines, **given),
+            "h11_max_incomplete_event_size": LARGEST_HEAD,
+            "limit_concurrency": limits.connections,
+            "timeout_keep_alive": KEEP_ALIVE,
+            "timeout_graceful_shutdown": KEEP_ALIVE,
+            "proxy_headers": listening.behind_proxy,
+            "forwarded_allow_ips": "127.0.0.1,::1",
+            **tls,
+        }
+        inner = {
+            "host": listening.watched_host,
+            "port": listening.watched_port,
+            "proxy_headers": False,
+        }
+        servers = [uvicorn.Server(_config(door.application, outer))]
+        if listening.watched_port:
+            servers.append(uvicorn.Server(_config(door.watched, inner)))
+        stop = threading.Event()
+        runs = threading.Thread(
+            target=_serve_runs, args=(home, mailbox, stop), name="runs", daemon=True
+        )
+        runs.start()
+        try:
+            asyncio.run(_both(servers, door, lines, ready))
+        finally:
+            stop.set()
+
+
+def _config(application: Any, settings: dict[str, Any]) -> uvicorn.Config:
+    usual: dict[str, Any] = {
+        "lifespan": "off",
+        "server_header": False,
+        "ws": "none",
+        "access_log": False,
+        "log_level": "error",  # strangers can trigger any number of warnings
+    }
+    return uvicorn.Config(application, log_config=None, loop="asyncio", **(usual | settings))
+
+
+async def _both(
+    servers: list[uvicorn.Server], door: Door, lines: Lines, ready: Callable[[], None]
+) -> None:
+    """Run all listeners and background tasks until one listener ends."""
+    beside = [asyncio.create_task(lines.watch()), asyncio.create_task(door.keep_up())]
+    doors = [asyncio.create_task(server.serve()) for server in servers]
+    while not all(server.started for server in servers) and not any(one.done() for one in doors):
+        await asyncio.sleep(0.05)
+    if all(server.started for server in servers):
+        ready()
+    await asyncio.wait(doors, return_when=asyncio.FIRST_COMPLETED)
+    for server in servers:
+        server.should_exit = True
+    for task in beside:
+        task.cancel()
+    await asyncio.gather(*doors, *beside, return_exceptions=True)
+
+
+def _serve_runs(home: OperatorFolder, mailbox: Mailbox, stop: threading.Event) -> None:
+    """Serve every run with a file in `starts`, oldest first, until stopped."""
+    while not stop.is_set():
+        try:
+            waiting = sorted(starts(home).glob("[!.]*"), key=lambda path: path.stat().st_mtime)
+        except OSError:  # a file was removed between listing and stat
+            waiting = []
+        if not waiting:
+            time.sleep(LOOK_FOR_RUNS)
+            continue
+        _serve_run(home, mailbox, waiting[0])
+
+
+def _serve_run(home: OperatorFolder, mailbox: Mailbox, start: Path) -> None:
+    mailbox.begin()
+    try:
+        run = RunFolder(home, start.name)
+        log.info("run %s begins", start.name)
+        run.serve(lambda file: HttpsCarrier(mailbox, file.deadlines.silence))
+    except FederationError as error:
+        log.error("run %s: %s", start.name, error)
+    except Exception:
+        log.exception("run %s", start.name)
+    finally:
+        mailbox.end()
+        with contextlib.suppress(OSError):
+            start.unlink()
+
+
+def _certificate(tls: Path) -> dict[str, str]:
+    for name in ("server.crt", "server.key"):
+        if not (tls / name).is_file():
+            raise UsageError(f"{tls / name}: missing; see docs/operate.md, Certificates")
+    check_certificate(tls / "server.crt")
+    return {"ssl_certfile": str(tls / "server.crt"), "ssl_keyfile": str(tls / "server.key")}

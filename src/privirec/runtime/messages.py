@@ -1,0 +1,166 @@
+"""Messages between a server and its clients, apart from the content of the protocol's messages.
+
+Every kind of message has its own model. Long content, and content for a protocol, travels in
+*parts* after it; `EXCHANGE_PARTS` lists the parts of an exchange.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from privirec.runtime.pledges import Asked, People, Period
+from privirec.runtime.refusals import Code
+from privirec.secagg import Phase
+from privirec.secagg.keys import SIGNATURE_BYTES
+
+ARTIFACT_FILES = ("model.safetensors", "manifest.json", "manifest.sig")
+
+
+def one_line(text: str, most: int = 500) -> str:
+    """Return text from others without line breaks or terminal control characters."""
+    text = text[:most]
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+Words = Annotated[str, AfterValidator(one_line)]
+Count = Annotated[int, Field(ge=0, lt=1 << 40)]
+
+
+class Message(BaseModel):
+    """Fields of one message; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: ClassVar[str]
+
+
+# --- from the server ------------------------------------------------------------------------------
+
+
+class Hello(Message):
+    """Greeting of the server, with the values that client and server must share."""
+
+    kind = "hello"
+    version: Words
+    catalogue: Words
+    items: Count
+    roster: Words
+    protected: bool
+    """True if noise protects every sum of the run. The client checks this against the plan."""
+
+
+class Exchange(Message):
+    """A step of the run, with the protocol's message and the other inputs of the step as parts."""
+
+    kind = "exchange"
+    step: Count
+
+
+class SendBlocks(Message):
+    """Request for the blocks of an upload, starting with block `first`."""
+
+    kind = "send-blocks"
+    step: Count
+    first: Count
+
+
+class ArtifactPiece(Message):
+    """A piece of the model's files, which are treated as one concatenated stream."""
+
+    kind = "artifact-piece"
+    model_config = ConfigDict(strict=False)  # JSON has lists, not tuples
+
+    files: tuple[tuple[str, Count], ...]
+    offset: Count
+
+
+class Abort(Message):
+    """Notice that the run ended without a result."""
+
+    kind = "abort"
+    reason: Words
+
+
+class TurnedAway(Message):
+    """Notice that the server refuses to talk to this address."""
+
+    kind = "turned-away"
+    reason: Words
+
+
+# --- from a client --------------------------------------------------------------------------------
+
+
+class Here(Message):
+    """A client's announcement that it takes part, with its pledge.
+
+    The two sets of the pledge are in the parts.
+    """
+
+    kind = "here"
+    model_config = ConfigDict(strict=False)  # JSON has lists, not tuples
+
+    users: People
+    asks: Asked
+    period: Period
+    signature: Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
+    version: Words
+
+
+class Answer(Message):
+    """The protocol's answer in a step."""
+
+    kind = "answer"
+    step: Count
+
+
+class Blocks(Message):
+    """Blocks of an upload from `first` on; `total` is the number of blocks of the whole upload."""
+
+    kind = "blocks"
+    step: Count
+    first: Count
+    total: Count
+
+
+class Received(Message):
+    """Bytes of the artifact received so far, and whether it is installed."""
+
+    kind = "received"
+    offset: Count
+    installed: bool
+
+
+class Goodbye(Message):
+    """A client's acknowledgement of the server's last message to it."""
+
+    kind = "goodbye"
+
+
+class Refused(Message):
+    """A client's refusal to answer a message. If `final`, the client has left the run."""
+
+    kind = "refused"
+    code: Code = Field(strict=False)
+    reason: Words
+    final: bool
+
+
+FROM_SERVER: dict[str, type[Message]] = {
+    kind.kind: kind for kind in (Hello, Exchange, SendBlocks, ArtifactPiece, Abort, TurnedAway)
+}
+FROM_CLIENT: dict[str, type[Message]] = {
+    kind.kind: kind for kind in (Here, Answer, Blocks, Received, Goodbye, Refused)
+}
+
+EXCHANGE_PARTS = {
+    Phase.SETUP: ("protocol", "plan"),  # the plan only in the first step
+    Phase.PREPARATION: ("protocol",),
+    Phase.INPUT: ("protocol", "ask"),
+    Phase.RECOVERY: ("protocol", "clients"),
+}
+"""Parts of an exchange by phase; "clients" is the bit map of the clients in the sum."""

@@ -1,1 +1,0 @@
-"""A federation over a network: node and coordinator, independent of the transport."""

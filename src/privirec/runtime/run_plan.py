@@ -1,0 +1,127 @@
+"""The plan of a run, signed by the server before any client answers."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from privirec.errors import FederationError
+from privirec.federated.contributions import PlannedSum
+from privirec.federated.programs import Program, program_of
+from privirec.privacy.ledger import Ledger
+from privirec.privacy.policy import Terms
+from privirec.runtime.pledges import Pledges
+from privirec.runtime.spec import RunSpec, vector_shape
+from privirec.secagg import Statement, Step, VectorShape, protocol
+from privirec.version import __version__
+
+
+class RunPlan(BaseModel):
+    """Terms, catalogue and cohort of a run, the same for all clients."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str = Field(pattern="^[0-9a-f]{32}$")
+    version: str
+    spec: RunSpec
+    n_items: int = Field(gt=0)
+    catalogue: str
+    """Fingerprint of the item ids in order."""
+    roster: str
+    """Digest of the roster."""
+    clients: int = Field(gt=0)
+    """Number of clients in the roster."""
+    pledges: Pledges
+    """Pledges of the clients that announced themselves."""
+
+    @classmethod
+    def parse(cls, text: bytes) -> RunPlan:
+        """Parse JSON; raise FederationError with a one-line message if it is not a plan."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise FederationError(f"a plan that cannot be read: {where}: {first['msg']}") from None
+
+    def text(self) -> bytes:
+        """Return the plan as sent to clients, in JSON."""
+        return self.model_dump_json().encode()
+
+    @cached_property
+    def users(self) -> dict[int, int]:
+        """Number of users of each client."""
+        return self.pledges.users()
+
+    @property
+    def n_users(self) -> int:
+        return sum(self.users.values())
+
+    def first_user(self, client: int) -> int:
+        """Return the number of a client's first user; users are numbered client after client."""
+        users = sorted(self.users.items())
+        starts = accumulate((count for _, count in users), initial=0)
+        return dict(zip((key for key, _ in users), starts, strict=False))[client]
+
+    def program(self) -> Program[Any]:
+        return program_of(self.spec.program, self.n_users, self.n_items)
+
+    def sums(self) -> list[PlannedSum]:
+        return self.program().sums()
+
+    @property
+    def protected(self) -> bool:
+        """True if noise protects every sum."""
+        return all(planned.protection for planned in self.sums())
+
+    def shapes(self) -> list[VectorShape]:
+        return [vector_shape(planned) for planned in self.sums()]
+
+    def statement(self) -> Statement:
+        return self.spec.statement(self.clients, len(self.sums()))
+
+    def steps(self) -> tuple[Step, ...]:
+        """Return all exchanges of the run in order."""
+        statement = self.statement()
+        return protocol(self.spec.aggregator).schedule_for(statement).steps(statement.rounds)
+
+    def for_policy(self) -> Terms:
+        """Return the properties of the run that a client's policy judges."""
+        program = self.program()
+        ledger = Ledger.planned(program.plan())
+        return Terms(
+            sum(users > 0 for users in self.users.values()),
+            tuple(planned.name for planned in program.sums() if not planned.protection),
+            len(program.sums()),
+            ledger.bytes_up,
+            ledger.bytes_down,
+            self.spec.corrupt_share,
+            self.spec.security_bits,
+            self.spec.aggregator,
+            program.opened_share(),
+            self.spec.server,
+        )
+
+
+def asked_digest(plan_text: bytes, ask: bytes) -> bytes:
+    """Return a digest of the plan and the request for a sum, as a client received them.
+
+    Clients for which this digest differs are never in one sum together.
+    """
+    return hashlib.sha256(
+        b"privirec-asked" + hashlib.sha256(plan_text).digest() + hashlib.sha256(ask).digest()
+    ).digest()
+
+
+def same_version(other: str) -> bool:
+    """Return True if this version and another one may take part in the same run."""
+    return other.split(".")[:2] == __version__.split(".")[:2]
+
+
+def is_run_number(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{32}", text) is not None

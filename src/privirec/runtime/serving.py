@@ -1,0 +1,71 @@
+"""State of the server in an operator's folder: whether it is up, and its carrier.
+
+SERVER/carrier                      the last carrier, and the options of `privirec server up`
+SERVER/flower/.lock, https/.lock    held by `privirec server up` while the server is up
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from privirec.durable import is_taken, write_whole
+from privirec.errors import FederationError
+from privirec.runtime.enrolment.folders import OperatorFolder
+
+FLOWER, HTTPS = "flower", "https"
+CARRIERS = (FLOWER, HTTPS)
+
+
+def remember(home: OperatorFolder, carrier: str, given: Sequence[str] = ()) -> None:
+    """Record the carrier and the options of `privirec server up` (`given`).
+
+    Error messages use them to say how to start the server again.
+    """
+    write_whole(home.folder / "carrier", f"{carrier}\n{shlex.join(given)}".encode())
+
+
+def carrier_up(home: OperatorFolder) -> str | None:
+    """Return the carrier of the running server, or None if no server is up."""
+    return next((name for name in CARRIERS if is_taken(home.folder / name)), None)
+
+
+def last_carrier(home: OperatorFolder) -> str:
+    """Return the carrier of the running server, or of the last one if none is up."""
+    if up := carrier_up(home):
+        return up
+    told, _ = _remembered(home)
+    if told in CARRIERS:
+        return told
+    had = [name for name in CARRIERS if (home.folder / name).is_dir()]
+    return HTTPS if had == [HTTPS] else FLOWER
+
+
+def how_to_start(home: OperatorFolder) -> str:
+    """Return the command that starts the server as it was last started."""
+    told, given = _remembered(home)
+    carrier = last_carrier(home)
+    if carrier != told or (carrier == HTTPS) != ("--carrier" in given):
+        given = ["--carrier", HTTPS] if carrier == HTTPS else []
+    return shlex.join(["privirec", "server", "up", str(home.folder), *given])
+
+
+def _remembered(home: OperatorFolder) -> tuple[str, list[str]]:
+    """Return the recorded carrier and options; empty if there is no record."""
+    try:
+        told = (home.folder / "carrier").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # older versions did not write this file
+        return "", []
+    carrier, _, options = told.partition("\n")
+    try:
+        return carrier, shlex.split(options)
+    except ValueError:
+        return carrier, []
+
+
+def check_up(home: OperatorFolder) -> str:
+    """Return the carrier of the running server; raise FederationError if no server is up."""
+    carrier = carrier_up(home)
+    if carrier is None:
+        raise FederationError(f"nobody listens: {how_to_start(home)}")
+    return carrier
