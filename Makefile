@@ -60,7 +60,7 @@ chaos: $(READY)
 	PRIVIREC_CHAOS=100 $(BIN)/python -m pytest tests/network/test_chaos.py
 	PRIVIREC_CHAOS=20 $(BIN)/python -m pytest tests/network/test_https_chaos.py
 	PRIVIREC_CHAOS_PROCESSES=8 $(BIN)/python -m pytest tests/network/test_https_processes.py -k killed
-	PRIVIREC_CHAOS_PROCESSES=8 $(BIN)/python -m pytest tests/network/test_flower.py -k killed_programs
+	$(BIN)/python -m pytest tests/network/test_flower.py -k killed_client
 
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py

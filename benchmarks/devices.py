@@ -273,8 +273,8 @@ def serve(args: argparse.Namespace) -> None:
     """The server, which also leaves each opened sum and what was asked for."""
     from privirec.models import MODELS
     from privirec.models.popularity import Popularity
+    from privirec.runtime.carriers import Listening
     from privirec.runtime.coordinator import computation
-    from privirec.runtime.https.listening import Listening
     from privirec.runtime.https.server import serve as serve_https
 
     programs.register(Degrees)

@@ -36,6 +36,5 @@ def test_the_container_and_the_proxy_start_what_there_is() -> None:
     (command,) = re.findall(r"^CMD (\[.*\])", container, flags=re.MULTILINE)
     assert command.startswith('["server", "up"')
     assert set(re.findall(r"--[a-z-]+", command)) <= options_of("server", "up")
-    assert "[https]" in container
     proxy = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
     assert set(re.findall(r"--[a-z-]+", proxy)) <= options_of("server", "up")

@@ -48,11 +48,6 @@ ALLOWED |= {
     "extra": LIBRARY - {"private"},
 }
 
-# Modules that name the Flower carrier, until it is found by an entry point.
-KNOW_FLOWER = {
-    *("app/cli/server.py", "app/cli/tune.py", "app/taking_part.py", "runtime/federate.py"),
-}
-
 # Parts that compute: only data/download, the runtime and the app talk to a network.
 SILENT = {
     *("filters", "models", "device", "evaluation", "federated", "secagg", "privacy", "dp"),
@@ -127,8 +122,6 @@ def wrong_arrows(path: Path) -> str:
     if part not in ALLOWED:
         return f"{part} has no place in the layering: give it one here"
     wrong = parts_used(path) - ALLOWED[part] - {part, "version", "compiled"}
-    if path.relative_to(ROOT).as_posix() in KNOW_FLOWER:
-        wrong -= {"extra"}
     return f"{part} must not import {sorted(wrong)}" if wrong else ""
 
 

@@ -18,9 +18,9 @@ from privirec.app.doctor import PACKAGES, facts
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "privirec"
-PART_OF = {"google": "flwr", "llvmlite": "numba"}
-"""What a dependency hands us itself: messages of a pinned release, and the types of intrinsics."""
-USED_EXTRAS = ("parquet", "frames", "flower", "https")
+PART_OF = {"llvmlite": "numba"}
+"""What a dependency hands us itself: the types of intrinsics."""
+USED_EXTRAS = ("parquet", "frames", "flower")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 

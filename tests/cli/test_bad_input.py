@@ -325,7 +325,6 @@ def test_help_teaches_and_stays_quiet_in_a_pipe(privirec: Command) -> None:
 
 
 def test_federate_replaces_a_model_only_if_told_to(tmp_path: Path, privirec: Command) -> None:
-    pytest.importorskip("flwr")
     save = tmp_path / "model"
     fit = ["fit", "synthetic:small", "--model", "popularity", "--save", str(save)]
     assert privirec(*fit).returncode == 0

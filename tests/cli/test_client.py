@@ -112,17 +112,16 @@ def test_no_server_is_said_with_the_whole_command_that_names_one(
 @pytest.fixture
 def stayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """By which carrier a client went to which server; it does not stay."""
-    pytest.importorskip("httpx", reason="needs pip install 'privirec[https]'")
     found: list[tuple[str, str]] = []
 
     def https(_: Path, address: str, tell: object) -> None:
         found.append(("https", address))
 
-    def flower(_: Path, client: int, address: str) -> None:
+    def flower(_: Path, address: str, say: object) -> None:
         found.append(("flower", address))
 
     monkeypatch.setattr("privirec.runtime.https.client.stay", https)
-    monkeypatch.setattr(taking_part, "_stay_with_flower", flower)
+    monkeypatch.setattr("privirec.extra.flower.installed.CARRIER.stay", flower)
     return found
 
 

@@ -32,7 +32,7 @@ def server_run(folder: Path) -> tuple[list[str], str]:
     home.save(home.members.approve(ClientFolder.create(folder / "lyon").card("lyon")))
     (folder / "catalogue.txt").write_text("a\nb\nc\nd\n")
     return ["server", "run", str(folder), "monday", *EXACT], (
-        "privirec.extra.flower.runs.start_run"
+        "privirec.runtime.https.runs.start_run"
     )
 
 
@@ -51,9 +51,7 @@ def test_a_warning_before_anybody_is_asked(tmp_path: Path, command: Any, aggrega
     began = mock.Mock(side_effect=FederationError("as far as this test goes"))
     with (
         mock.patch(started, began),
-        mock.patch("privirec.extra.flower.launch.check_flower"),
-        mock.patch("privirec.runtime.serving.check_up", return_value="flower"),
-        mock.patch("privirec.app.cli.federate.check_carrier"),
+        mock.patch("privirec.runtime.serving.check_up", return_value="https"),
     ):
         result = CliRunner().invoke(app, [*args, "--aggregator", aggregator])
     assert str(result.exception) == "as far as this test goes"
@@ -95,7 +93,6 @@ def test_the_clients_of_federate_agree_to_the_server_model_that_was_asked_for(se
     given += [] if server == "active" else ["--server-model", server]  # as on the network
     with (
         mock.patch("privirec.app.cli.federate.federate", began),
-        mock.patch("privirec.app.cli.federate.check_carrier"),
     ):
         CliRunner().invoke(app, given)
     assumed = began.call_args.args[1].assumptions

@@ -221,9 +221,9 @@ def test_commands_that_are_printed_can_be_copied(home: OperatorFolder, tmp_path:
     said = keys("update", server.folder, "--roster", roster, "--yes")
     restart = said.split("Restart: ")[1].splitlines()[0]
     assert shlex.split(restart) == ["privirec", "server", "up", str(server.folder)]
-    (server.folder / "carrier").write_text("https")
+    (server.folder / "carrier").write_text("flower")
     said = keys("update", server.folder, "--roster", roster, "--yes")
-    assert said.rstrip().endswith("--carrier https")
+    assert said.rstrip().endswith("--carrier flower")
     with alone(private_folder(server.folder / "https")):
         said = keys("update", server.folder, "--roster", roster, "--yes")
     assert "reads it by itself" in said

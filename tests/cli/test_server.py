@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -20,6 +21,7 @@ from privirec.durable import alone, private_folder
 from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import ProtectedSettings
 from privirec.runtime import serving
+from privirec.runtime.carriers import carrier_names
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.https import runs as https
 from privirec.runtime.plan import gives_away
@@ -46,7 +48,7 @@ def files(home: OperatorFolder) -> set[Path]:
 
 @pytest.mark.parametrize(
     ("had", "command"),
-    [("https", "--carrier https"), ("flower", "server"), (None, "server")],
+    [("https", "server"), ("flower", "--carrier flower"), (None, "server")],
 )
 def test_nobody_listens(home: OperatorFolder, had: str | None, command: str) -> None:
     if had:
@@ -61,38 +63,28 @@ def test_nobody_listens(home: OperatorFolder, had: str | None, command: str) -> 
     assert files(home) == before
 
 
-def test_a_folder_of_before_the_carrier_was_written_down(home: OperatorFolder) -> None:
-    private_folder(home.folder / "https")
-    assert serving.last_carrier(home) == "https"
-    private_folder(home.folder / "flower")
-    assert serving.last_carrier(home) == "flower"
-    with alone(home.folder / "https", wait=False):
-        assert serving.check_up(home) == "https"
-
-
-@pytest.mark.parametrize("up", serving.CARRIERS)
+@pytest.mark.parametrize("up", carrier_names())
 def test_the_carrier_is_that_of_the_server_that_is_up(home: OperatorFolder, up: str) -> None:
     """Whatever the last one had, and whatever lies in the folder."""
-    for name in serving.CARRIERS:
+    for name in carrier_names():
         private_folder(home.folder / name)
-    (other,) = set(serving.CARRIERS) - {up}
+    (other,) = set(carrier_names()) - {up}
     serving.remember(home, other)
     assert serving.carrier_up(home) is None
     assert serving.last_carrier(home) == other
     with alone(home.folder / up, wait=False):
         assert serving.carrier_up(home) == serving.check_up(home) == up
         assert serving.last_carrier(home) == up
-        assert ("--carrier https" in serving.how_to_start(home)) is (up == "https")
+        assert ("--carrier flower" in serving.how_to_start(home)) is (up == "flower")
         assert https.is_up(home) is (up == "https")
         assert "down" not in server("status", home).stderr
     assert "The server is down: privirec server up" in server("status", home).stderr
 
 
-@pytest.mark.parametrize("content", [b"", b"pigeon", b"\xff", b"https "])
+@pytest.mark.parametrize("content", [b"", b"pigeon", b"\xff", b"flower "])
 def test_a_carrier_that_is_none_is_not_believed(home: OperatorFolder, content: bytes) -> None:
     (home.folder / "carrier").write_bytes(content)
-    assert serving.last_carrier(home) == "flower"
-    private_folder(home.folder / "https")
+    private_folder(home.folder / "flower")
     assert serving.last_carrier(home) == "https"
 
 
@@ -101,9 +93,9 @@ def test_a_server_is_started_again_as_it_was(
 ) -> None:
     """With the options that were given, and no others."""
     given: list[list[str]] = []
-    monkeypatch.setattr(server_command, "_up_https", lambda *all_of_it: given.append(all_of_it[-1]))
-    monkeypatch.setattr(server_command.launch, "check_flower", lambda: None)
-    asked = ["--carrier", "https", "--port", "9543", "--behind-proxy", "--watched-port", "0"]
+    up = mock.Mock(**{"serve.side_effect": lambda *all_of_it: given.append(all_of_it[2])})
+    monkeypatch.setattr(server_command, "installed_carrier", lambda _: up)
+    asked = ["--port", "9543", "--behind-proxy", "--watched-port", "0"]
     assert server("up", home, *asked).exit_code == 0
     assert sorted(given[0]) == sorted(asked)
     serving.remember(home, "https", given[0])
@@ -112,9 +104,9 @@ def test_a_server_is_started_again_as_it_was(
     ]
     assert sorted(shlex.split(serving.how_to_start(home))[4:]) == sorted(asked)
     (home.folder / "carrier").write_text("https\n--port 'open")
-    assert serving.how_to_start(home).endswith("--carrier https")
-    (home.folder / "carrier").write_text("flower\n--carrier https")
     assert serving.how_to_start(home).endswith(str(home.folder))
+    (home.folder / "carrier").write_text("flower\n--port 9543")
+    assert serving.how_to_start(home).endswith(f"{home.folder} --carrier flower")
 
 
 def test_nobody_in_the_roster_is_one_line(tmp_path: Path) -> None:
@@ -136,7 +128,7 @@ def spaced(home: OperatorFolder) -> OperatorFolder:
 
 
 @pytest.mark.parametrize(
-    ("had", "option"), [("flower", []), ("https", ["--carrier", "https"])], ids=serving.CARRIERS
+    ("had", "option"), [("flower", ["--carrier", "flower"]), ("https", [])], ids=str
 )
 def test_how_to_start_a_server_can_be_copied(
     spaced: OperatorFolder, had: str, option: list[str]
@@ -151,14 +143,13 @@ def test_how_to_start_a_server_can_be_copied(
 def test_how_to_start_a_run_can_be_copied(
     spaced: OperatorFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
 
     def serve(_home: OperatorFolder, _where: Any, _limits: Any, ready: Callable[[], None]) -> None:
         ready()
 
     monkeypatch.setattr("privirec.runtime.https.server.serve", serve)
     monkeypatch.setattr("privirec.runtime.child_processes.check_free", lambda *_: None)
-    done = server("up", spaced, "--carrier", "https")
+    done = server("up", spaced)
     assert done.exit_code == 0, done.exception
     command = ["privirec", "server", "run", str(spaced.folder), "NAME"]
     assert words_behind("Start runs with: ", done.stdout) == command

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
-
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "devices.py"
 
 

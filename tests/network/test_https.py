@@ -11,11 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
-
-pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
-
 import httpx
+import pytest
 
 from privirec.errors import UsageError
 from privirec.runtime.enrolment.folders import check_address, is_https

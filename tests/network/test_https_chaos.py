@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
-
 from privirec.runtime.coordinator import Stage
 
 from .chaos import (

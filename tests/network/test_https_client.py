@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("httpx", reason="needs pip install 'privirec[https]'")
-
 from privirec.dp.tables import gaussian_table
 from privirec.durable import is_taken
 from privirec.errors import FederationError, UsageError

@@ -11,11 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
-
 import httpx
+import pytest
 
 from privirec.errors import UsageError
 from privirec.runtime.enrolment.certificates import make_certificates

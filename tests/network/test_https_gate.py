@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
-
 from privirec.runtime.https import door as door_module
 from privirec.runtime.https import gate as gate_module
 from privirec.runtime.https.signing import CLOCK, REVOKED, Request, Stamps, Word

@@ -16,11 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
-
 import httpx
+import pytest
 
 from privirec.runtime import lines as lines_module
 from privirec.runtime.enrolment.certificates import make_certificates

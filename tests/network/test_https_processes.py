@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
-
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import PrivirecKSettings, program_of
 from privirec.models import Recommender
+from privirec.runtime.carriers import Listening
 from privirec.runtime.child_processes import Running, free_port
 from privirec.runtime.enrolment.certificates import make_certificates
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
@@ -34,7 +33,6 @@ from privirec.runtime.https import server as server_module
 from privirec.runtime.https.client import Answering
 from privirec.runtime.https.device import Device, Unreachable
 from privirec.runtime.https.limits import Limits
-from privirec.runtime.https.listening import Listening
 from privirec.runtime.https.one_machine import HttpsNetwork
 from privirec.runtime.https.runs import follow_run, is_up, start_run
 from privirec.runtime.local.simulation import Simulation

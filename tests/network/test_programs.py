@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import shutil
 import signal
@@ -16,18 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privirec.extra.flower.launch import free_port
+from privirec.runtime.child_processes import free_port
 
-pytestmark = [
-    pytest.mark.check,
-    pytest.mark.skipif(
-        importlib.util.find_spec("flwr") is None,
-        reason="needs Flower, the extra 'flower'",
-    ),
-]
+pytestmark = pytest.mark.check
 
 ITEMS = [f"planted-item-{number}" for number in range(40)]
 COMMAND = [sys.executable, "-m", "privirec"]
+UNWATCHED = ("--watched-port", "0")
 
 
 def privirec(*arguments: str | Path, cwd: Path, code: int = 0) -> str:
@@ -129,13 +123,13 @@ def enrolled(folder: Path, address: str) -> list[Path]:
 @pytest.mark.long
 def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
     port = str(free_port())
-    lyon, oslo, porto, _ = enrolled(tmp_path, f"localhost:{port}")
+    lyon, oslo, porto, _ = enrolled(tmp_path, f"https://localhost:{port}")
     for client in (lyon, oslo, porto):
         (client / "policy.toml").unlink()  # a client that names nothing takes part where noise is
     up = tmp_path / "up.log"
     said = privirec("server", "run", "server", "early", cwd=tmp_path, code=3)
     assert "privirec server up server" in said
-    server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port)
+    server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port, *UNWATCHED)
     with contextlib.ExitStack() as running:
         logs = [tmp_path / f"{client.name}.log" for client in (lyon, oslo, porto)]
         clients = [
@@ -169,7 +163,7 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
                 "budget", "oslo", cwd=tmp_path
             )
         for log in logs:
-            assert log.read_text().count("Connected") == 2, log.read_text()
+            assert "Connected" in log.read_text(), log.read_text()
     assert "its model is installed" in (lyon / "client.log").read_text()
     user = "planted-user-lyon-0"
     out = tmp_path / "recommended.json"
@@ -189,14 +183,13 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
 
 @pytest.mark.long  # two more runs of real programs; what is said is tested without them too
 def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path) -> None:
-    """Nobody there yet, and nobody any more; never approved, revoked, a copied folder, an expired
-    certificate."""
+    """Nobody there yet, and nobody any more; never approved, revoked, an expired certificate."""
     from datetime import UTC, datetime, timedelta
 
     from privirec.runtime.enrolment.certificates import make_certificates
 
     port = str(free_port())
-    lyon, oslo, _, stranger = enrolled(tmp_path, f"localhost:{port}")
+    lyon, _, _, stranger = enrolled(tmp_path, f"https://localhost:{port}")
     said = privirec(
         *("keys", "join", stranger, "--roster", "server/roster.json", "--operator", "0" * 64),
         cwd=tmp_path,
@@ -210,13 +203,12 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
     for name in ("client.json", "roster.json", "catalogue.txt", "ca.crt"):  # it helps itself
         shutil.copy(lyon / name, stranger)
     assert "memory.db: gone" in privirec("client", stranger, cwd=tmp_path, code=3)
-    server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port)
+    server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port, *UNWATCHED)
     revoke = ("keys", "revoke", "server", "1", "--operator-key", "operator.key")
     assert "no terminal to ask on" in privirec(*revoke, cwd=tmp_path, code=2)
     privirec(*revoke, "--yes", cwd=tmp_path)
-    shutil.copytree(lyon, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
     up = tmp_path / "up.log"
-    said = {"lyon": "Connected", "copy": "Not connected", "oslo": "revoked this client"}
+    said = {"lyon": "Connected", "oslo": "this client is revoked"}
     logs = {name: tmp_path / f"{name}.log" for name in said}
     with contextlib.ExitStack() as running:
 
@@ -224,22 +216,17 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
             return running.enter_context(program("client", name, cwd=tmp_path, log=logs[name]))
 
         early = client("lyon")
-        wait_for(f"No answer from localhost:{port}; trying again", logs["lyon"], early)
-        assert "Connected" not in logs["lyon"].read_text()
+        wait_for("Not connected: ", logs["lyon"], early)
+        assert "Connected\n" not in logs["lyon"].read_text()
         with program(*server, cwd=tmp_path, log=up) as process:
             wait_for("Up on", up, process)
             wait_for(said["lyon"], logs["lyon"], early)
-            for name in ("copy", "oslo"):
-                one = client(name)
-                if name == "oslo":
-                    assert one.wait(120) == 3
-                wait_for(said[name], logs[name], one)
-            wait_for("turned away client 0 (lyon): one with its keys is here already", up, process)
-            wait_for("turned away client 1 (oslo): it is revoked", up, process)
-            before = logs["lyon"].read_text().count("No answer")
-        wait_for("No answer", logs["lyon"], early, before + 1)
-    assert "the server does not know its key" in (tmp_path / "copy/client.log").read_text()
-    assert "the operator has revoked this client" in (oslo / "client.log").read_text()
+            assert client("oslo").wait(120) == 3
+            assert said["oslo"] in logs["oslo"].read_text()
+            told = tmp_path / "server/https/server.log"
+            wait_for("turned away client 1 (oslo): it is revoked", told, process)
+            before = logs["lyon"].read_text().count("Not connected")
+        wait_for("Not connected", logs["lyon"], early, before + 1)
     old = datetime.now(UTC) - timedelta(days=30)
     make_certificates(tmp_path / "server/tls", ("localhost",), days=3, now=old)
     assert "not today; renew it" in privirec(*server, cwd=tmp_path, code=2)

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("starlette", reason="needs pip install 'privirec[https]'")
-
 import cpus
 from privirec.data import Interactions
 from privirec.data.synthetic import synthetic

@@ -128,7 +128,7 @@ def test_a_server_that_was_killed_is_down(
     assert goes_on in " ".join(done.stdout.split())
     told = json.loads(out.read_text())
     assert (told["stage"], told["server_up"]) == ("not going on", False)
-    assert told["reason"].endswith(f"privirec server up {home.folder} --carrier https")
+    assert told["reason"].endswith(f"privirec server up {home.folder}")
     listed = CliRunner().invoke(app, ["server", "status", str(home.folder)])
     assert "The server is down: privirec server up" in listed.stderr
     done = CliRunner().invoke(app, ["server", "stop", str(home.folder), "mid", "--yes"])

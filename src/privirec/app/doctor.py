@@ -30,13 +30,13 @@ PACKAGES = (
     "rich",
     "matplotlib",
     "psutil",
-    "pyarrow",
-    "pandas",
-    "flwr",
+    "httpx",
     "uvicorn",
     "starlette",
     "prometheus-client",
-    "httpx",
+    "pyarrow",
+    "pandas",
+    "flwr",
 )
 """Declared dependencies: required ones first, then those of each extra."""
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import shlex
-import time
 from contextlib import closing
 from pathlib import Path
 
 from privirec.app.report.lines import say, warn
 from privirec.data.catalogue import read_catalogue
-from privirec.durable import alone
-from privirec.errors import FederationError, UsageError
+from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
-from privirec.runtime.enrolment.folders import ClientFolder, check_address, is_https
-from privirec.runtime.https.listening import CLIENT_NEEDS, check_installed
-from privirec.runtime.logs import SAY_AGAIN, logged_to
+from privirec.runtime.carriers import carrier_of
+from privirec.runtime.enrolment.folders import ClientFolder, check_address
 from privirec.runtime.trust import trusting
 
 log = logging.getLogger("privirec.client")
@@ -61,15 +58,7 @@ def stay(folder: Path, server: str | None = None) -> None:
     if not address:
         raise UsageError(f"no server is known: {_joining(folder)}")
     check_address(address)
-    if is_https(address):
-        check_installed(CLIENT_NEEDS)
-        from privirec.runtime.https import client as https  # noqa: PLC0415 - needs the extra
-
-        https.stay(folder, address, _tell)
-    else:
-        with closing(home.node()) as node:
-            client = node.client
-        _stay_with_flower(folder, client, address)
+    carrier_of(address).stay(folder, address, _tell)
 
 
 def _check_certificate(folder: Path) -> None:
@@ -87,37 +76,3 @@ def _joining(folder: Path) -> str:
 def _tell(line: str) -> None:
     say(line)
     log.info("%s", line)
-
-
-def _stay_with_flower(folder: Path, client: int, address: str) -> None:
-    from privirec.extra.flower import launch  # noqa: PLC0415
-    from privirec.runtime import child_processes  # noqa: PLC0415 - needs Flower's extras
-
-    launch.check_flower()
-    env = launch.environment(folder / "flower")
-
-    with (
-        logged_to(folder / "client.log"),
-        alone(folder / "flower", wait=False),
-        child_processes.Processes() as running,
-    ):
-        own = launch.FlowerClient(running, folder, address, env).start()
-        _tell(f"Client {client} connects to {address}; what it does is in {folder / 'client.log'}")
-        connected, say_again_at = False, 0.0
-        try:
-            while True:
-                if said := own.keep_up():
-                    connected = False
-                    _tell(said[0].upper() + said[1:])
-                elif own.unanswered:
-                    connected = False
-                    if time.monotonic() >= say_again_at:
-                        say_again_at = time.monotonic() + SAY_AGAIN
-                        _tell(f"No answer from {address}; trying again until there is one")
-                elif not connected and own.connected:
-                    connected, say_again_at = True, 0.0
-                    _tell("Connected")
-                time.sleep(1)
-        except FederationError as error:
-            log.error("%s", error)
-            raise

@@ -7,7 +7,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,15 +18,14 @@ from privirec.dp.loss import Loss
 from privirec.durable import file_sha256
 from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
-from privirec.extra.flower import launch
 from privirec.federated.programs import PROGRAMS, PrivirecK, program_of
 from privirec.models import Popularity, Recommender
 from privirec.models.artifact import ARRAYS, check_replaceable, read_manifest
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Policy, allowing
 from privirec.progress import QUIET, Phases
+from privirec.runtime.carriers import DEFAULT_CARRIER, installed_carrier
 from privirec.runtime.child_processes import SERVER
-from privirec.runtime.https.listening import CLIENT_NEEDS, SERVER_NEEDS, check_installed
 from privirec.runtime.plan import Plan
 from privirec.runtime.plan import outlook as outlook_of
 from privirec.runtime.pledges import Pledges
@@ -41,15 +40,12 @@ from privirec.runtime.timeline import Timeline
 from privirec.secagg import protocol
 from privirec.version import __version__
 
-if TYPE_CHECKING:
-    from privirec.runtime.one_machine import OneMachine
-
 
 def federate(
     dataset: Dataset,
     plan: Plan,
     *,
-    carrier: str = "flower",
+    carrier: str = DEFAULT_CARRIER,
     keep: Path | None = None,
     check: bool = False,
     compare: bool = False,
@@ -64,7 +60,7 @@ def federate(
     plan
         The run, with the number of its clients.
     carrier
-        Carrier of the messages: flower or https.
+        Name of the carrier of the messages.
     keep
         Folder for keys, logs and client folders. By default they are removed at the end.
     check
@@ -78,7 +74,7 @@ def federate(
     -------
     The result row.
     """
-    check_carrier(carrier)
+    installed_carrier(carrier)  # fail before the run if a library is missing
     if plan.program is None:
         raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
     if save is not None:
@@ -129,7 +125,7 @@ def _federate(
     program = program_of(spec.program, train.n_users, train.n_items)
     policy = _policy(spec, train, clients)
     began = time.perf_counter()
-    with _network(carrier, folder) as network:
+    with installed_carrier(carrier).one_machine(folder) as network:
         network.prepare(train, clients, policy)
         network.start()
         started = time.perf_counter()
@@ -186,28 +182,6 @@ def _federate(
     if save is not None:
         _copy(artifact, save)
     return row
-
-
-def check_carrier(carrier: str) -> None:
-    """Raise an error of one line if the libraries of a carrier are not installed."""
-    if carrier == "https":
-        check_installed((*SERVER_NEEDS, *CLIENT_NEEDS))
-    else:
-        launch.check_flower()
-
-
-def _network(carrier: str, folder: Path) -> OneMachine:
-    """Return the server and clients as processes of this machine.
-
-    Imports are local, because the libraries of the other carrier may be missing.
-    """
-    if carrier == "https":
-        from privirec.runtime.https.one_machine import HttpsNetwork  # noqa: PLC0415
-
-        return HttpsNetwork(folder)
-    from privirec.extra.flower.one_machine import FlowerNetwork  # noqa: PLC0415
-
-    return FlowerNetwork(folder)
 
 
 def outlook(dataset: Dataset, plan: Plan) -> str | None:

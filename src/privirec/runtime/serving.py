@@ -1,7 +1,7 @@
 """State of the server in an operator's folder: whether it is up, and its carrier.
 
-SERVER/carrier                      the last carrier, and the options of `privirec server up`
-SERVER/flower/.lock, https/.lock    held by `privirec server up` while the server is up
+SERVER/carrier          the last carrier, and the options of `privirec server up`
+SERVER/CARRIER/.lock    held by `privirec server up` while the server is up
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from collections.abc import Sequence
 
 from privirec.durable import is_taken, write_whole
 from privirec.errors import FederationError
+from privirec.runtime.carriers import DEFAULT_CARRIER, carrier_names
 from privirec.runtime.enrolment.folders import OperatorFolder
-
-FLOWER, HTTPS = "flower", "https"
-CARRIERS = (FLOWER, HTTPS)
 
 
 def remember(home: OperatorFolder, carrier: str, given: Sequence[str] = ()) -> None:
@@ -27,7 +25,7 @@ def remember(home: OperatorFolder, carrier: str, given: Sequence[str] = ()) -> N
 
 def carrier_up(home: OperatorFolder) -> str | None:
     """Return the carrier of the running server, or None if no server is up."""
-    return next((name for name in CARRIERS if is_taken(home.folder / name)), None)
+    return next((name for name in carrier_names() if is_taken(home.folder / name)), None)
 
 
 def last_carrier(home: OperatorFolder) -> str:
@@ -35,18 +33,17 @@ def last_carrier(home: OperatorFolder) -> str:
     if up := carrier_up(home):
         return up
     told, _ = _remembered(home)
-    if told in CARRIERS:
+    if told in carrier_names():
         return told
-    had = [name for name in CARRIERS if (home.folder / name).is_dir()]
-    return HTTPS if had == [HTTPS] else FLOWER
+    return DEFAULT_CARRIER
 
 
 def how_to_start(home: OperatorFolder) -> str:
     """Return the command that starts the server as it was last started."""
     told, given = _remembered(home)
     carrier = last_carrier(home)
-    if carrier != told or (carrier == HTTPS) != ("--carrier" in given):
-        given = ["--carrier", HTTPS] if carrier == HTTPS else []
+    if carrier != told or (carrier != DEFAULT_CARRIER) != ("--carrier" in given):
+        given = [] if carrier == DEFAULT_CARRIER else ["--carrier", carrier]
     return shlex.join(["privirec", "server", "up", str(home.folder), *given])
 
 
@@ -54,7 +51,7 @@ def _remembered(home: OperatorFolder) -> tuple[str, list[str]]:
     """Return the recorded carrier and options; empty if there is no record."""
     try:
         told = (home.folder / "carrier").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # older versions did not write this file
+    except OSError:  # no server was up yet
         return "", []
     carrier, _, options = told.partition("\n")
     try:

@@ -14,7 +14,8 @@ from privirec.app.report.pictures.federation import federation_plot
 from privirec.data import TableOptions, load_dataset
 from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.federate import check_carrier, federate, outlook, promise_kept
+from privirec.runtime.carriers import DEFAULT_CARRIER, installed_carrier
+from privirec.runtime.federate import federate, outlook, promise_kept
 from privirec.runtime.plan import NETWORK, PUBLISHED, Plan, gives_away, is_noisy, server_sees
 from privirec.runtime.spec import (
     CORRUPT_SHARE,
@@ -61,7 +62,7 @@ def command(
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
     drop_share: options.DropShare = DROPPED_SHARE,
     server_model: options.ServerModelName = ServerModel.ACTIVE,
-    carrier: options.Carrier = options.CarrierName.FLOWER,
+    carrier: options.Carrier = DEFAULT_CARRIER,
     check: Annotated[
         bool, typer.Option("--check", help="Also run the simulation; exit with 1 if a bit differs.")
     ] = False,
@@ -98,11 +99,11 @@ def command(
 
       privirec federate --dataset gowalla --epsilon 4
 
-      privirec federate --carrier https --clients 20
+      privirec federate --clients 20
 
       privirec federate --method privirec-k --dataset synthetic:small --rank 16
     """
-    check_carrier(carrier)
+    installed_carrier(carrier)  # fail before anything is read
     options.check_save(save, overwrite)
     plan = Plan(
         model=model,

@@ -13,6 +13,7 @@ from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.rows import print_table, say, warn
 from privirec.runtime import serving
+from privirec.runtime.carriers import HTTPS
 from privirec.runtime.enrolment.cards import Card, Rotation
 from privirec.runtime.enrolment.certificates import make_certificates
 from privirec.runtime.enrolment.fingerprints import fingerprint, is_told
@@ -146,7 +147,7 @@ def update(
         _ = home.server
     except UsageError as error:
         warn(f"{error}: bring the new run.key as well")
-    if serving.carrier_up(home) == serving.HTTPS:
+    if serving.carrier_up(home) == HTTPS:
         say(f"Roster {found.number} is in place; the server that is up reads it by itself.")
     else:
         say(f"Roster {found.number} is in place. Restart: {serving.how_to_start(home)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -24,6 +23,7 @@ from privirec.federated.programs.spectral import SpectralSettings
 from privirec.models import MODELS
 from privirec.models.artifact import check_replaceable
 from privirec.rows import check_writable, say
+from privirec.runtime.carriers import carrier_names
 from privirec.runtime.plan import presets
 from privirec.secagg import ServerModel, protocol_names
 
@@ -184,17 +184,11 @@ Rounds = Annotated[
 ]
 
 
-class CarrierName(StrEnum):
-    """Transport of messages between the server and its clients."""
-
-    FLOWER = "flower"
-    HTTPS = "https"
-
-
 Carrier = Annotated[
-    CarrierName,
-    typer.Option(
-        "--carrier", help="Transport: flower for a few silos, https for any number of devices."
+    str,
+    one_of(
+        carrier_names(),
+        help="Transport: https, or flower if you already run a Flower network.",
     ),
 ]
 Picture = Annotated[

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,16 +12,13 @@ import typer
 from privirec.app.cli import options
 from privirec.app.cli.asking import Yes, agree
 from privirec.app.report import live
-from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
-from privirec.extra.flower import launch
 from privirec.federated.programs import DEFAULT_PROGRAM, ProgramSettings
 from privirec.rows import print_table, say, warn, write_json_lines
-from privirec.runtime import child_processes, serving
+from privirec.runtime import serving
+from privirec.runtime.carriers import DEFAULT_CARRIER, Listening, installed_carrier
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.enrolment.folders import OperatorFolder
-from privirec.runtime.https import runs as https
-from privirec.runtime.https.listening import Listening, check_installed
 from privirec.runtime.plan import NETWORK, Plan, is_noisy, outlook, server_sees
 from privirec.runtime.spec import (
     CORRUPT_SHARE,
@@ -33,7 +27,6 @@ from privirec.runtime.spec import (
     SMALLEST_COHORT,
     Assumptions,
     Deadlines,
-    RunSpec,
 )
 from privirec.secagg import ServerModel
 
@@ -68,8 +61,8 @@ def up(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port for clients.")] = 9443,
     largest_reply: Annotated[
         int, typer.Option(min=1, help="Largest reply of a client, in megabytes.")
-    ] = launch.LARGEST_REPLY >> 20,
-    carrier: options.Carrier = options.CarrierName.FLOWER,
+    ] = Listening.largest_reply >> 20,
+    carrier: options.Carrier = DEFAULT_CARRIER,
     watched_port: Annotated[
         int,
         typer.Option(
@@ -98,35 +91,18 @@ def up(
 
       privirec server up SERVER
 
-      privirec server up SERVER --carrier https
+      privirec server up SERVER --port 9543
     """
+    listening = Listening(
+        "127.0.0.1" if behind_proxy else host,
+        port,
+        watched_port,
+        watched_host,
+        behind_proxy,
+        largest_reply << 20,
+    )
     home = OperatorFolder(folder)
-    if carrier is options.CarrierName.HTTPS:
-        host = "127.0.0.1" if behind_proxy else host
-        listening = Listening(host, port, watched_port, watched_host, behind_proxy)
-        _up_https(home, listening, largest_reply << 20, _given_to(context))
-        return
-    if behind_proxy:
-        raise UsageError("--behind-proxy is for --carrier https")
-    launch.check_flower()
-    roster = home.members.roster()
-    launch.write_app(folder / "app")
-    env = _environment(home)
-    with alone(folder / "flower", wait=False), child_processes.Processes() as running:
-        serving.remember(home, serving.FLOWER, _given_to(context))
-        link = launch.start_superlink(running, home, host, port, env, largest_reply << 20)
-        say(f"Up on {host}:{port} for {len(roster)} clients; log in {link.log}")
-        say(f"Start runs with: privirec server run {shlex.quote(str(folder))} NAME")
-        with link.log.open(encoding="utf-8", errors="replace") as log:
-            log.seek(0, os.SEEK_END)
-            while link.process.poll() is None:
-                if os.fstat(log.fileno()).st_size < log.tell():
-                    log.seek(0)  # it was rotated
-                for line in log:
-                    if line.startswith(launch.SAYS):
-                        say(line.removeprefix(launch.SAYS).strip())
-                time.sleep(1)
-        raise FederationError(f"the server stopped: {child_processes.last_line(link.log)}")
+    installed_carrier(carrier).serve(home, listening, _given_to(context), say)
 
 
 def _given_to(context: typer.Context) -> list[str]:
@@ -138,30 +114,6 @@ def _given_to(context: typer.Context) -> list[str]:
             continue
         words += [option.opts[0]] if option.is_flag else [option.opts[0], str(value)]
     return words
-
-
-def _up_https(
-    home: OperatorFolder, listening: Listening, largest_answer: int, given: Sequence[str]
-) -> None:
-    check_installed()
-    from privirec.runtime.https.limits import Limits  # noqa: PLC0415 - needs the extra
-    from privirec.runtime.https.server import serve  # noqa: PLC0415
-
-    roster = home.members.roster()
-    child_processes.check_free(listening.host, listening.port)
-    if listening.watched_port:
-        child_processes.check_free(listening.watched_host, listening.watched_port)
-
-    def ready() -> None:
-        serving.remember(home, serving.HTTPS, given)
-        scheme = "http, for a proxy," if listening.behind_proxy else "https"
-        say(f"Up on {listening.host}:{listening.port} ({scheme} for {len(roster)} clients)")
-        if listening.watched_port:
-            say(f"Metrics: http://{listening.watched_host}:{listening.watched_port}/metrics")
-        say(f"Log in {home.folder / 'https' / 'server.log'}")
-        say(f"Start runs with: privirec server run {shlex.quote(str(home.folder))} NAME")
-
-    serve(home, listening, Limits(largest_answer=largest_answer), ready)
 
 
 @app.command()
@@ -229,22 +181,18 @@ def run(
     spec = plan.spec("", n_items, n_clients).model_copy(
         update={"smallest_cohort": smallest_cohort, "deadlines": deadlines}
     )
-    carrier = serving.last_carrier(home) if has_ended else serving.check_up(home)
-    if carrier == serving.FLOWER and not has_ended:
-        launch.check_flower()
+    carrier = installed_carrier(serving.last_carrier(home) if has_ended else serving.check_up(home))
     if not has_ended:  # warn before any client is asked
         (say if is_noisy(method) else warn)(spec.notes["gives_away"])
         if seen := server_sees(aggregator):
             warn(seen)
-    follow = _started(home, name, spec, carrier)
+    carrier.start_run(home, name, spec)
     if has_ended:
         say(f"The run {name} has ended, and this came of it; a new one needs another name.")
     try:
-        with live.federation() as watch:
-            if has_ended:
-                result = follow(watch)
-            else:
-                result = follow(_saying_what_to_expect(watch, spec.program, n_items))
+        with live.federation() as shown:
+            expecting = _saying_what_to_expect(shown, spec.program, n_items)
+            result = carrier.follow_run(home, name, shown if has_ended else expecting)
     except BaseException as stop:
         if not isinstance(stop, Exception):
             warn("The run goes on in the server; the same command follows it again.")
@@ -277,20 +225,6 @@ def _saying_what_to_expect(watch: Watch, settings: ProgramSettings, n_items: int
         watch(status)
 
     return see
-
-
-def _started(
-    home: OperatorFolder, name: str, spec: RunSpec, carrier: str
-) -> Callable[[Watch], dict[str, Any]]:
-    """Start a run on the server; return a function that follows it to its end."""
-    if carrier == serving.HTTPS:
-        https.start_run(home, name, spec)
-        return lambda watch: https.follow_run(home, name, watch)
-    from privirec.extra.flower import runs as flower  # noqa: PLC0415 - needs Flower
-
-    env = _environment(home)
-    number = flower.start_run(home, name, spec, env)
-    return lambda watch: flower.follow_run(home, name, number, env, watch)
 
 
 @app.command()
@@ -370,8 +304,3 @@ def _show(found: dict[str, Any]) -> None:
     names = ("client", "state", "users", "bytes_up", "bytes_down", "why")
     reason = f": {found['reason']}" if found["reason"] else ""
     print_table(f"{found['stage']}{reason}", [(name, name) for name in names], rows)
-
-
-def _environment(home: OperatorFolder) -> dict[str, str]:
-    here = str(home.folder.resolve())
-    return launch.environment(home.folder / "flower", PRIVIREC_SERVER=here)

@@ -16,7 +16,6 @@ from privirec.data.text import write_lines
 from privirec.errors import UsageError
 from privirec.experiments.tune import Tuning, as_settings
 from privirec.experiments.tune_federated import RUNTIMES, FederatedTuning
-from privirec.extra.flower.launch import check_flower
 from privirec.federated.programs import SpectralValidation
 from privirec.progress import shown_progress
 from privirec.rows import as_bytes, print_table, say, warn, write_json_lines
@@ -125,8 +124,6 @@ def command(
             raise UsageError(f"{name} goes with --federated")
     if federated and users is not None:
         raise UsageError("--users does not go with --federated: every client ranks for its own")
-    if federated and runtime == "processes":
-        check_flower()
     data = load_dataset(dataset, data_dir, table=table)
     label = data.name.replace(":", "-").replace("/", "-")
     tuning: Tuning | FederatedTuning

@@ -31,7 +31,7 @@ class HttpsNetwork(OneMachine):
 
     def start_server(self) -> Running:
         where = ["--host", "127.0.0.1", "--port", str(self.port), "--watched-port", "0"]
-        command = ["server", "up", str(self.home.folder), "--carrier", "https", *where]
+        command = ["server", "up", str(self.home.folder), *where]
         log = self.folder / "server.out"
         self.link = self.processes.start(
             child_processes.SERVER, _privirec(*command), _environment(), log

@@ -12,6 +12,7 @@ from typing import Any
 
 from privirec.durable import is_taken, private_folder, write_whole
 from privirec.runtime import serving
+from privirec.runtime.carriers import HTTPS
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.runs import RunFolder, Watch
 from privirec.runtime.spec import RunSpec
@@ -30,7 +31,7 @@ def starts(home: OperatorFolder) -> Path:
 
 def is_up(home: OperatorFolder) -> bool:
     """Return True if a server of this carrier is up in the folder."""
-    return is_taken(home.folder / serving.HTTPS)
+    return is_taken(home.folder / HTTPS)
 
 
 def start_run(home: OperatorFolder, name: str, spec: RunSpec) -> None:

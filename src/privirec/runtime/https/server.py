@@ -19,12 +19,12 @@ import uvicorn
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
 from privirec.runtime import serving
+from privirec.runtime.carriers import HTTPS, Listening
 from privirec.runtime.enrolment.certificates import check_certificate
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.https.door import Door
 from privirec.runtime.https.gate import Gate
 from privirec.runtime.https.limits import Limits
-from privirec.runtime.https.listening import Listening
 from privirec.runtime.https.mailbox import HttpsCarrier, Mailbox
 from privirec.runtime.https.metrics import Metrics
 from privirec.runtime.https.runs import own_folder, starts
@@ -49,7 +49,7 @@ def serve(
     limits = limits or Limits()
     tls = {} if listening.behind_proxy else _certificate(home.folder / "tls")
     with alone(own_folder(home), wait=False), logged_to(own_folder(home) / "server.log"):
-        serving.remember(home, serving.HTTPS)
+        serving.remember(home, HTTPS)
         prepare_process()
         mailbox = Mailbox(own_folder(home) / "spool", limits)
         lines = Lines(limits.within)
