@@ -187,7 +187,7 @@ def remembered(kind: type, name: str) -> None:
 def hold(args: argparse.Namespace) -> None:
     """Some of the devices, until the file `stop` appears."""
     from privirec.runtime.https.device import Device, Revoked, Unreachable
-    from privirec.runtime.trust import trusting
+    from privirec.runtime.https.device import trusting
 
     programs.register(Degrees)
     home = OperatorFolder(args.folder / "server")

@@ -23,11 +23,10 @@ from privirec.runtime.enrolment.roster import Member
 from privirec.runtime.https import device as device_module
 from privirec.runtime.https import door as door_module
 from privirec.runtime.https.device import Device, Unreachable
-from privirec.runtime.https.door import Door
+from privirec.runtime.https.door import Door, Metrics
 from privirec.runtime.https.gate import Gate
 from privirec.runtime.https.limits import Limits
 from privirec.runtime.https.mailbox import HttpsCarrier, Mailbox
-from privirec.runtime.https.metrics import Metrics
 from privirec.runtime.https.signing import StampsTaken
 from privirec.runtime.lines import Lines
 

@@ -17,8 +17,7 @@ import pytest
 from privirec.errors import UsageError
 from privirec.runtime.enrolment.certificates import make_certificates
 from privirec.runtime.https import device as device_module
-from privirec.runtime.https.device import LONGEST_PAUSE, Device, NotLetIn, Unreachable
-from privirec.runtime.trust import trusting
+from privirec.runtime.https.device import LONGEST_PAUSE, Device, NotLetIn, Unreachable, trusting
 from privirec.secagg.keys import Identity
 
 from .chaos import Federation

@@ -27,7 +27,7 @@ from privirec.runtime.https import door as door_module
 from privirec.runtime.https import mailbox as mailbox_module
 from privirec.runtime.https import server as server_module
 from privirec.runtime.https.client import Answering
-from privirec.runtime.https.device import LARGEST_MESSAGE, Device, Revoked, Unreachable
+from privirec.runtime.https.device import LARGEST_MESSAGE, Device, Revoked, Unreachable, trusting
 from privirec.runtime.https.limits import PIECE, Allowance, Limits
 from privirec.runtime.https.mailbox import Answer, BadAnswer, BadRange, Mailbox, NoRoom
 from privirec.runtime.https.signing import (
@@ -42,7 +42,6 @@ from privirec.runtime.https.signing import (
     signed_headers,
 )
 from privirec.runtime.lines import HEAD_WITHIN, Lines
-from privirec.runtime.trust import trusting
 from privirec.secagg.keys import MAX_CLIENT_ID, Identity
 
 from .chaos import Federation

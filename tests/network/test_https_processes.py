@@ -31,15 +31,14 @@ from privirec.runtime.execute import execute
 from privirec.runtime.federate import federate
 from privirec.runtime.https import server as server_module
 from privirec.runtime.https.client import Answering
-from privirec.runtime.https.device import Device, Unreachable
+from privirec.runtime.https.device import Device, Unreachable, trusting
 from privirec.runtime.https.limits import Limits
 from privirec.runtime.https.one_machine import HttpsNetwork
 from privirec.runtime.https.runs import follow_run, is_up, start_run
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.made_federation import make_federation
+from privirec.runtime.one_machine import make_federation
 from privirec.runtime.plan import NETWORK, Plan
 from privirec.runtime.spec import RunSpec
-from privirec.runtime.trust import trusting
 
 from .chaos import check_same, small_policy
 

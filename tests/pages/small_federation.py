@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from network.memory import MemoryCarrier
 from privirec.data import Interactions
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.memory import MemoryCarrier
 from privirec.runtime.plan import Plan
 from privirec.runtime.runs import RunFolder
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from network.memory import MemoryCarrier
 from privirec.app import operating
 from privirec.app.cli.every import app
 from privirec.app.pages.operator import OperatorSite
@@ -20,7 +21,6 @@ from privirec.durable import private_folder
 from privirec.errors import FederationError, UsageError
 from privirec.runtime import carrier
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.memory import MemoryCarrier
 from privirec.runtime.runs import STOPPED_BY_OPERATOR, RunFolder
 from privirec.runtime.serving import remember
 

@@ -31,8 +31,7 @@ from privirec.runtime.child_processes import (
 )
 from privirec.runtime.enrolment.certificates import check_certificate
 from privirec.runtime.enrolment.folders import OperatorFolder
-from privirec.runtime.made_federation import CLIENT_THREADS
-from privirec.runtime.one_machine import OneMachine
+from privirec.runtime.one_machine import CLIENT_THREADS, OneMachine
 from privirec.runtime.runs import RunFolder, Watch
 from privirec.runtime.spec import RunSpec
 from privirec.version import __version__

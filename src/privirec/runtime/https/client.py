@@ -10,10 +10,9 @@ from privirec.durable import alone, private_folder
 from privirec.errors import PrivirecError
 from privirec.privacy.policy import Policy
 from privirec.runtime.enrolment.folders import ClientFolder
-from privirec.runtime.https.device import Device, Unreachable
+from privirec.runtime.https.device import Device, Unreachable, trusting
 from privirec.runtime.logs import logged_to
 from privirec.runtime.node import Node
-from privirec.runtime.trust import trusting
 from privirec.secagg.keys import Identity
 
 log = logging.getLogger("privirec.client")

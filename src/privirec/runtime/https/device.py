@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -46,6 +47,17 @@ _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,12})-([0-9]{1,12})/([0-9]{1,12})")
 _NUMBER = re.compile(r'"([0-9a-f]{32})"')
 
 AnswerMessage = Callable[[bytes], bytes]
+
+
+def trusting(certificate: Path) -> ssl.SSLContext:
+    """Return a TLS client context that trusts only the CA in `certificate`."""
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_verify_locations(certificate)
+    except (ssl.SSLError, OSError):
+        raise UsageError(f"{certificate}: not a certificate to know the server by") from None
+    return context
 
 
 class Unreachable(Exception):

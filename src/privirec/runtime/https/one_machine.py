@@ -12,8 +12,7 @@ import privirec
 from privirec.runtime import child_processes
 from privirec.runtime.child_processes import Running
 from privirec.runtime.https.runs import follow_run, start_run
-from privirec.runtime.made_federation import CLIENT_THREADS
-from privirec.runtime.one_machine import OneMachine
+from privirec.runtime.one_machine import CLIENT_THREADS, OneMachine
 from privirec.runtime.runs import Watch
 from privirec.runtime.spec import RunSpec
 

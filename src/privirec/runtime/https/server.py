@@ -22,11 +22,10 @@ from privirec.runtime import serving
 from privirec.runtime.carriers import HTTPS, Listening
 from privirec.runtime.enrolment.certificates import check_certificate
 from privirec.runtime.enrolment.folders import OperatorFolder
-from privirec.runtime.https.door import Door
+from privirec.runtime.https.door import Door, Metrics
 from privirec.runtime.https.gate import Gate
 from privirec.runtime.https.limits import Limits
 from privirec.runtime.https.mailbox import HttpsCarrier, Mailbox
-from privirec.runtime.https.metrics import Metrics
 from privirec.runtime.https.runs import own_folder, starts
 from privirec.runtime.lines import LARGEST_HEAD, Line, Lines, prepare_process
 from privirec.runtime.logs import logged_to
