@@ -138,7 +138,8 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
         ]
         with program(*server, cwd=tmp_path, log=up) as process:
             wait_for("Up on", up, process)
-            assert "another process is at work" in privirec(*server, cwd=tmp_path, code=3)
+            second = (*server[:6], str(free_port()), *UNWATCHED)
+            assert "another process is at work" in privirec(*second, cwd=tmp_path, code=3)
             for log, client in zip(logs, clients, strict=True):
                 wait_for("Connected", log, client)
         # A server that is started anew does not know its clients; they come back by themselves.
