@@ -47,7 +47,6 @@ WHOLE = "whole numbers, or powers of two: exact in any order"
 SERVER = "the server's own computation: clients get its results as whole numbers"
 CLIENT = "one client's own refusal: honest blocks are far from its limits"
 SHOWN = "shown to people, or used by attacks: nothing is decided by it"
-BOUNDED = "its error is bounded, and taken off the promise"
 EXCEPTIONS = {
     "dp/sampler.py::GaussianNoise.__post_init__": WHOLE,
     "dp/sampler.py::GaussianNoise.shifts": WHOLE,
@@ -78,8 +77,6 @@ EXCEPTIONS = {
     "federated/programs/protected_ways.py::Power.steps.unknown": SERVER,
     "federated/programs/spectral.py::Spectral._first_block": SERVER,
     "runtime/network/coordinator/run_state.py::ServerRun._carried_since": SHOWN,
-    "secagg/correlated/guarantee.py::crowds": BOUNDED,
-    "secagg/correlated/guarantee.py::ring_crowd": BOUNDED,
     "secagg/correlated/levels.py::NoiseRule.levels": WHOLE,
     "secagg/correlated/server.py::CorrelatedServer.deviation": WHOLE,
     "secagg/local_federation.py::Traffic.mean_by_step": SHOWN,
