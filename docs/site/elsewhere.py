@@ -22,7 +22,7 @@ PAGES = {
     "benchmarks.md": "benchmarks/README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
-    "tutorial.md": "docs/tutorial.ipynb",
+    "tutorials/notebook.md": "docs/tutorials/notebook.ipynb",
     "index.md": "README.md",
 }
 """Page of the site: file of the repository."""
