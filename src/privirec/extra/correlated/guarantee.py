@@ -12,8 +12,8 @@ which is mu-Gaussian differential privacy for client i (`dp.gaussian` converts i
 lies between own noise alone (pair = 0: mu_i = s / own, as in the local model) and the sum of all
 own noise (pair -> infinity on a connected graph of h clients: mu_i = s / (own sqrt(h)), as with a
 trusted server). The *crowd* of a client tells where it lies: it is the number of clients whose own
-noise together hides as much. docs/correlated-noise.md states the assumptions and the proof.
-`_ROUNDED` is the only correction for integer noise.
+noise together hides as much. docs/reference/correlated-noise.md states the assumptions and the
+proof. `_ROUNDED` is the only correction for integer noise.
 
 Crowds are lower bounds and levels are upper bounds, including rounding errors, so that no machine
 overstates the guarantee.

@@ -188,7 +188,7 @@ def _largest_total(
 def _least_own_variance(neighbours: int) -> int:
     """Return the minimum variance of own noise, in squared upload units.
 
-    docs/correlated-noise.md gives the reason.
+    docs/reference/correlated-noise.md gives the reason.
     """
     return max(256, 5 * neighbours + 16)
 
