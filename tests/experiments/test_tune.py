@@ -119,7 +119,7 @@ def test_it_goes_on_where_it_stopped(
     monkeypatch.setattr(tune, "evaluate", nobody)
     assert tuned(small, trace)[1] == best
     trace.write_text("{}\n")
-    with pytest.raises(DataError, match="line 1: not a point of a trace"):
+    with pytest.raises(DataError, match="1: not a row of tune;"):
         tuned(small, trace)
 
 

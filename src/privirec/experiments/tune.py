@@ -23,9 +23,9 @@ from privirec.data.interactions import Dataset
 from privirec.data.splits import validation_split
 from privirec.errors import DataError, UsageError
 from privirec.evaluation import evaluate
+from privirec.experiments.measured import MeasuredRows
 from privirec.experiments.polynomial import STEPS as POLYNOMIAL_STEPS
 from privirec.experiments.polynomial import as_polynomial, near_polynomials
-from privirec.experiments.trace import Trace
 from privirec.federated.programs import SpectralSettings, program_of
 from privirec.federated.programs.spectral import PAIRS, Spectral, eigenpairs
 from privirec.filters.components import Components
@@ -46,6 +46,8 @@ START = SpectralConfig(history_exponent=0.4, item_exponent=0.4)
 STEPS = (0.1, 0.05)
 """Step sizes of the exponents, the coarse one first."""
 HEAT = (1.0, 2.0, 4.0)
+SETTINGS = ("columns", "ring_bits", "pairs", "config")
+"""Names of the fields that identify a point among those of a search."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class Tuning:
     @property
     def points(self) -> list[dict[str, Any]]:
         """All measured points, including those of earlier runs."""
-        return self._measurements.points
+        return self._measurements.rows_with(self._about)
 
     def run(self, phases: Phases = QUIET) -> dict[str, Any]:
         """Measure all points that are missing, and return the best point."""
@@ -180,16 +182,19 @@ class Tuning:
         return self.split.train
 
     @cached_property
-    def _measurements(self) -> Trace:
-        """Trace of the points with this data, number of users, seed and version."""
-        about = {
+    def _measurements(self) -> MeasuredRows:
+        return MeasuredRows(self.trace, "tune", (*self._about, *SETTINGS))
+
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        """Fields that all points of this search share: data, number of users, seed, version."""
+        return {
             "dataset": self.dataset.name,
             "fingerprint": self._train.fingerprint()[:16],
             "users": int(np.count_nonzero(self.split.test.user_degrees)),
             "seed": self.seed,
             "version": __version__,
         }
-        return Trace(self.trace, about)
 
     def _climb(self, space: _Space, pairs: str, phases: Phases) -> dict[str, Any]:
         """Climb from the default start until no single change is better."""
@@ -224,7 +229,7 @@ class Tuning:
         self, space: _Space, pairs: str, config: SpectralConfig, phases: Phases
     ) -> dict[str, Any]:
         shape, plain = space.shape, json.loads(config.model_dump_json())
-        wanted = {
+        wanted = self._about | {
             "columns": list(shape.columns),
             "ring_bits": shape.ring_bits,
             "pairs": pairs,
