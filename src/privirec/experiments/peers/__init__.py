@@ -15,4 +15,4 @@ PEERS: dict[str, type[Peer]] = {
     kind.name: kind for kind in (NoisyPopularityAlone, PrivatePower, PrivateAls, AdaptivePrivateAls)
 }
 
-__all__ = ["PEERS", "Peer", "Scorer"]
+__all__ = ["PEERS", "Peer"]
