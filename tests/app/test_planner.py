@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from privirec.app.cli.every import app
 from privirec.app.planner import (
-    Candidate,
     Links,
+    PlannedMethod,
     Population,
     candidates,
     choose,
@@ -207,7 +207,7 @@ def test_what_is_proposed_fits_and_fills_the_budget(people: Population, budget: 
     assert head.plan.head
     if head.plan.head not in (250, 6000, people.items):
         assert head.bytes_up <= budget
-        larger = Candidate(
+        larger = PlannedMethod(
             type(head.plan)(**vars(head.plan) | {"head": head.plan.head + 1}), people
         )
         assert larger.bytes_up > budget

@@ -11,9 +11,8 @@ from privirec.data import Dataset, load_dataset
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.experiments.cost import Sizes, byte_rows, formula_rows
-from privirec.experiments.published import NDCG
 from privirec.experiments.sweep import PRIVIREC, Sweep, reaches
-from privirec.experiments.table import table_rows
+from privirec.experiments.table import NDCG, table_rows
 from privirec.federated.programs import (
     PROGRAMS,
     HeadGramSettings,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from privirec.errors import OverflowRefused
-from privirec.experiments.published import COST_EMBEDDING, COST_EPOCHS, COST_RANK, COST_ROUNDS
 from privirec.federated.contributions import PlannedSum
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.programs import (
@@ -27,6 +26,8 @@ from privirec.secagg.errors import ParametersInfeasible
 from privirec.secagg.messages import EVERYBODY
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 
+COST_ROUNDS, COST_RANK, COST_EPOCHS, COST_EMBEDDING = 3, 2000, 1000, 64
+"""Settings of the paper's communication costs: L, k_2, epochs e, embedding size k_3."""
 MOST_ENTRIES = 1 << 32
 """Largest number of entries of a sum, assumed to judge the rings of sums of unknown size."""
 

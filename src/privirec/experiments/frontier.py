@@ -19,7 +19,7 @@ from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.experiments.measured import Measurable, MeasuredRows
 from privirec.experiments.peers.trained import TRAINED, Training
-from privirec.experiments.peers.trained.tuned import tuned_settings
+from privirec.experiments.peers.trained.base import tuned_settings
 from privirec.federated.contributions import Histories
 from privirec.federated.programs import (
     HeadGram,

@@ -41,6 +41,8 @@ PRIVIREC = 0
 """Rank that stands for PriviRec itself, with the whole item-item matrix."""
 CENTRALISED = 0
 """Number of rounds that stands for GF-CF on one machine."""
+COMPETITIVE_RANK = {"gowalla": 2048, "yelp2018": 2816}
+"""Smallest k at which PriviRec-k is competitive with PriviRec in the paper's figure."""
 RANK_STEP, RANK_STEPS = 256, 14
 """Step and number of ranks in the paper's figure: 256, 512, ..., 3584."""
 USERS_AT_ONCE = 256

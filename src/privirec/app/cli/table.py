@@ -10,8 +10,7 @@ from privirec.app.cli import options
 from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.data import TableOptions, load_dataset
 from privirec.errors import DataError, UsageError
-from privirec.experiments.published import NDCG
-from privirec.experiments.table import measured_rows, table_rows
+from privirec.experiments.table import NDCG, measured_rows, table_rows
 from privirec.federated.programs import DEFAULT_ROUNDS
 from privirec.models import COMPARED, MODELS
 from privirec.progress import shown_progress

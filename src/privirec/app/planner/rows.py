@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from privirec.app.planner.methods import Candidate, Choice
+from privirec.app.planner.methods import PlannedMethod, Proposal
 from privirec.app.planner.work import work_of
 from privirec.experiments.cost import aggregation_bytes
 from privirec.federated.programs import Spectral
@@ -31,7 +31,7 @@ class Links:
 
 
 def planned_rows(
-    choice: Choice,
+    choice: Proposal,
     links: Links,
     *,
     aggregator: str = DEFAULT_AGGREGATOR,
@@ -54,7 +54,7 @@ def planned_rows(
 
 
 def row_of(
-    candidate: Candidate, links: Links, aggregator: str, terms: Assumptions
+    candidate: PlannedMethod, links: Links, aggregator: str, terms: Assumptions
 ) -> dict[str, Any]:
     """Return the bytes, CPU seconds and time of a candidate."""
     program, people, ledger = candidate.program, candidate.population, candidate.ledger
@@ -102,20 +102,20 @@ def row_of(
     }
 
 
-def _ring_bits(candidate: Candidate) -> int:
+def _ring_bits(candidate: PlannedMethod) -> int:
     """Return the ring width of the largest sum."""
     largest = max(candidate.sums, key=lambda planned: planned.payload_bytes)
     return largest.shape.ring_bits
 
 
-def _columns(candidate: Candidate) -> str | None:
+def _columns(candidate: PlannedMethod) -> str | None:
     if not isinstance(candidate.program, Spectral):
         return None
     columns = candidate.program.columns
     return f"{len(columns)}x{columns[0]}"
 
 
-def command_of(candidate: Candidate, dataset: Sequence[str]) -> str:
+def command_of(candidate: PlannedMethod, dataset: Sequence[str]) -> str:
     """Return the command that runs a candidate; `dataset` holds the words after `--dataset`."""
     words, plan = ["privirec", "run", "--dataset", *dataset], candidate.plan
     if candidate.settings is not None:

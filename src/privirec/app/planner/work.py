@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from privirec.app.planner.methods import Candidate
+from privirec.app.planner.methods import PlannedMethod
 from privirec.federated.contributions import (
     Histories,
     PlannedSum,
@@ -61,7 +61,7 @@ class Work:
     server: float
 
 
-def work_of(candidate: Candidate, aggregator: str, assumptions: Assumptions) -> Work:
+def work_of(candidate: PlannedMethod, aggregator: str, assumptions: Assumptions) -> Work:
     """Return the CPU seconds of a run for each client, and for the server, without ranking."""
     users, sums = candidate.population.users, candidate.sums
     with limit(1):
@@ -79,7 +79,7 @@ def work_of(candidate: Candidate, aggregator: str, assumptions: Assumptions) -> 
         return Work(own + client, summed + server)
 
 
-def _own_work(candidate: Candidate) -> float:
+def _own_work(candidate: PlannedMethod) -> float:
     """Return a client's CPU seconds for its contributions, their noise, and checks of blocks."""
     items, sums = candidate.population.items, candidate.sums
     entries = sum(planned.shape.length for planned in sums)
@@ -118,7 +118,7 @@ def _opening(sums: list[PlannedSum], graph: Parameters) -> float:
     )
 
 
-def _linear_algebra(candidate: Candidate) -> float:
+def _linear_algebra(candidate: PlannedMethod) -> float:
     """Return the server's CPU seconds for the program's and the model's linear algebra."""
     items, program = candidate.population.items, candidate.program
     if isinstance(program, Spectral):
