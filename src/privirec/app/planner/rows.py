@@ -9,7 +9,7 @@ from typing import Any
 
 from privirec.app.planner.methods import PlannedMethod, Proposal
 from privirec.app.planner.work import work_of
-from privirec.experiments.cost import aggregation_bytes
+from privirec.experiments.cost import aggregation_bytes, run_bytes
 from privirec.federated.programs import Spectral
 from privirec.progress import QUIET, Phases
 from privirec.runtime.spec import CORRUPT_SHARE, DEFAULT_AGGREGATOR, Assumptions
@@ -57,12 +57,13 @@ def row_of(
     candidate: PlannedMethod, links: Links, aggregator: str, terms: Assumptions
 ) -> dict[str, Any]:
     """Return the bytes, CPU seconds and time of a candidate."""
-    program, people, ledger = candidate.program, candidate.population, candidate.ledger
-    described, sums = program.describe(), candidate.sums
-    more_up, more_down = aggregation_bytes(sums, aggregator, terms, people.users)
-    up, down = ledger.bytes_up + more_up, ledger.bytes_down + more_down
+    people, ledger, sums = candidate.population, candidate.ledger, candidate.sums
+    described = candidate.program.describe()
+    added = aggregation_bytes(sums, aggregator, terms, people.users)
+    up, down = ledger.bytes_up + added[0], ledger.bytes_down + added[1]
+    cost = run_bytes(ledger, added, people.users)
+    at_server = cost["bytes_server_receives"] + cost["bytes_server_sends"]
     work = work_of(candidate, aggregator, terms)
-    received, sent = people.users * up, people.users * down
     exchanges = 0
     if aggregator != "none":
         schedule = protocol(aggregator).schedule_for(terms.statement(people.users, len(sums)))
@@ -81,8 +82,7 @@ def row_of(
         "delta": described.get("delta"),
         "validation_ndcg@20": candidate.validation_ndcg,
         "sums": len(sums),
-        "bytes_up_per_client": ledger.bytes_up,
-        "bytes_down_per_client": ledger.bytes_down,
+        **cost,
         "may_end_early": any(planned.optional for planned in sums),
         "down_is_exact": candidate.down_is_exact,
         "aggregator": aggregator,
@@ -90,14 +90,10 @@ def row_of(
         "corrupt_share": terms.corrupt_share,
         "dropped_share": terms.dropped_share,
         "exchanges": exchanges,
-        "aggregation_bytes_up_per_client": more_up,
-        "aggregation_bytes_down_per_client": more_down,
         "client_cpu_seconds": work.client,
         "client_seconds": work.client + up / links.up + down / links.down,
-        "bytes_server_receives": received,
-        "bytes_server_sends": sent,
         "server_cpu_seconds": work.server,
-        "server_seconds": work.server + (received + sent) / links.server,
+        "server_seconds": work.server + at_server / links.server,
         "version": __version__,
     }
 
