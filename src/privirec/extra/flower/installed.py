@@ -46,7 +46,7 @@ For a minute after a crash, Flower counts the node as connected and refuses its 
 """
 WARNING = (
     "Anyone who can reach this port can submit Flower apps, which run on the server and on every "
-    "client, unless you set up Flower's own account authentication; see docs/operate.md, Flower"
+    "client, unless you set up Flower's own account authentication; see docs/how-to/flower.md"
 )
 _APP = """\
 [project]
@@ -161,7 +161,7 @@ def start_superlink(running: Processes, home: OperatorFolder, host: str, port: i
     tls = home.folder / "tls"
     for name in ("ca.crt", "server.crt", "server.key"):
         if not (tls / name).is_file():
-            raise UsageError(f"{tls / name}: missing; see docs/operate.md, Certificates")
+            raise UsageError(f"{tls / name}: missing; see docs/how-to/federation.md, Certificates")
     check_certificate(tls / "server.crt")
     check_free(host, port)
     env = environment(home.folder / NAME, PRIVIREC_SERVER=str(home.folder.resolve()))
