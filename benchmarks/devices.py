@@ -186,8 +186,7 @@ def remembered(kind: type, name: str) -> None:
 
 def hold(args: argparse.Namespace) -> None:
     """Some of the devices, until the file `stop` appears."""
-    from privirec.runtime.https.device import Device, Revoked, Unreachable
-    from privirec.runtime.https.device import trusting
+    from privirec.runtime.https.device import Device, Revoked, Unreachable, trusting
 
     programs.register(Degrees)
     home = OperatorFolder(args.folder / "server")

@@ -15,6 +15,7 @@ import pytest
 from privirec.dp.tables import gaussian_table
 from privirec.durable import is_taken
 from privirec.errors import FederationError, UsageError
+from privirec.privacy.policy import Policy
 from privirec.runtime.enrolment.certificates import make_certificates
 from privirec.runtime.enrolment.folders import ClientFolder
 from privirec.runtime.https import client as client_module
@@ -215,3 +216,12 @@ def test_a_folder_that_cannot_be_read_is_tried_again_later(
     (client.folder / name).write_bytes(kept)
     (client.folder / name).chmod(0o600)
     answering.keys()
+
+
+def test_a_client_without_a_policy_has_the_default(
+    client: ClientFolder, answering: Answering
+) -> None:
+    first = answering.node()
+    (client.folder / "policy.toml").unlink()
+    assert answering.node() is not first
+    assert answering.largest() == Policy().most_bytes_down

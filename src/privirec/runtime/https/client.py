@@ -47,7 +47,7 @@ class Answering:
             raise Unreachable("this client cannot answer; its log says why") from None
 
     def node(self) -> Node:
-        seen = tuple((self._home.folder / name).stat().st_ctime_ns for name in _READ_ONCE)
+        seen = tuple(_changed_at(self._home.folder / name) for name in _READ_ONCE)
         if self._node is None or seen != self._seen:
             self.close()
             self._node, self._seen = self._home.node(), seen
@@ -65,6 +65,11 @@ class Answering:
         if self._node is not None:
             self._node.close()
             self._node = None
+
+
+def _changed_at(path: Path) -> int:
+    """Return the time of a file's last change; 0 if it is missing, as policy.toml may be."""
+    return path.stat().st_ctime_ns if path.exists() else 0
 
 
 def stay(folder: Path, server: str, tell: Callable[[str], None]) -> None:
