@@ -206,3 +206,25 @@ def _leftovers(folder: Path) -> list[str]:
     return [
         line for line in listed.stdout.splitlines() if str(folder) in line and "ps " not in line
     ]
+
+
+def test_a_node_that_ends_is_started_again_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installed, "AGAIN", 0.0)
+    monkeypatch.setattr(installed, "MOST_TRIES", 2)
+    log = tmp_path / "log"
+    log.write_text("not registered")
+    running = mock.Mock()
+    running.start.side_effect = lambda *_: mock.Mock(log=log, **{"process.poll.return_value": 1})
+    node = installed.SuperNode(running, tmp_path, "server:1")
+    for _ in range(2):
+        assert node.keep_up() == ""
+        assert node.keep_up() == "Not connected: not registered; trying again"
+    node.keep_up()
+    node.began -= installed.LONG + 1  # it was connected for long
+    assert node.keep_up()
+    node.tries = 2
+    node.keep_up()
+    with pytest.raises(FederationError, match="cannot connect: not registered"):
+        node.keep_up()

@@ -44,6 +44,8 @@ AGAIN, MOST_TRIES = 10.0, 12
 
 For a minute after a crash, Flower counts the node as connected and refuses its successor.
 """
+LONG = 300.0
+"""Seconds after which a SuperNode that ends was connected; its tries count from one again."""
 WARNING = (
     "Anyone who can reach this port can submit Flower apps, which run on the server and on every "
     "client, unless you set up Flower's own account authentication; see docs/how-to/flower.md"
@@ -221,6 +223,7 @@ class SuperNode:
     server: str
     more: Mapping[str, str] = field(default_factory=dict)
     node: Running | None = None
+    began: float = 0.0
     again_at: float = 0.0
     tries: int = 0
 
@@ -230,7 +233,8 @@ class SuperNode:
         if self.node is not None and self.node.process.poll() is not None:
             why = last_line(self.node.log)
             self.processes.end(self.node)
-            self.node, self.again_at, self.tries = None, now + AGAIN, self.tries + 1
+            self.tries = 1 if now - self.began > LONG else self.tries + 1
+            self.node, self.again_at = None, now + AGAIN
             if self.tries > MOST_TRIES:
                 raise FederationError(f"{self.folder.name} cannot connect: {why}")
             return f"Not connected: {why}; trying again"
@@ -244,7 +248,7 @@ class SuperNode:
             ]
             env = environment(self.folder / NAME, **self.more)
             log = self.folder / "supernode.log"
-            self.node = self.processes.start(self.folder.name, command, env, log)
+            self.node, self.began = self.processes.start(self.folder.name, command, env, log), now
         return ""
 
 
