@@ -95,7 +95,9 @@ def test_a_sweep_by_default_fits_the_catalogue(tmp_path: Path) -> None:
     assert usual_ranks(40_981) == list(range(256, 3585, 256))
     assert usual_ranks(300) == list(range(21, 295, 21))
     assert usual_ranks(5) == [1, 2, 3, 4, 5]
-    out = privirec("sweep", "--dataset", "synthetic:60x40", "--rounds", "2", "--out", tmp_path)
+    out = privirec(
+        "paper", "sweep", "--dataset", "synthetic:60x40", "--rounds", "2", "--out", tmp_path
+    )
     assert "not up to 28" in out or "reached from" in out
 
 

@@ -152,7 +152,7 @@ def test_folders_whose_picture_cannot_be_written_are_refused_before_the_work(
     monkeypatch.setattr("privirec.app.cli.frontier.points_of", _must_not_run)
     of_small = ["--dataset", "synthetic:small"]
     several = ["--datasets", "synthetic:small"]
-    for command in (["demo"], ["sweep", *of_small], ["frontier", *several]):
+    for command in (["demo"], ["paper", "sweep", *of_small], ["paper", "frontier", *several]):
         done = RUNNER.invoke(app, [*command, "--out", str(tmp_path)])
         assert isinstance(done.exception, UsageError), done.exception
         assert "it is a folder" in str(done.exception)
@@ -179,7 +179,16 @@ def test_seeds_are_averaged() -> None:
 
 def test_sweep_draws_seeds_and_the_centralised_line(small: Dataset, tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    arguments = ["sweep", "--dataset", "synthetic:small", "--ranks", "8,16", "--rounds", "2"]
+    arguments = [
+        "paper",
+        "sweep",
+        "--dataset",
+        "synthetic:small",
+        "--ranks",
+        "8,16",
+        "--rounds",
+        "2",
+    ]
     arguments += ["--seeds", "3", "--out", str(tmp_path), "--threads", "1", "--json", str(rows)]
     done = RUNNER.invoke(app, arguments)
     assert done.exception is None, done.output
@@ -203,7 +212,7 @@ def test_sweep_draws_seeds_and_the_centralised_line(small: Dataset, tmp_path: Pa
 def test_cost_draws_what_the_bytes_are_for(tmp_path: Path) -> None:
     picture = tmp_path / "cost.svg"
     sizes = ["--users", "500", "--items", "300", "--rank", "20", "--low-pass-rank", "10"]
-    done = RUNNER.invoke(app, ["cost", *sizes, "--picture", str(picture)])
+    done = RUNNER.invoke(app, ["paper", "cost", *sizes, "--picture", str(picture)])
     assert done.exception is None, done.output
     hues = (colours.EXACT, colours.PROTECTED)
     is_drawn(picture, "PriviRec-k, paper", "federated GCN or MF", *STAGE_NAMES, hues=hues)

@@ -66,13 +66,15 @@ def test_one_that_is_lost_is_followed_by_one_that_counts() -> None:
     assert errors.endswith("privirec: interrupted\n")
 
 
-@pytest.mark.parametrize("arguments", [["client", "--help"], ["keys", "--help"], ["client", "x"]])
+@pytest.mark.parametrize(
+    "arguments", [["client", "up", "--help"], ["data", "--help"], ["client", "up", "x"]]
+)
 def test_while_modules_are_imported_it_is_one_line_too(arguments: list[str]) -> None:
     code, said, errors = ended(
         f"""
         class Finder:
             def find_spec(self, name, path=None, target=None):
-                if name in ("privirec.app.cli.client", "privirec.app.cli.keys", "pydantic"):
+                if name in ("privirec.app.cli.client", "privirec.app.cli.data", "pydantic"):
                     interrupt()
         sys.meta_path.insert(0, Finder())
         sys.argv = ["privirec", *{arguments}]

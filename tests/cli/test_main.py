@@ -33,7 +33,7 @@ def called(*arguments: str) -> tuple[int, set[str]]:
     return code, names & {place.split(".")[0] for place in COMMANDS.values()}
 
 
-@pytest.mark.parametrize("arguments", [("keys", "--help"), ("client", "--help")])
+@pytest.mark.parametrize("arguments", [("data", "--help"), ("client", "--help")])
 def test_only_the_command_that_is_called_is_imported(arguments: tuple[str, str]) -> None:
     assert called(*arguments) == (0, {arguments[0]})
 

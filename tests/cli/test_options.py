@@ -15,7 +15,7 @@ from privirec.app.cli.every import app
 from privirec.errors import UsageError
 
 OUTPUTS = {"--json", "--save", "--out", "--report", "--keep", "--work", "--curve", "--picture"}
-ARGUMENTS_WRITTEN = {("data", "make", "folder"), ("store", "export", "target")}
+ARGUMENTS_WRITTEN = {("data", "make", "folder"), ("device", "export", "target")}
 IN_THE_COMMAND = {("plan", "--out")}
 """Written only with another option; tested by itself below, with `data convert`."""
 
@@ -139,7 +139,7 @@ def test_outputs_that_depend_on_other_options(tmp_path: Path) -> None:
 
 def test_click_and_typer_agree_on_what_a_command_is() -> None:
     """The walk above found them all."""
-    assert ("keys", "join") in COMMANDS
+    assert ("client", "join") in COMMANDS
     assert ("run",) in COMMANDS
     assert len(COMMANDS) > 40
     assert all(isinstance(command, click.Command) for command in COMMANDS.values())

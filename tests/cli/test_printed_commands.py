@@ -48,7 +48,7 @@ def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 
 
 def test_every_command_that_reads_a_table_has_the_same_options_for_it() -> None:
-    read = {("fit",), ("store", "import"), ("data", "info"), ("data", "convert")}
+    read = {("fit",), ("device", "import"), ("data", "info"), ("data", "convert")}
     for path, command in _commands(ROOT):
         names = {each.name for each in command.params}
         if path in read or names & {"dataset", "datasets"}:

@@ -121,7 +121,7 @@ def test_nobody_in_the_roster_is_one_line(tmp_path: Path) -> None:
     home = OperatorFolder.create(tmp_path / "server")
     write_catalogue(home.folder / "catalogue.txt", Catalogue(["a", "b"]))
     done = server("run", home, "monday")
-    assert "nobody is in the roster yet: privirec keys approve" in str(done.exception)
+    assert "nobody is in the roster yet: privirec server approve" in str(done.exception)
 
 
 def words_behind(beginning: str, text: str) -> list[str]:

@@ -161,7 +161,7 @@ def test_figures_have_their_columns(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
-    done = RUNNER.invoke(app, ["frontier", "--out", str(tmp_path), *arguments])
+    done = RUNNER.invoke(app, ["paper", "frontier", "--out", str(tmp_path), *arguments])
     assert isinstance(done.exception, UsageError | DataError)
     assert words in str(done.exception)
     assert "\n" not in str(done.exception)
@@ -170,13 +170,13 @@ def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: Path)
 def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "frontier.jsonl"
     path.write_text('{"method": "protected", "ndcg@20": 1}\n')
-    done = RUNNER.invoke(app, ["frontier", "--out", str(tmp_path)])
+    done = RUNNER.invoke(app, ["paper", "frontier", "--out", str(tmp_path)])
     assert f"{path}:1: not a row of frontier" in str(done.exception)
     assert path.read_text().startswith('{"method"')
 
 
 def test_the_command(tmp_path: Path) -> None:
-    arguments = ["frontier", "--datasets", "synthetic:small", "--out", str(tmp_path)]
+    arguments = ["paper", "frontier", "--datasets", "synthetic:small", "--out", str(tmp_path)]
     arguments += ["--methods", "head-ease,mf,central", "--threads", "1"]
     done = RUNNER.invoke(app, arguments)
     assert done.exception is None, done.output

@@ -137,7 +137,16 @@ def test_too_small_a_budget(small: Dataset, tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    given = ["tune", "--dataset", "synthetic:small", "--budget", "12KB", "--out", str(tmp_path)]
+    given = [
+        "paper",
+        "tune",
+        "--dataset",
+        "synthetic:small",
+        "--budget",
+        "12KB",
+        "--out",
+        str(tmp_path),
+    ]
     done = CliRunner().invoke(app, [*given, "--federated", "--rounds", "2", "--threads", "1"])
     assert done.exit_code == 0, done.output
     assert "can ask whether people have an item" in " ".join(done.output.split())

@@ -320,7 +320,7 @@ class Plan:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Return the method, program settings, model and config that `privirec tune` saved."""
+    """Return the method, program settings, model and config that `privirec paper tune` saved."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

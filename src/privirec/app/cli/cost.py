@@ -1,4 +1,4 @@
-"""`privirec cost`: communication costs of the methods."""
+"""`privirec paper cost`: communication costs of the methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`privirec frontier`: accuracy against bytes per client."""
+"""`privirec paper frontier`: accuracy against bytes per client."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def command(
     Draws one picture per data set (PNG and SVG) with bytes on a log axis: up and down together, up
     alone, down alone; and writes the figures as CSV. Bytes are those of the run's ledger: packed
     vectors as sent by a client, broadcasts, and the final filters that every client fetches. For
-    the overhead of secure aggregation see: privirec protocols.
+    the overhead of secure aggregation see: privirec paper protocols.
 
     spectral: by the total number of columns summed.
     privirec-k, privirec: GF-CF with the paper's preset.

@@ -1,4 +1,4 @@
-"""`privirec privacy-table`: comparison of protected with other private methods."""
+"""`privirec paper privacy-table`: comparison of protected with other private methods."""
 
 from __future__ import annotations
 

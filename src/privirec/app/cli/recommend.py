@@ -48,7 +48,7 @@ def command(
         Path | None,
         typer.Option(
             "--titles",
-            help="A .csv or .tsv file: item_id, title (default: those of privirec store titles).",
+            help="A .csv or .tsv file: item_id, title (default: those of privirec device titles).",
             show_default=False,
         ),
     ] = None,

@@ -97,7 +97,7 @@ def command(
     settings: Annotated[
         Path | None,
         typer.Option(
-            help="File of privirec tune with the method, the model and their settings.",
+            help="File of privirec paper tune with the method, the model and their settings.",
             show_default=False,
         ),
     ] = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from privirec.app.cli import options
+from privirec.app.cli import options, roster
 from privirec.app.cli.asking import Yes, agree
 from privirec.app.report import live
 from privirec.durable import alone
@@ -45,6 +45,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
+app.add_typer(roster.app)
 
 _CLIENT_COLUMNS = [
     (name, name) for name in ("client", "name", "state", "users", "bytes_up", "bytes_down", "why")
@@ -222,7 +223,7 @@ def run(
     n_items = len(home.catalogue.item_ids)
     if not (approved := len(home.members.roster())):
         where = shlex.quote(str(folder))
-        raise UsageError(f"nobody is in the roster yet: privirec keys approve {where} CARD")
+        raise UsageError(f"nobody is in the roster yet: privirec server approve {where} CARD")
     n_clients = approved if plan.noisy else 1
     step = {"setup", "preparation", "input", "recovery", "artifact"}
     deadlines = Deadlines(hello=hello, **dict.fromkeys(step, deadline))

@@ -1,4 +1,4 @@
-"""`privirec sweep`: accuracy against k."""
+"""`privirec paper sweep`: accuracy against k."""
 
 from __future__ import annotations
 

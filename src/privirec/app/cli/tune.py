@@ -1,4 +1,4 @@
-"""`privirec tune`: settings of `spectral` for a budget of bytes."""
+"""`privirec paper tune`: settings of `spectral` for a budget of bytes."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ def command(
 
     Examples:
 
-      privirec tune --dataset gowalla --budget 60MB
+      privirec paper tune --dataset gowalla --budget 60MB
 
-      privirec tune --dataset synthetic:small --budget 50KB --federated --runtime in-process
+      privirec paper tune --dataset synthetic:small --budget 50KB --federated --runtime in-process
 
       privirec run --dataset gowalla --settings privirec-out/spectral-gowalla.json
     """
