@@ -134,9 +134,9 @@ def test_what_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.png").mkdir()
-    for module in ("audit", "cost", "federate"):
-        monkeypatch.setattr(f"privirec.app.cli.{module}.load_dataset", _must_not_run)
-        arguments = [module, "--dataset", "synthetic:small", "--picture", str(tmp_path / name)]
+    for command in (["audit"], ["paper", "cost"], ["federate"]):
+        monkeypatch.setattr(f"privirec.app.cli.{command[-1]}.load_dataset", _must_not_run)
+        arguments = [*command, "--dataset", "synthetic:small", "--picture", str(tmp_path / name)]
         done = RUNNER.invoke(app, arguments)
         assert isinstance(done.exception, UsageError), done.exception
         assert "\n" not in str(done.exception)

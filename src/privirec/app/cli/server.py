@@ -14,28 +14,21 @@ import typer
 
 from privirec.app.cli import options, roster
 from privirec.app.cli.asking import Yes, agree
+from privirec.app.cli.groups import with_groups
+from privirec.app.cli.run_options import ServerRunOptions
 from privirec.app.report import live
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
 from privirec.extra.flower import launch
-from privirec.federated.programs import DEFAULT_PROGRAM, ProgramSettings
+from privirec.federated.programs import ProgramSettings
 from privirec.rows import print_table, say, warn, write_json_lines
 from privirec.runtime import child_processes, serving
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.https import runs as https
 from privirec.runtime.https.listening import Listening, check_installed
-from privirec.runtime.plan import NETWORK, Plan, is_noisy, outlook, server_sees
-from privirec.runtime.spec import (
-    CORRUPT_SHARE,
-    DEFAULT_AGGREGATOR,
-    DROPPED_SHARE,
-    SMALLEST_COHORT,
-    Assumptions,
-    Deadlines,
-    RunSpec,
-)
-from privirec.secagg import ServerModel
+from privirec.runtime.plan import NETWORK, outlook, server_sees
+from privirec.runtime.spec import RunSpec
 
 if TYPE_CHECKING:
     from privirec.runtime.runs import Watch
@@ -166,38 +159,13 @@ def _up_https(
 
 
 @app.command()
+@with_groups
 def run(
     folder: Folder,
     name: Annotated[
         str, typer.Argument(help="Name of the run; an existing name resumes that run.")
     ],
-    model: options.Model = None,
-    method: options.Program = DEFAULT_PROGRAM,
-    rank: options.Rank = None,
-    rounds: options.Rounds = None,
-    head: options.Head = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    way: options.Way = None,
-    aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
-    corrupt_share: options.CorruptShare = CORRUPT_SHARE,
-    server_model: options.ServerModelName = ServerModel.ACTIVE,
-    drop_share: options.DropShare = DROPPED_SHARE,
-    smallest_cohort: Annotated[
-        int, typer.Option(min=2, help="Smallest number of clients in a sum.")
-    ] = SMALLEST_COHORT,
-    hello: Annotated[
-        float, typer.Option(min=1, callback=options.finite, help="Seconds to wait for clients.")
-    ] = 120,
-    deadline: Annotated[
-        float,
-        typer.Option(
-            min=1, callback=options.finite, help="Time limit for each step of a run, in seconds."
-        ),
-    ] = 1800,
-    threads: options.Threads = None,
-    seed: options.Seed = 0,
-    json_file: options.Json = None,
+    chosen: ServerRunOptions,
 ) -> None:
     """Run a program on a running server, and follow it to its end.
 
@@ -205,37 +173,20 @@ def run(
     """
     home = OperatorFolder(folder)
     has_ended = (home.run(name) / "result.json").exists()
-    plan = Plan(
-        model=model,
-        method=method,
-        rank=rank,
-        rounds=rounds,
-        head=head,
-        runtime=NETWORK,
-        aggregator=aggregator,
-        seed=seed,
-        threads=threads,
-        assumptions=Assumptions(
-            corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model
-        ),
-        federated=options.given(epsilon=epsilon, delta=delta, way=way),
-    )
+    plan = chosen.plan(runtime=NETWORK)
     n_items = len(home.catalogue.item_ids)
     if not (approved := len(home.members.roster())):
         where = shlex.quote(str(folder))
         raise UsageError(f"nobody is in the roster yet: privirec server approve {where} CARD")
-    n_clients = approved if plan.noisy else 1
-    step = {"setup", "preparation", "input", "recovery", "artifact"}
-    deadlines = Deadlines(hello=hello, **dict.fromkeys(step, deadline))
-    spec = plan.spec("", n_items, n_clients).model_copy(
-        update={"smallest_cohort": smallest_cohort, "deadlines": deadlines}
+    spec = plan.spec("", n_items, approved if plan.noisy else 1).model_copy(
+        update={"smallest_cohort": chosen.smallest_cohort, "deadlines": chosen.deadlines()}
     )
     carrier = serving.last_carrier(home) if has_ended else serving.check_up(home)
     if carrier == serving.FLOWER and not has_ended:
         launch.check_flower()
     if not has_ended:  # warn before any client is asked
-        (say if is_noisy(method) else warn)(spec.notes["gives_away"])
-        if seen := server_sees(aggregator):
+        (say if plan.noisy else warn)(spec.notes["gives_away"])
+        if seen := server_sees(plan.aggregator):
             warn(seen)
     follow = _started(home, name, spec, carrier)
     if has_ended:
@@ -250,13 +201,18 @@ def run(
         if not isinstance(stop, Exception):
             warn("The run goes on in the server; the same command follows it again.")
         raise
+    _show_result(result, chosen.json_file)
+    say(f"Model signed and handed out: {home.run(name) / 'model'}")
+
+
+def _show_result(result: dict[str, Any], json_file: Path | None) -> None:
+    """Print and write the result of a run; raise FederationError if it has failed."""
     if result["reason"]:
         _show(result["status"] | {"reason": ""})  # with the reason of each client
         raise FederationError(result["reason"])
     row = {key: value for key, value in result.items() if key not in ("status", "reason")}
     write_json_lines(json_file, [row])
     _show(result["status"])
-    say(f"Model signed and handed out: {home.run(name) / 'model'}")
 
 
 def _saying_what_to_expect(watch: Watch, settings: ProgramSettings, n_items: int) -> Watch:
