@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from privirec.app import cli
 from privirec.app.cli.every import app
 from privirec.app.cli.run_options import RunOptions
 from privirec.errors import FederationError
@@ -79,3 +81,14 @@ def test_a_server_takes_presets_columns_and_settings(tmp_path: Path, tuned: bool
     assert spec.model == "spectral"
     assert spec.config["rank"] == 8
     assert spec.program.columns == (12, 12, 12)
+
+
+def test_no_function_of_a_command_is_long() -> None:
+    long = []
+    for file in sorted(Path(next(iter(cli.__path__))).glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                if (lines := node.end_lineno - first + 1) > 60:
+                    long.append(f"{file.name}:{node.name} has {lines} lines")
+    assert not long, "\n".join(long)

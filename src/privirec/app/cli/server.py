@@ -52,6 +52,21 @@ _RUN_COLUMNS = [
 ]
 
 Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
+LargestReply = Annotated[int, typer.Option(min=1, help="Largest reply of a client, in megabytes.")]
+WatchedPort = Annotated[
+    int,
+    typer.Option(min=0, max=65535, help="https: port for /metrics and /health; 0 for none."),
+]
+WatchedHost = Annotated[
+    str, typer.Option(help="https: address for /metrics and /health; 0.0.0.0 in a container.")
+]
+BehindProxy = Annotated[
+    bool,
+    typer.Option(
+        "--behind-proxy",
+        help="https: a reverse proxy on this machine terminates TLS; listen on 127.0.0.1 only.",
+    ),
+]
 
 
 @app.command()
@@ -60,29 +75,11 @@ def up(
     folder: Folder,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port for clients.")] = 9443,
-    largest_reply: Annotated[
-        int, typer.Option(min=1, help="Largest reply of a client, in megabytes.")
-    ] = launch.LARGEST_REPLY >> 20,
+    largest_reply: LargestReply = launch.LARGEST_REPLY >> 20,
     carrier: options.Carrier = options.CarrierName.FLOWER,
-    watched_port: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="https: port for /metrics and /health; 0 for none.",
-        ),
-    ] = 9464,
-    watched_host: Annotated[
-        str,
-        typer.Option(help="https: address for /metrics and /health; 0.0.0.0 in a container."),
-    ] = "127.0.0.1",
-    behind_proxy: Annotated[
-        bool,
-        typer.Option(
-            "--behind-proxy",
-            help="https: a reverse proxy on this machine terminates TLS; listen on 127.0.0.1 only.",
-        ),
-    ] = False,
+    watched_port: WatchedPort = 9464,
+    watched_host: WatchedHost = "127.0.0.1",
+    behind_proxy: BehindProxy = False,
 ) -> None:
     """Serve approved clients until interrupted; other clients cannot connect.
 
