@@ -1,4 +1,4 @@
-"""Every mistake gives one clear line and the promised exit code, and leaves nothing behind."""
+"""Bad input: one clear line, the documented exit code, and no files left behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = ["--dataset", "synthetic:small"]
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended, and what it wrote."""
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: str
@@ -163,7 +163,7 @@ def test_output_that_cannot_be_a_file(tmp_path: Path, privirec: Command) -> None
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_save_does_not_replace_what_is_not_a_model(tmp_path: Path, privirec: Command) -> None:
+def test_save_does_not_replace_other_files(tmp_path: Path, privirec: Command) -> None:
     (tmp_path / "precious").write_text("mine")
     refused(privirec("run", *SMALL, "--save", str(tmp_path)), "not a saved model")
     assert (tmp_path / "precious").read_text() == "mine"
@@ -182,7 +182,7 @@ def test_save_replaces_a_model_only_if_told_to(tmp_path: Path, privirec: Command
     assert (tmp_path / "model" / "manifest.json").read_bytes() != before
 
 
-def test_what_is_said_of_data_is_one_line(tmp_path: Path, privirec: Command) -> None:
+def test_warnings_and_errors_about_data_are_one_line(tmp_path: Path, privirec: Command) -> None:
     rated = tmp_path / "r.csv"
     rows = [
         f"{user};{(user * 3 + item) % 11};{item % 5 + 1}" for user in range(20) for item in range(7)

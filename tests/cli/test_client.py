@@ -1,4 +1,4 @@
-"""`privirec client up`: what its owner hears and the server does not; calls without Typer."""
+"""`privirec client up`: messages for its owner only, and calls that do not import Typer."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def stayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         *("a:\u0663", "-x:1", "u@a:1", "https://-x", "https://a:99999", "a?b:1"),
     ],
 )
-def test_nobody_is_connected_to_what_is_no_address(
+def test_an_invalid_server_address_is_refused(
     client: Path, stayed: list[tuple[str, str]], wrong: str
 ) -> None:
     """Neither one that is given nor one that somebody wrote into the folder."""

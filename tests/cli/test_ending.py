@@ -1,4 +1,4 @@
-"""How a command ends when somebody interrupts it."""
+"""Interrupted commands: exit code, message and clean-up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ended(program: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_one_line_and_what_has_to_be_put_away_is(name: str, code: int) -> None:
+def test_an_interruption_prints_one_line_and_cleans_up(name: str, code: int) -> None:
     """Also where somebody is impatient."""
     found = ended(
         f"""

@@ -1,4 +1,4 @@
-"""Keys and rosters: what people are shown and asked before a roster changes under them."""
+"""Keys and rosters: output and questions before a roster changes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_card_is_approved_when_its_fingerprint_was_compared(
     assert told(porto) in privirec("server", "clients", home.folder)
 
 
-def test_joining_shows_who_came_and_went_and_asks(home: OperatorFolder, terminal: None) -> None:
+def test_joining_shows_roster_changes_and_asks(home: OperatorFolder, terminal: None) -> None:
     lyon, oslo, porto = cards(home)
     privirec("server", "approve", home.folder, lyon, oslo, "--yes")
     roster, client = home.folder / "roster.json", lyon.parent

@@ -1,4 +1,4 @@
-"""Of every option of every command: outputs and numbers that cannot be are refused before work."""
+"""All options of all commands: impossible outputs and numbers are refused before any work."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_output_that_cannot_be_written(
 
 
 def test_every_path_is_known_to_be_read_or_written() -> None:
-    """Whoever adds an option for a file says here what it is."""
+    """A new option for a file must be added here as read or written."""
     read = {"--data-dir", "--settings", "--warm", "--test-file", "--artifact", "--titles"}
     read |= {"--store", "--operator-key", "--roster", "folder", "source", "artifact", "client"}
     read |= {"cards", "rotation", "--beside"}

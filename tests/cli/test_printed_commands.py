@@ -1,4 +1,4 @@
-"""Commands that commands print: the parser takes them, and they read what was read before."""
+"""Commands printed by other commands: they parse, and they read the same data."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def test_the_audit_that_is_printed_reads_the_same_data(method: str) -> None:
     assert _parsed(shlex.split(general)[1:])["release"] == method
 
 
-def test_what_is_found_out_is_not_printed() -> None:
+def test_detected_table_options_are_not_printed() -> None:
     assert words_for("gowalla", None, TableOptions()) == ["gowalla"]
 
 
-def test_what_the_demo_proposes_next_is_whole(
+def test_the_next_command_of_the_demo_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the folder has a space in its name."""

@@ -1,4 +1,4 @@
-"""`privirec paper protocols` measures every registered protocol, and says what each promises."""
+"""`privirec paper protocols`: a row for every registered protocol, with its guarantee."""
 
 from __future__ import annotations
 

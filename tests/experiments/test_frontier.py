@@ -1,4 +1,4 @@
-"""Accuracy against bytes: it resumes, its bytes are the ledger's, figures have their columns."""
+"""`privirec frontier`: resuming, bytes equal to the ledger's, and the columns of the CSV file."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_every_trained_method_has_settings() -> None:
     assert set(TUNED) <= set(FAMILIES)
 
 
-def test_spectral_takes_what_was_tuned_and_fits_the_catalogue(data: Dataset) -> None:
+def test_spectral_uses_tuned_presets_that_fit_the_catalogue(data: Dataset) -> None:
     plans = [point.plan for point in FAMILIES["spectral"].points(data, 0)]
     assert [plan.federated["columns"] for plan in plans] == ["4x8", "4x16", "4x32"]
     named = Dataset("gowalla", *(load_dataset("synthetic:demo").train,) * 2)

@@ -1,4 +1,4 @@
-"""The published figures on the real data. Skips, visibly, without it."""
+"""Published figures on the real data sets; skipped if the data is not available."""
 
 from __future__ import annotations
 

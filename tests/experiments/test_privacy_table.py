@@ -1,4 +1,4 @@
-"""The table of private methods: it resumes, it says what is wrong, its fifths add up."""
+"""`privirec privacy-table`: resuming, error messages, and NDCG by fifths of the items."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_other_settings_are_another_measurement(
     assert measured.missing(points) == points
 
 
-def test_mean_spread_and_who_is_ahead() -> None:
+def test_summary_has_mean_spread_and_the_leading_method() -> None:
     def row(method: str, seed: int, ndcg: float) -> dict[str, object]:
         return {
             "dataset": "d",

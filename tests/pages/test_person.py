@@ -1,4 +1,4 @@
-"""The person's page, read and used without a browser; it does what the commands do."""
+"""The person's page, without a browser: it has the same results as the commands."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_a_damaged_model_leaves_the_rest_of_the_page(visitor: Visitor, client: P
     assert visitor.look("history").status == 200
 
 
-def test_what_is_no_device_is_refused_in_one_line(
+def test_a_folder_without_a_device_is_refused_in_one_line(
     tmp_path: Path, client: Path, model: Path
 ) -> None:
     with pytest.raises(UsageError, match="name a client's folder, or a store"):
