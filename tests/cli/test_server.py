@@ -1,4 +1,4 @@
-"""`privirec server`: what an operator reads where no server is up, and where a run has ended."""
+"""`privirec server`: output without a running server, and for finished runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def files(home: OperatorFolder) -> set[Path]:
     ("had", "command"),
     [("https", "server"), ("flower", "--carrier flower"), (None, "server")],
 )
-def test_nobody_listens(home: OperatorFolder, had: str | None, command: str) -> None:
+def test_a_run_without_a_server_names_the_command_that_starts_it(
+    home: OperatorFolder, had: str | None, command: str
+) -> None:
     if had:
         serving.remember(home, had)
     before = files(home)
@@ -65,7 +67,7 @@ def test_nobody_listens(home: OperatorFolder, had: str | None, command: str) -> 
 
 @pytest.mark.parametrize("up", carrier_names())
 def test_the_carrier_is_that_of_the_server_that_is_up(home: OperatorFolder, up: str) -> None:
-    """Whatever the last one had, and whatever lies in the folder."""
+    """The last server's carrier and the files in the folder do not matter."""
     for name in carrier_names():
         private_folder(home.folder / name)
     (other,) = set(carrier_names()) - {up}
@@ -91,7 +93,7 @@ def test_a_carrier_that_is_none_is_not_believed(home: OperatorFolder, content: b
 def test_a_server_is_started_again_as_it_was(
     home: OperatorFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the options that were given, and no others."""
+    """The printed command has the given options and no others."""
     given: list[list[str]] = []
     up = mock.Mock(**{"serve.side_effect": lambda *all_of_it: given.append(all_of_it[2])})
     monkeypatch.setattr(server_command, "installed_carrier", lambda _: up)
@@ -109,15 +111,15 @@ def test_a_server_is_started_again_as_it_was(
     assert serving.how_to_start(home).endswith(f"{home.folder} --carrier flower")
 
 
-def test_nobody_in_the_roster_is_one_line(tmp_path: Path) -> None:
+def test_an_empty_roster_is_one_line(tmp_path: Path) -> None:
     home = OperatorFolder.create(tmp_path / "server")
     write_catalogue(home.folder / "catalogue.txt", Catalogue(["a", "b"]))
     done = server("run", home, "monday")
-    assert "nobody is in the roster yet: privirec keys approve" in str(done.exception)
+    assert "nobody is in the roster yet: privirec server approve" in str(done.exception)
 
 
 def words_behind(beginning: str, text: str) -> list[str]:
-    """Of a command that is printed to be copied into a shell."""
+    """Return the words of a printed command after its beginning."""
     return shlex.split(text.split(beginning, 1)[1].splitlines()[0])
 
 
@@ -143,7 +145,6 @@ def test_how_to_start_a_server_can_be_copied(
 def test_how_to_start_a_run_can_be_copied(
     spaced: OperatorFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     def serve(_home: OperatorFolder, _where: Any, _limits: Any, ready: Callable[[], None]) -> None:
         ready()
 
@@ -198,7 +199,7 @@ def test_and_one_that_was_stopped(home: OperatorFolder) -> None:
     assert "told" in done.stdout
 
 
-def test_nobody_is_asked_about_a_run_that_is_none(home: OperatorFolder) -> None:
+def test_stopping_an_unknown_run_is_refused(home: OperatorFolder) -> None:
     done = server("stop", home, "nosuch")
     assert isinstance(done.exception, UsageError)
     assert "no such run" in str(done.exception)
@@ -212,7 +213,7 @@ def test_nobody_is_asked_about_a_run_that_is_none(home: OperatorFolder) -> None:
         (40, "next to no promise", "2.4e+17 times"),
     ],
 )
-def test_what_is_given_away_depends_on_epsilon(epsilon: float, worth: str, odds: str) -> None:
+def test_the_warning_depends_on_epsilon(epsilon: float, worth: str, odds: str) -> None:
     said = str(gives_away("protected", epsilon=epsilon))
     assert f"epsilon {epsilon} is {worth}" in said
     assert odds in said
@@ -236,7 +237,7 @@ def test_other_commands_say_what_their_epsilon_is_worth(
         assert re.search(words, json.loads(saved.read_text())["gives_away"])
 
 
-def test_what_noise_leaves_is_said_once_people_are_known(
+def test_expected_accuracy_is_printed_once_when_the_people_are_known(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     seen: list[dict[str, Any]] = []

@@ -418,7 +418,7 @@ def test_a_card_shows_that_its_sender_has_the_key(homes: Homes, tmp_path: Path) 
         with pytest.raises(UsageError, match="not signed by the keys in it"):
             Card.read(path)
     path.write_text("{}")
-    with pytest.raises(UsageError, match="not a card made by: privirec keys new"):
+    with pytest.raises(UsageError, match="not a card made by: privirec client new"):
         Card.read(path)
     with pytest.raises(UsageError, match="no such file"):
         Card.read(tmp_path / "nothing")

@@ -35,7 +35,7 @@ from .chaos import small_policy
 MACHINES = [one for one in (*cpus.MACHINES, cpus.PLAIN) if not one.cannot_be()]
 
 CLIENT = """
-# Runs `privirec client`, and writes down the CPU that it detects and the seed of its noise.
+# Runs `privirec client up`, and writes down the CPU that it detects and the seed of its noise.
 import json, os, sys
 from pathlib import Path
 
@@ -66,7 +66,7 @@ class UnlikeNetwork(HttpsNetwork):
     def start_client(self, folder: Path) -> Running:
         number = self.clients.index(folder)
         machine = MACHINES[number % len(MACHINES)]
-        command = ["client", str(folder), "--server", f"https://127.0.0.1:{self.port}"]
+        command = ["client", "up", str(folder), "--server", f"https://127.0.0.1:{self.port}"]
         threads = str(1 + number % 2)
         env = machine.environment(compiled=False) | {
             "TESTS": str(Path(cpus.__file__).parent),

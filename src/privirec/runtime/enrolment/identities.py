@@ -19,7 +19,7 @@ from privirec.secagg.keys import KEY_BYTES, Identity
 
 _MISSING = {
     "operator.key": "say where it is kept: --operator-key PATH",
-    "run.key": "copy it from where the operator made it: privirec keys operator, or keys run-key",
+    "run.key": "copy it from where the operator made it: privirec server new, or server run-key",
 }
 
 
@@ -48,7 +48,7 @@ def read_seed(path: Path) -> bytes:
             raise UsageError(f"{path}: others may read this key; run: chmod 600 {path}")
         seed = bytes.fromhex(path.read_text(encoding="ascii").strip())
     except FileNotFoundError:
-        hint = _MISSING.get(path.name, "make one: privirec keys new")
+        hint = _MISSING.get(path.name, "make one: privirec client new")
         raise UsageError(f"{path}: no key there; {hint}") from None
     except (ValueError, UnicodeDecodeError):
         raise UsageError(f"{path}: not a key") from None

@@ -409,7 +409,7 @@ class Node:
         Nothing has left and nothing has changed. The server does not learn the cause. The text of a
         data error may be part of a history, so it is not logged either.
         """
-        what = error if isinstance(error, OSError) else "see: privirec client --check"
+        what = error if isinstance(error, OSError) else "see: privirec client up --check"
         log.error("cannot answer (%s): %s", type(error).__name__, what)
         return self._refused(run, Code.OWN_PROBLEM, "", final=False)
 
