@@ -40,7 +40,7 @@ class Post:
         """Return the message to each client of the run for a step that has just begun."""
         step, exchange = computing.step, Exchange(step=computing.position)
         if computing.position == 0:
-            plan = computing.plan.text()
+            plan = computing.plan.text
             announced = self.seal(exchange, EVERYBODY, computing.session.announcement, plan)
             return dict.fromkeys(computing.plan.users, announced)
         more: tuple[bytes, ...] = ()

@@ -158,13 +158,13 @@ class ServerRun:
         step = self.computing.step
         if not step.sum_number:
             return f"{step.phase.value}: {step.name}"
-        return f"sum {step.sum_number} of {len(self.plan.sums())}: {step.name}"
+        return f"sum {step.sum_number} of {len(self.plan.sums)}: {step.name}"
 
     # --- changes ----------------------------------------------------------------------------------
 
     def start(self, plan: RunPlan) -> None:
         """Record the plan, which decides the participants, and begin the first step."""
-        self._event(Planned(), plan.text())
+        self._event(Planned(), plan.text)
 
     def take_answer(self, client: int, content: bytes) -> None:
         """Check an answer with the session, then record it, so that it can be applied again."""
