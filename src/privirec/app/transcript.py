@@ -14,8 +14,7 @@ from privirec.federated.programs import Broadcast, Program
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.releases import Release, ReleasedSum
 from privirec.runtime.coordinator.journal import Opened, Planned, RunJournal
-from privirec.runtime.execute import Runtime
-from privirec.runtime.opened import total_of
+from privirec.runtime.execute import Runtime, total_of
 from privirec.runtime.run_plan import RunPlan
 from privirec.secagg import protocol
 

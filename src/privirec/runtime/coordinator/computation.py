@@ -22,7 +22,7 @@ from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.opened import total_of
+from privirec.runtime.execute import total_of
 from privirec.runtime.run_plan import RunPlan, asked_digest
 from privirec.secagg import ServerSettings, Step, protocol
 from privirec.secagg.keys import Roster

@@ -31,8 +31,7 @@ from privirec.runtime.coordinator.journal import (
 from privirec.runtime.run_plan import RunPlan
 from privirec.runtime.spec import RunSpec
 from privirec.secagg import Phase
-from privirec.secagg.keys import Roster
-from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.keys import RandomBytes, Roster
 
 log = logging.getLogger("privirec.server")
 

@@ -61,8 +61,7 @@ from privirec.runtime.node.upload import UploadFile, forget_uploads
 from privirec.runtime.refusals import OF_ITS_OWN, Code, Refusal, for_the_server
 from privirec.runtime.run_plan import is_run_number
 from privirec.secagg import ProtocolError
-from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.keys import Identity, RandomBytes, Roster
 
 log = logging.getLogger("privirec.client")
 

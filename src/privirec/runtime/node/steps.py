@@ -33,9 +33,8 @@ from privirec.runtime.node.upload import UploadFile
 from privirec.runtime.refusals import Code, Refusal
 from privirec.runtime.run_plan import RunPlan, asked_digest, same_version
 from privirec.secagg import Agreement, ClientPolicy, ClientSession, Phase, Step, protocol
-from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.keys import Identity, RandomBytes, Roster
 from privirec.secagg.participants import read_participants
-from privirec.secagg.randomness import RandomBytes
 from privirec.version import __version__
 
 log = logging.getLogger("privirec.client")
