@@ -22,12 +22,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from privirec.data.few_rows import FewRows
-from privirec.dp.discrete import distance, gaussian_variance
+from privirec.dp.discrete import LEAST_DEVIATION, distance, gaussian_variance
 from privirec.dp.gaussian import root_upward
 from privirec.dp.loss import Loss, Protection
 from privirec.dp.normal import log, upward
 from privirec.dp.sampler import GaussianNoise, NoiseGenerator
-from privirec.errors import FederationError
+from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions.base import (
     ClientContext,
     Contribution,
@@ -70,8 +70,14 @@ class NoiseShare:
         """Return the guarantee for a sum of this many entries.
 
         One person changes the sum by a vector of length at most one. The privacy level is computed
-        exactly and rounded up.
+        exactly and rounded up. Raise UsageError if a client's noise is so coarse that the noise of
+        all of them is no discrete Gaussian (`dp.discrete`).
         """
+        if self.deviation < LEAST_DEVIATION:
+            raise UsageError(
+                f"a client's noise of {self.deviation} units is too coarse: use at least "
+                f"{LEAST_DEVIATION}"
+            )
         variance = gaussian_variance(Fraction(self.deviation**2 * self.contributors))
         mu = root_upward(4**self.fraction_bits / variance)
         return Protection(Loss(mu, distance(self.protecting_deviation, entries)), self.contributors)
