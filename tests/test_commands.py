@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import documented
 from privirec.app.cli import asking
 from privirec.app.cli.every import app
-from privirec.runtime.enrolment.fingerprints import fingerprint
 from privirec.runtime.enrolment.folders import ClientFolder
+from privirec.runtime.enrolment.identities import fingerprint
 
 README = documented.ROOT / "README.md"
 GUIDES = documented.ROOT / "docs" / "how-to"

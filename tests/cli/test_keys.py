@@ -14,8 +14,8 @@ from privirec.app.cli import asking
 from privirec.app.cli.every import app
 from privirec.durable import alone, private_folder
 from privirec.errors import UsageError
-from privirec.runtime.enrolment.fingerprints import fingerprint
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.enrolment.identities import fingerprint
 
 
 def privirec(*arguments: str | Path, answer: str | None = None) -> str:

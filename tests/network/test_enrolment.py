@@ -25,9 +25,8 @@ from privirec.runtime import envelope
 from privirec.runtime.enrolment import roster as roster_module
 from privirec.runtime.enrolment.cards import Card, Rotation
 from privirec.runtime.enrolment.certificates import make_certificates
-from privirec.runtime.enrolment.fingerprints import fingerprint, is_told
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.enrolment.identities import make_identity, read_identity
+from privirec.runtime.enrolment.identities import fingerprint, is_told, make_identity, read_identity
 from privirec.runtime.enrolment.roster import Approved, RosterFile, Rotated
 from privirec.runtime.envelope import Envelope
 from privirec.runtime.histories import FromFile, FromStore

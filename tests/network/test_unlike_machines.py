@@ -24,10 +24,9 @@ from privirec.federated.programs.protected import ProtectedSettings
 from privirec.federated.randomness import ClientRandomness
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.child_processes import Running
-from privirec.runtime.execute import execute
+from privirec.runtime.execute import execute, total_of
 from privirec.runtime.https.one_machine import HttpsNetwork
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.opened import total_of
 from privirec.runtime.spec import RunSpec, vector_shape
 
 from .chaos import small_policy

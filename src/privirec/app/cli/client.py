@@ -16,8 +16,8 @@ from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
 from privirec.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.enrolment.fingerprints import fingerprint
 from privirec.runtime.enrolment.folders import ClientFolder, check_address, is_https
+from privirec.runtime.enrolment.identities import fingerprint
 
 app = typer.Typer(
     help="Take part in a federation: keys, policy, privacy budget.",

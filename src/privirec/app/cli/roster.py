@@ -14,9 +14,8 @@ from privirec.runtime import serving
 from privirec.runtime.carriers import HTTPS
 from privirec.runtime.enrolment.cards import Card, Rotation
 from privirec.runtime.enrolment.certificates import make_certificates
-from privirec.runtime.enrolment.fingerprints import fingerprint, is_told
 from privirec.runtime.enrolment.folders import OperatorFolder
-from privirec.runtime.enrolment.identities import make_identity, read_identity
+from privirec.runtime.enrolment.identities import fingerprint, is_told, make_identity, read_identity
 from privirec.runtime.enrolment.roster import RosterFile
 
 app = typer.Typer()

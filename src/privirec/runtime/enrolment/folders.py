@@ -32,8 +32,8 @@ from privirec.durable import check_folder, private_folder, sync, write_whole
 from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.enrolment.cards import Card, Rotation
-from privirec.runtime.enrolment.fingerprints import is_told
 from privirec.runtime.enrolment.identities import (
+    is_told,
     make_identity,
     make_node_key,
     read_identity,
