@@ -12,10 +12,10 @@ from privirec.federated.programs import program_of
 from privirec.runtime import histories, run_plan
 from privirec.runtime.carrier import carry
 from privirec.runtime.coordinator import Coordinator, Stage
-from privirec.runtime.memory import MemoryCarrier
 from privirec.runtime.run_plan import RunPlan
 
 from .chaos import Federation
+from .memory import MemoryCarrier
 
 
 def test_plans_and_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
