@@ -28,6 +28,9 @@ from privirec.models.recommending import USERS_AT_ONCE, Recommending
 
 Derived = Mapping[str, NDArray]
 
+MODELS: dict[str, type[Recommender]] = {}
+"""All models by name; the package fills it with its list of classes."""
+
 
 class Config(BaseModel):
     """Settings of a model. Unknown names are refused."""
@@ -298,8 +301,6 @@ class Recommender(Recommending):
 
         `Recommender.load` loads any model; `GFCF.load` and the others refuse other kinds.
         """
-        from privirec.models import MODELS  # noqa: PLC0415 - the registry imports this module
-
         saved = artifact.read(Path(folder), trusted_key, mmap=mmap, verify=verify)
         name, config = saved.manifest.get("model"), saved.manifest.get("config")
         kind = MODELS.get(name) if isinstance(name, str) else None

@@ -12,10 +12,11 @@ from pydantic import Field, model_validator
 from privirec.dp.gaussian import LEAST_EPSILON
 from privirec.federated.contributions import NoisyPopularity
 from privirec.federated.contributions.power_step import SEED_BYTES
-from privirec.federated.programs.base import Broadcast, Planned, Program, ProgramSettings, Steps
+from privirec.federated.programs.base import Broadcast, Planned, Program, Steps
 from privirec.federated.programs.calibration import Calibration, Promise
 from privirec.federated.programs.power import FILTER_ENTRY
 from privirec.federated.programs.protected_ways import PEOPLE_PER_ITEM, Gram, Power, Way
+from privirec.federated.settings import ProgramSettings
 from privirec.filters.normalize import most_popular
 
 DEFAULT_EPSILON = 8.0
