@@ -18,6 +18,7 @@ from scipy.stats import chi2, norm
 
 from privirec.data import Interactions
 from privirec.dp.discrete import distance
+from privirec.dp.discrete_gaussian import FINE_ENOUGH
 from privirec.dp.gaussian import delta_of, epsilon_of
 from privirec.dp.loss import Loss
 from privirec.errors import FederationError, OverflowRefused, UsageError
@@ -33,8 +34,8 @@ from privirec.federated.contributions import (
 )
 from privirec.federated.contributions.noisy import LARGEST_HEAD, NormedSum
 from privirec.federated.contributions.noisy_gram import gram_of, pair_length
-from privirec.federated.programs import Protected, ProtectedSettings, calibration, program_of
-from privirec.federated.programs.calibration import FINE_ENOUGH, Promise
+from privirec.federated.programs import Protected, ProtectedSettings, program_of
+from privirec.federated.programs.calibration import Promise
 from privirec.federated.programs.protected_ways import Gram, Power
 from privirec.federated.randomness import ClientRandomness, ClientStream
 from privirec.models import Denoised
@@ -415,7 +416,7 @@ def test_the_promise_is_kept_and_not_by_wasting(
 
 def test_a_share_keeps_its_level_where_there_is_nothing_to_round_up() -> None:
     """4096 / 32 is a whole number: without what rounding to whole numbers costs it would do."""
-    share = calibration._share(Fraction(32**2), 1, Promise(8.0, 1e-6, 1, 1), 1.0)
+    share = Promise(8.0, 1e-6, 1, 1).share(Fraction(32**2), 1, 1.0)
     assert share == NoiseShare(129, 1, 1, 12)
     assert share.protection(1).loss.mu <= 32.0
     assert NoiseShare(128, 1, 1, 12).protection(1).loss.mu > 32.0
