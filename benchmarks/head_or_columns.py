@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from privirec.app.planner import Candidate, Population, candidates
+from privirec.app.planner import PlannedMethod, Population, candidates
 from privirec.data import Dataset, Interactions, load_dataset
 from privirec.experiments.tune import Tuning
 from privirec.models import EASE, Spectral
@@ -49,7 +49,7 @@ PARTS: tuple[tuple[str, Callable[[Interactions, int], Interactions], tuple[int, 
 )
 
 
-def measured(train: Interactions, budget: int) -> Iterator[tuple[str, float, Candidate]]:
+def measured(train: Interactions, budget: int) -> Iterator[tuple[str, float, PlannedMethod]]:
     """Method, accuracy and size of both."""
     with TemporaryDirectory() as folder:
         data = Dataset("part", train, train)

@@ -1,6 +1,6 @@
 """What protection against an active server costs beside trust in a semi-honest one: secagg+.
 
-    python benchmarks/server_models.py                      # the table of docs/secagg-wire.md
+    python benchmarks/server_models.py                  # the table of docs/reference/secagg-wire.md
     python benchmarks/server_models.py --clients 100        # one size
 
 Shares of 5 % corrupt and 5 % dropped clients, a run of six sums (degrees and five rounds), 32-bit

@@ -5,7 +5,8 @@
 Starts from the settings in `privirec.experiments.peers.tuned` (for `protected`: from what the
 program chooses by itself), changes one setting after the other to its neighbours on the grid, and
 keeps what is better; ends when nothing helps any more or the trials are used up. Every trial is one
-line of the trace: settings, NDCG@20 of the people looked at, bytes, CPU seconds. Test splits are not read.
+line of the trace: settings, NDCG@20 of the people looked at, bytes, CPU seconds. It reads no test
+split.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Prints, after some epochs each, NDCG@20 of the people looked at, bytes per client and CPU seconds.
 What was tried and chosen is in docs/results/frontier.md, and the choice in
-`privirec.experiments.peers.trained.tuned`. Test splits are not read.
+`privirec.experiments.peers.trained.base`. Test splits are not read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Run a notebook without Jupyter: its code cells one after the other, in one namespace.
 
-`python tests/notebooks.py docs/tutorial.ipynb` runs it and writes what its cells show into it.
+`python tests/notebooks.py docs/tutorials/notebook.ipynb` runs it and writes the output
+of its cells into it.
 """
 
 from __future__ import annotations

@@ -23,17 +23,13 @@ from privirec.runtime.enrolment.fingerprints import fingerprint
 from privirec.runtime.enrolment.folders import ClientFolder
 
 README = documented.ROOT / "README.md"
-OPERATE = documented.ROOT / "docs" / "operate.md"
-WITH_THE_PAST = {"trial.md"}
-"""Shows commands that are gone."""
+GUIDES = documented.ROOT / "docs" / "how-to"
+OPERATE = (GUIDES / "federation.md", GUIDES / "devices.md")
+"""Guides that set up and run a federation, in this order."""
 PAGES = [
     README,
     documented.ROOT / "benchmarks" / "README.md",
-    *(
-        page
-        for page in sorted((documented.ROOT / "docs").rglob("*.md"))
-        if page.name not in WITH_THE_PAST
-    ),
+    *sorted((documented.ROOT / "docs").rglob("*.md")),
 ]
 TOP = typer.main.get_command(app)
 
@@ -140,7 +136,7 @@ def test_the_two_commands_are_targets_and_ci_calls_the_second() -> None:
 
 
 def test_what_is_left_out_is_on_a_page() -> None:
-    lines = [line for page in (README, OPERATE) for line in _shell(page)]
+    lines = [line for page in (README, *OPERATE) for line in _shell(page)]
     assert all(any(line.startswith(start) for line in lines) for start in NOT_RUN)
 
 
@@ -171,11 +167,11 @@ def test_the_readme_runs_from_an_empty_folder(
     assert "because of" in said
 
 
-def test_operate_runs_on_four_machines_as_it_stands(
+def test_the_guides_run_on_four_machines_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: None
 ) -> None:
     """Four folders for the server's machine and the clients'. Files go from one to the other where
-    the page says so, and what was read out stands where the page has an example."""
+    the guides say so, and what was read out stands where they have an example."""
     stick = tmp_path / "stick"
     server, *clients = machines = [tmp_path / name for name in ("fed", "lyon", "oslo", "porto")]
     for folder in (stick, *machines):
@@ -184,7 +180,8 @@ def test_operate_runs_on_four_machines_as_it_stands(
     for number, client in enumerate(clients):
         (client / "history.csv").write_text(f"item\n{number}\n{number + 5}\n")
     said, read_out = "", {"/media/stick": str(stick)}
-    for block in (text for language, text in documented.blocks(OPERATE) if language == "sh"):
+    blocks = [block for page in OPERATE for block in documented.blocks(page)]
+    for block in (text for language, text in blocks if language == "sh"):
         lines = documented.lines_of(block)
         if any(line.startswith("privirec keys join") for line in lines):
             for name, client in product(("roster.json", "catalogue.txt", "tls/ca.crt"), clients):

@@ -51,7 +51,6 @@ WHOLE = "whole numbers, or powers of two: exact in any order"
 SERVER = "the server's own computation: clients get its results as whole numbers"
 CLIENT = "one client's own refusal: honest blocks are far from its limits"
 SHOWN = "shown to people, or used by attacks: nothing is decided by it"
-BOUNDED = "its error is bounded, and taken off the promise"
 EXCEPTIONS = {
     "dp/sampler.py::GaussianNoise.__post_init__": WHOLE,
     "dp/sampler.py::GaussianNoise.shifts": WHOLE,
@@ -83,8 +82,6 @@ EXCEPTIONS = {
     "federated/programs/spectral.py::Spectral._first_block": SERVER,
     "runtime/plan.py::epsilon_in_words": SHOWN,
     "runtime/coordinator/run_state.py::ServerRun._carried_since": SHOWN,
-    "extra/correlated/guarantee.py::crowds": BOUNDED,
-    "extra/correlated/guarantee.py::ring_crowd": BOUNDED,
     "extra/correlated/levels.py::NoiseRule.levels": WHOLE,
     "extra/correlated/server.py::CorrelatedServer.deviation": WHOLE,
     "secagg/local_federation.py::Traffic.mean_by_step": SHOWN,

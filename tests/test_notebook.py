@@ -9,7 +9,7 @@ import pytest
 
 import notebooks
 
-TUTORIAL = Path(__file__).parent.parent / "docs" / "tutorial.ipynb"
+TUTORIAL = Path(__file__).parent.parent / "docs" / "tutorials" / "notebook.ipynb"
 
 
 def test_the_tutorial_runs(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import documented
 from privirec.runtime.child_processes import free_port
 
-PAGES = documented.ROOT / "docs" / "start"
+PAGES = documented.ROOT / "docs" / "tutorials"
 SECONDS = 600
 """The pages promise ten minutes."""
 

@@ -84,7 +84,7 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(site: Path) -> None:
         assert f"privirec {name}" in page
     assert "--largest-reply" in (site / "reference" / "commands" / "server.html").read_text()
 
-    formulas = (site / "mathematics.html").read_text(encoding="utf-8")
+    formulas = (site / "explanation" / "mathematics.html").read_text(encoding="utf-8")
     assert formulas.count("<math") > 50
     assert "arithmatex" not in formulas
-    assert "Shows" in (site / "tutorial.html").read_text(encoding="utf-8")
+    assert "Shows" in (site / "tutorials" / "notebook.html").read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ PAGES = {
     "benchmarks.md": "benchmarks/README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
-    "tutorial.md": "docs/tutorial.ipynb",
+    "tutorials/notebook.md": "docs/tutorials/notebook.ipynb",
     "index.md": "README.md",
 }
 """Page of the site: file of the repository."""
@@ -49,7 +49,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _target(link: str, source: str, here: str) -> str:
-    """Where a link of a file of the repository leads to on the site."""
+    """Return the target on the site of a link in a file of the repository."""
     wanted = os.path.normpath(os.path.join(os.path.dirname(source), link))
     page = _PAGE_OF.get(wanted, wanted.removeprefix("docs/"))
     return os.path.relpath(page, os.path.dirname(here) or ".")

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from privirec.app.cli.every import app
 from privirec.app.planner import (
-    Candidate,
     Links,
+    PlannedMethod,
     Population,
     candidates,
     choose,
@@ -35,7 +35,7 @@ from privirec.models.spectral import SpectralConfig
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.spec import Assumptions
-from privirec.secagg import Parameters, protocol
+from privirec.secagg import Parameters, protocol, shamir
 
 GOWALLA = Population(29_858, 40_981, 810_128, 1_415, top_fifth=0.53)
 GLOBO = Population(157_926, 11_832, 2_040_215, 21_375, top_fifth=0.91)
@@ -207,7 +207,7 @@ def test_what_is_proposed_fits_and_fills_the_budget(people: Population, budget: 
     assert head.plan.head
     if head.plan.head not in (250, 6000, people.items):
         assert head.bytes_up <= budget
-        larger = Candidate(
+        larger = PlannedMethod(
             type(head.plan)(**vars(head.plan) | {"head": head.plan.head + 1}), people
         )
         assert larger.bytes_up > budget
@@ -333,6 +333,14 @@ def test_kernels_are_really_timed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 0 < kernel(*arguments.get(name, ())) < 1
     promised = choose(Population(500, 300), 10**7, epsilon=8).proposed
     assert 0 < work.noise_seconds(promised.sums[0]) < 1
+
+
+def test_reconstruction_is_timed_with_new_holders_each_time() -> None:
+    shamir._weights_at_zero.cache_clear()
+    work.combine_seconds.__wrapped__(20)
+    found = shamir._weights_at_zero.cache_info()
+    assert found.hits == 0
+    assert found.misses > 0
 
 
 # --- a target -------------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ def test_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path, privirec: Co
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 200
         # The first curve is finished and the second has begun.
-        while not (list(out.glob("*.csv")) and list(out.glob(".*partial.json"))):
+        while not (list(out.glob("*.csv")) and list(out.glob(".*partial.jsonl"))):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.005)

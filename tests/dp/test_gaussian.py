@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from decimal import Decimal
 from fractions import Fraction
 
 import mpmath
@@ -27,6 +29,7 @@ from privirec.dp.gaussian import (
     epsilon_of,
     mu_of,
 )
+from privirec.dp.loss import Loss
 from privirec.errors import UsageError
 
 levels = st.floats(0.05, 6)
@@ -64,6 +67,32 @@ def test_delta_is_rounded_up(epsilon: float, mu: float) -> None:
         assert found <= exact * (1 + mpmath.mpf(2) ** -51) or found < 1e-300
 
 
+@given(st.floats(-320, -20).map(lambda power: 10**power), st.floats(0, 40))
+@example(1e-60, 0.0)
+@example(7e-39, 0.0)
+@example(2.0**-1074, 1.0)
+def test_delta_of_a_tiny_level_is_rounded_up(mu: float, apart: float) -> None:
+    """Both terms of the formula agree in more digits than are computed."""
+    with mpmath.workdps(800):
+        epsilon = apart * mu
+        assert mpmath.mpf(delta_of(epsilon, mu)) >= exact_delta(epsilon, mu) > 0
+        assert delta_of(1.0, mu) > 0
+
+
+@given(
+    st.floats(-320, -5).map(lambda power: 10**power),
+    st.floats(-320, -5).map(lambda power: 10**power),
+)
+@example(1e-45, 1e-46)
+@example(4.088e-33, 1.338e-118)
+@example(2.0**-1074, 2.0**-1074)
+def test_epsilon_of_a_tiny_level_is_found(mu: float, delta: float) -> None:
+    with mpmath.workdps(800):
+        epsilon = epsilon_of(mu, delta)
+        assert exact_delta(epsilon, mu) <= delta
+    assert epsilon <= 60 * mu or epsilon <= 2e-308
+
+
 @given(st.floats(0.05, 6), deltas)
 def test_an_epsilon_is_rounded_up_and_a_level_down(mu: float, delta: float) -> None:
     with mpmath.workdps(60):
@@ -77,10 +106,20 @@ def test_an_epsilon_is_rounded_up_and_a_level_down(mu: float, delta: float) -> N
             assert exact_delta(epsilon, level * (1 + 1e-12)) > delta
 
 
-@given(st.lists(st.floats(1e-9, 1e3), max_size=20))
+sizes = st.floats(-323, 308).map(lambda power: 10.0**power)
+
+
+@given(st.lists(st.floats(1e-9, 1e3), max_size=20) | st.lists(sizes, max_size=5))
+@example([1e-200])
+@example([1e200])
+@example([2.0**-1074, 2.0**-1074])
+@example([1.7e308, 1.7e308])
 def test_levels_are_composed_upwards(parts: list[float]) -> None:
     square = sum((Fraction(mu) ** 2 for mu in parts), Fraction(0))
     found = composed(parts)
+    if math.isinf(found):
+        assert square > Fraction(sys.float_info.max) ** 2
+        return
     assert Fraction(found) ** 2 >= square
     assert found == 0 or Fraction(math.nextafter(found, 0)) ** 2 < square
 
@@ -102,6 +141,60 @@ def test_epsilon_with_a_gap_holds_in_exact_arithmetic(mu: float, delta: float, g
         if epsilon < concentrated:
             paid = (1 + mpmath.exp(mpmath.mpf(epsilon))) * mpmath.mpf(gap)
             assert exact_delta(epsilon, mu) + paid <= delta
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.3, 0.5, 0.7, 0.9, 1.0, 1.1, 1.3, 2.0, 3.0])
+def test_what_a_gap_leaves_of_delta_is_rounded_down(mu: float) -> None:
+    """A gap of a third of the last place of delta is lost if the difference rounds to nearest."""
+    delta = delta_of(0.0, mu)
+    gap = math.ulp(delta) / 5
+    assert delta - 2 * gap == delta
+    epsilon = epsilon_with(mu, delta, gap)
+    with mpmath.workdps(60):
+        paid = (1 + mpmath.exp(mpmath.mpf(epsilon))) * mpmath.mpf(gap)
+        assert exact_delta(epsilon, mu) + paid <= delta
+
+
+def test_the_cost_of_a_gap_is_rounded_up() -> None:
+    """At the first epsilon, the nearest double of the cost leaves a last place of delta, which
+    would do for delta of the Gaussian; the cost itself leaves too little."""
+    step = Fraction(discrete._FIRST_STEP)
+    gap = 1e-8  # from a delta of e^-17 on, the concentrated epsilon of a tiny level is zero
+    while True:
+        cost = (2 + step + step**2 / 2) * Fraction(gap)  # e^x, up to 10^-37
+        nearest = float(cost)
+        place = math.ulp(nearest)
+        if (cost - Fraction(nearest)) / Fraction(place) > Fraction(2, 5):
+            break
+        gap += 1e-13
+    delta = nearest + place
+    mu = normal.root(
+        lambda level: Decimal(delta_of(float(step), level)) - Decimal(place), 1e-13, 1e-12
+    )
+    assert 0.9 * place < delta_of(float(step), mu) < place
+    epsilon = epsilon_with(mu, delta, gap)
+    with mpmath.workdps(60):
+        paid = (1 + mpmath.exp(mpmath.mpf(float(step)))) * mpmath.mpf(gap)
+        assert exact_delta(float(step), mu) + paid > delta
+    assert epsilon == concentrated_epsilon(mu, delta) > step
+
+
+@pytest.mark.parametrize(
+    ("mu", "delta"),
+    [(2.5066282746316563e-06, 1e-6), (1.0, delta_of(0.0, 1.0)), (6.0, delta_of(0.0, 6.0))],
+)
+def test_the_search_for_epsilon_leaves_zero(mu: float, delta: float) -> None:
+    """At zero, delta fits exactly: not into one double less, for which the search asks."""
+    epsilon = epsilon_with(mu, delta, 0.0)
+    assert 0 < epsilon <= 1e-9
+    assert delta_of(epsilon, mu) <= delta
+
+
+def test_a_gap_alone_is_paid_from_delta_or_has_no_epsilon() -> None:
+    assert Loss(0.0, 0.5e-6).epsilon(1e-6) == 0
+    assert Loss(0.0, math.nextafter(0.5e-6, 1)).epsilon(1e-6) == math.inf
+    assert Loss(0.0, 0.5).epsilon(1e-6) == math.inf
+    assert Loss(0.0, 0.0).epsilon(1e-6) == 0
 
 
 @given(levels, deltas)
@@ -193,6 +286,12 @@ def test_no_figure_beyond_what_can_be_shown() -> None:
         assert epsilon_of(level, 1e-6) == math.inf
         assert concentrated_epsilon(level, 1e-6) == math.inf
         assert epsilon_with(level, 1e-6, 1e-15) == math.inf
+
+
+def test_no_step_of_the_search_leads_beyond_what_can_be_shown() -> None:
+    mu = mu_of(LARGEST_EPSILON * (1 - 0.5e-9), 1e-6)
+    assert LARGEST_EPSILON * (1 - 1e-9) < epsilon_of(mu, 1e-6) < LARGEST_EPSILON
+    assert epsilon_with(mu, 1e-6, 1e-41) == math.inf
 
 
 def test_what_discreteness_costs() -> None:

@@ -47,6 +47,16 @@ def test_upward_is_no_less_and_next_to_it(value: Decimal) -> None:
         assert Decimal(math.nextafter(found, -math.inf)) < value + abs(value) * Decimal("1e-39")
 
 
+@given(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300))
+@example(2.0)
+def test_upward_covers_the_error_of_its_argument(double: float) -> None:
+    """The exact value may be larger than a double that approximates it."""
+    value = Decimal(double)
+    with localcontext(Context(prec=1200)):
+        largest = value + abs(value) * Decimal(10) ** -DIGITS
+        assert Decimal(upward(value)) >= largest
+
+
 @given(st.floats(0.5, 5))
 def test_searches_find_what_is_there(x: float) -> None:
     for falls in (True, False):
@@ -57,3 +67,7 @@ def test_searches_find_what_is_there(x: float) -> None:
     assert float(lowest) == pytest.approx(3, abs=1e-9)
     with pytest.raises(ValueError, match="sign"):
         root(lambda t: Decimal(1), 0.0, 1.0)
+
+
+def test_a_root_among_the_smallest_doubles_ends_the_search() -> None:
+    assert 0 < root(lambda t: Decimal(2.0**-1074) - Decimal(t), 0.0, 1.0) < 1e-300

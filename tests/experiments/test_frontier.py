@@ -23,10 +23,10 @@ from privirec.experiments.frontier import (
     measured_rows,
     points_of,
     summary_of,
-    write_csv,
 )
+from privirec.experiments.measured import write_csv_table
+from privirec.experiments.peers.trained.base import TUNED, Tuned
 from privirec.experiments.peers.trained.light_gcn import LightGCN
-from privirec.experiments.peers.trained.tuned import TUNED, Tuned
 from privirec.federated.contributions import Histories
 from privirec.federated.programs import HeadGramSettings, program_of
 from privirec.privacy.ledger import Ledger
@@ -144,7 +144,8 @@ def test_means_spreads_and_the_cheapest() -> None:
 
 
 def test_figures_have_their_columns(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "a.csv", summary_of([made_up("mf", "1 epoch", 0.1, 7)]))
+    summary = summary_of([made_up("mf", "1 epoch", 0.1, 7)])
+    path = write_csv_table(tmp_path / "a.csv", CSV_COLUMNS, summary)
     with path.open(newline="") as file:
         table = list(csv.DictReader(file))
     assert list(table[0]) == list(CSV_COLUMNS)

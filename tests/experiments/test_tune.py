@@ -11,9 +11,16 @@ import pytest
 
 from privirec.data import Dataset
 from privirec.errors import DataError, UsageError
-from privirec.experiments import polynomial, tune
-from privirec.experiments.polynomial import as_polynomial, near_polynomials
-from privirec.experiments.tune import Shape, Tuning, as_settings, largest_rank, largest_shape
+from privirec.experiments import tune
+from privirec.experiments.tune import (
+    Shape,
+    Tuning,
+    as_polynomial,
+    as_settings,
+    largest_rank,
+    largest_shape,
+    near_polynomials,
+)
 from privirec.federated.programs import Spectral
 from privirec.models import Recommender
 from privirec.models.spectral import Spectral as SpectralModel
@@ -83,7 +90,7 @@ def test_a_polynomial_is_fitted_at_the_best_point(small: Dataset, tmp_path: Path
 
 def test_polynomials_by_their_heights() -> None:
     """The nearest to a power that is a polynomial is that power; a step moves one height."""
-    heights = np.array(polynomial.NODES)
+    heights = np.array(tune.NODES)
     square = as_polynomial(SpectralConfig(response="power", power=2.0))
     np.testing.assert_allclose(square.responses(heights)[1:], (3 * heights[1:]) ** 2, atol=1e-3)
     ideal = as_polynomial(SpectralConfig())
@@ -92,12 +99,12 @@ def test_polynomials_by_their_heights() -> None:
     assert len(set(near)) == 6
     for one in near:
         (moved,) = np.flatnonzero(np.abs(heights_of(one) - heights_of(square)) > 1e-3)
-        assert moved != polynomial.FIXED
+        assert moved != tune.FIXED_NODE
         assert abs(heights_of(one) - heights_of(square))[moved] == pytest.approx(0.1, abs=1e-3)
 
 
 def heights_of(config: SpectralConfig) -> np.ndarray:
-    return np.polynomial.polynomial.polyval(np.array(polynomial.NODES), config.coefficients)
+    return np.polynomial.polynomial.polyval(np.array(tune.NODES), config.coefficients)
 
 
 @pytest.mark.usefixtures("quick")
@@ -119,7 +126,7 @@ def test_it_goes_on_where_it_stopped(
     monkeypatch.setattr(tune, "evaluate", nobody)
     assert tuned(small, trace)[1] == best
     trace.write_text("{}\n")
-    with pytest.raises(DataError, match="line 1: not a point of a trace"):
+    with pytest.raises(DataError, match="1: not a row of tune;"):
         tuned(small, trace)
 
 

@@ -73,7 +73,7 @@ def test_a_finished_run_is_not_run_again(
     monkeypatch.setattr(FederatedTuning, "_validated", None)
     assert tuning(small, trace).run() == best
     trace.write_text("[]\n")
-    with pytest.raises(DataError, match="line 1: not a point of a trace"):
+    with pytest.raises(DataError, match="1: not a row of tune --federated"):
         tuning(small, trace).run()
 
 

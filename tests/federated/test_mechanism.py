@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -121,6 +122,13 @@ def test_another_mechanism_than_planned_is_refused(toy: Mechanism) -> None:
         planned.check(other)
     with pytest.raises(FederationError, match="unknown mechanism 'mine'"):
         planned.check(replace(ask, mechanism="mine"))
+
+
+@pytest.mark.parametrize("entries", [1, 1000, 10**9])
+def test_a_gaussian_stays_within_its_reach_in_all_entries(entries: int) -> None:
+    """An entry is beyond r deviations with a chance of at most 2 exp(-r^2 / 2)."""
+    reach = mechanism_named(DEFAULT_MECHANISM).reach(entries, 64)
+    assert math.log2(2 * entries) - reach**2 / 2 / math.log(2) == pytest.approx(-64, abs=1e-9)
 
 
 def test_names_are_known_and_given_once(toy: Mechanism) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chi2, norm
@@ -35,7 +35,7 @@ from privirec.federated.contributions import (
 from privirec.federated.contributions.noisy import LARGEST_HEAD, NormedSum
 from privirec.federated.contributions.noisy_gram import gram_of, pair_length
 from privirec.federated.programs import Protected, ProtectedSettings, program_of
-from privirec.federated.programs.calibration import Promise
+from privirec.federated.programs.calibration import Calibration, Promise
 from privirec.federated.programs.protected_ways import Gram, Power
 from privirec.federated.randomness import ClientRandomness, ClientStream
 from privirec.models import Denoised
@@ -412,6 +412,46 @@ def test_the_promise_is_kept_and_not_by_wasting(
     assert found.epsilon >= 0.9 * epsilon
     losses = (one.protection.loss for one in program.sums() if one.protection)
     assert found.epsilon == Loss.together(losses).epsilon(delta)
+
+
+def test_noise_that_is_too_coarse_for_a_client_promises_nothing() -> None:
+    """However many clients add it: the sum of all is fine, but it is no discrete Gaussian."""
+    assert NoiseShare(8, 10**6, 10**6, 12).protection(1).loss.mu > 0
+    for deviation in (-8, 0, 1, 7):
+        with pytest.raises(UsageError, match="too coarse"):
+            NoiseShare(deviation, 10**6, 10**6, 12).protection(1)
+
+
+def test_a_client_of_a_large_crowd_adds_noise_that_is_fine_enough() -> None:
+    """Each of a million adds little; 128 units are rounded up by 0.8 % at most."""
+    for square in (Fraction(32**2), Fraction(1), Fraction(1, 10**6)):
+        promise = Promise(8.0, 1e-6, 10**6, 10**6)
+        share = promise.share(square, 1, 1.0)
+        assert share.deviation >= 128
+        assert share.protection(1).loss.mu ** 2 >= float(square) * 0.98
+
+
+@settings(max_examples=25)
+@given(
+    st.floats(0.1, 16),
+    st.floats(-20, -4).map(lambda power: 10**power),
+    st.integers(1, 10**6),
+)
+@example(16.0, 1e-20, 100)
+def test_whole_numbers_take_no_more_of_delta_than_their_share(
+    epsilon: float, delta: float, contributors: int
+) -> None:
+    """(1 + e^epsilon) times the distance of all sums, in rationals."""
+    lengths = [5000, 500_500]
+    promise = Promise(epsilon, delta, contributors, contributors)
+    found = Calibration.of(promise, [0.3, 0.7], lengths)
+    gaps = (
+        Fraction(share.protection(length).loss.gap)
+        for share, length in zip(found.shares, lengths, strict=True)
+    )
+    at_least = Fraction(math.exp(epsilon) * (1 - 1e-9))
+    assert (1 + at_least) * sum(gaps) <= Fraction(0.01) * Fraction(delta)
+    assert found.epsilon <= epsilon
 
 
 def test_a_share_keeps_its_level_where_there_is_nothing_to_round_up() -> None:

@@ -1,4 +1,4 @@
-"""The programs themselves, as docs/operate.md starts them: an operator and three clients."""
+"""The programs as docs/how-to/federation.md starts them: an operator and three clients."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def check_sums(
 ) -> None:
     """Fail unless every sum that the server opened is the simulation's, bit for bit."""
     folder = network.home.folder / "runs" / "one"
-    assert RunSpec.model_validate_json((folder / "run.json").read_text()).spec.program == settings
+    assert RunSpec.model_validate_json((folder / "run.json").read_text()).program == settings
     program = program_of(settings, train.n_users, train.n_items)
     opened = Opened(folder / "sums", program.sums(), simulation)
     execute(program.steps(), opened)

@@ -1,4 +1,4 @@
-"""The pictures of docs/pages: python -m tests.pages.screenshots, from the root of a checkout.
+"""The pictures of docs/how-to/pages: python -m tests.pages.screenshots, in the root folder.
 
 A made-up town of people (synthetic:town), one of them with a device, and two real runs with noise
 over five clients in one process; titles are made up as well.
@@ -26,7 +26,7 @@ from .browser import chromium, emulate, size
 from .small_federation import SmallFederation
 from .visitor import serving
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "pages"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "pages"
 DATA = "synthetic:town"
 PERSON = 17
 TALLEST = 1500

@@ -15,7 +15,7 @@ from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.memory import MemoryCarrier
-from privirec.runtime.plan import Plan
+from privirec.runtime.plan import NETWORK, Plan
 from privirec.runtime.runs import RunFolder
 
 PLACES = ("Lyon", "Oslo", "Porto", "Turku")
@@ -92,7 +92,13 @@ class SmallFederation:
     def run(self, name: str, *, model: str = "denoised", **federated: object) -> None:
         """A run over all clients, to its end."""
         n_items = len(self.server.catalogue)
-        plan = Plan(model=model, method="protected", federated=dict(federated))
+        plan = Plan(
+            model=model,
+            method="protected",
+            runtime=NETWORK,
+            aggregator="secagg+",
+            federated=dict(federated),
+        )
         clients = {home.settings.client: home for home in (self.person, *self.shops)}
         spec = plan.spec("", n_items, len(clients))
         run = RunFolder(self.server, name)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from privirec.app.pages import web
-from privirec.app.pages.guard import MOST_SESSIONS, Guard, Refused, Session
+from privirec.app.pages.guard import MOST_SESSIONS, Guard, PageRefused, Session
 from privirec.app.pages.html import Html, Templates, as_html
-from privirec.app.pages.web import PageServer, Request, Response, Site, see
+from privirec.app.pages.web import PageRequest, PageServer, Response, Site, see
 from privirec.errors import DataError, DataWarning, UsageError
 
 from .visitor import Visitor, serving
@@ -32,25 +32,25 @@ class Counter(Site):
         self.pages |= {"rated": self._rated, "tags": self._tags}
         self.changes |= {"more": self._more}
 
-    def _look(self, request: Request) -> Response:
+    def _look(self, request: PageRequest) -> Response:
         form = f'<input name="csrf" value="{request.session.csrf}">'
         return Response(f"{form} count {self.count} {request.asked('q')}".encode())
 
-    def _bad(self, request: Request) -> Response:
+    def _bad(self, request: PageRequest) -> Response:
         raise DataError("the store is damaged")
 
-    def _tags(self, request: Request) -> Response:
+    def _tags(self, request: PageRequest) -> Response:
         raise DataError("<b>bold</b>")
 
-    def _rated(self, request: Request) -> Response:
+    def _rated(self, request: PageRequest) -> Response:
         for _ in range(2):
             warnings.warn("ratings are not looked at", DataWarning, stacklevel=1)
         return Response(request.session.take_notice().encode())
 
-    def _broken(self, request: Request) -> Response:
+    def _broken(self, request: PageRequest) -> Response:
         raise RuntimeError("secret detail")
 
-    def _more(self, request: Request) -> Response:
+    def _more(self, request: PageRequest) -> Response:
         self.count += 1
         return see("")
 
@@ -385,10 +385,10 @@ def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) 
         lambda: guard.enter("guess"),
         lambda: guard.check_form(Session(), "guess"),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(PageRefused):
             use()
     guard.enter(guard.address.partition("=")[2])
-    with pytest.raises(Refused):
+    with pytest.raises(PageRefused):
         guard.session({"Cookie": "privirec-1=guess"})
     assert compared.count(b"guess") == 3
 

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from privirec.data import Dataset, load_dataset
-from privirec.errors import DataError, UsageError
+from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.experiments.cost import Sizes, byte_rows, formula_rows
-from privirec.experiments.published import NDCG
 from privirec.experiments.sweep import PRIVIREC, Sweep, reaches
-from privirec.experiments.table import table_rows
+from privirec.experiments.table import NDCG, table_rows
 from privirec.federated.programs import (
     PROGRAMS,
     HeadGramSettings,
@@ -195,8 +194,9 @@ def test_sweep_does_not_mix_or_lose_points(small: Dataset, tmp_path: Path) -> No
     wider = Sweep(small, tmp_path / "other", [8, 64], [2]).run()
     assert [p for p in wider if p["rank"] in (PRIVIREC, 8)] == first
     changed = Dataset(small.name, small.train.rows(0, 100), small.test.rows(0, 100))
-    with pytest.raises(DataError, match="choose another --out"):
-        Sweep(changed, tmp_path, [8], [2])
+    fewer = Sweep(changed, tmp_path, [8], [2]).run()
+    assert {row["fingerprint"] for row in fewer} != {row["fingerprint"] for row in first}
+    assert Sweep(small, tmp_path, [8], [2]).run() == first
 
 
 @pytest.mark.parametrize("model", ["turbo-cf", "linkprop", "gf-cf"])

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privirec.extra.correlated import CORRELATED_NOISE, NoiseRule, protocol_of
+from privirec.extra.correlated.guarantee import distinguishability
 from privirec.extra.correlated.levels import (
     NoiseLevels,
     graph_degree,
@@ -282,6 +283,14 @@ def test_the_largest_vectors_do_not_wrap_round() -> None:
 def test_levels_have_limits(levels: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="no noise of these levels"):
         NoiseLevels(*levels)
+
+
+@pytest.mark.parametrize("own_bits", [0, 1])
+def test_own_noise_without_a_positive_variance_is_refused(own_bits: int) -> None:
+    """Rounding to integers takes four square units of it."""
+    with pytest.raises(ValueError, match=r"own noise of 2.* too coarse"):
+        NoiseLevels(0, own_bits, 9)
+    assert distinguishability(1, NoiseLevels(0, 2, 9), 1.0) > 0
 
 
 def test_a_ring_without_room_for_noise_is_refused_before_anybody_is_asked() -> None:

@@ -18,7 +18,6 @@ from privirec.extra.correlated.guarantee import (
     distinguishability,
     honest_ahead,
     honest_edges,
-    ring_crowd,
 )
 from privirec.extra.correlated.levels import NoiseLevels, graph_degree
 from privirec.secagg import keys
@@ -183,32 +182,42 @@ def test_the_rings_crowd_is_a_lower_bound(
     statement = Statement.of(clients, *shares)
     degree = min(graph_degree(statement), clients - 1)
     given = NoiseLevels(0, 4, pair_bits)
-    bound = ring_crowd(given, statement, degree)
-    assert 1 <= bound <= clients - statement.corrupt
+    hidden = clients - statement.corrupt
+    steps = np.arange(1, min(honest_ahead(statement, degree), hidden // 2) + 1)
+    places = (np.arange(hidden)[:, None] + np.concatenate([steps, -steps])) % hidden
+    bound = crowds(given, honest_edges(places, np.ones(hidden, bool))).min()
+    assert 1 <= bound <= hidden
     for seed in range(5):
         honest = np.ones(clients, bool)
         honest[: statement.corrupt] = False
         found = crowds(given, honest_edges(ring(clients, degree, seed), honest))
-        # `crowds` is lowered by this, and where the graph is complete both are the same number.
+        # `crowds` is lowered by this, and if the graph is complete both are the same number.
         lowered = 2 * clients * (clients + 5) * 2.0**-53
         assert found.min() >= bound * (1 - lowered)
 
 
-@pytest.mark.parametrize("pair_bits", [0, 9, 30])
-@pytest.mark.parametrize(("clients", "degree"), [(9, 2), (9, 6), (14, 4)])
-def test_the_rings_crowd_never_exceeds_the_exact_one(
-    clients: int, degree: int, pair_bits: int
-) -> None:
-    """With nobody corrupt, the ring graph whose eigenvalues are taken is the graph itself."""
-    statement = Statement(clients, 0, 0)
-    given = NoiseLevels(0, 4, pair_bits)
-    places = np.arange(clients)[:, None]
-    steps = np.array([step for one in range(1, degree // 2 + 1) for step in (one, -one)])
-    edges = honest_edges((places + steps) % clients, np.ones(clients, bool))
-    exact = exact_crowds(edges, given)[0]
-    found = ring_crowd(given, statement, degree)
-    assert Fraction(found) <= exact
-    assert found >= float(exact) * (1 - 1e-9)
+def test_crowds_are_added_in_a_fixed_order() -> None:
+    """In the order of places, one rounding each: in Python's own numbers, bit for bit."""
+    rng = np.random.default_rng(5)
+    edges = np.triu(rng.random((40, 40)) < 0.4, 1).astype(float)
+    edges += edges.T
+    given = NoiseLevels(0, 4, 9)
+    own, pair = 4.0**4 - 4, 4.0**9
+    size = len(edges)
+    between = [[float(edges[one, other]) * pair for other in range(size)] for one in range(size)]
+    ground = [own] * size
+    for node in range(size - 1, 0, -1):
+        total = 0.0
+        for towards in between[node][:node]:
+            total += towards
+        share = [towards / (ground[node] + total) for towards in between[node][:node]]
+        for one in range(node):
+            ground[one] += share[one] * ground[node]
+            for other in range(node):
+                if one != other:
+                    between[one][other] += share[one] * between[node][other]
+    lowered = ground[0] / own * (1 - 2 * size * (size + 5) * 2.0**-53)
+    assert crowds(given, edges)[0] == lowered
 
 
 def test_honest_clients_ahead_by_counting_orders() -> None:

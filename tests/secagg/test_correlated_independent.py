@@ -1,5 +1,5 @@
-"""docs/correlated-noise.md read by somebody else: uploads and sums of the recorded run, rebuilt
-from what clients drew and were told, with nothing of the package."""
+"""docs/reference/correlated-noise.md read by somebody else: uploads and sums of the recorded run,
+rebuilt from what clients drew and were told, with nothing of the package."""
 
 from __future__ import annotations
 

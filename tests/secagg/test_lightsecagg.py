@@ -570,7 +570,7 @@ def test_messages_out_of_turn_are_noise_to_the_server() -> None:
 
 
 def test_sizes_are_as_specified() -> None:
-    """The formulas of docs/lightsecagg.md."""
+    """The formulas of docs/reference/lightsecagg.md."""
     clients, sums, length, width = 20, 3, 50, 12
     shape = VectorShape(length, width, bound=100)
     run = LocalFederation(

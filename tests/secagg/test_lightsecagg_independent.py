@@ -1,5 +1,5 @@
-"""A second client of LightSecAgg, written from docs/lightsecagg.md alone: it must answer as the
-vectors say, and the vectors of its building blocks must be what that page describes.
+"""A second client of LightSecAgg, written from docs/reference/lightsecagg.md alone: it must
+answer as the vectors say, and the vectors of its building blocks must be what that page describes.
 
 Nothing of privirec is imported here, and nothing is fast.
 """

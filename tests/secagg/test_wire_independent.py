@@ -1,4 +1,4 @@
-"""A second client, written from docs/secagg-wire.md alone: it must answer as the vectors say.
+"""A second client, written from docs/reference/secagg-wire.md alone: it answers as the vectors say.
 
 Nothing of privirec is imported here, and nothing is fast.
 """

@@ -1,5 +1,5 @@
-"""The sizes that docs/secagg-wire.md gives, and those that a plan counts on, are the sizes of real
-messages."""
+"""The sizes that docs/reference/secagg-wire.md gives, and those that a plan counts on, are the
+sizes of real messages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What people use: the command line, the two web pages, reports and pictures."""
+"""The application: command line, web pages, reports, planner, and the work of the commands."""

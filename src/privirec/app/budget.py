@@ -25,7 +25,7 @@ _LIMITS = ("most_epsilon", "most_epsilon_per_period")
 
 
 @dataclass(frozen=True)
-class Statement:
+class BudgetStatement:
     """A client's account in a form for its owner."""
 
     rows: list[dict[str, Any]]
@@ -80,7 +80,7 @@ class Statement:
         return said
 
 
-def statement_of(folder: Path) -> Statement:
+def statement_of(folder: Path) -> BudgetStatement:
     """Return the statement of a client's folder; needs neither a server nor a roster."""
     home = ClientFolder(folder)
     policy = Policy.load(folder / "policy.toml")
@@ -99,7 +99,7 @@ def statement_of(folder: Path) -> Statement:
         for setting in _LIMITS:
             totals[setting]["room"] = 0.0
     rows = list(_runs(account, taken, policy.delta))
-    return Statement(rows, totals, policy, account.exact, is_whole, opened, spoilt)
+    return BudgetStatement(rows, totals, policy, account.exact, is_whole, opened, spoilt)
 
 
 def _runs(account: Account, taken: Sequence[TakenPart], delta: float) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ FILE = "policy.toml"
 
 
 @dataclass(frozen=True)
-class Choice:
+class PolicyOption:
     """A name that a list in a policy may contain, and its meaning."""
 
     name: str
@@ -33,20 +33,20 @@ class Choice:
     """True for a protocol with a cryptographic guarantee; False for others and for exact sums."""
 
 
-def exact_sums() -> list[Choice]:
+def exact_sums() -> list[PolicyOption]:
     """Return the sums that no noise protects, and what each of them reveals."""
     own = Contribution.protection.__func__  # type: ignore[attr-defined]
     return [
-        Choice(name, kind.gives_away, is_safe=False)
+        PolicyOption(name, kind.gives_away, is_safe=False)
         for name, kind in REGISTRY.items()
         if kind.protection.__func__ is own  # type: ignore[attr-defined]
     ]
 
 
-def ways_to_sum() -> list[Choice]:
+def ways_to_sum() -> list[PolicyOption]:
     """Return the aggregation protocols, and the guarantee of each."""
     return [
-        Choice(name, promised.value, is_safe=promised is Guarantee.CRYPTOGRAPHIC)
+        PolicyOption(name, promised.value, is_safe=promised is Guarantee.CRYPTOGRAPHIC)
         for name in protocol_names()
         for promised in (protocol(name).guarantee,)
     ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import shlex
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
-from privirec.app.report.lines import say, warn
 from privirec.data.catalogue import read_catalogue
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
@@ -30,24 +30,24 @@ def check(folder: Path, server: str | None = None) -> None:
     _check_certificate(folder)
     if address := server or home.settings.server:
         check_address(address)
-        say(f"Its server, {address}, was not asked: without --check the client connects to it.")
+        _say(f"Its server, {address}, was not asked: without --check the client connects to it.")
     else:
-        warn(f"No server is known yet: {_joining(folder)}")
+        _warn(f"No server is known yet: {_joining(folder)}")
     found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))
-    say(f"Client {client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
+    _say(f"Client {client}: {found.n_users:,} users, {found.n_interactions:,} interactions")
     if unknown:
-        warn(f"Left out: {unknown:,} interactions with items that catalogue.txt does not have.")
+        _warn(f"Left out: {unknown:,} interactions with items that catalogue.txt does not have.")
     allowed = Policy.load(folder / "policy.toml")
     if not allowed.takes_part:
-        warn("policy.toml says takes_part = false: this client takes part in nothing.")
+        _warn("policy.toml says takes_part = false: this client takes part in nothing.")
     elif not allowed.computations:
-        warn("policy.toml names no computations: this client takes part in no exact run.")
-    say(
+        _warn("policy.toml names no computations: this client takes part in no exact run.")
+    _say(
         f"Opened by sums so far: {opened:.3f} of the item-item matrix; "
         f"its policy allows {allowed.largest_opened_share}"
     )
     for run, claim in spoilt.items():
-        warn(
+        _warn(
             f"Run {run[:8]} is spoilt: the server claimed {claim}, which cannot be. Its model "
             "was not installed. The server does not know; talk to the operator, or leave."
         )
@@ -85,7 +85,7 @@ def _joining(folder: Path) -> str:
 
 
 def _tell(line: str) -> None:
-    say(line)
+    _say(line)
     log.info("%s", line)
 
 
@@ -121,3 +121,14 @@ def _stay_with_flower(folder: Path, client: int, address: str) -> None:
         except FederationError as error:
             log.error("%s", error)
             raise
+
+
+def _say(line: str) -> None:
+    """Print a line to standard output; `privirec.rows` would import rich on a device."""
+    print(line, flush=True)
+
+
+def _warn(line: str) -> None:
+    """Print a line to standard error, in yellow on a terminal."""
+    yellow = f"\x1b[33m{line}\x1b[0m" if sys.stderr.isatty() else line
+    print(yellow, file=sys.stderr, flush=True)

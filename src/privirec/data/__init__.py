@@ -1,4 +1,4 @@
-"""Interactions, file formats, the catalogue of data sets, splits and synthetic data."""
+"""Interactions, file formats, known data sets, the item catalogue, splits and synthetic data."""
 
 from typing import TYPE_CHECKING
 

@@ -35,6 +35,8 @@ LEAST_DEVIATION = 8
 LEAST_TOTAL_DEVIATION = 64
 """Minimum standard deviation of the sum, in units; beyond it, only the leading order matters."""
 
+_FIRST_STEP = 1e-12
+"""Minimum first step in the search for epsilon."""
 _SMALL_STEPS = 5
 """Number of steps in the search for epsilon before the minimum step grows."""
 
@@ -66,17 +68,23 @@ def epsilon_with(mu: float, delta: float, gap: float) -> float:
     epsilon can be proven. The cost of the gap grows with epsilon, so epsilon increases until both
     fit into delta. Near the last epsilon for which they fit, or beyond it, the search would hardly
     advance, so its minimum step grows.
+
+    A level of 0 has no discrete Gaussian noise behind it. Then only the gap counts, and a larger
+    epsilon does not lower its cost.
     """
     concentrated = concentrated_epsilon(mu, delta)
+    if mu <= 0:
+        return 0.0 if 2 * gap <= delta else math.inf
     epsilon, climbed = 0.0, 0
-    while epsilon < concentrated:
+    while epsilon < concentrated and epsilon <= LARGEST_EPSILON:
         left = delta - normal.upward(_cost_of_gap(epsilon, gap))
         if left <= 0:
             break
         if delta_of(epsilon, mu) <= math.nextafter(left, 0.0):
             return epsilon
         least_step = math.ldexp(1e-9, 3 * max(0, climbed - _SMALL_STEPS))
-        epsilon, climbed = max(epsilon_of(mu, left), epsilon * (1 + least_step)), climbed + 1
+        climbed += 1
+        epsilon = max(epsilon_of(mu, left), epsilon * (1 + least_step), _FIRST_STEP)
     return concentrated
 
 
@@ -88,7 +96,8 @@ def _cost_of_gap(epsilon: float, gap: float) -> Decimal:
 def concentrated_epsilon(mu: float, delta: float) -> float:
     """Return epsilon of a release whose Renyi divergence of every order a is at most a mu^2 / 2.
 
-    The best order is used. The bound holds for every order, so a coarse search suffices.
+    Discrete Gaussian noise has this property (see the module), other noise near a Gaussian need not
+    have it. The best order is used. The bound holds for every order, so a coarse search suffices.
     """
     check_delta(delta)
     if mu <= 0:

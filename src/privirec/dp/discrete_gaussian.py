@@ -12,6 +12,7 @@ from privirec.dp.loss import Loss
 from privirec.dp.mechanism import Mechanism
 from privirec.dp.normal import log, upward
 from privirec.dp.sampler import GaussianNoise, NoiseGenerator
+from privirec.errors import UsageError
 
 LEAST_FRACTION_BITS = 12
 FINE_ENOUGH = 16 * LEAST_DEVIATION
@@ -30,7 +31,16 @@ class DiscreteGaussian(Mechanism):
         return NoiseGenerator(GaussianNoise(deviation, clients))
 
     def loss(self, deviation: int, contributors: int, fraction_bits: int, entries: int) -> Loss:
-        """Return the loss, whose level is computed exactly and rounded up."""
+        """Return the loss, whose level is computed exactly and rounded up.
+
+        Raise UsageError if a client's noise is so coarse that the noise of all of them is no
+        discrete Gaussian (`dp.discrete`).
+        """
+        if deviation < LEAST_DEVIATION:
+            raise UsageError(
+                f"a client's noise of {deviation} units is too coarse: use at least "
+                f"{LEAST_DEVIATION}"
+            )
         variance = gaussian_variance(Fraction(deviation**2 * contributors))
         mu = root_upward(4**fraction_bits / variance)
         return Loss(mu, distance(deviation * math.sqrt(contributors), entries))

@@ -107,7 +107,7 @@ def log(x: float) -> Decimal:
 
 
 def log_odds(chance: Decimal) -> Decimal:
-    """Return log(p / (1 - p)), with 1 - p at least 10^-DIGITS."""
+    """Return log(p / (1 - p)) of a positive p, with 1 - p at least 10^-DIGITS."""
     with localcontext(CONTEXT):
         return (chance / max(1 - chance, _ERROR)).ln()
 
@@ -152,6 +152,8 @@ def root(function: Callable[[float], Decimal], low: float, high: float) -> float
             share = float(at_low / (at_low - at_high)) if steps % 4 else 0.5
             point = low + share * (high - low)
             point = min(max(point, low + apart), high - apart)
+            if not low < point < high:
+                break  # the ends are so small that no double lies at that distance
             value = function(point)
             if (value > 0) == falls:
                 low, at_low = point, value

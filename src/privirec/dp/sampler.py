@@ -3,7 +3,7 @@
 A standard deviation beyond the largest table is reached in levels: value = sum_l 2^shift_l G_l,
 with all G_l from one table. This is again a discrete Gaussian up to a relative error below 2^-100,
 because the table's deviation is much larger than the ratio of two levels
-(docs/correlated-noise.md).
+(docs/reference/correlated-noise.md).
 
 Level l of entry i uses word i of the seed's AES-256-CTR key stream, starting at block l 2^64
 (32-bit, little-endian). In the rare case that this word equals the first bits of a threshold, the

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from privirec.errors import OverflowRefused
-from privirec.experiments.published import COST_EMBEDDING, COST_EPOCHS, COST_RANK, COST_ROUNDS
 from privirec.federated.contributions import PlannedSum
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.programs import (
@@ -27,6 +26,8 @@ from privirec.secagg.errors import ParametersInfeasible
 from privirec.secagg.messages import EVERYBODY
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 
+COST_ROUNDS, COST_RANK, COST_EPOCHS, COST_EMBEDDING = 3, 2000, 1000, 64
+"""Settings of the paper's communication costs: L, k_2, epochs e, embedding size k_3."""
 MOST_ENTRIES = 1 << 32
 """Largest number of entries of a sum, assumed to judge the rings of sums of unknown size."""
 
@@ -99,11 +100,12 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
             planned = program(settings, sizes.users, sizes.items).plan(sizes.item_item_entries)
             ledger = Ledger.planned(planned)
             sums = [step for step in planned if isinstance(step, PlannedSum)]
+            added: tuple[int, int] | None = None
+            refused = None
             try:
                 added = aggregation_bytes(sums, sizes.aggregator, Assumptions(), sizes.users)
-                refused = None
             except ProtocolError as error:
-                added, refused = (0, 0), str(error)
+                refused = str(error)
             rows.append(
                 {
                     "method": program.title + (f", {label}" if label else ""),
@@ -116,16 +118,11 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
                     # The noise determines the ring widths of a program that protects.
                     "ring_bits": None if program.protects else settings.ring_bits,
                     "sums": ledger.sums,
-                    "bytes_up_per_client": ledger.bytes_up,
-                    "bytes_down_per_client": ledger.bytes_down,
+                    **run_bytes(ledger, added, sizes.users),
                     "bytes_up_by_sum": ledger.by_name("bytes_up_per_client"),
                     "bytes_down_by_sum": ledger.by_name("bytes_down_per_client"),
                     "aggregator": sizes.aggregator,
-                    "aggregation_bytes_up_per_client": None if refused else added[0],
-                    "aggregation_bytes_down_per_client": None if refused else added[1],
                     "refused": refused,
-                    "bytes_server_receives": (ledger.bytes_up + added[0]) * sizes.users,
-                    "bytes_server_sends": (ledger.bytes_down + added[1]) * sizes.users,
                 }
             )
             if not label:
@@ -133,6 +130,23 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
             elif label in program.variants:
                 rows[-1]["bytes_up_saved_per_client"] = usual - ledger.bytes_up
     return rows
+
+
+def run_bytes(ledger: Ledger, added: tuple[int, int] | None, clients: int) -> dict[str, Any]:
+    """Return the bytes of a planned run, per client and at the server, as fields of a row.
+
+    `added` has the bytes up and down per client that the aggregation protocol adds, or is None if
+    they are unknown. They have fields of their own, and the totals of the server include them.
+    """
+    more_up, more_down = added or (0, 0)
+    return {
+        "bytes_up_per_client": ledger.bytes_up,
+        "bytes_down_per_client": ledger.bytes_down,
+        "aggregation_bytes_up_per_client": None if added is None else more_up,
+        "aggregation_bytes_down_per_client": None if added is None else more_down,
+        "bytes_server_receives": (ledger.bytes_up + more_up) * clients,
+        "bytes_server_sends": (ledger.bytes_down + more_down) * clients,
+    }
 
 
 def aggregation_bytes(

@@ -6,23 +6,20 @@ a function that lists its plans, and an entry in the registry.
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Protocol
+from typing import Any
 
 from privirec.data.interactions import Dataset
-from privirec.data.text import write_lines
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
-from privirec.experiments.measured import Measured
+from privirec.experiments.measured import Measurable, MeasuredRows
 from privirec.experiments.peers.trained import TRAINED, Training
-from privirec.experiments.peers.trained.tuned import tuned_settings
+from privirec.experiments.peers.trained.base import tuned_settings
 from privirec.federated.contributions import Histories
 from privirec.federated.programs import (
     HeadGram,
@@ -74,14 +71,6 @@ CSV_COLUMNS = (
     "bytes_per_client",
     "seeds",
 )
-
-
-class Point(Protocol):
-    """A measurement to make."""
-
-    def identity(self) -> dict[str, Any]: ...
-
-    def measure(self) -> dict[str, Any]: ...
 
 
 def _identity(
@@ -203,7 +192,7 @@ class TrainedPoint:
 
 # --- families -------------------------------------------------------------------------------------
 
-Points = Callable[[Dataset, int], list[Point]]
+Points = Callable[[Dataset, int], list[Measurable]]
 
 
 @dataclass(frozen=True)
@@ -224,7 +213,7 @@ Plans = Iterable[tuple[str, Plan]]
 def planned(name: str, title: str, plans: Callable[[Dataset], Plans]) -> Family:
     """Return a family of planned runs."""
 
-    def points(dataset: Dataset, seed: int) -> list[Point]:
+    def points(dataset: Dataset, seed: int) -> list[Measurable]:
         return [
             PlannedPoint(dataset, name, label, replace(plan, seed=seed))
             for label, plan in plans(dataset)
@@ -236,7 +225,7 @@ def planned(name: str, title: str, plans: Callable[[Dataset], Plans]) -> Family:
 def trained(kind: type[Training]) -> Family:
     """Return the family of a trained method, with a point for each checkpoint."""
 
-    def points(dataset: Dataset, seed: int) -> list[Point]:
+    def points(dataset: Dataset, seed: int) -> list[Measurable]:
         tuned = tuned_settings(kind.name, dataset.name)
         run = TrainingRun(kind.name, dataset, tuned.settings, seed)
         looked_at = [*(one for one in CHECKPOINTS if one < tuned.epochs), tuned.epochs]
@@ -308,7 +297,7 @@ FAMILIES: dict[str, Family] = {
 
 def points_of(
     datasets: Iterable[Dataset], methods: Sequence[str] = tuple(FAMILIES), seeds: int = 1
-) -> list[Point]:
+) -> list[Measurable]:
     """Return all points, by data set, method and seed."""
     for method in methods:
         if method not in FAMILIES:
@@ -322,9 +311,9 @@ def points_of(
     ]
 
 
-def measured_rows(path: Path | None) -> Measured[Point]:
+def measured_rows(path: Path | None) -> MeasuredRows:
     """Return the rows that an earlier run of the command wrote to a file."""
-    return Measured(path, IDENTITY, "frontier")
+    return MeasuredRows(path, "frontier", IDENTITY)
 
 
 def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -354,16 +343,6 @@ def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         return names.index(row["family"]), row["bytes_per_client"], row["epsilon"] or 0
 
     return sorted(found, key=place)
-
-
-def write_csv(path: Path, summary: Iterable[Mapping[str, Any]]) -> Path:
-    """Write the data of a picture as CSV."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
-    table.writeheader()
-    table.writerows({name: row[name] for name in CSV_COLUMNS} for row in summary)
-    write_lines(path, text.getvalue().splitlines())
-    return path
 
 
 def cheapest_that_reaches(

@@ -15,7 +15,7 @@ import numpy as np
 from privirec.data.interactions import Dataset, Interactions
 from privirec.errors import UsageError
 from privirec.evaluation.fifths import evaluate_by_fifths
-from privirec.experiments.measured import Measured
+from privirec.experiments.measured import MeasuredRows
 from privirec.experiments.peers import PEERS, Peer
 from privirec.experiments.peers.tuned import tuned_settings
 from privirec.federated.programs import Protected, program_of
@@ -114,9 +114,9 @@ class Point:
         return recommender, ledger, float(program.describe()["epsilon"])
 
 
-def measured_rows(path: Path | None) -> Measured[Point]:
+def measured_rows(path: Path | None) -> MeasuredRows:
     """Return the rows that an earlier run of the command wrote to a file."""
-    return Measured(path, IDENTITY, "privacy-table")
+    return MeasuredRows(path, "privacy-table", IDENTITY)
 
 
 def points_of(

@@ -8,11 +8,9 @@ paper's figure), and a sweep costs about as much as its last point.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from statistics import mean, stdev
@@ -23,10 +21,10 @@ from numpy.typing import NDArray
 
 from privirec import threads as threading
 from privirec.data.interactions import Dataset
-from privirec.data.text import write_lines
-from privirec.errors import DataError, UsageError
+from privirec.errors import UsageError
 from privirec.evaluation import evaluate
-from privirec.evaluation.ranking import measure_rankings, rank_unseen, tested_batches
+from privirec.evaluation.ranking import Batch, measure_rankings, rank_unseen, tested_batches
+from privirec.experiments.measured import MeasuredRows, write_csv_table
 from privirec.federated.contributions import ItemItem
 from privirec.federated.programs import PrivirecK
 from privirec.federated.programs.privirec import item_item_sum
@@ -43,22 +41,28 @@ PRIVIREC = 0
 """Rank that stands for PriviRec itself, with the whole item-item matrix."""
 CENTRALISED = 0
 """Number of rounds that stands for GF-CF on one machine."""
+COMPETITIVE_RANK = {"gowalla": 2048, "yelp2018": 2816}
+"""Smallest k at which PriviRec-k is competitive with PriviRec in the paper's figure."""
 RANK_STEP, RANK_STEPS = 256, 14
 """Step and number of ranks in the paper's figure: 256, 512, ..., 3584."""
 USERS_AT_ONCE = 256
 """Users per batch. An interrupted sweep stores its progress as a number of these batches."""
 
-FIELDS: dict[str, Callable[[str], Any]] = {
-    "dataset": str,
-    "rounds": int,
-    "rank": int,
-    "ndcg@20": float,
-    "recall@20": float,
-    "users": int,
-    "seed": int,
-    "fingerprint": str,
-    "version": str,
-}
+FIELDS = (
+    "dataset",
+    "rounds",
+    "rank",
+    "ndcg@20",
+    "recall@20",
+    "users",
+    "seed",
+    "fingerprint",
+    "version",
+)
+IDENTITY = ("dataset", "fingerprint", "seed", "version", "rounds", "rank")
+"""Names of the fields that identify a measurement."""
+BATCH_IDENTITY = ("dataset", "fingerprint", "seed", "version", "rounds", "ranks", "batch")
+"""Names of the fields that identify a batch of users of an unfinished curve."""
 
 
 def usual_ranks(n_items: int) -> list[int]:
@@ -77,7 +81,6 @@ class Sweep:
     rounds: Sequence[int]
     seed: int = 0
     threads: int | None = None
-    points: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.ranks or min(self.ranks) < 1 or min(self.rounds) < 2:
@@ -89,13 +92,18 @@ class Sweep:
             )
         self.ranks = sorted(set(self.ranks))
         self.rounds = sorted(set(self.rounds))
-        self.points = self._read_points()
+        self._measurements = MeasuredRows(self.rows_path, "sweep", IDENTITY)
 
     @property
     def _stem(self) -> str:
         return f"sweep-{in_file_name(self.dataset.name)}" + (
             f"-seed{self.seed}" if self.seed else ""
         )
+
+    @property
+    def rows_path(self) -> Path:
+        """File of the finished points, from which a sweep resumes."""
+        return self.folder / f"{self._stem}.jsonl"
 
     @property
     def csv_path(self) -> Path:
@@ -107,11 +115,11 @@ class Sweep:
 
     @property
     def _partial_path(self) -> Path:
-        return self.folder / f".{self._stem}.partial.json"
+        return self.folder / f".{self._stem}.partial.jsonl"
 
     def missing(self, rounds: int) -> list[int]:
         """Return the ranks of a curve that are still to be measured."""
-        return [k for k in [PRIVIREC, *self.ranks] if (rounds, k) not in self.points]
+        return [k for k in [PRIVIREC, *self.ranks] if self._point(rounds, k) is None]
 
     def run(self, phases: Phases = QUIET) -> list[dict[str, Any]]:
         """Measure the missing points, and write every curve to disk as soon as it is finished."""
@@ -119,32 +127,43 @@ class Sweep:
             wanted = [rounds for rounds in self.rounds if self.missing(rounds)]
             if wanted:
                 self._measure(wanted, phases)
-        return [self.points[key] for key in sorted(self.points) if self._asked(key)]
+        asked = [(rounds, k) for rounds in self.rounds for k in [PRIVIREC, *self.ranks]]
+        return [row for key in asked if (row := self._point(*key)) is not None]
 
     def centralised(self, phases: Phases = QUIET) -> dict[str, Any]:
         """Return the point of GF-CF on one machine.
 
         Its singular vectors have converged, so it does not depend on the seed.
         """
-        key = (CENTRALISED, PRIVIREC)
-        if key not in self.points:
-            rank = min(GFCFConfig().rank, self.dataset.train.n_items)
-            report = phases(f"{self.dataset.name}: GF-CF on one machine")
-            with threading.limit(self.threads):
-                found = evaluate(
-                    GFCF(rank=rank).fit(self.dataset.train), self.dataset, progress=report
-                )
-            tested = int(np.count_nonzero(self.dataset.test.user_degrees))
-            self._add_point(key, found.ndcg, found.recall, tested)
-            self._write_points()
-        return self.points[key]
+        if (known := self._point(CENTRALISED, PRIVIREC)) is not None:
+            return known
+        rank = min(GFCFConfig().rank, self.dataset.train.n_items)
+        report = phases(f"{self.dataset.name}: GF-CF on one machine")
+        with threading.limit(self.threads):
+            found = evaluate(GFCF(rank=rank).fit(self.dataset.train), self.dataset, progress=report)
+        tested = int(np.count_nonzero(self.dataset.test.user_degrees))
+        point = self._add_point(CENTRALISED, PRIVIREC, found.ndcg, found.recall, tested)
+        self._write_csv()
+        return point
 
-    def _add_point(self, key: tuple[int, int], ndcg: float, recall: float, users: int) -> None:
-        about = (ndcg, recall, users, self.seed, *self._identity())
-        self.points[key] = dict(zip(FIELDS, (self.dataset.name, *key, *about), strict=True))
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        """Fields that all points of a sweep share."""
+        return {
+            "dataset": self.dataset.name,
+            "seed": self.seed,
+            "fingerprint": self.dataset.train.fingerprint()[:16],
+            "version": __version__,
+        }
 
-    def _asked(self, key: tuple[int, int]) -> bool:
-        return key[0] in self.rounds and (key[1] == PRIVIREC or key[1] in self.ranks)
+    def _point(self, rounds: int, rank: int) -> dict[str, Any] | None:
+        return self._measurements.find(self._about | {"rounds": rounds, "rank": rank})
+
+    def _add_point(
+        self, rounds: int, rank: int, ndcg: float, recall: float, users: int
+    ) -> dict[str, Any]:
+        point = {"rounds": rounds, "rank": rank, "ndcg@20": ndcg, "recall@20": recall}
+        return self._measurements.add(self._about | point | {"users": users})
 
     def _measure(self, wanted: list[int], phases: Phases) -> None:
         train = self.dataset.train
@@ -190,110 +209,63 @@ class Sweep:
     ) -> None:
         """Measure all points of a curve in batches of users; partial sums survive Ctrl-C."""
         ranks = self.missing(rounds)
-        sums = self._read_partial(rounds, ranks)
+        curve = self._about | {"rounds": rounds, "ranks": ranks}
+        batches = MeasuredRows(self._partial_path, "sweep batches", BATCH_IDENTITY, ("sums",))
         total = int(np.count_nonzero(self.dataset.test.user_degrees))
         report = phases(f"{self.dataset.name}: ranking, L = {rounds}")
+        sums = np.zeros((len(ranks), 2))
+        done = 0
         for number, batch in enumerate(tested_batches(self.dataset, USERS_AT_ONCE)):
-            if number < sums.batches:
-                continue
-            train, test = batch.train, batch.test
-            low = low_pass.coordinates(train)
-            low *= gamma
-            scores = np.zeros((train.shape[0], train.shape[1]), np.float32)
-            coordinates = history_coordinates(train, basis)
-            coordinates *= eigenvalues
-
-            def note(k: int, scores: NDArray[np.float32], train=train, test=test) -> None:  # type: ignore[no-untyped-def]
-                recall, ndcg = measure_rankings(rank_unseen(scores, train, 20), test)
-                sums.add(k, float(recall.sum()), float(ndcg.sum()))
-
-            if PRIVIREC in ranks:
-                note(PRIVIREC, exact.rows(train, onto=low @ low_pass.right))
-            start = 0
-            for k in (k for k in ranks if k != PRIVIREC):
-                scores += coordinates[:, start:k] @ basis[:, start:k].T
-                scores += low[:, start:k] @ low_pass.right[start:k]
-                note(k, scores.copy())
-                start = k
-            sums.users += train.shape[0]
-            sums.batches = number + 1
-            kept = sums.as_dict(rounds, list(self._identity()))
-            write_lines(self._partial_path, [json.dumps(kept)])
-            report(sums.users, total)
-        for k in ranks:
-            recall, ndcg = sums.sums[k]
-            self._add_point((rounds, k), ndcg / total, recall / total, total)
-        self._write_points()
+            identity = curve | {"batch": number}
+            row = batches.find(identity)
+            if row is None:
+                metrics = _batch_sums(batch, ranks, basis, eigenvalues, low_pass, gamma, exact)
+                row = batches.add(identity | {"sums": [metrics[k] for k in ranks]})
+            sums += row["sums"]
+            done += batch.train.shape[0]
+            report(done, total)
+        for k, (recall, ndcg) in zip(ranks, sums.tolist(), strict=True):
+            self._add_point(rounds, k, ndcg / total, recall / total, total)
+        self._write_csv()
         self._partial_path.unlink(missing_ok=True)
 
-    # --- state on disk ------------------------------------------------------------------------
-
-    def _identity(self) -> tuple[str, str]:
-        """Return the data fingerprint and the version that all points of a sweep share."""
-        return self.dataset.train.fingerprint()[:16], __version__
-
-    def _read_partial(self, rounds: int, ranks: list[int]) -> _Sums:
-        try:
-            kept = json.loads(self._partial_path.read_text(encoding="utf-8"))
-            if (kept["rounds"], kept["identity"]) == (rounds, list(self._identity())):
-                sums = {int(k): (r, n) for k, (r, n) in kept["sums"].items()}
-                if sorted(sums) == sorted(ranks):
-                    return _Sums(kept["batches"], kept["users"], sums)
-        except (OSError, ValueError, KeyError):
-            pass
-        return _Sums()
-
-    def _read_points(self) -> dict[tuple[int, int], dict[str, Any]]:
-        if not self.csv_path.exists():
-            return {}
-        points = {}
-        try:
-            with self.csv_path.open(encoding="utf-8", newline="") as file:
-                for line in csv.DictReader(file):
-                    row = {key: cast(line[key]) for key, cast in FIELDS.items()}
-                    points[row["rounds"], row["rank"]] = row
-        except (KeyError, ValueError, TypeError):
-            raise DataError(
-                f"{self.csv_path}: not a table of sweep points; move it away first"
-            ) from None
-        mine = (self.dataset.name, self.seed, *self._identity())
-        for row in points.values():
-            theirs = (row["dataset"], row["seed"], row["fingerprint"], row["version"])
-            if theirs != mine:
-                raise DataError(
-                    f"{self.csv_path}: points of {' '.join(map(str, theirs))}, not of "
-                    f"{' '.join(map(str, mine))}; choose another --out"
-                )
-        return points
-
-    def _write_points(self) -> None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(FIELDS), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.points[key] for key in sorted(self.points))
-        write_lines(self.csv_path, text.getvalue().splitlines())
+    def _write_csv(self) -> None:
+        rows = self._measurements.rows_with(self._about)
+        rows.sort(key=lambda row: (row["rounds"], row["rank"]))
+        write_csv_table(self.csv_path, FIELDS, rows)
 
 
-@dataclass
-class _Sums:
-    """Metric sums over the users ranked so far."""
+def _batch_sums(
+    batch: Batch,
+    ranks: Sequence[int],
+    basis: NDArray[np.float32],
+    eigenvalues: NDArray[np.float32],
+    low_pass: LowPass,
+    gamma: np.float32,
+    exact: SparseOperator,
+) -> dict[int, tuple[float, float]]:
+    """Return the sums of recall and NDCG over a batch of users, by rank."""
+    train, test = batch.train, batch.test
+    low = low_pass.coordinates(train)
+    low *= gamma
+    scores = np.zeros((train.shape[0], train.shape[1]), np.float32)
+    coordinates = history_coordinates(train, basis)
+    coordinates *= eigenvalues
+    sums = {}
 
-    batches: int = 0
-    users: int = 0
-    sums: dict[int, tuple[float, float]] = field(default_factory=dict)
+    def note(k: int, scores: NDArray[np.float32]) -> None:
+        recall, ndcg = measure_rankings(rank_unseen(scores, train, 20), test)
+        sums[k] = float(recall.sum()), float(ndcg.sum())
 
-    def add(self, k: int, recall: float, ndcg: float) -> None:
-        before = self.sums.get(k, (0.0, 0.0))
-        self.sums[k] = (before[0] + recall, before[1] + ndcg)
-
-    def as_dict(self, rounds: int, identity: list[str]) -> dict[str, Any]:
-        return {
-            "rounds": rounds,
-            "identity": identity,
-            "batches": self.batches,
-            "users": self.users,
-            "sums": {str(k): value for k, value in self.sums.items()},
-        }
+    if PRIVIREC in ranks:
+        note(PRIVIREC, exact.rows(train, onto=low @ low_pass.right))
+    start = 0
+    for k in (k for k in ranks if k != PRIVIREC):
+        scores += coordinates[:, start:k] @ basis[:, start:k].T
+        scores += low[:, start:k] @ low_pass.right[start:k]
+        note(k, scores.copy())
+        start = k
+    return sums
 
 
 def averaged(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

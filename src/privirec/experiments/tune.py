@@ -10,22 +10,21 @@ of a trace, so that an interrupted command resumes and its choice can be verifie
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.polynomial import polynomial
 
 from privirec import threads as threading
 from privirec.data.interactions import Dataset
 from privirec.data.splits import validation_split
 from privirec.errors import DataError, UsageError
 from privirec.evaluation import evaluate
-from privirec.experiments.polynomial import STEPS as POLYNOMIAL_STEPS
-from privirec.experiments.polynomial import as_polynomial, near_polynomials
-from privirec.experiments.trace import Trace
+from privirec.experiments.measured import MeasuredRows
 from privirec.federated.programs import SpectralSettings, program_of
 from privirec.federated.programs.spectral import PAIRS, Spectral, eigenpairs
 from privirec.filters.components import Components
@@ -46,6 +45,16 @@ START = SpectralConfig(history_exponent=0.4, item_exponent=0.4)
 STEPS = (0.1, 0.05)
 """Step sizes of the exponents, the coarse one first."""
 HEAT = (1.0, 2.0, 4.0)
+NODES = (0.0, 1 / 3, 2 / 3, 1.0)
+"""Eigenvalues at which heights are given; all eigenvalues are between 0 and 1."""
+FIXED_NODE = 1
+"""Index of the node whose height is fixed; most eigenvalues are near this node."""
+POLYNOMIAL_STEPS = (0.2, 0.1)
+"""Step sizes of the heights, the coarse one first; the fixed height is about one."""
+COEFFICIENT_DIGITS = 4
+_SEEN = np.linspace(0.05, 1.0, 39)
+SETTINGS = ("columns", "ring_bits", "pairs", "config")
+"""Names of the fields that identify a point among those of a search."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +147,7 @@ class Tuning:
     @property
     def points(self) -> list[dict[str, Any]]:
         """All measured points, including those of earlier runs."""
-        return self._measurements.points
+        return self._measurements.rows_with(self._about)
 
     def run(self, phases: Phases = QUIET) -> dict[str, Any]:
         """Measure all points that are missing, and return the best point."""
@@ -180,16 +189,19 @@ class Tuning:
         return self.split.train
 
     @cached_property
-    def _measurements(self) -> Trace:
-        """Trace of the points with this data, number of users, seed and version."""
-        about = {
+    def _measurements(self) -> MeasuredRows:
+        return MeasuredRows(self.trace, "tune", (*self._about, *SETTINGS))
+
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        """Fields that all points of this search share: data, number of users, seed, version."""
+        return {
             "dataset": self.dataset.name,
             "fingerprint": self._train.fingerprint()[:16],
             "users": int(np.count_nonzero(self.split.test.user_degrees)),
             "seed": self.seed,
             "version": __version__,
         }
-        return Trace(self.trace, about)
 
     def _climb(self, space: _Space, pairs: str, phases: Phases) -> dict[str, Any]:
         """Climb from the default start until no single change is better."""
@@ -224,7 +236,7 @@ class Tuning:
         self, space: _Space, pairs: str, config: SpectralConfig, phases: Phases
     ) -> dict[str, Any]:
         shape, plain = space.shape, json.loads(config.model_dump_json())
-        wanted = {
+        wanted = self._about | {
             "columns": list(shape.columns),
             "ring_bits": shape.ring_bits,
             "pairs": pairs,
@@ -289,6 +301,41 @@ def neighbours(config: SpectralConfig, step: float, most: int) -> list[SpectralC
     changes += [{"response": "heat", "time": time} for time in HEAT]
     near = [config.model_copy(update=change) for change in changes]
     return [one for one in near if one != config and abs(one.history_exponent) <= 1]
+
+
+# --- polynomial responses -------------------------------------------------------------------------
+#
+# The heights at four points determine a polynomial of degree three. A change of one height mainly
+# changes the shape near that point, whereas a change of one coefficient changes it everywhere.
+# Rankings do not depend on a common factor of the heights, so one height is fixed.
+
+
+def as_polynomial(config: SpectralConfig) -> SpectralConfig:
+    """Return the filter with the closest polynomial, scaled to height one at the fixed node."""
+    fitted = polynomial.polyfit(_SEEN, config.responses(_SEEN), len(NODES) - 1)
+    heights = polynomial.polyval(np.array(NODES), fitted)
+    return _with_heights(config, heights / heights[FIXED_NODE])
+
+
+def near_polynomials(config: SpectralConfig, step: float) -> Iterator[SpectralConfig]:
+    """Yield the polynomials that differ from this one in one height."""
+    heights = polynomial.polyval(np.array(NODES), np.array(config.coefficients))
+    for node in range(len(NODES)):
+        if node == FIXED_NODE:
+            continue
+        for change in (step, -step):
+            moved = heights.copy()
+            moved[node] += change
+            yield _with_heights(config, moved)
+
+
+def _with_heights(config: SpectralConfig, heights: np.ndarray) -> SpectralConfig:
+    fitted = polynomial.polyfit(np.array(NODES), heights, len(NODES) - 1)
+    rounded = tuple(float(each) for each in np.round(fitted, COEFFICIENT_DIGITS))
+    return config.model_copy(update={"response": "polynomial", "coefficients": rounded})
+
+
+# --- output --------------------------------------------------------------------------------------
 
 
 def as_settings(point: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from typing import Any
 from privirec import threads as threading
 from privirec.data.interactions import Dataset
 from privirec.errors import UsageError
-from privirec.experiments.trace import Trace
-from privirec.experiments.tune import Shape, largest_rank, shapes_within
+from privirec.experiments.measured import MeasuredRows
+from privirec.experiments.tune import SETTINGS, Shape, largest_rank, shapes_within
 from privirec.federated.programs import SpectralValidation, SpectralValidationSettings
 from privirec.federated.programs.spectral_validation import HELD_OUT
 from privirec.privacy.ledger import Ledger
@@ -91,7 +91,7 @@ class FederatedTuning:
     @property
     def points(self) -> list[dict[str, Any]]:
         """All measured points, including those of earlier runs."""
-        return self._measurements.points
+        return self._measurements.rows_with(self._about)
 
     @property
     def paid(self) -> tuple[int, int]:
@@ -106,9 +106,13 @@ class FederatedTuning:
         return sum(up for up, _ in runs.values()), sum(down for _, down in runs.values())
 
     @cached_property
-    def _measurements(self) -> Trace:
-        """Trace of the points with this data, these clients, this seed and this version."""
-        about = {
+    def _measurements(self) -> MeasuredRows:
+        return MeasuredRows(self.trace, "tune --federated", (*self._about, *SETTINGS))
+
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        """Fields that all points of this search share: data, clients, seed and version."""
+        return {
             "dataset": self.dataset.name,
             "fingerprint": self.dataset.train.fingerprint()[:16],
             "federated": True,
@@ -119,14 +123,13 @@ class FederatedTuning:
             "seed": self.seed,
             "version": __version__,
         }
-        return Trace(self.trace, about)
 
     def _points_of(self, shape: ValidatedShape, phases: Phases) -> list[dict[str, Any]]:
         """Return a point for each candidate; skip the run if the trace has all of them."""
         train = self.dataset.train
         sizes = train.n_users, train.n_items
         program = shape.program(*sizes, largest_rank(shape, *sizes), self.seed)
-        computed = {
+        computed = self._about | {
             "columns": list(shape.columns),
             "ring_bits": shape.ring_bits,
             "pairs": program.settings.pairs,

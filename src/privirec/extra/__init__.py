@@ -1,1 +1,1 @@
-"""Additions that nothing else imports: the Flower carrier, more protocols of summing."""
+"""Additions: the Flower carrier, and aggregation protocols found by entry points."""

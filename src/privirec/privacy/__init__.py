@@ -1,1 +1,1 @@
-"""Privacy of releases: accounting, policies and attacks."""
+"""Policies, rules on cohorts, the ledger, accounting, and attacks on releases."""

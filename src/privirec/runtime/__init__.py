@@ -1,1 +1,1 @@
-"""Runtimes, which compute sums over clients: on one machine or over a network."""
+"""Runs: their description, and the runtimes that compute sums on one machine or a network."""

@@ -48,7 +48,7 @@ IN_THE_CLEAR = (
 )
 BLURRED = (
     "Warning: this is not secure aggregation: the server sees every client's contribution, "
-    "blurred; docs/correlated-noise.md says what that hides."
+    "blurred; docs/reference/correlated-noise.md says what that hides."
 )
 
 CENTRAL_MODEL = (

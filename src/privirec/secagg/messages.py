@@ -7,7 +7,7 @@ reproduces every accepted message byte for byte, and all other input raises Malf
 
 Kinds are unique over all protocols: 1 to 15 belong to `bell2020`, 16 to 31 to LightSecAgg, 32 to 47
 to correlated noise. All protocols use `Masked` (6), and those that add nothing to the announcement
-use `Announce` (1). docs/secagg-wire.md is the specification.
+use `Announce` (1). docs/reference/secagg-wire.md is the specification.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ as the server can try:
   survivors; in the sparse graph also t > k/2 + c2, so that the server cannot open a sum over a part
   of the ring.
 
-docs/secagg-wire.md proves the consequences. All probabilities are ratios of integers, so nothing is
-rounded. The number of rounds does not enter the condition of correctness: the first round fixes the
-cohort, so there is one event and not T.
+docs/reference/secagg-wire.md proves the consequences. All probabilities are ratios of integers, so
+nothing is rounded. The number of rounds does not enter the condition of correctness: the first
+round fixes the cohort, so there is one event and not T.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def least_honest(statement: Statement) -> int:
 
     These are all clients that are neither dropped nor corrupt. A semi-honest server opens the sum
     over all clients that have not dropped out. An active server cannot open a sum over fewer; see
-    docs/secagg-wire.md, theorem (c).
+    docs/reference/secagg-wire.md, theorem (c).
     """
     return max(0, statement.clients - statement.dropped - statement.corrupt)
 

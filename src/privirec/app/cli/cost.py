@@ -11,8 +11,14 @@ from privirec.app.cli.table_options import reads_tables
 from privirec.app.report.pictures.cost import cost_plot
 from privirec.data import TableOptions, load_dataset
 from privirec.errors import UsageError
-from privirec.experiments.cost import Sizes, byte_rows, formula_rows, ring_notes
-from privirec.experiments.published import COST_RANK, COST_ROUNDS
+from privirec.experiments.cost import (
+    COST_RANK,
+    COST_ROUNDS,
+    Sizes,
+    byte_rows,
+    formula_rows,
+    ring_notes,
+)
 from privirec.federated.programs import DEFAULT_RANK, DEFAULT_ROUNDS
 from privirec.filters import factored
 from privirec.rows import as_bytes, print_table, say, warn, write_json_lines

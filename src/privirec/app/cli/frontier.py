@@ -14,13 +14,14 @@ from privirec.app.report.pictures.frontier import frontier_plot
 from privirec.data import TableOptions
 from privirec.errors import UsageError
 from privirec.experiments.frontier import (
+    CSV_COLUMNS,
     FAMILIES,
     cheapest_that_reaches,
     measured_rows,
     points_of,
     summary_of,
-    write_csv,
 )
+from privirec.experiments.measured import write_csv_table
 from privirec.progress import shown_progress
 from privirec.rows import as_bytes, in_file_name, print_table, say
 
@@ -124,7 +125,7 @@ def command(
             levels,
             stem.with_suffix(".png"),
         )
-        saved = [*pictures, write_csv(stem.with_suffix(".csv"), summary)]
+        saved = [*pictures, write_csv_table(stem.with_suffix(".csv"), CSV_COLUMNS, summary)]
         say(f"Saved {', '.join(map(str, saved))}")
 
 

@@ -9,7 +9,7 @@ import typer
 
 from privirec.app.cli import options
 from privirec.app.cli.table_options import reads_tables, words_for
-from privirec.app.planner import Choice, Links, Pilot, Population, choose, planned_rows
+from privirec.app.planner import Links, Pilot, Population, Proposal, choose, planned_rows
 from privirec.app.planner.pilot import MOST_BYTES
 from privirec.app.planner.rows import DATA
 from privirec.app.report.units import as_duration, parse_bytes, parse_rate
@@ -244,7 +244,7 @@ def _population(
     return Population.of(data), data
 
 
-def _show(choice: Choice, rows: list[dict[str, Any]], budget: int | None) -> None:
+def _show(choice: Proposal, rows: list[dict[str, Any]], budget: int | None) -> None:
     people = choice.proposed.population
     where = f"{people.users:,} users, {people.items:,} items"
     limit = f", at most {as_bytes(budget)} up per client" if budget is not None else ""

@@ -13,8 +13,7 @@ from privirec.app.report.pictures import check_picture
 from privirec.app.report.pictures.sweep import sweep_plot
 from privirec.data import TableOptions, load_dataset
 from privirec.errors import UsageError
-from privirec.experiments.published import COMPETITIVE_RANK
-from privirec.experiments.sweep import Sweep, averaged, reaches, usual_ranks
+from privirec.experiments.sweep import COMPETITIVE_RANK, Sweep, averaged, reaches, usual_ranks
 from privirec.progress import shown_progress
 from privirec.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.plan import gives_away

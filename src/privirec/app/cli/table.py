@@ -10,12 +10,11 @@ from privirec.app.cli import options
 from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.data import TableOptions, load_dataset
 from privirec.errors import DataError, UsageError
-from privirec.experiments.published import NDCG
-from privirec.experiments.table import table_rows
+from privirec.experiments.table import NDCG, measured_rows, table_rows
 from privirec.federated.programs import DEFAULT_ROUNDS
 from privirec.models import COMPARED, MODELS
 from privirec.progress import shown_progress
-from privirec.rows import print_table, warn, write_json_lines
+from privirec.rows import print_table, warn
 from privirec.runtime.plan import gives_away
 
 COLUMNS = [
@@ -57,6 +56,9 @@ def command(
     "power steps" counts multiplications with the item-item matrix; the centralised rows use
     converged singular vectors ("converged"). Rows with the preset "paper" follow Algorithm 1
     exactly, with L = 2, which is one multiplication.
+
+    With --json, each row is saved as soon as it is measured. The same command continues where it
+    stopped.
     """
     wanted = models.split(",")
     unknown = set(wanted) - set(MODELS)
@@ -73,15 +75,19 @@ def command(
             warn(f"left out: {error}")
     if not found:
         raise DataError("none of the paper's data sets is here; run: privirec data get gowalla")
-    rows = []
+    measured = measured_rows(json_file)
     for data in found:
-        mine = []
         with shown_progress() as phases:
-            for row in table_rows(
-                data, wanted, rounds=rounds, seed=seed, threads=threads, phases=phases
-            ):
-                mine.append(row)
-                rows.append(row)
-                write_json_lines(json_file, rows)
-        print_table(f"{data.name}: NDCG@20, seed {seed}", COLUMNS, mine)
+            rows = list(
+                table_rows(
+                    data,
+                    wanted,
+                    measured=measured,
+                    rounds=rounds,
+                    seed=seed,
+                    threads=threads,
+                    phases=phases,
+                )
+            )
+        print_table(f"{data.name}: NDCG@20, seed {seed}", COLUMNS, rows)
     warn(str(gives_away("privirec", words_for(given[0], data_dir, table))))

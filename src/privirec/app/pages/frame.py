@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from privirec.app.pages.html import Html, Templates
-from privirec.app.pages.web import Request, Response, Site
+from privirec.app.pages.web import PageRequest, Response, Site
 from privirec.rows import as_text
 
 
@@ -23,7 +23,12 @@ class FramedSite(Site):
         self._where = where
 
     def page(
-        self, request: Request, title: str, *content: object, failure: str = "", status: int = 200
+        self,
+        request: PageRequest,
+        title: str,
+        *content: object,
+        failure: str = "",
+        status: int = 200,
     ) -> Response:
         """Return a complete page; `failure` describes an error in one sentence."""
         fill = self.fill
@@ -46,7 +51,7 @@ class FramedSite(Site):
         )
         return Response(body.encode(), status=status)
 
-    def failed(self, request: Request, status: int, sentence: str) -> Response:
+    def failed(self, request: PageRequest, status: int, sentence: str) -> Response:
         return self.page(request, "This did not work", failure=sentence, status=status)
 
     def sentences(self, sentences: Iterable[object]) -> list[Html]:

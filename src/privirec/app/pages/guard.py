@@ -26,7 +26,7 @@ MOST_SESSIONS = 8
 """Browsers with a session at a time; a further one ends the oldest session."""
 
 
-class Refused(Exception):
+class PageRefused(Exception):
     """A refused request, with the reason in one sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -71,12 +71,12 @@ class Guard:
     def check_host(self, headers: Mapping[str, str]) -> None:
         """Refuse a Host header that does not name this machine and port."""
         if headers.get("Host", "") not in self._hosts:
-            raise Refused(421, "This page answers under its own address only.")
+            raise PageRefused(421, "This page answers under its own address only.")
 
     def check_site(self, headers: Mapping[str, str]) -> None:
         """Refuse a request that the browser says comes from another site or port."""
         if headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise Refused(403, "A request from another site.")
+            raise PageRefused(403, "A request from another site.")
 
     def session(self, headers: Mapping[str, str]) -> Session:
         """Return the session of the cookie."""
@@ -84,14 +84,14 @@ class Guard:
         for session in self._sessions:
             if _same(session.number, shown):
                 return session
-        raise Refused(403, "This page is locked. Open the address that the terminal shows.")
+        raise PageRefused(403, "This page is locked. Open the address that the terminal shows.")
 
     # --- sign-in ----------------------------------------------------------------------------------
 
     def enter(self, token: str) -> str:
         """Open a session for a holder of the token; return the value of the Set-Cookie header."""
         if not _same(self._token, token):
-            raise Refused(403, "This page is locked. Open the address that the terminal shows.")
+            raise PageRefused(403, "This page is locked. Open the address that the terminal shows.")
         session = Session()
         self._sessions = [*self._sessions, session][-MOST_SESSIONS:]
         return f"{self._cookie_name}={session.number}; Path={self.room}; HttpOnly; SameSite=Strict"
@@ -101,12 +101,12 @@ class Guard:
     def check_origin(self, headers: Mapping[str, str]) -> None:
         """Refuse a change requested by another site. Every browser sends the Origin of a POST."""
         if headers.get("Origin", "") != f"http://{headers.get('Host', '')}":
-            raise Refused(403, "A change that another site asks for.")
+            raise PageRefused(403, "A change that another site asks for.")
 
     def check_form(self, session: Session, shown: str) -> None:
         """Refuse a form without the secret of our forms."""
         if not _same(session.csrf, shown):
-            raise Refused(403, "This form is too old or not from here. Go back and reload.")
+            raise PageRefused(403, "This form is too old or not from here. Go back and reload.")
 
     @property
     def _hosts(self) -> tuple[str, str]:

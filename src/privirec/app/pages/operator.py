@@ -23,7 +23,7 @@ from privirec.app.operating import (
 )
 from privirec.app.pages.frame import FramedSite
 from privirec.app.pages.html import Html
-from privirec.app.pages.web import Request, Response, see
+from privirec.app.pages.web import PageRequest, Response, see
 from privirec.errors import UsageError
 from privirec.federated.programs import DEFAULT_PROGRAM, PROGRAMS
 from privirec.privacy.ledger import DEFAULT_DELTA
@@ -87,11 +87,11 @@ class OperatorSite(FramedSite):
 
     # --- now --------------------------------------------------------------------------------------
 
-    def _now(self, request: Request) -> Response:
+    def _now(self, request: PageRequest) -> Response:
         content = self.fill("live", source="live", content=self._at_present())
         return self.page(request, "Now", content)
 
-    def _live_now(self, request: Request) -> Response:
+    def _live_now(self, request: PageRequest) -> Response:
         return Response(Html("".join(self._at_present())).encode())
 
     def _at_present(self) -> list[Html]:
@@ -142,7 +142,7 @@ class OperatorSite(FramedSite):
 
     # --- runs -------------------------------------------------------------------------------------
 
-    def _runs(self, request: Request) -> Response:
+    def _runs(self, request: PageRequest) -> Response:
         found = overviews(self._home)
         rows = [
             each.row
@@ -163,7 +163,7 @@ class OperatorSite(FramedSite):
             request, "Runs", self.table("All runs", _RUNS, rows), self.sentences([told])
         )
 
-    def _run(self, request: Request) -> Response:
+    def _run(self, request: PageRequest) -> Response:
         each = overview(self._home, request.asked("name"))
         source = f"live-run?{urlencode({'name': each.name})}"
         parts: list[object] = [
@@ -186,11 +186,11 @@ class OperatorSite(FramedSite):
             parts.append(self.fill("stop", csrf=request.session.csrf, name=each.name))
         return self.page(request, f"Run {each.name}", *parts)
 
-    def _live_run(self, request: Request) -> Response:
+    def _live_run(self, request: PageRequest) -> Response:
         each = overview(self._home, request.asked("name"))
         return Response(Html("".join(self._standing(each))).encode())
 
-    def _clients(self, request: Request) -> Response:
+    def _clients(self, request: PageRequest) -> Response:
         names = run_names(self._home)
         last = overview(self._home, names[0]).clients if names else None
         rows = last or list(client_rows(self._home, {}))
@@ -204,7 +204,7 @@ class OperatorSite(FramedSite):
 
     # --- starting and stopping --------------------------------------------------------------------
 
-    def _start_form(self, request: Request) -> Response:
+    def _start_form(self, request: PageRequest) -> Response:
         methods = {name: _method_in_words(name) for name in PROGRAMS}
         ways = {name: protocol(name).guarantee.value for name in protocol_names()}
         content = self.fill(
@@ -226,7 +226,7 @@ class OperatorSite(FramedSite):
             for name, meaning in choices.items()
         ]
 
-    def _start(self, request: Request) -> Response:
+    def _start(self, request: PageRequest) -> Response:
         name = request.given("name")
         options = [
             *("--method", _one_of(request.given("method"), PROGRAMS)),
@@ -240,7 +240,7 @@ class OperatorSite(FramedSite):
         self._starts.append(Start.of(self._home, name, options))
         return see("")
 
-    def _stop(self, request: Request) -> Response:
+    def _stop(self, request: PageRequest) -> Response:
         name = request.given("name")
         if request.given("confirm") != "yes":
             raise UsageError("nothing was stopped: tick “Yes, end the run” first")

@@ -12,12 +12,12 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from privirec.app import own_policy
-from privirec.app.budget import Statement, at_least, statement_of
+from privirec.app.budget import BudgetStatement, at_least, statement_of
 from privirec.app.history import counted, forgetting, only_user, used_by_runs
 from privirec.app.own_device import OwnDevice
 from privirec.app.pages.frame import FramedSite
 from privirec.app.pages.html import Html
-from privirec.app.pages.web import Request, Response, see
+from privirec.app.pages.web import PageRequest, Response, see
 from privirec.device import Recommendation, find_items
 from privirec.device.titles import clean_title
 from privirec.errors import ArtifactError, DataError, UsageError
@@ -91,7 +91,7 @@ class PersonSite(FramedSite):
 
     # --- viewing ----------------------------------------------------------------------------------
 
-    def _for_you(self, request: Request) -> Response:
+    def _for_you(self, request: PageRequest) -> Response:
         n = MANY if request.asked("n") == str(MANY) else FEW
         found: list[Recommendation] = []
         empty = ""
@@ -115,7 +115,7 @@ class PersonSite(FramedSite):
         content = self.fill("for_you", empty=told, cards=cards, more=more) if found else told
         return self.page(request, "For you", content)
 
-    def _history(self, request: Request) -> Response:
+    def _history(self, request: PageRequest) -> Response:
         with self._device.store() as store:
             user = only_user(store, self._device.user)
             items = store.items(user)
@@ -141,7 +141,7 @@ class PersonSite(FramedSite):
             self.fill("history_end") if items else None,
         )
 
-    def _search(self, request: Request) -> Response:
+    def _search(self, request: PageRequest) -> Response:
         text = clean_title(request.asked("text"))[:200]
         with self._device.store() as store:
             found = find_items(store, self._device.items(store), text, MOST_FOUND)
@@ -158,7 +158,7 @@ class PersonSite(FramedSite):
             told = [self.fill("add_unknown", button=button)]
         return self.page(request, "Search", self.fill("searching", text=text), *told)
 
-    def _item(self, request: Request) -> Response:
+    def _item(self, request: PageRequest) -> Response:
         item = request.asked("id")
         with self._device.store() as store:
             title = store.title(item)
@@ -182,7 +182,7 @@ class PersonSite(FramedSite):
             failure=failure,
         )
 
-    def _left(self, request: Request) -> Response:
+    def _left(self, request: PageRequest) -> Response:
         parts: list[object] = []
         if self._device.client is None:
             parts = [
@@ -251,7 +251,7 @@ class PersonSite(FramedSite):
             self.fill("section", id="budget", heading="My budget", content=budget),
         ]
 
-    def _meters(self, found: Statement) -> list[Html]:
+    def _meters(self, found: BudgetStatement) -> list[Html]:
         days = found.policy.days_per_period
         meters = []
         for setting, what in (
@@ -271,7 +271,7 @@ class PersonSite(FramedSite):
             )
         return meters
 
-    def _export(self, request: Request) -> Response:
+    def _export(self, request: PageRequest) -> Response:
         with self._device.store() as store:
             _, lines = store.exported(Path("my-history.csv"))
             text = "".join(f"{line}\n" for line in lines)
@@ -280,7 +280,7 @@ class PersonSite(FramedSite):
 
     # --- history ----------------------------------------------------------------------------------
 
-    def _add(self, request: Request) -> Response:
+    def _add(self, request: PageRequest) -> Response:
         item = request.given("item")
         with self._device.store() as store:
             new = store.add([(only_user(store, self._device.user), item)])
@@ -290,7 +290,7 @@ class PersonSite(FramedSite):
         )
         return self._back(request)
 
-    def _forget(self, request: Request) -> Response:
+    def _forget(self, request: PageRequest) -> Response:
         with self._device.store() as store:
             user = only_user(store, self._device.user)
             if item := request.given("item"):
@@ -305,7 +305,7 @@ class PersonSite(FramedSite):
         request.session.notice = "\n".join(said)
         return self._back(request)
 
-    def _confirm_forgetting(self, request: Request) -> Response:
+    def _confirm_forgetting(self, request: PageRequest) -> Response:
         with self._device.store() as store:
             count = len(store.items(only_user(store, self._device.user)))
             used = used_by_runs(store.summary())
@@ -323,7 +323,7 @@ class PersonSite(FramedSite):
 
     # --- the policy -------------------------------------------------------------------------------
 
-    def _policy(self, request: Request) -> Response:
+    def _policy(self, request: PageRequest) -> Response:
         client = self._device.client
         if client is None:
             return self.page(
@@ -350,7 +350,7 @@ class PersonSite(FramedSite):
         )
         return self.page(request, "My policy", content)
 
-    def _save_policy(self, request: Request) -> Response:
+    def _save_policy(self, request: PageRequest) -> Response:
         if self._device.client is None:
             raise UsageError("this device has no policy: it is in no federation")
         changes: dict[str, Any] = {
@@ -381,7 +381,7 @@ class PersonSite(FramedSite):
         ]
 
     def _switches(
-        self, name: str, choices: Sequence[own_policy.Choice], chosen: Sequence[str]
+        self, name: str, choices: Sequence[own_policy.PolicyOption], chosen: Sequence[str]
     ) -> list[Html]:
         return [
             self.fill(
@@ -396,7 +396,7 @@ class PersonSite(FramedSite):
 
     # --- parts of pages ---------------------------------------------------------------------------
 
-    def _card(self, request: Request, each: Recommendation) -> Html:
+    def _card(self, request: PageRequest, each: Recommendation) -> Html:
         causes = [
             self.fill("cause", name=cause.title or cause.item, share=f"({share:.0%})")
             for cause, share in each.strongest(NAMED)
@@ -414,7 +414,7 @@ class PersonSite(FramedSite):
             ],
         )
 
-    def _line(self, request: Request, item: str, title: str | None, have: bool) -> Html:
+    def _line(self, request: PageRequest, item: str, title: str | None, have: bool) -> Html:
         return self.fill(
             "item",
             query=urlencode({"id": item}),
@@ -424,7 +424,7 @@ class PersonSite(FramedSite):
         )
 
     def _button(
-        self, kind: str, request: Request, item: str, name: str, style: str = "main"
+        self, kind: str, request: PageRequest, item: str, name: str, style: str = "main"
     ) -> Html:
         query = urlencode({key: values[0] for key, values in request.query.items()})
         back = f"{request.path}?{query}" if query else request.path
@@ -432,7 +432,7 @@ class PersonSite(FramedSite):
             kind, csrf=request.session.csrf, item=item, name=name, back=back, style=style
         )
 
-    def _back(self, request: Request) -> Response:
+    def _back(self, request: PageRequest) -> Response:
         """Redirect to the previous page if it is one of ours."""
         try:
             where = urlsplit(request.given("back", "history"))

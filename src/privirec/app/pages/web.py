@@ -18,7 +18,7 @@ from socket import socket
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from privirec.app.pages.guard import Guard, Refused, Session
+from privirec.app.pages.guard import Guard, PageRefused, Session
 from privirec.app.pages.html import static
 from privirec.errors import DataWarning, PrivirecError, UsageError
 from privirec.rows import say
@@ -51,7 +51,7 @@ _TYPES = {"css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
 
 
 @dataclass(frozen=True)
-class Request:
+class PageRequest:
     """A request that was accepted by the guard."""
 
     path: str
@@ -82,7 +82,7 @@ def see(path: str) -> Response:
     return Response(status=303, headers={"Location": path or "./"})
 
 
-Action = Callable[[Request], Response]
+Action = Callable[[PageRequest], Response]
 
 
 class Site:
@@ -102,11 +102,11 @@ class Site:
             script="script-src 'self'; connect-src 'self'; " if self.script else ""
         )
 
-    def failed(self, request: Request, status: int, sentence: str) -> Response:
+    def failed(self, request: PageRequest, status: int, sentence: str) -> Response:
         """Return a page that describes an error."""
         return _plain(status, sentence)
 
-    def answer(self, request: Request, *, changes: bool) -> Response:
+    def answer(self, request: PageRequest, *, changes: bool) -> Response:
         """Return the response to a request, an error page if the request fails."""
         if not changes and request.path in ("page.css", "page.svg", self.script):
             return Response(static(request.path), _TYPES[request.path.rpartition(".")[2]])
@@ -214,7 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self.server.guard.check_host(self._headers)
             response = act()
-        except Refused as error:
+        except PageRefused as error:
             response = _plain(error.status, str(error))
         self._send(response)
 
@@ -225,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
             cookie = guard.enter(query.get("token", [""])[0])
             return Response(status=303, headers={"Location": guard.room, "Set-Cookie": cookie})
         guard.check_site(self._headers)
-        request = Request(self._below(where.path), query, {}, guard.session(self._headers))
+        request = PageRequest(self._below(where.path), query, {}, guard.session(self._headers))
         return self.server.site.answer(request, changes=False)
 
     def _change(self) -> Response:
@@ -235,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
         path, session = self._below(where.path), guard.session(self._headers)
         form = self._form()
         guard.check_form(session, form.get("csrf", [""])[0])
-        request = Request(path, _fields(where.query), form, session)
+        request = PageRequest(path, _fields(where.query), form, session)
         return self.server.site.answer(request, changes=True)
 
     @property
@@ -243,27 +243,27 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             return urlsplit(self.path)
         except ValueError:  # unbalanced brackets
-            raise Refused(400, "This address is not valid.") from None
+            raise PageRefused(400, "This address is not valid.") from None
 
     def _below(self, path: str) -> str:
         room = self.server.guard.room
         if not path.startswith(room):
-            raise Refused(404, "There is no such page.")
+            raise PageRefused(404, "There is no such page.")
         return path.removeprefix(room)
 
     def _form(self) -> Mapping[str, list[str]]:
         if self.headers.get_content_type() != "application/x-www-form-urlencoded":
-            raise Refused(415, "Only forms of this page are accepted.")
+            raise PageRefused(415, "Only forms of this page are accepted.")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
-            raise Refused(411, "The length of the form is missing.")
+            raise PageRefused(411, "The length of the form is missing.")
         if len(length) > 9 or int(length) > LARGEST_FORM:
-            raise Refused(413, "This form is too large.")
+            raise PageRefused(413, "This form is too large.")
         try:
             body = self.rfile.read(int(length))
             return _fields(body.decode("ascii"))
         except UnicodeDecodeError:
-            raise Refused(400, "This form is not valid.") from None
+            raise PageRefused(400, "This form is not valid.") from None
 
     @property
     def _headers(self) -> Mapping[str, str]:
@@ -296,7 +296,7 @@ def _fields(text: str) -> dict[str, list[str]]:
             errors="strict",
         )
     except ValueError:  # too many fields, or bytes that are not text
-        raise Refused(400, "This form is not valid.") from None
+        raise PageRefused(400, "This form is not valid.") from None
 
 
 def _plain(status: int, sentence: str) -> Response:

@@ -5,17 +5,17 @@ place that decides what is proposed. `work` estimates CPU seconds, `rows` makes 
 `pilot` finds the budget that reaches a given accuracy on available data.
 """
 
-from privirec.app.planner.methods import Candidate, Choice, candidates, choose
+from privirec.app.planner.methods import PlannedMethod, Proposal, candidates, choose
 from privirec.app.planner.pilot import Pilot
 from privirec.app.planner.population import Population
 from privirec.app.planner.rows import Links, planned_rows
 
 __all__ = [
-    "Candidate",
-    "Choice",
     "Links",
     "Pilot",
+    "PlannedMethod",
     "Population",
+    "Proposal",
     "candidates",
     "choose",
     "planned_rows",

@@ -1,4 +1,4 @@
-"""Candidate methods, sized for a budget, and the choice of the one to propose.
+"""PlannedMethod methods, sized for a budget, and the choice of the one to propose.
 
 The rule follows, with the measurements behind it (docs/results/plan.md has the figures):
 
@@ -75,7 +75,7 @@ POWER_ROUNDS = 2
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PlannedMethod:
     """A method with its size, planned for a population."""
 
     plan: Plan
@@ -115,17 +115,19 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Proposal:
     """The proposed candidate, the reason for it, and the alternatives."""
 
-    proposed: Candidate
+    proposed: PlannedMethod
     why: str
-    others: list[Candidate] = field(default_factory=list)
+    others: list[PlannedMethod] = field(default_factory=list)
     """Other candidates that fit the budget."""
-    too_large: list[Candidate] = field(default_factory=list)
+    too_large: list[PlannedMethod] = field(default_factory=list)
 
 
-def candidates(population: Population, budget: int, settle: float | None = None) -> list[Candidate]:
+def candidates(
+    population: Population, budget: int, settle: float | None = None
+) -> list[PlannedMethod]:
     """Return each exact method at the largest size within the budget, or at its smallest size."""
     made = [
         *(_spectral(population, budget, settle), _head(population, budget)),
@@ -142,7 +144,7 @@ def choose(
     delta: float | None = None,
     corrupt_share: float | None = None,
     settle: float | None = None,
-) -> Choice:
+) -> Proposal:
     """Return the proposal for an upload budget per client; `settle` lets spectral end early."""
     if epsilon is not None:
         return _protected(population, budget, epsilon, delta, corrupt_share)
@@ -155,7 +157,7 @@ def choose(
             f"nothing fits an upload budget of {as_bytes(budget)} per client: the smallest plan, "
             f"{least.plan.method} with {_size(least)}, takes {as_bytes(least.bytes_up)}"
         )
-    return Choice(
+    return Proposal(
         proposed,
         why,
         [one for one in fitting.values() if one is not proposed],
@@ -164,8 +166,8 @@ def choose(
 
 
 def _preferred(
-    population: Population, fitting: dict[str, Candidate]
-) -> tuple[Candidate | None, str]:
+    population: Population, fitting: dict[str, PlannedMethod]
+) -> tuple[PlannedMethod | None, str]:
     """Apply the rule in the module's docstring, and return the candidate with the reason."""
     head, spectral = fitting.get(HeadGram.name), fitting.get(Spectral.name)
     covered = population.coverage(head.plan.head or 0) if head else 0.0
@@ -187,12 +189,12 @@ def _protected(
     epsilon: float,
     delta: float | None,
     corrupt_share: float | None,
-) -> Choice:
+) -> Proposal:
     given = {"epsilon": epsilon} | ({} if delta is None else {"delta": delta})
     terms: dict[str, float] = {} if corrupt_share is None else {"corrupt_share": corrupt_share}
     assumed = Assumptions(dropped_share=DROPPED_SHARE, server=SERVER_ON_ONE_MACHINE, **terms)
     plan = Plan(method=Protected.name, federated=given, assumptions=assumed)
-    found = Candidate(plan, population)
+    found = PlannedMethod(plan, population)
     if found.bytes_up > budget:
         raise UsageError(
             f"protected at epsilon {epsilon:g} uploads {as_bytes(found.bytes_up)} per client, but "
@@ -200,13 +202,13 @@ def _protected(
             "needs fewer bytes"
         )
     program = found.program
-    return Choice(found, program.outlook().rstrip(".") if isinstance(program, Protected) else "")
+    return Proposal(found, program.outlook().rstrip(".") if isinstance(program, Protected) else "")
 
 
 # --- each method at the largest size that fits ----------------------------------------------------
 
 
-def _spectral(population: Population, budget: int, settle: float | None) -> Candidate | None:
+def _spectral(population: Population, budget: int, settle: float | None) -> PlannedMethod | None:
     """Return the candidate, or None if there are only a few dozen items or people."""
     users, items = population.users, population.items
     bits = USUAL_RING_BITS
@@ -235,38 +237,38 @@ def _spectral(population: Population, budget: int, settle: float | None) -> Cand
     }
     if settle:
         given["settle"] = settle
-    return Candidate(Plan(method=Spectral.name, rank=rank, federated=given), population)
+    return PlannedMethod(Plan(method=Spectral.name, rank=rank, federated=given), population)
 
 
-def _head(population: Population, budget: int) -> Candidate:
+def _head(population: Population, budget: int) -> PlannedMethod:
     bits = counting_bits(population.widest_degree)
 
-    def of(head: int) -> Candidate:
+    def of(head: int) -> PlannedMethod:
         plan = Plan(EASE.name, HeadGram.name, head=head, federated={"ring_bits": bits})
-        return Candidate(plan, population)
+        return PlannedMethod(plan, population)
 
     return _largest(of, budget, min(LEAST_HEAD, population.items), LARGEST_HEAD, population.items)
 
 
-def _power(population: Population, budget: int) -> Candidate:
-    def of(rank: int) -> Candidate:
+def _power(population: Population, budget: int) -> PlannedMethod:
+    def of(rank: int) -> PlannedMethod:
         plan = Plan(GFCF.name, PrivirecK.name, rank=rank, rounds=POWER_ROUNDS)
-        return Candidate(plan, population)
+        return PlannedMethod(plan, population)
 
     least = min(LEAST_COLUMNS, population.items)
     return _largest(of, budget, least, population.items, population.items)
 
 
-def _whole(population: Population) -> Candidate:
+def _whole(population: Population) -> PlannedMethod:
     """Return the only size of `privirec`, with the model that was best on it."""
     config = BSPMEM.published.get(population.name or "", BSPMEM.config_type())
     rank = min(config.low_pass_rank, population.items) or None
-    return Candidate(Plan(BSPMEM.name, Privirec.name, rank=rank), population)
+    return PlannedMethod(Plan(BSPMEM.name, Privirec.name, rank=rank), population)
 
 
 def _largest(
-    of: Callable[[int], Candidate], budget: int, least: int, most: int, items: int
-) -> Candidate:
+    of: Callable[[int], PlannedMethod], budget: int, least: int, most: int, items: int
+) -> PlannedMethod:
     size = largest(lambda size: of(size).bytes_up <= budget, min(most, items))
     return of(max(size, least))
 
@@ -285,7 +287,7 @@ def counting_bits(largest_degree: int) -> int:
     raise OverflowRefused(f"no ring counts up to {largest_degree:,} people")
 
 
-def _size(candidate: Candidate) -> str:
+def _size(candidate: PlannedMethod) -> str:
     plan = candidate.plan
     if plan.head is not None:
         return f"a head of {plan.head:,} items"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from privirec.app.planner.methods import Candidate, Choice, candidates, choose
+from privirec.app.planner.methods import PlannedMethod, Proposal, candidates, choose
 from privirec.app.planner.population import Population
 from privirec.data.interactions import Dataset
 from privirec.data.text import write_lines
@@ -55,13 +55,13 @@ class Pilot:
     corrupt_share: float | None = None
     seed: int = 0
     threads: int | None = None
-    tried: list[Candidate] = field(default_factory=list)
+    tried: list[PlannedMethod] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not 0 < self.target < 1:
             raise UsageError(f"a target of {self.target:g}: NDCG@20 lies between 0 and 1")
 
-    def run(self, phases: Phases = QUIET) -> Choice:
+    def run(self, phases: Phases = QUIET) -> Proposal:
         """Return the first candidate that reaches the target, with all others that were tried."""
         for budget in self._budgets():
             found = [self._measured(one, phases) for one in self._candidates(budget)]
@@ -69,7 +69,7 @@ class Pilot:
             best = max(found, key=_accuracy, default=None)
             if best is not None and _accuracy(best) >= self.target:
                 others = [one for one in self.tried if one is not best]
-                return Choice(best, self._reached(best), others)
+                return Proposal(best, self._reached(best), others)
         if not self.tried:
             choose(self.population, self.most)  # Raises an error that names the smallest plan.
         best = max(self.tried, key=_accuracy)
@@ -86,7 +86,7 @@ class Pilot:
         for step in reversed(range(STEPS)):
             yield self.most >> step
 
-    def _candidates(self, budget: int) -> list[Candidate]:
+    def _candidates(self, budget: int) -> list[PlannedMethod]:
         if self.epsilon is not None:
             promised = choose(
                 self.population,
@@ -105,14 +105,14 @@ class Pilot:
             and one.bytes_up not in tried  # Already at its largest size with a smaller budget.
         ]
 
-    def _measured(self, candidate: Candidate, phases: Phases) -> Candidate:
+    def _measured(self, candidate: PlannedMethod, phases: Phases) -> PlannedMethod:
         if candidate.plan.method == Spectral.name:
             return self._tuned(candidate, phases)
         plan = replace(candidate.plan, seed=self.seed, threads=self.threads)
         row = run(self._split, plan, phases).row
         return replace(candidate, validation_ndcg=row["ndcg@20"])
 
-    def _tuned(self, candidate: Candidate, phases: Phases) -> Candidate:
+    def _tuned(self, candidate: PlannedMethod, phases: Phases) -> PlannedMethod:
         settings = candidate.program.settings
         if not isinstance(settings, SpectralSettings):
             raise AssertionError("the settings are those of spectral")
@@ -127,7 +127,7 @@ class Pilot:
             federated=chosen["program"],
             config=chosen["config"],
         )
-        return Candidate(plan, self.population, best["ndcg@20"], file)
+        return PlannedMethod(plan, self.population, best["ndcg@20"], file)
 
     def _tuning(self, *shapes: Shape) -> Tuning:
         return Tuning(
@@ -146,12 +146,12 @@ class Pilot:
     def _label(self) -> str:
         return in_file_name(self.dataset.name)
 
-    def _reached(self, best: Candidate) -> str:
+    def _reached(self, best: PlannedMethod) -> str:
         return (
             f"NDCG@20 {_accuracy(best):.4f} on the validation split, where {self.target:g} was "
             "asked for, with the least of the budgets that were tried"
         )
 
 
-def _accuracy(candidate: Candidate) -> float:
+def _accuracy(candidate: PlannedMethod) -> float:
     return candidate.validation_ndcg or 0.0

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from privirec.app.planner.methods import Candidate, Choice
+from privirec.app.planner.methods import PlannedMethod, Proposal
 from privirec.app.planner.work import work_of
-from privirec.experiments.cost import aggregation_bytes
+from privirec.experiments.cost import aggregation_bytes, run_bytes
 from privirec.federated.programs import Spectral
 from privirec.progress import QUIET, Phases
 from privirec.runtime.spec import CORRUPT_SHARE, DEFAULT_AGGREGATOR, Assumptions
@@ -31,7 +31,7 @@ class Links:
 
 
 def planned_rows(
-    choice: Choice,
+    choice: Proposal,
     links: Links,
     *,
     aggregator: str = DEFAULT_AGGREGATOR,
@@ -54,15 +54,16 @@ def planned_rows(
 
 
 def row_of(
-    candidate: Candidate, links: Links, aggregator: str, terms: Assumptions
+    candidate: PlannedMethod, links: Links, aggregator: str, terms: Assumptions
 ) -> dict[str, Any]:
     """Return the bytes, CPU seconds and time of a candidate."""
-    program, people, ledger = candidate.program, candidate.population, candidate.ledger
-    described, sums = program.describe(), candidate.sums
-    more_up, more_down = aggregation_bytes(sums, aggregator, terms, people.users)
-    up, down = ledger.bytes_up + more_up, ledger.bytes_down + more_down
+    people, ledger, sums = candidate.population, candidate.ledger, candidate.sums
+    described = candidate.program.describe()
+    added = aggregation_bytes(sums, aggregator, terms, people.users)
+    up, down = ledger.bytes_up + added[0], ledger.bytes_down + added[1]
+    cost = run_bytes(ledger, added, people.users)
+    at_server = cost["bytes_server_receives"] + cost["bytes_server_sends"]
     work = work_of(candidate, aggregator, terms)
-    received, sent = people.users * up, people.users * down
     exchanges = 0
     if aggregator != "none":
         schedule = protocol(aggregator).schedule_for(terms.statement(people.users, len(sums)))
@@ -81,8 +82,7 @@ def row_of(
         "delta": described.get("delta"),
         "validation_ndcg@20": candidate.validation_ndcg,
         "sums": len(sums),
-        "bytes_up_per_client": ledger.bytes_up,
-        "bytes_down_per_client": ledger.bytes_down,
+        **cost,
         "may_end_early": any(planned.optional for planned in sums),
         "down_is_exact": candidate.down_is_exact,
         "aggregator": aggregator,
@@ -90,32 +90,28 @@ def row_of(
         "corrupt_share": terms.corrupt_share,
         "dropped_share": terms.dropped_share,
         "exchanges": exchanges,
-        "aggregation_bytes_up_per_client": more_up,
-        "aggregation_bytes_down_per_client": more_down,
         "client_cpu_seconds": work.client,
         "client_seconds": work.client + up / links.up + down / links.down,
-        "bytes_server_receives": received,
-        "bytes_server_sends": sent,
         "server_cpu_seconds": work.server,
-        "server_seconds": work.server + (received + sent) / links.server,
+        "server_seconds": work.server + at_server / links.server,
         "version": __version__,
     }
 
 
-def _ring_bits(candidate: Candidate) -> int:
+def _ring_bits(candidate: PlannedMethod) -> int:
     """Return the ring width of the largest sum."""
     largest = max(candidate.sums, key=lambda planned: planned.payload_bytes)
     return largest.shape.ring_bits
 
 
-def _columns(candidate: Candidate) -> str | None:
+def _columns(candidate: PlannedMethod) -> str | None:
     if not isinstance(candidate.program, Spectral):
         return None
     columns = candidate.program.columns
     return f"{len(columns)}x{columns[0]}"
 
 
-def command_of(candidate: Candidate, dataset: Sequence[str]) -> str:
+def command_of(candidate: PlannedMethod, dataset: Sequence[str]) -> str:
     """Return the command that runs a candidate; `dataset` holds the words after `--dataset`."""
     words, plan = ["privirec", "run", "--dataset", *dataset], candidate.plan
     if candidate.settings is not None:

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from privirec.app.planner.methods import Candidate
+from privirec.app.planner.methods import PlannedMethod
 from privirec.federated.contributions import (
     Histories,
     PlannedSum,
@@ -46,6 +46,11 @@ MOST_ITEMS = 1000
 """Longest history for which a contribution is timed."""
 MOST_HOLDERS = 100
 """Most holders of shares in a timed sample; times for more are extrapolated from their work."""
+OTHER_HOLDERS = 1000
+"""Sets of holders in timed reconstructions, one after the other: clients have different holders.
+
+They are more than the sets whose weights `combine` caches, so that cached weights are never timed.
+"""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Work:
     server: float
 
 
-def work_of(candidate: Candidate, aggregator: str, assumptions: Assumptions) -> Work:
+def work_of(candidate: PlannedMethod, aggregator: str, assumptions: Assumptions) -> Work:
     """Return the CPU seconds of a run for each client, and for the server, without ranking."""
     users, sums = candidate.population.users, candidate.sums
     with limit(1):
@@ -74,7 +79,7 @@ def work_of(candidate: Candidate, aggregator: str, assumptions: Assumptions) -> 
         return Work(own + client, summed + server)
 
 
-def _own_work(candidate: Candidate) -> float:
+def _own_work(candidate: PlannedMethod) -> float:
     """Return a client's CPU seconds for its contributions, their noise, and checks of blocks."""
     items, sums = candidate.population.items, candidate.sums
     entries = sum(planned.shape.length for planned in sums)
@@ -113,7 +118,7 @@ def _opening(sums: list[PlannedSum], graph: Parameters) -> float:
     )
 
 
-def _linear_algebra(candidate: Candidate) -> float:
+def _linear_algebra(candidate: PlannedMethod) -> float:
     """Return the server's CPU seconds for the program's and the model's linear algebra."""
     items, program = candidate.population.items, candidate.program
     if isinstance(program, Spectral):
@@ -217,12 +222,12 @@ def combine_seconds(threshold: int) -> float:
     The time grows with the square of the threshold, because each pair of shares enters the weights.
     """
     few = min(threshold, MOST_HOLDERS)
-    dealt = split([bytes(32)], 2 * few, few, os.urandom)
-    starts = iter(range(1 << 30))
+    dealt = list(enumerate(split([bytes(32)], OTHER_HOLDERS + few, few, os.urandom), 1))
+    starts = cycle(range(OTHER_HOLDERS))
 
     def combined() -> None:
-        first = next(starts) % few  # Different holders each time, since weights are cached.
-        combine([(place + 1, dealt[place]) for place in range(first, first + few)])
+        first = next(starts)
+        combine(dealt[first : first + few])
 
     return timed(combined) * (threshold / few) ** 2
 

@@ -7,12 +7,11 @@ entry in `PEERS`.
 from __future__ import annotations
 
 from privirec.experiments.peers.als import AdaptivePrivateAls, PrivateAls
-from privirec.experiments.peers.base import Peer
-from privirec.experiments.peers.popularity import NoisyPopularityAlone
+from privirec.experiments.peers.base import NoisyPopularityAlone, Peer
 from privirec.experiments.peers.power import PrivatePower
 
 PEERS: dict[str, type[Peer]] = {
     kind.name: kind for kind in (NoisyPopularityAlone, PrivatePower, PrivateAls, AdaptivePrivateAls)
 }
 
-__all__ = ["PEERS", "Peer", "Scorer"]
+__all__ = ["PEERS", "Peer"]

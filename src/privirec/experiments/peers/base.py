@@ -1,4 +1,7 @@
-"""Base classes of the peers: settings, a plan of noisy sums, and steps that end in a scorer."""
+"""Base classes of the peers, and the simplest peer: noisy popularity alone.
+
+A peer has settings, a plan of noisy sums, and steps that end in a scorer.
+"""
 
 from __future__ import annotations
 
@@ -121,3 +124,29 @@ class ByPopularity:
 
     def score(self, user_items: sp.csr_array) -> Float32:
         return np.repeat(self.behind()[None], user_items.shape[0], axis=0)
+
+
+@dataclass(frozen=True)
+class NoisyPopularityAlone(Peer):
+    """Ranking by noisy popularity, which receives the whole budget.
+
+    Any private recommender has to beat this baseline.
+    """
+
+    name: ClassVar[str] = "popularity"
+    title: ClassVar[str] = "noisy popularity"
+
+    @property
+    def parts(self) -> list[float]:
+        return [1.0]
+
+    @property
+    def lengths(self) -> list[int]:
+        return [self.n_items]
+
+    def later_sums(self) -> list[PlannedSum]:
+        return []
+
+    def later_steps(self, sums: list[PlannedSum], popularity: Floats) -> PeerSteps:
+        return ByPopularity(popularity)
+        yield  # Unreachable; it makes this function a generator, without any sum.

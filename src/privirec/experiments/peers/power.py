@@ -114,11 +114,11 @@ class PrivatePower(PeerInRounds):
             )
             image = ask.encoding.decode((yield ask)) * on_head[:, None] ** (self.left - 0.5)
             basis = np.linalg.svd(image, full_matrices=False)[0]
-        return LowPass(popularity, items, basis, on_head, self.lift)
+        return NoisyLowPass(popularity, items, basis, on_head, self.lift)
 
 
 @dataclass(frozen=True)
-class LowPass(ByPopularity):
+class NoisyLowPass(ByPopularity):
     """Scorer x D^-1/2 U U^T D^lift on the head; other items follow, by popularity."""
 
     items: Any

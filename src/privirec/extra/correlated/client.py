@@ -38,7 +38,10 @@ _TOLD_ALL = 2
 
 
 class CorrelatedClient(BaseClient[CorrelatedState]):
-    """A client that adds noise to its vector; docs/correlated-noise.md states what this hides."""
+    """A client that adds noise to its vector.
+
+    docs/reference/correlated-noise.md states what this hides.
+    """
 
     exchange: CorrelatedExchange
     _own_seed: bytes = b""

@@ -12,8 +12,8 @@ which is mu-Gaussian differential privacy for client i (`dp.gaussian` converts i
 lies between own noise alone (pair = 0: mu_i = s / own, as in the local model) and the sum of all
 own noise (pair -> infinity on a connected graph of h clients: mu_i = s / (own sqrt(h)), as with a
 trusted server). The *crowd* of a client tells where it lies: it is the number of clients whose own
-noise together hides as much. docs/correlated-noise.md states the assumptions and the proof.
-`_ROUNDED` is the only correction for integer noise.
+noise together hides as much. docs/reference/correlated-noise.md states the assumptions and the
+proof. `_ROUNDED` is the only correction for integer noise.
 
 Crowds are lower bounds and levels are upper bounds, including rounding errors, so that no machine
 overstates the guarantee.
@@ -36,11 +36,6 @@ from privirec.secagg.parameters import Statement
 _ROUNDED = 4
 _UNIT = 1 / (1 << 53)
 """Maximum relative error of one operation in double precision."""
-_COSINE_ERROR = 1 / (1 << 48)
-"""Maximum error of the cosine of k times a computed angle, divided by k.
-
-It covers three roundings of an angle below 2 pi k, and a few of the cosine itself.
-"""
 
 
 def honest_edges(neighbours: NDArray[np.int64], honest: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -64,7 +59,7 @@ def crowds(levels: NoiseLevels, edges: NDArray[np.float64]) -> NDArray[np.float6
     cancellation, whatever the ratio of pair to own. Each elimination changes a conductance by at
     most h + 5 roundings. The result increases with every conductance and is proportional to all of
     them together. Therefore the error of h eliminations is below 2 h (h + 5) roundings, and the
-    result is lowered by that.
+    result is lowered by that. It is the same on every machine.
     """
     own, pair = _variances(levels)
     size = len(edges)
@@ -76,35 +71,13 @@ def crowds(levels: NoiseLevels, edges: NDArray[np.float64]) -> NDArray[np.float6
         ground = np.full(size, own)
         for node in range(size - 1, 0, -1):
             towards = between[node, :node]
-            share = towards / (ground[node] + towards.sum())
+            # Add in a fixed order: np.sum depends on the vector width of the CPU.
+            share = towards / (ground[node] + np.add.accumulate(towards)[-1])
             ground[:node] += share * ground[node]
             between[:node, :node] += np.outer(share, towards)
             np.fill_diagonal(between, 0.0)
         found[client] = ground[0]
     return np.minimum(np.maximum(found / own * (1 - error), 1.0), size)
-
-
-def ring_crowd(levels: NoiseLevels, statement: Statement, degree: int) -> float:
-    """Return a crowd that every honest client has, except with probability 2^-security overall.
-
-    Except with this probability, at least `honest_ahead` of the next degree / 2 places on either
-    side of any client are honest. The graph of the honest clients in ring order then contains the
-    ring graph in which each is connected to that many on either side. Its eigenvalues are known,
-    and additional edges only hide better. Each eigenvalue is lowered by its maximum possible error.
-    """
-    honest = statement.clients - statement.corrupt
-    ahead = honest_ahead(statement, degree)
-    own, pair = _variances(levels)
-    if 2 * ahead >= honest - 1:
-        spectrum = np.full(honest - 1, float(honest))
-    else:
-        angles = 2 * np.pi * np.arange(1, honest) / honest
-        steps = np.arange(1, ahead + 1)[:, None]
-        spectrum = (2 - 2 * np.cos(steps * angles)).sum(axis=0)
-        spectrum = np.maximum(spectrum - 4 * ahead * ahead * _COSINE_ERROR, 0.0)
-    # The eigenvalue zero, of the vector of ones, contributes exactly one.
-    hidden = (1.0 + (own / (own + pair * spectrum)).sum()) / honest
-    return max(1.0, float(1 / hidden) * (1 - (honest + 10) * _UNIT))
 
 
 def honest_ahead(statement: Statement, degree: int) -> int:

@@ -21,6 +21,9 @@ from privirec.secagg.ring import VectorShape
 
 MAX_BITS = 56
 """Maximum bits of a deviation. Fifteen times 2^56 units fits into a 64-bit integer."""
+LEAST_OWN_BITS = 2
+"""Minimum bits of own noise. Rounding takes 4 square units of its variance, which must remain
+positive."""
 OVERFLOW_BITS = 40
 """The sum overflows in any of its entries with probability at most 2^-40."""
 
@@ -43,6 +46,11 @@ class NoiseLevels:
             and 0 <= self.pair_bits <= MAX_BITS
         ):
             raise ValueError(f"no noise of these levels: {self}")
+        if self.own_bits < LEAST_OWN_BITS:
+            raise ValueError(
+                f"own noise of 2^{self.own_bits} upload units is too coarse: use at least "
+                f"2^{LEAST_OWN_BITS}"
+            )
 
     @property
     def own(self) -> float:
@@ -180,7 +188,7 @@ def _largest_total(
 def _least_own_variance(neighbours: int) -> int:
     """Return the minimum variance of own noise, in squared upload units.
 
-    docs/correlated-noise.md gives the reason.
+    docs/reference/correlated-noise.md gives the reason.
     """
     return max(256, 5 * neighbours + 16)
 

@@ -1,4 +1,7 @@
-"""Predicted bytes of a run with correlated noise; see docs/correlated-noise.md, *Messages*."""
+"""Predicted bytes of a run with correlated noise.
+
+See docs/reference/correlated-noise.md, *Messages*.
+"""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def start_superlink(
     for name in ("server.crt", "server.key"):
         if not (home.folder / "tls" / name).is_file():
             path = home.folder / "tls" / name
-            raise UsageError(f"{path}: missing; see docs/operate.md, Certificates")
+            raise UsageError(f"{path}: missing; see docs/how-to/federation.md, Certificates")
     check_certificate(home.folder / "tls" / "server.crt")
     check_free(host, port)
     inside = free_port()

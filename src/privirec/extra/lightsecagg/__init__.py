@@ -12,7 +12,7 @@ of who dropped out.
 In the paper, the server tells all clients the same survivors. A server that does not could subtract
 two answers and solve for a single client's vector. Therefore clients sign the survivors first, and
 answer only for a set signed by more clients than could have signed any other set
-(docs/lightsecagg.md).
+(docs/reference/lightsecagg.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages of LightSecAgg, kinds 16 to 22. docs/lightsecagg.md is the specification."""
+"""Messages of LightSecAgg, kinds 16 to 22. docs/reference/lightsecagg.md is the specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicted bytes of a run of LightSecAgg; see docs/lightsecagg.md, *Costs*."""
+"""Predicted bytes of a run of LightSecAgg; see docs/reference/lightsecagg.md, *Costs*."""
 
 from __future__ import annotations
 

@@ -146,6 +146,6 @@ def _serve_run(home: OperatorFolder, mailbox: Mailbox, start: Path) -> None:
 def _certificate(tls: Path) -> dict[str, str]:
     for name in ("server.crt", "server.key"):
         if not (tls / name).is_file():
-            raise UsageError(f"{tls / name}: missing; see docs/operate.md, Certificates")
+            raise UsageError(f"{tls / name}: missing; see docs/how-to/federation.md, Certificates")
     check_certificate(tls / "server.crt")
     return {"ssl_certfile": str(tls / "server.crt"), "ssl_keyfile": str(tls / "server.key")}

@@ -1,4 +1,4 @@
-"""Predicted bytes of a run of this exchange; see docs/secagg-wire.md, *Sizes*."""
+"""Predicted bytes of a run of this exchange; see docs/reference/secagg-wire.md, *Sizes*."""
 
 from __future__ import annotations
 
