@@ -5,7 +5,7 @@
 
 Light clients share a few processes, each with a folder, a key, connections and state of its own. By
 `--seed` some are killed before they have sent a vector, and never come back. The last `--programs`
-of them are `privirec client` itself, each with a store, in a process of its own. The server is
+of them are `privirec client up` itself, each with a store, in a process of its own. The server is
 `privirec server up --carrier https`, in a process of its own. The run stops by itself, and after
 `--most-seconds` in any case.
 
@@ -400,11 +400,11 @@ def everything(args: argparse.Namespace) -> Iterator[Processes]:
 
 
 def client_command(path: Path) -> list[str]:
-    return [sys.executable, "-m", "privirec", "client", str(path)]
+    return [sys.executable, "-m", "privirec", "client", "up", str(path)]
 
 
 def first_answer(path: Path, env: dict[str, str]) -> float:
-    """Seconds from the start of `privirec client` until its server has answered it."""
+    """Seconds from the start of `privirec client up` until its server has answered it."""
     began = time.monotonic()
     with subprocess.Popen(
         client_command(path), env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -17,7 +17,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```$", flags=re.DOTALL | re.MULTILINE)
-_SPAN = re.compile(r"`(privirec [^`]+|(?:keys|server|store|device|data) [a-z-]+(?: [^`]+)?)`")
+_SPAN = re.compile(
+    r"`(privirec [^`]+|(?:server|device|data|paper) [a-z-]+(?: [^`]+)?"
+    r"|client (?:new|rotate|join|up|budget|policy)(?: [^`]+)?)`"
+)
 _SHOWN = re.compile(r"^(?:\$ |To run it: | {4})?(privirec .*)$", flags=re.MULTILINE)
 
 

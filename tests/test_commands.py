@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import documented
 from privirec.app.cli import asking
 from privirec.app.cli.every import app
-from privirec.runtime.enrolment.fingerprints import fingerprint
 from privirec.runtime.enrolment.folders import ClientFolder
+from privirec.runtime.enrolment.identities import fingerprint
 
 README = documented.ROOT / "README.md"
 GUIDES = documented.ROOT / "docs" / "how-to"
@@ -40,7 +40,7 @@ NOT_RUN = {
     "privirec federate": "a minute of real processes; test_federate.py runs it",
     "privirec device page": "stays in front until Ctrl-C; test_paths.py runs it in the background",
     "privirec server up": "stays in front on a machine of its own; test_paths.py runs it",
-    "privirec client client": "stays in front on a machine of its own; test_paths.py runs it",
+    "privirec client up client": "stays in front on a machine of its own; test_paths.py runs it",
     "privirec server run": "needs server and clients that are up; test_paths.py runs it",
     "privirec recommend --store client/": "needs the model of that run; test_paths.py runs it",
 }
@@ -63,9 +63,9 @@ def test_every_command_of_a_page_is_one_that_there_is(page: Path) -> None:
 
 
 def test_a_command_that_is_not_there_is_noticed() -> None:
-    assert "No such command" in _refused(["keys", "remake", "client"])
+    assert "No such command" in _refused(["server", "remake", "client"])
     assert "No such option" in _refused(["run", "--data", "gowalla"])
-    assert "too many" in _refused(["keys", "list", "server", "client"])
+    assert "too many" in _refused(["server", "clients", "server", "client"])
     assert "not one of" in _refused(["run", "--method", "privirec-j"])
     assert "not a valid" in _refused(["run", "--rank", "many"])
     assert not _refused(["run", "--rank", "K", "--json", "FILE"])
@@ -183,23 +183,23 @@ def test_the_guides_run_on_four_machines_as_it_stands(
     blocks = [block for page in OPERATE for block in documented.blocks(page)]
     for block in (text for language, text in blocks if language == "sh"):
         lines = documented.lines_of(block)
-        if any(line.startswith("privirec keys join") for line in lines):
+        if any(line.startswith("privirec client join") for line in lines):
             for name, client in product(("roster.json", "catalogue.txt", "tls/ca.crt"), clients):
                 shutil.copy(server / "server" / name, client)
         for line in lines:
-            on_clients = " client" in line
+            on_clients = re.search(r" client\b", line)
             for machine in clients if on_clients else [server]:
                 ready = line.replace("Shop in Lyon", f"Shop in {machine.name}")
                 for example, real in read_out.items():
                     ready = ready.replace(example, real)
                 if not _not_run(line):
                     said += _run(ready, machine, monkeypatch)
-        if any(line.startswith("privirec keys new") for line in lines):
+        if any(line.startswith("privirec client new") for line in lines):
             for client in clients:
                 shutil.copy(client / "client" / "card.json", server / f"{client.name}.json")
             lyon = ClientFolder(clients[0] / "client").identity.public.hex()
             read_out["40514 09427 78172 41903 00311 52260"] = fingerprint(lyon)
-        if any(line.startswith("privirec keys operator") for line in lines):
+        if any(line.startswith("privirec server new") for line in lines):
             read_out[" KEY "] = f" {(server / 'server' / 'operator.pub').read_text().strip()} "
     assert not (server / "server" / "operator.key").exists()
     assert said.count("1 users, 2 interactions") == len(clients)

@@ -26,7 +26,7 @@ def test_units_start_what_there_is(unit: Path) -> None:
     found.optionxform = str  # type: ignore[assignment, method-assign]
     found.read(unit)
     _, *words = found["Service"]["ExecStart"].split()
-    command = ("server", "up") if words[0] == "server" else ("client",)
+    command = ("server", "up") if words[0] == "server" else ("client", "up")
     assert tuple(words[: len(command)]) == command
     assert set(re.findall(r"--[a-z-]+", " ".join(words))) <= options_of(*command)
 

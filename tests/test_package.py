@@ -60,8 +60,8 @@ def test_a_wheel_is_installed_and_works_without_a_network(
     command = home / "bin" / "privirec"
     assert "Commands" in _run(command, "--help")
     assert re.search(r"items +300\b", _run(command, "data", "info", "synthetic:small"))
-    _run(command, "store", "add", "3", "17", "--store", "me.db")
-    assert "2 interactions" in _run(command, "store", "show", "--store", "me.db")
+    _run(command, "device", "add", "3", "17", "--store", "me.db")
+    assert "2 interactions" in _run(command, "device", "show", "--store", "me.db")
     pages = "from privirec.app.pages import frame, web; import privirec.app.pages.person"
     _run(fresh, "-c", pages)
 

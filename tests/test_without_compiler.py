@@ -237,7 +237,7 @@ def test_a_client_starts_without_the_compiler_and_without_scipy() -> None:
     """And what is imported later after all works as usual."""
     program = """
 import sys
-sys.argv = ["privirec", "client", "nowhere"]
+sys.argv = ["privirec", "client", "up", "nowhere"]
 from privirec.app.cli import start
 try:
     start()

@@ -1,4 +1,4 @@
-"""A model for use, fitted on everything; costs and sweeps that fit what is there."""
+"""`privirec fit` on all interactions; defaults of `cost` and `sweep` for small catalogues."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_fit_is_the_library_on_train_and_test(tmp_path: Path) -> None:
     loaded = Recommender.load(tmp_path / "m")
     degrees = data.train.item_degrees + data.test.item_degrees
     np.testing.assert_array_equal(loaded.components.item_degrees, degrees)
-    # As the warning says, whoever holds it can work the histories out.
+    # The warning is true: the histories can be computed from the model.
     arguments = ("--attack", "likelihood-peeling", "--json", tmp_path / "rows.json")
     privirec("audit", "--dataset", "synthetic:small", "--release", tmp_path / "m", *arguments)
     (row,) = [json.loads(line) for line in (tmp_path / "rows.json").read_text().splitlines()]
@@ -61,7 +61,7 @@ def test_fit_is_the_library_on_train_and_test(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bits", [8, 11, 12])
 @pytest.mark.parametrize("program", [Privirec, PrivirecK])
-def test_costs_are_of_what_can_run(program: type[Privirec], bits: int) -> None:
+def test_costs_cover_only_programs_that_can_run(program: type[Privirec], bits: int) -> None:
     """In the ring that is asked for, a run is refused exactly where its cost is not listed."""
     train = load_dataset("synthetic:small").train
     people = int(train.item_degrees.max())
@@ -95,7 +95,9 @@ def test_a_sweep_by_default_fits_the_catalogue(tmp_path: Path) -> None:
     assert usual_ranks(40_981) == list(range(256, 3585, 256))
     assert usual_ranks(300) == list(range(21, 295, 21))
     assert usual_ranks(5) == [1, 2, 3, 4, 5]
-    out = privirec("sweep", "--dataset", "synthetic:60x40", "--rounds", "2", "--out", tmp_path)
+    out = privirec(
+        "paper", "sweep", "--dataset", "synthetic:60x40", "--rounds", "2", "--out", tmp_path
+    )
     assert "not up to 28" in out or "reached from" in out
 
 

@@ -1,4 +1,4 @@
-"""Pictures: PNG and SVG of the same, words and colours in them, nothing half-written."""
+"""Pictures: PNG and SVG files, their texts and colours, and atomic writes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _lab(colour: str, vision: Any) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("vision", VISIONS)
-def test_colours_can_be_told_apart_by_everybody(vision: str) -> None:
+def test_colours_are_distinct_with_colour_blindness(vision: str) -> None:
     different = {*colours.METHODS.values(), colours.ATTACK, colours.CHANCE, colours.PROTECTED}
     seen = {colour: _lab(colour, VISIONS[vision]) for colour in different}
     for one, other in itertools.combinations(seen, 2):
@@ -129,14 +129,14 @@ def _must_not_run(*_: Any, **__: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["file/a.png", "a.gif", "folder.png"])
-def test_what_cannot_be_written_is_refused_before_the_work(
+def test_unwritable_pictures_are_refused_before_the_work(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.png").mkdir()
-    for module in ("audit", "cost", "federate"):
-        monkeypatch.setattr(f"privirec.app.cli.{module}.load_dataset", _must_not_run)
-        arguments = [module, "--dataset", "synthetic:small", "--picture", str(tmp_path / name)]
+    for command in (["audit"], ["paper", "cost"], ["federate"]):
+        monkeypatch.setattr(f"privirec.app.cli.{command[-1]}.load_dataset", _must_not_run)
+        arguments = [*command, "--dataset", "synthetic:small", "--picture", str(tmp_path / name)]
         done = RUNNER.invoke(app, arguments)
         assert isinstance(done.exception, UsageError), done.exception
         assert "\n" not in str(done.exception)
@@ -152,7 +152,7 @@ def test_folders_whose_picture_cannot_be_written_are_refused_before_the_work(
     monkeypatch.setattr("privirec.app.cli.frontier.points_of", _must_not_run)
     of_small = ["--dataset", "synthetic:small"]
     several = ["--datasets", "synthetic:small"]
-    for command in (["demo"], ["sweep", *of_small], ["frontier", *several]):
+    for command in (["demo"], ["paper", "sweep", *of_small], ["paper", "frontier", *several]):
         done = RUNNER.invoke(app, [*command, "--out", str(tmp_path)])
         assert isinstance(done.exception, UsageError), done.exception
         assert "it is a folder" in str(done.exception)
@@ -179,7 +179,16 @@ def test_seeds_are_averaged() -> None:
 
 def test_sweep_draws_seeds_and_the_centralised_line(small: Dataset, tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    arguments = ["sweep", "--dataset", "synthetic:small", "--ranks", "8,16", "--rounds", "2"]
+    arguments = [
+        "paper",
+        "sweep",
+        "--dataset",
+        "synthetic:small",
+        "--ranks",
+        "8,16",
+        "--rounds",
+        "2",
+    ]
     arguments += ["--seeds", "3", "--out", str(tmp_path), "--threads", "1", "--json", str(rows)]
     done = RUNNER.invoke(app, arguments)
     assert done.exception is None, done.output
@@ -200,10 +209,10 @@ def test_sweep_draws_seeds_and_the_centralised_line(small: Dataset, tmp_path: Pa
 # --- cost -----------------------------------------------------------------------------------------
 
 
-def test_cost_draws_what_the_bytes_are_for(tmp_path: Path) -> None:
+def test_cost_draws_the_bytes_by_purpose(tmp_path: Path) -> None:
     picture = tmp_path / "cost.svg"
     sizes = ["--users", "500", "--items", "300", "--rank", "20", "--low-pass-rank", "10"]
-    done = RUNNER.invoke(app, ["cost", *sizes, "--picture", str(picture)])
+    done = RUNNER.invoke(app, ["paper", "cost", *sizes, "--picture", str(picture)])
     assert done.exception is None, done.output
     hues = (colours.EXACT, colours.PROTECTED)
     is_drawn(picture, "PriviRec-k, paper", "federated GCN or MF", *STAGE_NAMES, hues=hues)
@@ -342,7 +351,7 @@ def test_a_timeline_has_every_sum(tmp_path: Path) -> None:
     is_drawn(tmp_path / "run.png", *expected, hues=(colours.PROTECTED,))
 
 
-def test_a_sum_that_nobody_saw_has_no_length() -> None:
+def test_an_unobserved_sum_has_no_duration() -> None:
     times = iter([0.0, 4.0, 9.0])
     timeline = Timeline(lambda status: None, lambda: next(times))
     for status in ({}, _status("summing", "input", 1), _status("done", "", 2)):

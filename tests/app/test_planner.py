@@ -1,4 +1,4 @@
-"""A plan: what fits, what is proposed, and bytes that a run then counts to the byte."""
+"""`privirec plan`: methods that fit a budget, the proposal, and bytes equal to those of a run."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ KERNELS = ("mask", "pack", "unpack", "agreement", "signature", "split", "combine
 
 @pytest.fixture
 def no_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """All kernels take no time; a test says which take some."""
+    """Make all kernels take no time; a test sets the time of single ones."""
     for name in (*KERNELS, "noise"):
         monkeypatch.setattr(work, f"{name}_seconds", lambda *_: 0.0)
     return monkeypatch
 
 
 def command(line: str, out: Path) -> list[dict[str, Any]]:
-    """The rows that a command writes."""
+    """Return the rows that a command writes."""
     _, *words = shlex.split(line)
     done = CliRunner().invoke(app, [*words, "--json", str(out)])
     assert done.exit_code == 0, (line, done.output, done.exception)
@@ -80,7 +80,7 @@ PROMISED = f"{BY_DATA} --epsilon 6.5 --corrupt-share 0.1"
         (PROMISED, "protected"),
     ],
 )
-def test_a_run_of_the_printed_command_counts_what_was_planned(
+def test_a_run_of_the_printed_command_has_the_planned_bytes(
     plan: str, method: str, tmp_path: Path
 ) -> None:
     rows = command(plan, tmp_path / "plan.jsonl")
@@ -100,7 +100,7 @@ def test_a_run_of_the_printed_command_counts_what_was_planned(
     [("", "active"), ("", "semi-honest"), ("--epsilon 20 --drop-share 0.2", "semi-honest")],
 )
 def test_over_secure_aggregation_too(more: str, server: str, tmp_path: Path) -> None:
-    """With as many clients as make paths of different lengths to the root of the tree of keys."""
+    """The number of clients gives paths of different lengths in the tree of keys."""
     said = f"--server-model {server}"
     plan = f"privirec plan --dataset synthetic:37x60 --budget 1MB --drop-share 0.05 {more} {said}"
     row = command(plan, tmp_path / "plan.jsonl")[0]
@@ -128,7 +128,7 @@ def test_spectral_keeps_its_blocks_as_narrow_as_planned(seed: int) -> None:
     assert (ledger.bytes_up, ledger.bytes_down) == (planned.bytes_up, planned.ledger.bytes_down)
 
 
-def test_rings_from_numbers_alone_hold_an_item_that_everybody_has() -> None:
+def test_without_data_rings_hold_an_item_that_all_people_have() -> None:
     touched = np.zeros((150, 200), np.float32)
     touched[:, 0] = 1
     touched[np.arange(150), 1 + np.arange(150)] = 1
@@ -156,7 +156,7 @@ def test_the_largest_there_are_can_be_planned() -> None:
 # --- what is proposed -----------------------------------------------------------------------------
 
 
-def test_what_was_tuned_comes_out_for_what_it_was_tuned_for() -> None:
+def test_tuned_presets_are_proposed_for_their_budgets() -> None:
     """The presets of spectral: columns, rank and rounds, in their width."""
     small = choose(GOWALLA, 60_000_000).proposed.plan
     assert (small.method, small.rank, small.federated["columns"]) == ("spectral", 552, "8x115")
@@ -193,7 +193,7 @@ def test_below_the_fewest_columns_a_head_is_proposed() -> None:
     assert 500 < proposed.head < 2000
 
 
-def test_what_gives_every_history_away_is_not_proposed() -> None:
+def test_methods_that_reveal_all_histories_are_not_proposed() -> None:
     choice = choose(GOWALLA, 10**11)
     assert choice.proposed.plan.method == "spectral"
     assert "privirec" in {one.plan.method for one in choice.others}
@@ -201,7 +201,7 @@ def test_what_gives_every_history_away_is_not_proposed() -> None:
 
 @pytest.mark.parametrize("people", [GOWALLA, GLOBO, Population(300, 900), Population(5000, 400)])
 @pytest.mark.parametrize("budget", [10**5, 10**6, 10**7, 10**8])
-def test_what_is_proposed_fits_and_fills_the_budget(people: Population, budget: int) -> None:
+def test_the_proposal_fits_and_fills_the_budget(people: Population, budget: int) -> None:
     made = {one.plan.method: one for one in candidates(people, budget)}
     head = made["head-gram"]
     assert head.plan.head
@@ -230,7 +230,7 @@ def test_a_promise_has_one_method_or_none_that_fits() -> None:
         choose(GOWALLA, 1_000_000, epsilon=8)
 
 
-def test_a_budget_for_nothing_says_what_the_least_is() -> None:
+def test_a_budget_that_is_too_small_names_the_smallest_plan() -> None:
     with pytest.raises(UsageError, match=r"nothing fits .* head-gram with a head of 250 items"):
         choose(GOWALLA, 10_000)
 
@@ -391,7 +391,7 @@ def test_a_target_with_a_promise(tmp_path: Path) -> None:
     assert "protected with" in str(done.exception)
 
 
-# --- what people write ----------------------------------------------------------------------------
+# --- parsing of amounts ---------------------------------------------------------------------------
 
 
 def test_units() -> None:
@@ -457,7 +457,7 @@ def test_bad_input_is_one_line(asked: str, words: str) -> None:
 
 
 @pytest.mark.usefixtures("no_kernels")
-def test_what_people_see() -> None:
+def test_the_printed_plan() -> None:
     asked = "plan --users 30000 --items 41000 --budget 50MB --up 2Mbit/s"
     done = CliRunner().invoke(app, shlex.split(asked))
     assert done.exit_code == 0, done.output

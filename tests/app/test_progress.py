@@ -1,4 +1,4 @@
-"""Bars on a terminal: each is seen at 100 % before it goes, and none after something went wrong."""
+"""Progress bars: each reaches 100 % before it disappears, except after an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 def last_seen(terminal: io.StringIO) -> dict[str, int]:
-    """Of each phase, by its name, how far it was when it was last seen."""
+    """Return the last percentage shown for each phase, by name."""
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\n", terminal.getvalue())
     return {name: int(percent) for name, percent in FRAME.findall(plain)}
 
@@ -41,7 +41,7 @@ def test_a_phase_that_stops_early_or_reports_nothing_is_seen_whole(terminal: io.
     )
 
 
-def test_what_went_wrong_is_not_seen_whole(terminal: io.StringIO) -> None:
+def test_a_failed_phase_does_not_reach_100_percent(terminal: io.StringIO) -> None:
     def work() -> None:
         with progress.shown_progress() as phases:
             phases("breaks")(3, 10)

@@ -1,4 +1,4 @@
-"""Every mistake gives one clear line and the promised exit code, and leaves nothing behind."""
+"""Bad input: one clear line, the documented exit code, and no files left behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = ["--dataset", "synthetic:small"]
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended, and what it wrote."""
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: str
@@ -82,7 +82,10 @@ def started(without_data: None) -> Command:
 
 
 def test_a_process_of_its_own(privirec: Command, started: Command) -> None:
-    for args in (["cost", "--users", "10", "--items", "5"], ["run", *SMALL, "--rank", "301"]):
+    for args in (
+        ["paper", "cost", "--users", "10", "--items", "5"],
+        ["run", *SMALL, "--rank", "301"],
+    ):
         assert started(*args, COLUMNS="80", TERM="dumb") == privirec(*args)
 
 
@@ -131,15 +134,19 @@ def test_rank_larger_than_the_catalogue(tmp_path: Path, privirec: Command) -> No
         args = ["run", *SMALL, "--method", method, "--rank", "301", "--save", str(save)]
         refused(privirec(*args), "301", "300")
         assert not save.exists()
-    refused(privirec("sweep", *SMALL, "--ranks", "301", "--out", str(tmp_path)), "301", "300")
+    refused(
+        privirec("paper", "sweep", *SMALL, "--ranks", "301", "--out", str(tmp_path)), "301", "300"
+    )
 
 
 def test_settings_that_do_not_fit_are_refused(privirec: Command) -> None:
     refused(privirec("run", *SMALL, "--rounds", "3"), "centralized")
     refused(privirec("run", *SMALL, "--model", "turbo-cf", "--solver", "power-1qr"), "turbo-cf")
     refused(privirec("run", *SMALL, "--method", "privirec", "--ring-bits", "8"), "8-bit ring")
-    refused(privirec("sweep", *SMALL, "--ranks", "1:x:2"), "1:x:2")
-    refused(privirec("table", "--datasets", "synthetic:small", "--models", "magic"), "magic")
+    refused(privirec("paper", "sweep", *SMALL, "--ranks", "1:x:2"), "1:x:2")
+    refused(
+        privirec("paper", "table", "--datasets", "synthetic:small", "--models", "magic"), "magic"
+    )
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -156,7 +163,7 @@ def test_output_that_cannot_be_a_file(tmp_path: Path, privirec: Command) -> None
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_save_does_not_replace_what_is_not_a_model(tmp_path: Path, privirec: Command) -> None:
+def test_save_does_not_replace_other_files(tmp_path: Path, privirec: Command) -> None:
     (tmp_path / "precious").write_text("mine")
     refused(privirec("run", *SMALL, "--save", str(tmp_path)), "not a saved model")
     assert (tmp_path / "precious").read_text() == "mine"
@@ -175,7 +182,7 @@ def test_save_replaces_a_model_only_if_told_to(tmp_path: Path, privirec: Command
     assert (tmp_path / "model" / "manifest.json").read_bytes() != before
 
 
-def test_what_is_said_of_data_is_one_line(tmp_path: Path, privirec: Command) -> None:
+def test_warnings_and_errors_about_data_are_one_line(tmp_path: Path, privirec: Command) -> None:
     rated = tmp_path / "r.csv"
     rows = [
         f"{user};{(user * 3 + item) % 11};{item % 5 + 1}" for user in range(20) for item in range(7)
@@ -208,11 +215,11 @@ def test_small_catalogues_take_the_defaults(tmp_path: Path, privirec: Command) -
     for method in ("centralized", "privirec", "privirec-k"):
         result = privirec("run", "--dataset", folder, "--method", method)
         assert result.returncode == 0, result.stderr
-    assert privirec("cost", "--users", "10", "--items", "5").returncode == 0
+    assert privirec("paper", "cost", "--users", "10", "--items", "5").returncode == 0
 
 
 def test_tables_are_never_cut(started: Command) -> None:
-    result = started("cost", COLUMNS="40", FORCE_COLOR="1")
+    result = started("paper", "cost", COLUMNS="40", FORCE_COLOR="1")
     assert result.returncode == 0, result.stderr
     assert "1,679M" in result.stdout
     assert "\u2026" not in result.stdout
@@ -227,7 +234,7 @@ def test_full_disk_leaves_nothing_behind(privirec: Command) -> None:
 @pytest.mark.check
 def test_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path, privirec: Command) -> None:
     args = [
-        *["sweep", "--dataset", "synthetic:3000x2500", "--ranks", "64:1024:64"],
+        *["paper", "sweep", "--dataset", "synthetic:3000x2500", "--ranks", "64:1024:64"],
         *["--rounds", "2,3", "--threads", "1"],
     ]
     whole = privirec(*args, "--out", str(tmp_path / "whole"))
@@ -313,8 +320,8 @@ def test_an_audit_of_a_model_without_clients_says_what_it_gives_away(
 
 
 def test_help_teaches_and_stays_quiet_in_a_pipe(privirec: Command) -> None:
-    for command in ("demo", "run", "table", "sweep", "cost", "audit", "doctor", "data"):
-        result = privirec(command, "--help")
+    for command in ("demo", "run", "paper table", "paper sweep", "audit", "doctor", "data"):
+        result = privirec(*command.split(), "--help")
         assert result.returncode == 0
         assert "Usage" in result.stdout
         assert len(result.stdout) > 200

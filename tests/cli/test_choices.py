@@ -1,4 +1,4 @@
-"""What a command offers comes from the registries, so that nothing has to be listed twice."""
+"""Choices of options come from the registries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`privirec client`: what its owner hears and the server does not; which calls go without Typer."""
+"""`privirec client up`: messages for its owner only, and calls that do not import Typer."""
 
 from __future__ import annotations
 
@@ -18,19 +18,28 @@ from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.node.memory import Memory
 
 
-def keys(*arguments: str | Path) -> None:
-    done = CliRunner().invoke(app, ["keys", *map(str, arguments)])
+def privirec(*arguments: str | Path) -> None:
+    done = CliRunner().invoke(app, [*map(str, arguments)])
     assert done.exit_code == 0, done.output
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Path:
     server, folder = tmp_path / "server", tmp_path / "lyon"
-    keys("operator", server)
-    keys("new", folder, "--name", "lyon")
-    keys("approve", server, folder / "card.json", "--yes")
+    privirec("server", "new", server)
+    privirec("client", "new", folder, "--name", "lyon")
+    privirec("server", "approve", server, folder / "card.json", "--yes")
     operator = OperatorFolder(server).operator
-    keys("join", folder, "--roster", server / "roster.json", "--operator", operator, "--yes")
+    privirec(
+        "client",
+        "join",
+        folder,
+        "--roster",
+        server / "roster.json",
+        "--operator",
+        operator,
+        "--yes",
+    )
     write_catalogue(folder / "catalogue.txt", Catalogue(["a", "b"]))
     make_certificates(folder / "tls")
     (folder / "tls" / "ca.crt").rename(folder / "ca.crt")
@@ -40,7 +49,7 @@ def client(tmp_path: Path) -> Path:
 
 
 def check(client: Path) -> tuple[str, str]:
-    done = CliRunner().invoke(app, ["client", str(client), "--check"])
+    done = CliRunner().invoke(app, ["client", "up", str(client), "--check"])
     assert done.exit_code == 0, done.output
     return done.stdout, done.stderr
 
@@ -102,11 +111,11 @@ def test_no_server_is_said_with_the_whole_command_that_names_one(
     client: Path, tmp_path: Path
 ) -> None:
     spaced = client.rename(tmp_path / "my client")
-    done = CliRunner().invoke(app, ["client", str(spaced)])
+    done = CliRunner().invoke(app, ["client", "up", str(spaced)])
     assert done.exit_code == 1
-    assert f"privirec keys join '{spaced}' --roster ROSTER" in str(done.exception)
+    assert f"privirec client join '{spaced}' --roster ROSTER" in str(done.exception)
     _, warned = check(spaced)
-    assert f"privirec keys join '{spaced}'" in warned
+    assert f"privirec client join '{spaced}'" in warned
 
 
 @pytest.fixture
@@ -133,7 +142,7 @@ def stayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         *("a:\u0663", "-x:1", "u@a:1", "https://-x", "https://a:99999", "a?b:1"),
     ],
 )
-def test_nobody_is_connected_to_what_is_no_address(
+def test_an_invalid_server_address_is_refused(
     client: Path, stayed: list[tuple[str, str]], wrong: str
 ) -> None:
     """Neither one that is given nor one that somebody wrote into the folder."""

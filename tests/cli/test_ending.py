@@ -1,4 +1,4 @@
-"""How a command ends when somebody interrupts it."""
+"""Interrupted commands: exit code, message and clean-up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ended(program: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_one_line_and_what_has_to_be_put_away_is(name: str, code: int) -> None:
+def test_an_interruption_prints_one_line_and_cleans_up(name: str, code: int) -> None:
     """Also where somebody is impatient."""
     found = ended(
         f"""
@@ -66,13 +66,15 @@ def test_one_that_is_lost_is_followed_by_one_that_counts() -> None:
     assert errors.endswith("privirec: interrupted\n")
 
 
-@pytest.mark.parametrize("arguments", [["client", "--help"], ["keys", "--help"], ["client", "x"]])
+@pytest.mark.parametrize(
+    "arguments", [["client", "up", "--help"], ["data", "--help"], ["client", "up", "x"]]
+)
 def test_while_modules_are_imported_it_is_one_line_too(arguments: list[str]) -> None:
     code, said, errors = ended(
         f"""
         class Finder:
             def find_spec(self, name, path=None, target=None):
-                if name in ("privirec.app.cli.client", "privirec.app.cli.keys", "pydantic"):
+                if name in ("privirec.app.cli.client", "privirec.app.cli.data", "pydantic"):
                     interrupt()
         sys.meta_path.insert(0, Finder())
         sys.argv = ["privirec", *{arguments}]

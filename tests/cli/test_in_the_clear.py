@@ -1,4 +1,4 @@
-"""Sums without secure aggregation: both commands that ask clients for them say what that means."""
+"""Warnings of the commands that start runs without secure aggregation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`privirec keys`: what people are shown and asked before a roster changes under them."""
+"""Keys and rosters: output and questions before a roster changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from privirec.app.cli import asking
 from privirec.app.cli.every import app
 from privirec.durable import alone, private_folder
 from privirec.errors import UsageError
-from privirec.runtime.enrolment.fingerprints import fingerprint
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.enrolment.identities import fingerprint
 
 
-def keys(*arguments: str | Path, answer: str | None = None) -> str:
+def privirec(*arguments: str | Path, answer: str | None = None) -> str:
     """The command; with an answer somebody sits at the terminal and types it."""
-    done = CliRunner().invoke(app, ["keys", *map(str, arguments)], input=answer)
+    done = CliRunner().invoke(app, [*map(str, arguments)], input=answer)
     if isinstance(done.exception, UsageError):
         assert "\n" not in str(done.exception)
         raise done.exception
@@ -36,13 +36,13 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> OperatorFolder:
-    said = keys("operator", tmp_path / "server")
+    said = privirec("server", "new", tmp_path / "server")
     home = OperatorFolder(tmp_path / "server")
     assert home.operator in said
     assert fingerprint(home.operator) in said
     assert "--operator-key" in said
     for name in ("lyon", "oslo", "porto"):
-        said = keys("new", tmp_path / name, "--name", name)
+        said = privirec("client", "new", tmp_path / name, "--name", name)
         assert fingerprint(ClientFolder(tmp_path / name).identity.public.hex()) in said
     return home
 
@@ -60,109 +60,111 @@ def test_a_card_is_approved_when_its_fingerprint_was_compared(
 ) -> None:
     lyon, oslo, porto = cards(home)
     with pytest.raises(UsageError, match="no terminal to ask on"):
-        keys("approve", home.folder, lyon)
+        privirec("server", "approve", home.folder, lyon)
     with pytest.raises(UsageError, match="not the fingerprint that was given"):
-        keys("approve", home.folder, lyon, "--fingerprint", told(oslo))
+        privirec("server", "approve", home.folder, lyon, "--fingerprint", told(oslo))
     with pytest.raises(UsageError, match="1 fingerprints for 2 cards"):
-        keys("approve", home.folder, lyon, oslo, "--fingerprint", told(lyon))
+        privirec("server", "approve", home.folder, lyon, oslo, "--fingerprint", told(lyon))
     assert not home.members.members
-    said = keys("approve", home.folder, lyon, "--fingerprint", told(lyon))
+    said = privirec("server", "approve", home.folder, lyon, "--fingerprint", told(lyon))
     assert "approved" in said
     stdin = SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr(asking, "sys", SimpleNamespace(stdin=stdin))
     with pytest.raises(UsageError, match="nothing was changed"):
-        keys("approve", home.folder, oslo, answer="n\n")
-    said = keys("approve", home.folder, oslo, answer="y\n")
+        privirec("server", "approve", home.folder, oslo, answer="n\n")
+    said = privirec("server", "approve", home.folder, oslo, answer="y\n")
     assert told(oslo) in said
     assert "read out the same fingerprint?" in said
-    keys("approve", home.folder, porto, "--yes")
+    privirec("server", "approve", home.folder, porto, "--yes")
     assert [member.name for member in home.members.members] == ["lyon", "oslo", "porto"]
-    assert told(porto) in keys("list", home.folder)
+    assert told(porto) in privirec("server", "clients", home.folder)
 
 
-def test_joining_shows_who_came_and_went_and_asks(home: OperatorFolder, terminal: None) -> None:
+def test_joining_shows_roster_changes_and_asks(home: OperatorFolder, terminal: None) -> None:
     lyon, oslo, porto = cards(home)
-    keys("approve", home.folder, lyon, oslo, "--yes")
+    privirec("server", "approve", home.folder, lyon, oslo, "--yes")
     roster, client = home.folder / "roster.json", lyon.parent
-    join = ("join", client, "--roster", roster)
+    join = ("client", "join", client, "--roster", roster)
     with pytest.raises(UsageError, match="the first time, give the operator's key"):
-        keys(*join)
+        privirec(*join)
     with pytest.raises(UsageError, match="signed by operator"):
-        keys(*join, "--operator", told(oslo))
+        privirec(*join, "--operator", told(oslo))
     first = (*join, "--operator", fingerprint(home.operator))
     with pytest.raises(UsageError, match="nothing was changed"):
-        keys(*first, answer="n\n")
+        privirec(*first, answer="n\n")
     assert not ClientFolder(client).has_joined
-    said = keys(*first, answer="y\n")
+    said = privirec(*first, answer="y\n")
     assert told(lyon) in said
     assert told(oslo) in said
-    keys("revoke", home.folder, "1", "--yes")
-    keys("approve", home.folder, porto, "--yes")
-    said = keys(*join, answer="y\n")
+    privirec("server", "revoke", home.folder, "1", "--yes")
+    privirec("server", "approve", home.folder, porto, "--yes")
+    said = privirec(*join, answer="y\n")
     for line in (f"revoked 1 oslo {told(oslo)}", f"approved 2 porto {told(porto)}"):
         assert line in " ".join(said.split())
     assert told(lyon) not in said
-    assert "nothing has changed" in keys(*join, "--yes")
+    assert "nothing has changed" in privirec(*join, "--yes")
 
 
 def test_keys_are_rotated_by_the_client_and_accepted_by_the_operator(
     home: OperatorFolder, tmp_path: Path
 ) -> None:
     lyon, oslo, _ = cards(home)
-    keys("approve", home.folder, lyon, oslo, "--yes")
+    privirec("server", "approve", home.folder, lyon, oslo, "--yes")
     client, roster = ClientFolder(lyon.parent), home.folder / "roster.json"
-    keys("join", client.folder, "--roster", roster, "--operator", home.operator, "--yes")
+    privirec(
+        "client", "join", client.folder, "--roster", roster, "--operator", home.operator, "--yes"
+    )
     old = client.identity.public.hex()
-    said = keys("rotate", client.folder)
+    said = privirec("client", "rotate", client.folder)
     rotation = client.folder / "rotation.json"
     with pytest.raises(UsageError, match="no terminal to ask on"):
-        keys("accept", home.folder, rotation)
+        privirec("server", "accept", home.folder, rotation)
     with pytest.raises(UsageError, match="not the change of a key"):
-        keys("accept", home.folder, lyon, "--yes")
-    shown = keys("accept", home.folder, rotation, "--yes")
+        privirec("server", "accept", home.folder, lyon, "--yes")
+    shown = privirec("server", "accept", home.folder, rotation, "--yes")
     new = home.members.member(0).key
     assert fingerprint(new) in said
     assert "new key" in shown
     assert fingerprint(new) in shown
     assert client.identity.public.hex() == old
-    again = ("join", client.folder, "--roster", roster, "--yes")
-    done = CliRunner().invoke(app, ["keys", *map(str, again), "--server", "ftp://x"])
+    again = ("client", "join", client.folder, "--roster", roster, "--yes")
+    done = CliRunner().invoke(app, [*map(str, again), "--server", "ftp://x"])
     assert "'ftp://x' is neither https" in str(done.exception)
     assert done.output == ""
-    assert f"start it again: privirec client {client.folder}" in keys(*again)
+    assert f"start it again: privirec client up {client.folder}" in privirec(*again)
     assert client.identity.public.hex() == new != old
-    assert "goes on with this by itself" in keys(*again, "--server", "https://fed.example:9443")
+    assert "goes on with this by itself" in privirec(*again, "--server", "https://fed.example:9443")
     assert home.members.lineages()[0] == old
 
 
 def test_the_operators_key_is_elsewhere(home: OperatorFolder, tmp_path: Path) -> None:
     """On the same machine by --operator-key; or on another, from which rosters are brought."""
     lyon, oslo, porto = cards(home)
-    keys("approve", home.folder, lyon, "--yes")
+    privirec("server", "approve", home.folder, lyon, "--yes")
     desk = tmp_path / "desk"
     shutil.copytree(home.folder, desk)
     safe = tmp_path / "safe.key"
     (home.folder / "operator.key").rename(safe)
     for refused in (
-        ("approve", home.folder, oslo),
-        ("revoke", home.folder, 0),
-        ("accept", home.folder, "rotation.json"),
-        ("run-key", home.folder),
+        ("server", "approve", home.folder, oslo),
+        ("server", "revoke", home.folder, 0),
+        ("server", "accept", home.folder, "rotation.json"),
+        ("server", "run-key", home.folder),
     ):
-        done = CliRunner().invoke(app, ["keys", *map(str, refused), "--yes"])
+        done = CliRunner().invoke(app, [*map(str, refused), "--yes"])
         assert done.output == ""
         why = str(done.exception)
         assert why.startswith(f"nothing was changed: {home.folder / 'operator.key'}: no key there")
         assert "--operator-key PATH" in why
-    keys("approve", home.folder, oslo, "--yes", "--operator-key", safe)
+    privirec("server", "approve", home.folder, oslo, "--yes", "--operator-key", safe)
     assert len(home.members.members) == 2
-    keys("approve", desk, porto, "--yes")  # a fork of what the server has
+    privirec("server", "approve", desk, porto, "--yes")  # a fork of what the server has
     with pytest.raises(UsageError, match="has another past"):
-        keys("update", home.folder, "--roster", desk / "roster.json", "--yes")
+        privirec("server", "update", home.folder, "--roster", desk / "roster.json", "--yes")
     shutil.copy(home.folder / "roster.json", desk)
-    keys("approve", desk, porto, "--yes")
-    keys("run-key", desk, "--yes")
-    said = keys("update", home.folder, "--roster", desk / "roster.json", "--yes")
+    privirec("server", "approve", desk, porto, "--yes")
+    privirec("server", "run-key", desk, "--yes")
+    said = privirec("server", "update", home.folder, "--roster", desk / "roster.json", "--yes")
     assert "approved" in said
     assert "server's key" in said
     with pytest.raises(UsageError, match="not the key that the roster names"):
@@ -175,14 +177,14 @@ def test_the_operators_key_is_elsewhere(home: OperatorFolder, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "command",
     [
-        ("budget",),
-        ("device", "policy"),
+        ("client", "budget"),
+        ("client", "policy"),
         ("device", "page"),
-        ("client",),
-        ("keys", "rotate"),
-        ("keys", "join", "--roster", "roster.json"),
-        ("keys", "list"),
-        ("keys", "certificates"),
+        ("client", "up"),
+        ("client", "rotate"),
+        ("client", "join", "--roster", "roster.json"),
+        ("server", "clients"),
+        ("server", "certificates"),
     ],
     ids=" ".join,
 )
@@ -200,35 +202,29 @@ def test_a_folder_that_is_not_there_is_called_that(
 def test_new_keys_never_stand_beside_old_ones(home: OperatorFolder) -> None:
     (card, *_) = cards(home)
     before = card.read_bytes()
-    with pytest.raises(UsageError, match=r"has keys already.*keys rotate"):
-        keys("new", card.parent, "--name", "another")
+    with pytest.raises(UsageError, match=r"has keys already.*client rotate"):
+        privirec("client", "new", card.parent, "--name", "another")
     assert card.read_bytes() == before
-    with pytest.raises(UsageError, match="privirec keys rotate"):
-        keys("renew", card.parent)
 
 
 def test_commands_that_are_printed_can_be_copied(home: OperatorFolder, tmp_path: Path) -> None:
     """Also where a folder has a space in its name."""
     lyon, *_ = cards(home)
-    keys("approve", home.folder, lyon, "--yes")
+    privirec("server", "approve", home.folder, lyon, "--yes")
     client = lyon.parent.rename(tmp_path / "my client")
     server = OperatorFolder(home.folder.rename(tmp_path / "my server"))
     roster = server.folder / "roster.json"
-    keys("join", client, "--roster", roster, "--operator", server.operator, "--yes")
-    said = keys("join", client, "--roster", roster, "--yes")
+    privirec("client", "join", client, "--roster", roster, "--operator", server.operator, "--yes")
+    said = privirec("client", "join", client, "--roster", roster, "--yes")
     again = said.split("start it again: ")[1].splitlines()[0]
-    assert shlex.split(again) == ["privirec", "client", str(client)]
-    said = keys("update", server.folder, "--roster", roster, "--yes")
+    assert shlex.split(again) == ["privirec", "client", "up", str(client)]
+    said = privirec("server", "update", server.folder, "--roster", roster, "--yes")
     restart = said.split("Restart: ")[1].splitlines()[0]
     assert shlex.split(restart) == ["privirec", "server", "up", str(server.folder)]
     (server.folder / "carrier").write_text("https")
-    said = keys("update", server.folder, "--roster", roster, "--yes")
+    said = privirec("server", "update", server.folder, "--roster", roster, "--yes")
     assert said.rstrip().endswith("--carrier https")
     with alone(private_folder(server.folder / "https")):
-        said = keys("update", server.folder, "--roster", roster, "--yes")
+        said = privirec("server", "update", server.folder, "--roster", roster, "--yes")
     assert "reads it by itself" in said
     assert "Restart" not in said
-    with pytest.raises(UsageError) as renamed:
-        keys("renew", client)
-    now = str(renamed.value).split("keys rotate now: ")[1]
-    assert shlex.split(now) == ["privirec", "keys", "rotate", str(client)]

@@ -1,4 +1,4 @@
-"""The command line imports what is called, and nothing else."""
+"""Imports of the command line: only those of the called command."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def called(*arguments: str) -> tuple[int, set[str]]:
     return code, names & {place.split(".")[0] for place in COMMANDS.values()}
 
 
-@pytest.mark.parametrize("arguments", [("keys", "--help"), ("client", "--help")])
+@pytest.mark.parametrize("arguments", [("data", "--help"), ("client", "--help")])
 def test_only_the_command_that_is_called_is_imported(arguments: tuple[str, str]) -> None:
     assert called(*arguments) == (0, {arguments[0]})
 
 
-def test_whoever_mistypes_a_name_has_all_of_them_to_compare_with() -> None:
+def test_a_mistyped_command_loads_all_commands_for_suggestions() -> None:
     code, imported = called("recomend")
     assert code == 2
     assert imported == {place.split(".")[0] for place in COMMANDS.values()}

@@ -1,4 +1,4 @@
-"""Help at any width: no name of an option is cut."""
+"""Help at any terminal width: names of options are never truncated."""
 
 from __future__ import annotations
 

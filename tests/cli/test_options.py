@@ -1,4 +1,4 @@
-"""Of every option of every command: outputs and numbers that cannot be are refused before work."""
+"""All options of all commands: impossible outputs and numbers are refused before any work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from privirec.app.cli.every import app
 from privirec.errors import UsageError
 
 OUTPUTS = {"--json", "--save", "--out", "--report", "--keep", "--work", "--curve", "--picture"}
-ARGUMENTS_WRITTEN = {("data", "make", "folder"), ("store", "export", "target")}
+ARGUMENTS_WRITTEN = {("data", "make", "folder"), ("device", "export", "target")}
 IN_THE_COMMAND = {("plan", "--out")}
 """Written only with another option; tested by itself below, with `data convert`."""
 
@@ -88,7 +88,7 @@ def test_an_output_that_cannot_be_written(
 
 
 def test_every_path_is_known_to_be_read_or_written() -> None:
-    """Whoever adds an option for a file says here what it is."""
+    """A new option for a file must be added here as read or written."""
     read = {"--data-dir", "--settings", "--warm", "--test-file", "--artifact", "--titles"}
     read |= {"--store", "--operator-key", "--roster", "folder", "source", "artifact", "client"}
     read |= {"cards", "rotation", "--beside"}
@@ -139,7 +139,7 @@ def test_outputs_that_depend_on_other_options(tmp_path: Path) -> None:
 
 def test_click_and_typer_agree_on_what_a_command_is() -> None:
     """The walk above found them all."""
-    assert ("keys", "join") in COMMANDS
+    assert ("client", "join") in COMMANDS
     assert ("run",) in COMMANDS
     assert len(COMMANDS) > 40
     assert all(isinstance(command, click.Command) for command in COMMANDS.values())

@@ -1,4 +1,4 @@
-"""Commands that commands print: the parser takes them, and they read what was read before."""
+"""Commands printed by other commands: they parse, and they read the same data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 
 
 def test_every_command_that_reads_a_table_has_the_same_options_for_it() -> None:
-    read = {("fit",), ("store", "import"), ("data", "info"), ("data", "convert")}
+    read = {("fit",), ("device", "import"), ("data", "info"), ("data", "convert")}
     for path, command in _commands(ROOT):
         names = {each.name for each in command.params}
         if path in read or names & {"dataset", "datasets"}:
@@ -74,11 +74,11 @@ def test_the_audit_that_is_printed_reads_the_same_data(method: str) -> None:
     assert _parsed(shlex.split(general)[1:])["release"] == method
 
 
-def test_what_is_found_out_is_not_printed() -> None:
+def test_detected_table_options_are_not_printed() -> None:
     assert words_for("gowalla", None, TableOptions()) == ["gowalla"]
 
 
-def test_what_the_demo_proposes_next_is_whole(
+def test_the_next_command_of_the_demo_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the folder has a space in its name."""

@@ -1,4 +1,4 @@
-"""`privirec protocols` measures every registered protocol, and says what each promises."""
+"""`privirec paper protocols`: a row for every registered protocol, with its guarantee."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privirec.secagg import protocol, protocol_names
 
 def test_every_protocol_is_measured(tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
-    asked = ["protocols", "--clients", "12", "--entries", "300", "--json", str(out)]
+    asked = ["paper", "protocols", "--clients", "12", "--entries", "300", "--json", str(out)]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     rows = {row["protocol"]: row for row in map(json.loads, out.read_text().splitlines())}
@@ -32,7 +32,16 @@ def test_every_protocol_is_measured(tmp_path: Path) -> None:
 
 def test_a_server_that_keeps_to_the_protocol_saves_an_exchange(tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
-    asked = ["protocols", "--clients", "12", "--entries", "8", "--server-model", "semi-honest"]
+    asked = [
+        "paper",
+        "protocols",
+        "--clients",
+        "12",
+        "--entries",
+        "8",
+        "--server-model",
+        "semi-honest",
+    ]
     done = CliRunner().invoke(app, [*asked, "--json", str(out)])
     assert done.exit_code == 0, done.output
     rows = {row["protocol"]: row for row in map(json.loads, out.read_text().splitlines())}
@@ -40,7 +49,7 @@ def test_a_server_that_keeps_to_the_protocol_saves_an_exchange(tmp_path: Path) -
 
 
 def test_numbers_that_a_protocol_refuses_are_said_in_a_line(tmp_path: Path) -> None:
-    asked = ["protocols", "--clients", "3", "--entries", "8", "--corrupt-share", "0.5"]
+    asked = ["paper", "protocols", "--clients", "3", "--entries", "8", "--corrupt-share", "0.5"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     assert "refuses these numbers" in done.output

@@ -1,4 +1,4 @@
-"""`privirec server`: what an operator reads where no server is up, and where a run has ended."""
+"""`privirec server`: output without a running server, and for finished runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def files(home: OperatorFolder) -> set[Path]:
     ("had", "command"),
     [("https", "--carrier https"), ("flower", "server"), (None, "server")],
 )
-def test_nobody_listens(home: OperatorFolder, had: str | None, command: str) -> None:
+def test_a_run_without_a_server_names_the_command_that_starts_it(
+    home: OperatorFolder, had: str | None, command: str
+) -> None:
     if had:
         serving.remember(home, had)
     before = files(home)
@@ -72,7 +74,7 @@ def test_a_folder_of_before_the_carrier_was_written_down(home: OperatorFolder) -
 
 @pytest.mark.parametrize("up", serving.CARRIERS)
 def test_the_carrier_is_that_of_the_server_that_is_up(home: OperatorFolder, up: str) -> None:
-    """Whatever the last one had, and whatever lies in the folder."""
+    """The last server's carrier and the files in the folder do not matter."""
     for name in serving.CARRIERS:
         private_folder(home.folder / name)
     (other,) = set(serving.CARRIERS) - {up}
@@ -99,7 +101,7 @@ def test_a_carrier_that_is_none_is_not_believed(home: OperatorFolder, content: b
 def test_a_server_is_started_again_as_it_was(
     home: OperatorFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the options that were given, and no others."""
+    """The printed command has the given options and no others."""
     given: list[list[str]] = []
     monkeypatch.setattr(server_command, "_up_https", lambda *all_of_it: given.append(all_of_it[-1]))
     monkeypatch.setattr(server_command.launch, "check_flower", lambda: None)
@@ -117,15 +119,15 @@ def test_a_server_is_started_again_as_it_was(
     assert serving.how_to_start(home).endswith(str(home.folder))
 
 
-def test_nobody_in_the_roster_is_one_line(tmp_path: Path) -> None:
+def test_an_empty_roster_is_one_line(tmp_path: Path) -> None:
     home = OperatorFolder.create(tmp_path / "server")
     write_catalogue(home.folder / "catalogue.txt", Catalogue(["a", "b"]))
     done = server("run", home, "monday")
-    assert "nobody is in the roster yet: privirec keys approve" in str(done.exception)
+    assert "nobody is in the roster yet: privirec server approve" in str(done.exception)
 
 
 def words_behind(beginning: str, text: str) -> list[str]:
-    """Of a command that is printed to be copied into a shell."""
+    """Return the words of a printed command after its beginning."""
     return shlex.split(text.split(beginning, 1)[1].splitlines()[0])
 
 
@@ -207,7 +209,7 @@ def test_and_one_that_was_stopped(home: OperatorFolder) -> None:
     assert "told" in done.stdout
 
 
-def test_nobody_is_asked_about_a_run_that_is_none(home: OperatorFolder) -> None:
+def test_stopping_an_unknown_run_is_refused(home: OperatorFolder) -> None:
     done = server("stop", home, "nosuch")
     assert isinstance(done.exception, UsageError)
     assert "no such run" in str(done.exception)
@@ -221,7 +223,7 @@ def test_nobody_is_asked_about_a_run_that_is_none(home: OperatorFolder) -> None:
         (40, "next to no promise", "2.4e+17 times"),
     ],
 )
-def test_what_is_given_away_depends_on_epsilon(epsilon: float, worth: str, odds: str) -> None:
+def test_the_warning_depends_on_epsilon(epsilon: float, worth: str, odds: str) -> None:
     said = str(gives_away("protected", epsilon=epsilon))
     assert f"epsilon {epsilon} is {worth}" in said
     assert odds in said
@@ -245,7 +247,7 @@ def test_other_commands_say_what_their_epsilon_is_worth(
         assert re.search(words, json.loads(saved.read_text())["gives_away"])
 
 
-def test_what_noise_leaves_is_said_once_people_are_known(
+def test_expected_accuracy_is_printed_once_when_the_people_are_known(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     seen: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""`privirec store` and `privirec recommend` as people use them."""
+"""`privirec device` and `privirec recommend` as people use them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from privirec.app.cli import device as device_commands
 from privirec.app.cli import recommend as recommend_command
-from privirec.app.cli import store as store_commands
 from privirec.data import Interactions
 from privirec.device import Catalogue, Store
 from privirec.errors import DataWarning, PrivirecError
 
 app = typer.Typer()
 app.command("recommend")(recommend_command.command)
-app.add_typer(store_commands.app, name="store")
+app.add_typer(device_commands.app, name="device")
 
 
 def run(*arguments: object, error: str | None = None) -> str:
@@ -40,7 +40,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
     path = tmp_path / "me.db"
-    run("store", "add", "item-0001", "item-0005", "item-0009", "--store", path)
+    run("device", "add", "item-0001", "item-0005", "item-0009", "--store", path)
     return path
 
 
@@ -65,7 +65,7 @@ def test_three_items_and_a_recommendation(mine: Path, saved: Path, tmp_path: Pat
 def test_seen_similar_and_titles(mine: Path, saved: Path, tmp_path: Path) -> None:
     titles = tmp_path / "items.csv"
     titles.write_text("item_id,title\nitem-0001,Once [bold]Upon\nitem-0005,A Time\n")
-    run("store", "titles", titles, "--store", mine)
+    run("device", "titles", titles, "--store", mine)
     common = ("recommend", "--store", mine, "--artifact", saved)
     out = run(*common, "-n", 300, "--include-seen", "--json", tmp_path / "r.json")
     assert len(rows(tmp_path / "r.json")) > 200
@@ -75,7 +75,7 @@ def test_seen_similar_and_titles(mine: Path, saved: Path, tmp_path: Path) -> Non
     assert len(similar) == 10
     assert "item-0001" not in {row["item"] for row in similar}
     assert "because" not in similar[0]
-    shown = run("store", "show", "--store", mine)
+    shown = run("device", "show", "--store", mine)
     assert "Once [bold]Upon" in shown
 
 
@@ -99,61 +99,61 @@ def test_one_line_for_what_goes_wrong(
 def test_import_show_export(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("user,item\nann,x\nann,y\nbob,x\n")
     store = ("--store", tmp_path / "new" / "s.db")
-    assert "3 interactions in" in run("store", "import", tmp_path / "in.csv", *store)
-    assert "0 of them new" in run("store", "import", tmp_path / "in.csv", *store)
-    out = run("store", "show", *store, "--json", tmp_path / "show.json")
+    assert "3 interactions in" in run("device", "import", tmp_path / "in.csv", *store)
+    assert "0 of them new" in run("device", "import", tmp_path / "in.csv", *store)
+    out = run("device", "show", *store, "--json", tmp_path / "show.json")
     assert rows(tmp_path / "show.json") == [
         {"user": "ann", "interactions": 2},
         {"user": "bob", "interactions": 1},
     ]
     assert "3 interactions, users: 2" in out
     assert "No run has used them." in out
-    run("store", "show", *store, "--user", "ann", "--json", tmp_path / "ann.json")
+    run("device", "show", *store, "--user", "ann", "--json", tmp_path / "ann.json")
     assert [row["item"] for row in rows(tmp_path / "ann.json")] == ["x", "y"]
-    run("store", "show", *store, "--user", "cy", error="no user cy")
-    assert "3 interactions written" in run("store", "export", tmp_path / "out.csv", *store)
+    run("device", "show", *store, "--user", "cy", error="no user cy")
+    assert "3 interactions written" in run("device", "export", tmp_path / "out.csv", *store)
     assert (tmp_path / "out.csv").read_text() == "user,item\nann,x\nann,y\nbob,x\n"
-    run("store", "forget", "--everything", *store)
-    out = run("store", "show", *store)
+    run("device", "forget", "--everything", *store)
+    out = run("device", "show", *store)
     assert "0 interactions, users: 0" in out
     assert "No run" not in out
-    again = ("store", "export", tmp_path / "out.csv", *store)
+    again = ("device", "export", tmp_path / "out.csv", *store)
     run(*again, error="out.csv: is there already, and nothing was written; --overwrite")
     assert (tmp_path / "out.csv").read_text() == "user,item\nann,x\nann,y\nbob,x\n"
     assert "0 interactions written" in run(*again, "--overwrite")
     assert (tmp_path / "out.csv").read_text() == "user,item\n"
-    run("store", "import", tmp_path / "in.csv", *store)
-    run("store", "export", tmp_path / "out.doc", *store, error="ends in .csv or .txt")
-    run("store", "import", tmp_path / "nothing.csv", *store, error="cannot be read")
-    run("store", "add", "z", *store, error="2 users, so say which")
+    run("device", "import", tmp_path / "in.csv", *store)
+    run("device", "export", tmp_path / "out.doc", *store, error="ends in .csv or .txt")
+    run("device", "import", tmp_path / "nothing.csv", *store, error="cannot be read")
+    run("device", "add", "z", *store, error="2 users, so say which")
 
 
 def test_a_bad_import_makes_no_store(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("user,item\nann,\n")
     store = tmp_path / "s.db"
-    run("store", "import", tmp_path / "in.csv", "--store", store, error="column item is empty")
+    run("device", "import", tmp_path / "in.csv", "--store", store, error="column item is empty")
     assert not store.exists()
 
 
 def test_forgetting_says_when_it_takes_effect(mine: Path) -> None:
     store = ("--store", mine)
-    run("store", "forget", *store, error="name items, a user")
-    run("store", "forget", *store, "--everything", "--user", "me", error="--everything goes")
-    run("store", "forget", "nothing", *store, error="user me has no item nothing")
-    out = run("store", "forget", "item-0001", *store)
+    run("device", "forget", *store, error="name items, a user")
+    run("device", "forget", *store, "--everything", "--user", "me", error="--everything goes")
+    run("device", "forget", "nothing", *store, error="user me has no item nothing")
+    out = run("device", "forget", "item-0001", *store)
     assert "Forgotten: 1 interaction." in out
     assert "No run has used them." in out
     with Store(mine) as opened:
         opened.begin_run("r1", Catalogue(["item-0005", "item-0009"]))
         opened.finish_run("r1")
-    assert "Run r1" in run("store", "show", *store)
-    assert "at the next run" not in run("store", "show", *store)
-    assert "at the next run" in run("store", "forget", "item-0005", *store)
-    assert "at the next run" in run("store", "show", *store)
-    assert "Forgotten: 1 interaction." in run("store", "forget", "--user", "me", *store)
-    assert "Forgotten since: 2 interactions" in run("store", "show", *store)
-    run("store", "add", "item-0001", *store)
-    assert "No run has used them." in run("store", "forget", "--everything", *store)
+    assert "Run r1" in run("device", "show", *store)
+    assert "at the next run" not in run("device", "show", *store)
+    assert "at the next run" in run("device", "forget", "item-0005", *store)
+    assert "at the next run" in run("device", "show", *store)
+    assert "Forgotten: 1 interaction." in run("device", "forget", "--user", "me", *store)
+    assert "Forgotten since: 2 interactions" in run("device", "show", *store)
+    run("device", "add", "item-0001", *store)
+    assert "No run has used them." in run("device", "forget", "--everything", *store)
     assert b"item-" not in mine.read_bytes()
 
 
@@ -164,19 +164,19 @@ def test_forgetting_says_what_it_shows_and_what_cannot_be_stopped(mine: Path) ->
     with Store(mine) as opened:
         items = opened.items("me")
         opened.begin_run("r1", catalogue)
-    out = run("store", "forget", items[0], *store)
+    out = run("device", "forget", items[0], *store)
     assert "Run r1: nothing has left, and this client leaves it." in out
     assert "difference" not in out
     with Store(mine) as opened:
         opened.begin_run("r2", catalogue)
         opened.note_sent("r2")
-    out = run("store", "forget", items[1], *store)
+    out = run("device", "forget", items[1], *store)
     assert "Run r2: your vector has left, so that run may still be opened" in out
     assert "can read in their difference what was forgotten" in out
     assert "days_between_changes" in out
     with Store(mine) as opened:
         opened.finish_run("r2")
-    out = run("store", "forget", items[2], *store)
+    out = run("device", "forget", items[2], *store)
     assert "has left" not in out
     assert "can read in their difference what was forgotten" in out
 
@@ -185,7 +185,7 @@ def test_forgetting_says_what_it_shows_and_what_cannot_be_stopped(mine: Path) ->
     "command",
     [
         ("recommend",),
-        *(("store", name) for name in ("import", "add", "forget", "export", "show", "titles")),
+        *(("device", name) for name in ("import", "add", "forget", "export", "show", "titles")),
     ],
 )
 def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
@@ -196,23 +196,30 @@ def test_an_own_export_needs_no_column_of_users(tmp_path: Path) -> None:
     """Whose it is: the one who is named, or the only user of the store, or simply "me"."""
     export, store = tmp_path / "export.csv", tmp_path / "me.db"
     export.write_text("Product,Bought at\nitem-0001,monday\nitem-0005,tuesday\n")
-    assert "2 interactions of user me in" in run("store", "import", export, "--store", store)
+    assert "2 interactions of user me in" in run("device", "import", export, "--store", store)
     export.write_text("item\nitem-0009\n")
-    run("store", "import", export, "--store", store)
+    run("device", "import", export, "--store", store)
     other = tmp_path / "ann.db"
-    run("store", "import", export, "--store", other, "--user", "ann")
+    run("device", "import", export, "--store", other, "--user", "ann")
     with Store(store) as opened, Store(other) as second:
         assert opened.items("me") == ["item-0001", "item-0005", "item-0009"]
         assert second.items("ann") == ["item-0009"]
     export.write_text("user,item\nbob,item-0009\n")
     run(
-        "store", "import", export, "--store", store, "--user", "ann", error="names its users itself"
+        "device",
+        "import",
+        export,
+        "--store",
+        store,
+        "--user",
+        "ann",
+        error="names its users itself",
     )
     bare = tmp_path / "bare.txt"
     bare.write_text("17\n18\n")
-    run("store", "import", bare, "--store", store, error="users and no items")
+    run("device", "import", bare, "--store", store, error="users and no items")
     export.write_text("item,stars\nx,5\ny,1\n")
-    run("store", "import", export, "--store", other, "--min-rating", 3)
+    run("device", "import", export, "--store", other, "--min-rating", 3)
     with Store(other) as second:
         assert second.items("ann") == ["item-0009", "x"]
 
@@ -220,7 +227,7 @@ def test_an_own_export_needs_no_column_of_users(tmp_path: Path) -> None:
 def test_titles_from_a_file_and_unknown_items_aloud(
     mine: Path, saved: Path, tmp_path: Path
 ) -> None:
-    run("store", "add", "item-9999", "--store", mine)
+    run("device", "add", "item-9999", "--store", mine)
     titles = tmp_path / "titles.csv"
     lines = [f"item-{number:04d},Book {number}" for number in range(300)]
     titles.write_text("\n".join(["Item ID,title", *lines]))

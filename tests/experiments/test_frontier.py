@@ -1,4 +1,4 @@
-"""Accuracy against bytes: it resumes, its bytes are the ledger's, figures have their columns."""
+"""`privirec frontier`: resuming, bytes equal to the ledger's, and the columns of the CSV file."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_figures_have_their_columns(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
-    done = RUNNER.invoke(app, ["frontier", "--out", str(tmp_path), *arguments])
+    done = RUNNER.invoke(app, ["paper", "frontier", "--out", str(tmp_path), *arguments])
     assert isinstance(done.exception, UsageError | DataError)
     assert words in str(done.exception)
     assert "\n" not in str(done.exception)
@@ -171,13 +171,13 @@ def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: Path)
 def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "frontier.jsonl"
     path.write_text('{"method": "protected", "ndcg@20": 1}\n')
-    done = RUNNER.invoke(app, ["frontier", "--out", str(tmp_path)])
+    done = RUNNER.invoke(app, ["paper", "frontier", "--out", str(tmp_path)])
     assert f"{path}:1: not a row of frontier" in str(done.exception)
     assert path.read_text().startswith('{"method"')
 
 
 def test_the_command(tmp_path: Path) -> None:
-    arguments = ["frontier", "--datasets", "synthetic:small", "--out", str(tmp_path)]
+    arguments = ["paper", "frontier", "--datasets", "synthetic:small", "--out", str(tmp_path)]
     arguments += ["--methods", "head-ease,mf,central", "--threads", "1"]
     done = RUNNER.invoke(app, arguments)
     assert done.exception is None, done.output
@@ -200,7 +200,7 @@ def test_every_trained_method_has_settings() -> None:
     assert set(TUNED) <= set(FAMILIES)
 
 
-def test_spectral_takes_what_was_tuned_and_fits_the_catalogue(data: Dataset) -> None:
+def test_spectral_uses_tuned_presets_that_fit_the_catalogue(data: Dataset) -> None:
     plans = [point.plan for point in FAMILIES["spectral"].points(data, 0)]
     assert [plan.federated["columns"] for plan in plans] == ["4x8", "4x16", "4x32"]
     named = Dataset("gowalla", *(load_dataset("synthetic:demo").train,) * 2)

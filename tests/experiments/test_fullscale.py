@@ -1,4 +1,4 @@
-"""The published figures on the real data. Skips, visibly, without it."""
+"""Published figures on the real data sets; skipped if the data is not available."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif("PRIVIREC_DATA" not in os.environ, reason="PRIVIREC_DATA is not set"),
 ]
 
-# NDCG@20, converged singular vectors, published settings; `privirec table` measures the rest.
+# NDCG@20, converged singular vectors, published settings; `privirec paper table` measures the rest.
 CENTRALISED = {
     ("gowalla", "gf-cf"): 0.1518,
     ("gowalla", "turbo-cf"): 0.1513,
@@ -29,8 +29,8 @@ CENTRALISED = {
 }
 
 
-# The same for the relatives in the paper's comparison. `privirec table` has the longer ones: EASE
-# on all items takes a quarter of an hour, LinkProp-Multi a minute.
+# The same for the relatives in the paper's comparison. `privirec paper table` has the longer ones:
+# EASE on all items takes a quarter of an hour, LinkProp-Multi a minute.
 RELATIVES = {
     ("gowalla", "linkprop"): 0.1477,
     ("yelp2018", "linkprop"): 0.0559,

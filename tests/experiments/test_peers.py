@@ -1,4 +1,4 @@
-"""Peers: what one person changes, what the promise is, and that they learn something."""
+"""Peers: sensitivity to one person, the privacy promise, and accuracy with little noise."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_one_person_changes_a_step_of_the_power_method_by_at_most_one(
     block: np.ndarray,
     clip: float,
 ) -> None:
-    """Whatever a server broadcasts, and though the block is far from orthonormal."""
+    """Test any broadcast block, also one that is far from orthonormal."""
     ask = PowerSum(
         **fixed(bits),
         items=HEAD,
@@ -205,7 +205,7 @@ def test_a_peer_keeps_its_promise_and_spends_it(name: str, data: Dataset) -> Non
 
 @pytest.fixture(scope="module")
 def four_tastes() -> Dataset:
-    """Everybody has six of the fifteen items of one taste, all as popular as each other."""
+    """Return histories with six of the fifteen items of one taste, all equally popular."""
     rng = np.random.default_rng(0)
     matrix = np.zeros((400, 60))
     for number, history in enumerate(matrix):
@@ -215,7 +215,7 @@ def four_tastes() -> Dataset:
 
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "popularity"])
 def test_with_little_noise_a_peer_finds_tastes(name: str, four_tastes: Dataset) -> None:
-    """So that what it loses in a table, it loses to noise."""
+    """Accuracy lost in the table is lost to noise only."""
     data, train = four_tastes, four_tastes.train
     promise = Promise(50.0, 1e-2, 1, 1)
     found = {}

@@ -1,4 +1,4 @@
-"""The table of private methods: it resumes, it says what is wrong, its fifths add up."""
+"""`privirec privacy-table`: resuming, error messages, and NDCG by fifths of the items."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_other_settings_are_another_measurement(
     assert measured.missing(points) == points
 
 
-def test_mean_spread_and_who_is_ahead() -> None:
+def test_summary_has_mean_spread_and_the_leading_method() -> None:
     def row(method: str, seed: int, ndcg: float) -> dict[str, object]:
         return {
             "dataset": "d",
@@ -156,7 +156,7 @@ def test_fifths_have_equal_interactions_and_hits() -> None:
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], words: str) -> None:
-    done = RUNNER.invoke(app, ["privacy-table", *arguments])
+    done = RUNNER.invoke(app, ["paper", "privacy-table", *arguments])
     assert isinstance(done.exception, UsageError | DataError)
     assert words in str(done.exception)
     assert "\n" not in str(done.exception)
@@ -166,7 +166,7 @@ def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     for content in ('{"method": "protected"}\n', "hello\n", "[]\n"):
         path.write_text(content)
-        done = RUNNER.invoke(app, ["privacy-table", "--json", str(path)])
+        done = RUNNER.invoke(app, ["paper", "privacy-table", "--json", str(path)])
         assert isinstance(done.exception, DataError)
         assert f"{path}:1: not a row" in str(done.exception)
         assert path.read_text() == content
@@ -176,7 +176,16 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privacy_table, "LEAST_TO_SUBSAMPLE", 100)
     monkeypatch.setattr(privacy_table, "SMALLEST_SAMPLE", 60)
     rows, picture = tmp_path / "rows.jsonl", tmp_path / "curve.png"
-    arguments = ["privacy-table", "--datasets", "synthetic:small", "--epsilon", "8", "--seeds", "2"]
+    arguments = [
+        "paper",
+        "privacy-table",
+        "--datasets",
+        "synthetic:small",
+        "--epsilon",
+        "8",
+        "--seeds",
+        "2",
+    ]
     arguments += ["--methods", "protected,popularity", "--threads", "1"]
     arguments += ["--json", str(rows), "--curve", str(picture)]
     done = RUNNER.invoke(app, arguments)

@@ -1,4 +1,4 @@
-"""Trained peers: sums that are right, derivatives that are right, bytes that are counted."""
+"""Trained peers: sums, derivatives and bytes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_ring_that_is_too_narrow_is_refused() -> None:
         _ = many.encoding
 
 
-def test_what_is_told_is_rounded_row_by_row() -> None:
+def test_broadcast_values_are_rounded_row_by_row() -> None:
     matrix = np.array([[1.0, -0.3], [1e-6, 2e-7], [0.0, 0.0]])
     told = Told.of(matrix, 8)
     assert np.abs(told.values - matrix).max(axis=1) == pytest.approx([0.5 / 127, 0, 0], abs=0.004)
@@ -216,7 +216,7 @@ def test_narrow_rings_cost_little(method: str) -> None:
     assert found[0] == pytest.approx(found[1], abs=0.01)
 
 
-def test_who_has_everything_draws_nothing() -> None:
+def test_a_person_with_all_items_draws_no_negatives() -> None:
     matrix = sp.csr_array(np.array([[1, 1, 1, 1], [1, 0, 1, 0]], np.float32))
     vectors = np.ones((2, 3), np.float32)
     drawn, weights, slopes = light_gcn.pairwise(

@@ -1,4 +1,4 @@
-"""Choosing settings on a validation split: within the budget, resumable, the test split unseen."""
+"""`privirec tune`: budget, resuming, and no use of the test split."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_best_point_can_be_run(small: Dataset, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_polynomial_is_fitted_at_the_best_point(small: Dataset, tmp_path: Path) -> None:
-    """From the nearest one, up, with all else as it was; it is in the trace and in the model."""
+    """The climb starts at the closest polynomial and keeps all other settings."""
     tuning, best = tuned(small, tmp_path / "trace.jsonl")
     fitted = [one for one in tuning.points if one["config"]["response"] == "polynomial"]
     others = [one for one in tuning.points if one not in fitted]

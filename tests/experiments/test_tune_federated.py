@@ -1,4 +1,4 @@
-"""`tune --federated`: the same trace and settings, from means that clients have sent."""
+"""`privirec tune --federated`: trace and settings from the mean metrics of clients."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_clients_under_secure_aggregation_give_the_simulation_s_points(
     assert secure.paid[0] > simulated.paid[0]  # masks and keys have their price
 
 
-def test_in_processes_the_points_are_what_the_server_found(
+def test_points_of_processes_come_from_the_server(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -124,7 +124,7 @@ def test_in_processes_the_points_are_what_the_server_found(
         ({"runtime": "processes"}, "needs --clients"),
     ],
 )
-def test_what_cannot_be_tuned(
+def test_impossible_settings_are_refused(
     small: Dataset, tmp_path: Path, given: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(UsageError, match=says):
@@ -137,7 +137,16 @@ def test_too_small_a_budget(small: Dataset, tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    given = ["tune", "--dataset", "synthetic:small", "--budget", "12KB", "--out", str(tmp_path)]
+    given = [
+        "paper",
+        "tune",
+        "--dataset",
+        "synthetic:small",
+        "--budget",
+        "12KB",
+        "--out",
+        str(tmp_path),
+    ]
     done = CliRunner().invoke(app, [*given, "--federated", "--rounds", "2", "--threads", "1"])
     assert done.exit_code == 0, done.output
     assert "can ask whether people have an item" in " ".join(done.output.split())

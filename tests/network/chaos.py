@@ -348,7 +348,7 @@ class ChaosCarrier:
 
     def _outcome(self, server: Coordinator) -> Outcome:
         events = [event for event, _ in RunJournal(self.federation.folder / "server").events()]
-        steps = server.plan.steps() if server.components else ()
+        steps = server.plan.steps if server.components else ()
         cohorts = [
             frozenset(event.clients)
             for event in events

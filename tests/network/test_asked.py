@@ -62,7 +62,7 @@ class Liar(Talk):
         if told.message.step == 0:
             if self.plan_for_victim is None or client != VICTIM:
                 return None
-            second = self.plan_for_victim(RunPlan.parse(second)).text()
+            second = self.plan_for_victim(RunPlan.parse(second)).text
         elif self.lie is not None:
             with suppress(PrivirecError):  # another part than an ask
                 second = wire.encode(self.lie(client, wire.decode(second)))
@@ -152,7 +152,7 @@ def test_one_client_is_told_another_plan_and_two_runs_are_subtracted(
 
     def its_seed(client: int, ask: Contribution) -> Contribution:
         if client == VICTIM and isinstance(ask, SeededStep):
-            return replace(ask, seed=other[-1].sums()[1].fixed["seed"])
+            return replace(ask, seed=other[-1].sums[1].fixed["seed"])
         return ask
 
     def start_block(seen: list[tuple[Contribution, Any]]) -> Any:

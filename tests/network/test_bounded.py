@@ -53,7 +53,7 @@ def test_answers_that_are_too_long_are_not_kept(tmp_path: Path, aggregator: Aggr
         if talk.server.stage is Stage.COMPUTED:
             break
     assert talk.server.stage is Stage.COMPUTED, talk.server.reason
-    assert len(tried) == len(talk.server.plan.steps())
+    assert len(tried) == len(talk.server.plan.steps)
 
 
 def test_a_block_that_is_too_long_ends_a_clients_part(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_whoever_is_missing_before_the_first_sum_drops_out(
             break
         clock[0] += 4
         talk.step(skip={3})
-    first = next(step.name for step in talk.server.plan.steps() if step.phase is Phase.RECOVERY)
+    first = next(step.name for step in talk.server.plan.steps if step.phase is Phase.RECOVERY)
     assert talk.server.status()["step"] == first, talk.server.reason
     assert talk.server.cohort == (0, 1, 2, 4, 5)
     talk.until(Stage.COMPUTED)

@@ -30,4 +30,6 @@ def test_devices_over_tls_some_of_them_killed(program: str, tmp_path: Path) -> N
     assert row["states"]["installed"] == row["cohort"]
     assert row["server_peak_mb"] < 1000
     if program == "protected":
-        assert row["program_peak_mb"] < 80  # `privirec client` itself, from its start to the model
+        assert (
+            row["program_peak_mb"] < 80
+        )  # `privirec client up` itself, from its start to the model

@@ -25,9 +25,8 @@ from privirec.runtime import envelope
 from privirec.runtime.enrolment import roster as roster_module
 from privirec.runtime.enrolment.cards import Card, Rotation
 from privirec.runtime.enrolment.certificates import make_certificates
-from privirec.runtime.enrolment.fingerprints import fingerprint, is_told
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.enrolment.identities import make_identity, read_identity
+from privirec.runtime.enrolment.identities import fingerprint, is_told, make_identity, read_identity
 from privirec.runtime.enrolment.roster import Approved, RosterFile, Rotated
 from privirec.runtime.envelope import Envelope
 from privirec.runtime.histories import FromFile, FromStore
@@ -418,7 +417,7 @@ def test_a_card_shows_that_its_sender_has_the_key(homes: Homes, tmp_path: Path) 
         with pytest.raises(UsageError, match="not signed by the keys in it"):
             Card.read(path)
     path.write_text("{}")
-    with pytest.raises(UsageError, match="not a card made by: privirec keys new"):
+    with pytest.raises(UsageError, match="not a card made by: privirec client new"):
         Card.read(path)
     with pytest.raises(UsageError, match="no such file"):
         Card.read(tmp_path / "nothing")

@@ -93,7 +93,7 @@ class Recorded:
         """Of the message of this step; "hello" is the first."""
         if name == "hello":
             return 0
-        steps = self.plan.steps()
+        steps = self.plan.steps
         return 1 + next(
             place
             for place, step in enumerate(steps)
@@ -101,7 +101,7 @@ class Recorded:
         )
 
     def step(self, place: int) -> Step | None:
-        return self.plan.steps()[place - 1] if place else None
+        return self.plan.steps[place - 1] if place else None
 
     def seal(self, client: int, message: Message, *parts: bytes) -> bytes:
         sealed = Envelope(self.run, client, message, parts)
@@ -150,7 +150,7 @@ def recorded(shared_folder: Path) -> Recorded:
         talk = _Recorder(federation)
         talk.messages, talk.folders = [], []
         talk.until(Stage.COMPUTED)
-    assert len(talk.messages) == 1 + len(talk.server.plan.steps())
+    assert len(talk.messages) == 1 + len(talk.server.plan.steps)
     return Recorded(federation, talk.server.run, talk.messages, talk.folders, talk.server.plan)
 
 
@@ -343,7 +343,7 @@ class Life:
         node = self.recorded.node(self.home)
         counted = {(one.run, one.sum_number) for one in node.budget.account().sums}
         node.close()
-        steps = self.recorded.plan.steps()
+        steps = self.recorded.plan.steps
         for run, step, _ in self.heard.blocks:
             assert (run, steps[step].sum_number) in counted
 
@@ -476,7 +476,7 @@ def test_without_the_order_two_vectors_leave_under_one_mask(
             break
     assert found
     (step,) = {step for _, step, _ in found}
-    planned = recorded.plan.shapes()[2]
+    planned = recorded.plan.shapes[2]
     asked = wire.decode(bytes(envelope.peek(recorded.messages[place], "to-client").parts[1]))
     own = Histories(recorded.federation.rows(CLIENT).matrix, 0)
     plain = [

@@ -85,14 +85,14 @@ def agree(policy: Path) -> None:
 def enrolled(folder: Path, address: str) -> list[Path]:
     """Folders of an operator (with a certificate for localhost and nothing else) and clients."""
     server = folder / "server"
-    operator = privirec("keys", "operator", "server", cwd=folder).split()[1]
+    operator = privirec("server", "new", "server", cwd=folder).split()[1]
     (server / "catalogue.txt").write_text("".join(f"{item}\n" for item in ITEMS))
-    privirec("keys", "certificates", "server", "--name", "localhost", cwd=folder)
+    privirec("server", "certificates", "server", "--name", "localhost", cwd=folder)
     clients = [folder / name for name in ("lyon", "oslo", "porto", "stranger")]
     rng = np.random.default_rng(5)
     introduced = []
     for client in clients:
-        introduced.append(privirec("keys", "new", client, "--name", client.name, cwd=folder))
+        introduced.append(privirec("client", "new", client, "--name", client.name, cwd=folder))
         agree(client / "policy.toml")
         lines = [
             f"planted-user-{client.name}-{user},{ITEMS[item]}\n"
@@ -101,7 +101,7 @@ def enrolled(folder: Path, address: str) -> list[Path]:
         ]
         (folder / f"{client.name}.csv").write_text("user,item\n" + "".join(lines))
         privirec(
-            *("store", "import", f"{client.name}.csv", "--store", client / "history.db"),
+            *("device", "import", f"{client.name}.csv", "--store", client / "history.db"),
             cwd=folder,
         )
     cards = [client / "card.json" for client in clients[:3]]
@@ -113,13 +113,13 @@ def enrolled(folder: Path, address: str) -> list[Path]:
     # The operator's key is not on the server.
     (server / "operator.key").rename(folder / "operator.key")
     elsewhere = ("--operator-key", "operator.key")
-    privirec("keys", "approve", "server", *cards, *compared, *elsewhere, cwd=folder)
+    privirec("server", "approve", "server", *cards, *compared, *elsewhere, cwd=folder)
     for client in clients[:3]:
         shutil.copy(server / "catalogue.txt", client)
         shutil.copy(server / "tls/ca.crt", client)
-        join = ("keys", "join", client, "--roster", "server/roster.json", "--server", address)
+        join = ("client", "join", client, "--roster", "server/roster.json", "--server", address)
         privirec(*join, "--operator", operator, "--yes", cwd=folder)
-        said = privirec("client", client, "--check", cwd=folder)
+        said = privirec("client", "up", client, "--check", cwd=folder)
         assert "6 users" in said
         assert "Opened by sums so far: 0.000 of the item-item matrix" in said
     return clients
@@ -139,7 +139,7 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
     with contextlib.ExitStack() as running:
         logs = [tmp_path / f"{client.name}.log" for client in (lyon, oslo, porto)]
         clients = [
-            running.enter_context(program("client", client.name, cwd=tmp_path, log=log))
+            running.enter_context(program("client", "up", client.name, cwd=tmp_path, log=log))
             for client, log in zip((lyon, oslo, porto), logs, strict=True)
         ]
         with program(*server, cwd=tmp_path, log=up) as process:
@@ -166,7 +166,7 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
             assert "Model signed and handed out" in said
             assert "has ended" in privirec(*run, cwd=tmp_path)
             assert "Spent within 30 days: epsilon 8 of 8" in privirec(
-                "budget", "oslo", cwd=tmp_path
+                "client", "budget", "oslo", cwd=tmp_path
             )
         for log in logs:
             assert log.read_text().count("Connected") == 2, log.read_text()
@@ -198,7 +198,7 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
     port = str(free_port())
     lyon, oslo, _, stranger = enrolled(tmp_path, f"localhost:{port}")
     said = privirec(
-        *("keys", "join", stranger, "--roster", "server/roster.json", "--operator", "0" * 64),
+        *("client", "join", stranger, "--roster", "server/roster.json", "--operator", "0" * 64),
         cwd=tmp_path,
         code=2,
     )
@@ -209,9 +209,9 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
         assert (lyon / name).stat().st_mode & 0o077 == 0
     for name in ("client.json", "roster.json", "catalogue.txt", "ca.crt"):  # it helps itself
         shutil.copy(lyon / name, stranger)
-    assert "memory.db: gone" in privirec("client", stranger, cwd=tmp_path, code=3)
+    assert "memory.db: gone" in privirec("client", "up", stranger, cwd=tmp_path, code=3)
     server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port)
-    revoke = ("keys", "revoke", "server", "1", "--operator-key", "operator.key")
+    revoke = ("server", "revoke", "server", "1", "--operator-key", "operator.key")
     assert "no terminal to ask on" in privirec(*revoke, cwd=tmp_path, code=2)
     privirec(*revoke, "--yes", cwd=tmp_path)
     shutil.copytree(lyon, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
@@ -221,7 +221,9 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
     with contextlib.ExitStack() as running:
 
         def client(name: str) -> subprocess.Popen[bytes]:
-            return running.enter_context(program("client", name, cwd=tmp_path, log=logs[name]))
+            return running.enter_context(
+                program("client", "up", name, cwd=tmp_path, log=logs[name])
+            )
 
         early = client("lyon")
         wait_for(f"No answer from localhost:{port}; trying again", logs["lyon"], early)

@@ -121,12 +121,12 @@ def test_a_change_of_keys_keeps_what_was_spent(homes: Homes, client: ClientFolde
     with closing(client.node()) as node:
         assert node.budget.account().noisy.mu == pytest.approx(np.sqrt(2))
         assert len(client.members.keys_of(0)) == 2
-    with closing(client.memory()) as memory:  # and so says `privirec budget`
+    with closing(client.memory()) as memory:  # and so says `privirec client budget`
         assert client.budget(memory).account().noisy.mu == pytest.approx(np.sqrt(2))
 
 
 def budget(client: ClientFolder, *more: str) -> str:
-    done = CliRunner().invoke(app, ["budget", str(client.folder), *more])
+    done = CliRunner().invoke(app, ["client", "budget", str(client.folder), *more])
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -159,7 +159,7 @@ def test_exact_sums_are_said_to_have_no_bound(client: ClientFolder) -> None:
 
 
 def test_a_folder_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["budget", str(tmp_path)])
+    done = CliRunner().invoke(app, ["client", "budget", str(tmp_path)])
     assert done.exit_code != 0
     assert not list(tmp_path.iterdir())
 
@@ -192,7 +192,7 @@ def test_a_memory_that_is_gone_is_not_begun_anew(client: ClientFolder) -> None:
     for _ in range(2):
         with pytest.raises(FederationError, match=r"memory\.db: gone"):
             client.node()
-        done = CliRunner().invoke(app, ["budget", str(client.folder)])
+        done = CliRunner().invoke(app, ["client", "budget", str(client.folder)])
         assert isinstance(done.exception, FederationError)
 
 
@@ -213,7 +213,7 @@ def test_a_backup_from_before_the_first_answer_is_noticed(
     shutil.rmtree(client.folder / "runs")
     shutil.copytree(tmp_path / "backup", client.folder / "runs")
     done = CliRunner().invoke(
-        app, ["budget", str(client.folder), "--json", str(tmp_path / "out.jsonl")]
+        app, ["client", "budget", str(client.folder), "--json", str(tmp_path / "out.jsonl")]
     )
     assert done.exit_code == 1
     assert "restored from a backup" in done.output

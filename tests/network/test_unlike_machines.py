@@ -26,10 +26,9 @@ from privirec.federated.programs.protected import ProtectedSettings
 from privirec.federated.randomness import ClientRandomness
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.child_processes import Running
-from privirec.runtime.execute import execute
+from privirec.runtime.execute import execute, total_of
 from privirec.runtime.https.one_machine import HttpsNetwork
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.opened import total_of
 from privirec.runtime.spec import RunSpec, vector_shape
 
 from .chaos import small_policy
@@ -37,7 +36,7 @@ from .chaos import small_policy
 MACHINES = [one for one in (*cpus.MACHINES, cpus.PLAIN) if not one.cannot_be()]
 
 CLIENT = """
-# Runs `privirec client`, and writes down the CPU that it detects and the seed of its noise.
+# Runs `privirec client up`, and writes down the CPU that it detects and the seed of its noise.
 import json, os, sys
 from pathlib import Path
 
@@ -68,7 +67,7 @@ class UnlikeNetwork(HttpsNetwork):
     def start_client(self, folder: Path) -> Running:
         number = self.clients.index(folder)
         machine = MACHINES[number % len(MACHINES)]
-        command = ["client", str(folder), "--server", f"https://127.0.0.1:{self.port}"]
+        command = ["client", "up", str(folder), "--server", f"https://127.0.0.1:{self.port}"]
         threads = str(1 + number % 2)
         env = machine.environment(compiled=False) | {
             "TESTS": str(Path(cpus.__file__).parent),

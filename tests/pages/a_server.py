@@ -1,4 +1,4 @@
-"""Runs in a server's folder as if a server were at work on them."""
+"""Simulated server: runs in a server's folder without a server process."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _LOCKS: dict[Path, IO[bytes]] = {}
 
 
 def up(home: OperatorFolder) -> None:
-    """As if a server were up."""
+    """Simulate a server that is up."""
     lock = (private_folder(home.folder / "https") / LOCK).open("wb")
     fcntl.flock(lock, fcntl.LOCK_EX)
     _LOCKS[home.folder] = lock
 
 
 def kill(home: OperatorFolder) -> None:
-    """As kill -9 leaves it: files stay, locks do not."""
+    """Simulate `kill -9`: files stay, locks are released."""
     _LOCKS.pop(home.folder).close()
 
 
 def begin(home: OperatorFolder, name: str, **status: Any) -> Path:
-    """As if a server were at work on a run."""
+    """Simulate a server that is working on a run."""
     if home.folder not in _LOCKS:
         up(home)
     run = RunFolder(home, name)

@@ -1,4 +1,4 @@
-"""A real Chromium without a window. Who has none, or no selenium, sees why its tests were skipped.
+"""A real Chromium without a window; without it or selenium, its tests are skipped.
 
 Debian: apt-get install chromium chromium-driver. Other places: PRIVIREC_CHROMIUM and
 PRIVIREC_CHROMEDRIVER name the programs.
@@ -55,7 +55,7 @@ def axe_script() -> str:
 
 
 def serious_findings(driver: Any, axe: str) -> list[str]:
-    """What axe-core calls serious or critical on the page that is open."""
+    """Return the serious and critical findings of axe-core on the open page."""
     driver.execute_script(axe)
     found = driver.execute_async_script("axe.run(document).then(arguments[0])")
     assert found["passes"], "axe-core looked at nothing"
@@ -67,12 +67,12 @@ def serious_findings(driver: Any, axe: str) -> list[str]:
 
 
 def emulate(driver: Any, colours: str) -> None:
-    """Somebody who likes it light, or dark."""
+    """Set the preferred colour scheme, light or dark."""
     wanted = [{"name": "prefers-color-scheme", "value": colours}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
 
 
 def size(driver: Any, width: int, height: int = 900) -> None:
-    """A window of so many pixels."""
+    """Set the size of the window in pixels."""
     shape = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", shape)

@@ -1,4 +1,4 @@
-"""A device with a history, titles and a model, in a client's folder that has joined nothing yet."""
+"""Fixtures: a client's folder with a history, titles and a model, in no federation yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .small_federation import SmallFederation, title
 from .visitor import Visitor, serving
 
 ME = ("3", "5", "9", "21")
-"""What is in the history."""
+"""Items in the history."""
 
 
 @pytest.fixture(scope="session")

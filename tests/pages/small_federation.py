@@ -36,7 +36,7 @@ _THIRD = ("", " of Glass", " at Noon", " in June", " and Rain", ", Again", " Roa
 
 
 def title(number: int) -> str:
-    """Of an item; made up, and no two alike."""
+    """Return a made-up title of an item; all titles differ."""
     first, rest = number % len(_FIRST), number // len(_FIRST)
     second, rest = rest % len(_SECOND), rest // len(_SECOND)
     name = f"{_FIRST[first]} {_SECOND[second]}{_THIRD[rest % len(_THIRD)]}"

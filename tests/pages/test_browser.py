@@ -63,7 +63,7 @@ def mine(client: Path) -> list[str]:
 
 
 def sees(driver: Any, words: str) -> bool:
-    """Whether the page says this, as soon as it has loaded."""
+    """Return True if the page contains a text once it has loaded."""
     from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 
     for _ in range(100):

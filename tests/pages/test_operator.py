@@ -1,4 +1,4 @@
-"""The operator's page and what it shows, starts and stops; without a browser."""
+"""The operator's page: status, starting and stopping runs; without a browser."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_server_that_was_killed_is_down(
 def test_a_run_that_has_ended_is_not_stopped_whether_the_server_is_up_or_not(
     home: OperatorFolder,
 ) -> None:
-    """Nobody is told to start a server for it."""
+    """The page does not ask to start a server for it."""
     begin(home, "over", stage="done")
     (home.run("over") / "result.json").write_text("{}")
     begin(home, "left")
@@ -163,7 +163,7 @@ def test_a_run_that_has_ended_is_not_stopped_whether_the_server_is_up_or_not(
         operating.check_can_stop(home, "left")
 
 
-def test_nobody_is_asked_to_stop_where_the_server_was_killed(home: OperatorFolder) -> None:
+def test_stopping_a_run_of_a_killed_server_is_refused(home: OperatorFolder) -> None:
     """The wish would wait there, and end the run as soon as it goes on."""
     folder = begin(home, "mid")
     kill(home)
@@ -266,7 +266,7 @@ def test_the_command_lists_runs_and_says_where_one_stands(
 
 
 def test_a_run_is_shown_with_the_clients_that_it_had(home: OperatorFolder, tmp_path: Path) -> None:
-    """Whoever came later was not in it; whoever was revoked later was."""
+    """Clients approved later are not listed; clients revoked later are."""
     begin(home, "monday")
     members = home.members.revoke(0).approve(ClientFolder.create(tmp_path / "late").card("late"))
     home.save(members)

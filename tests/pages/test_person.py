@@ -1,4 +1,4 @@
-"""The person's page, read and used without a browser; it does what the commands do."""
+"""The person's page, without a browser: it has the same results as the commands."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_the_export_is_that_of_the_command(visitor: Visitor, client: Path, tmp_p
     answer = visitor.look("export.csv")
     CliRunner().invoke(
         app,
-        ["store", "export", str(tmp_path / "out.csv"), "--store", str(client / "history.db")],
+        ["device", "export", str(tmp_path / "out.csv"), "--store", str(client / "history.db")],
     )
     assert answer.text == (tmp_path / "out.csv").read_text()
     assert answer.headers["Content-Type"].startswith("text/csv")
@@ -245,7 +245,7 @@ def test_a_damaged_model_leaves_the_rest_of_the_page(visitor: Visitor, client: P
     assert visitor.look("history").status == 200
 
 
-def test_what_is_no_device_is_refused_in_one_line(
+def test_a_folder_without_a_device_is_refused_in_one_line(
     tmp_path: Path, client: Path, model: Path
 ) -> None:
     with pytest.raises(UsageError, match="name a client's folder, or a store"):
@@ -322,7 +322,7 @@ def test_comments_in_the_file_stay(client: Path) -> None:
 
 def test_the_command_says_and_changes_the_same(client: Path) -> None:
     def run(*arguments: str) -> str:
-        done = CliRunner().invoke(app, ["device", "policy", str(client), *arguments])
+        done = CliRunner().invoke(app, ["client", "policy", str(client), *arguments])
         assert done.exit_code == 0, done.exception
         return " ".join(done.stdout.split())
 
@@ -335,16 +335,16 @@ def test_the_command_says_and_changes_the_same(client: Path) -> None:
         ("mots=1", "no setting mots"),
         ("most_sums=a", ""),
     ):
-        done = CliRunner().invoke(app, ["device", "policy", str(client), "--set", wrong])
+        done = CliRunner().invoke(app, ["client", "policy", str(client), "--set", wrong])
         assert isinstance(done.exception, UsageError)
         assert why in str(done.exception)
 
 
 def test_search_on_the_command_line(client: Path, model: Path) -> None:
     store = ["--store", str(client / "history.db")]
-    done = CliRunner().invoke(app, ["store", "search", "quiet garden", *store])
+    done = CliRunner().invoke(app, ["device", "search", "quiet garden", *store])
     assert "Quiet Garden" in done.stdout
-    done = CliRunner().invoke(app, ["store", "search", "299", *store, "--artifact", str(model)])
+    done = CliRunner().invoke(app, ["device", "search", "299", *store, "--artifact", str(model)])
     assert "299" in done.stdout
-    done = CliRunner().invoke(app, ["store", "search", "zzz", *store])
+    done = CliRunner().invoke(app, ["device", "search", "zzz", *store])
     assert "nothing is called 'zzz'" in str(done.exception)

@@ -1,4 +1,4 @@
-"""After a real run both pages say what happened; and the commands that serve them, as processes."""
+"""Both pages after a real run, and the commands that serve them as processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door of every page: who is let in, what other sites can do, what nonsense leads to."""
+"""Server of the pages: access control, requests from other sites, malformed requests."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(server: PageServer) -
 
 
 @pytest.mark.parametrize("token", ["", "x", "?token=", "?token=wrong", "?token=%C3%A9", "?other=1"])
-def test_nobody_comes_in_without_the_token(server: PageServer, token: str) -> None:
+def test_the_page_is_locked_without_the_token(server: PageServer, token: str) -> None:
     answer = Visitor(server).ask("GET", f"/{token}")
     assert answer.status in (403, 404)
     assert "Set-Cookie" not in answer.headers
@@ -108,7 +108,7 @@ def test_a_page_is_locked_without_the_cookie(server: PageServer, visitor: Visito
     assert odd.look().status == 200  # cookies of other programs on this machine
 
 
-def test_only_so_many_browsers_are_in_at_a_time() -> None:
+def test_the_number_of_browser_sessions_is_limited() -> None:
     guard = Guard(1)
     token = guard.address.partition("=")[2]
     cookies = [guard.enter(token).partition(";")[0] for _ in range(MOST_SESSIONS + 1)]
@@ -164,7 +164,7 @@ def test_a_form_without_its_secret_is_refused(server: PageServer, visitor: Visit
 def test_each_of_these_alone_does_not_let_another_site_in(
     server: PageServer, visitor: Visitor, monkeypatch: pytest.MonkeyPatch, guard: str
 ) -> None:
-    """What SameSite should stop already: a browser that sends the cookie with a foreign form."""
+    """Test a browser that ignores SameSite and sends the cookie with a form of another site."""
     before = count(server)
     foreign = {"Origin": EVIL, "Sec-Fetch-Site": "cross-site"}
     monkeypatch.setattr(Guard, guard, lambda *_: None)
@@ -227,7 +227,7 @@ def test_two_headers_are_not_the_first_of_them(server: PageServer, visitor: Visi
     assert b" 421 " in _raw(server, f"{text}Cookie: {visitor.cookie}\r\n\r\n".encode())
 
 
-def test_what_is_read_from_another_site_is_refused(visitor: Visitor) -> None:
+def test_reading_from_another_site_is_refused(visitor: Visitor) -> None:
     for site in ("cross-site", "same-site"):
         assert visitor.look(**{"Sec-Fetch-Site": site}).status == 403
     for site in ("none", "same-origin"):
@@ -329,9 +329,7 @@ def test_too_many_at_once_are_turned_away_and_the_page_recovers(
     assert _answers(visitor, False)
 
 
-def test_what_goes_wrong_is_one_sentence(
-    visitor: Visitor, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_error_is_one_sentence(visitor: Visitor, caplog: pytest.LogCaptureFixture) -> None:
     answer = visitor.look("bad")
     assert (answer.status, answer.words) == (400, "PriviRec PriviRec The store is damaged.")
     answer = visitor.look("broken")
@@ -340,7 +338,7 @@ def test_what_goes_wrong_is_one_sentence(
     assert "secret detail" in caplog.text
 
 
-def test_what_goes_wrong_is_text(visitor: Visitor) -> None:
+def test_errors_are_escaped(visitor: Visitor) -> None:
     assert "<b>" not in visitor.look("tags").text
     assert "&lt;b&gt;" in visitor.look("tags").text
 
@@ -393,7 +391,7 @@ def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) 
     assert compared.count(b"guess") == 3
 
 
-def test_what_is_warned_of_is_on_the_page(
+def test_warnings_are_shown_on_the_page(
     visitor: Visitor, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):  # each time, not only the first
@@ -407,7 +405,7 @@ def test_a_port_that_is_taken(server: PageServer) -> None:
 
 
 def _answers(visitor: Visitor, now: bool) -> bool:
-    """Whether the page answers, once that has changed: threads begin and end when they like."""
+    """Return True if the page answers as `now` says; wait, because threads take time to change."""
     answers = now
     for _ in range(200):
         try:

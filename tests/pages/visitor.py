@@ -1,4 +1,4 @@
-"""A browser's part of the talk with a page, without a browser: headers, cookies, forms."""
+"""HTTP client that acts as a browser: headers, cookies and forms."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """What somebody reads, in one line."""
+        """Visible text of the page, in one line."""
         return " ".join(unescape(re.sub(r"<[^>]*>", " ", self.text)).split())
 
 
 @dataclass
 class Visitor:
-    """Somebody who has opened the page, or has not."""
+    """A client of a page, with or without a session."""
 
     server: PageServer
     cookie: str = ""
@@ -41,7 +41,7 @@ class Visitor:
         self.room = self.room or self.server.guard.room
 
     def enter(self) -> Visitor:
-        """With the address that the terminal shows."""
+        """Open the page with the address that the terminal shows."""
         answer = self.ask("GET", self.server.guard.address.partition(self.host)[2])
         assert answer.status == 303, answer
         self.cookie = answer.headers["Set-Cookie"].partition(";")[0]

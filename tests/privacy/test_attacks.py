@@ -1,4 +1,4 @@
-"""Each attack finds what it must where nothing hides it, and nothing where noise does."""
+"""Attacks: each succeeds on exact releases and fails on noisy ones."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_sample_of_items_is_a_sample() -> None:
 # --- who took part --------------------------------------------------------------------------------
 
 
-def test_exact_releases_tell_who_took_part(small: Dataset) -> None:
+def test_exact_releases_reveal_membership(small: Dataset) -> None:
     for release in ("privirec", "privirec-k"):
         assert one(small, release, "membership", given={"rank": 64}).row["auc"] > 0.9
         assert one(small, release, "membership-knowing-others").row["auc"] == 1.0
@@ -189,8 +189,8 @@ def test_exact_releases_tell_who_took_part(small: Dataset) -> None:
     assert row["users_recovered"] is None  # one item is not a history
 
 
-def test_nobody_tells_better_than_the_promise_allows() -> None:
-    """The likelihood ratio of somebody who knows everybody else is as good as mu, and no better."""
+def test_no_attack_beats_the_promise() -> None:
+    """Compare the likelihood ratio of an attacker who knows all other histories with mu."""
     train = sparse(5, users=2000, items=60)
     dataset = as_dataset(train)
     for way in ("gram", "power"):
@@ -203,7 +203,7 @@ def test_nobody_tells_better_than_the_promise_allows() -> None:
         assert abs(alone["auc"] - 0.5) < 0.1
 
 
-def test_what_others_sent_is_taken_off_exactly(small: Dataset) -> None:
+def test_the_known_contributions_of_others_are_subtracted_exactly(small: Dataset) -> None:
     """Canaries among people and canaries alone are seen alike, to the last unit."""
     release = release_of("protected", small, PAIRS | {"head": 50})
     federation = release.federation
@@ -272,7 +272,7 @@ def test_the_bound_holds_with_the_confidence_that_it_claims() -> None:
 
 
 def test_noise_of_the_audit_is_what_the_promise_counts_on(small: Dataset) -> None:
-    """Of the clients that neither drop out nor work for the server; the deviation is as told."""
+    """Count the noise of clients that neither drop out nor collude; the deviation is as stated."""
     release = release_of("protected", small, PAIRS | {"head": 200})
     federation = release.federation
     assert federation is not None

@@ -1,4 +1,4 @@
-"""People are counted, and no combination of sums of all runs is about a few of them."""
+"""Cohort rules: no combination of the sums of all runs is about only a few people."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASKS = Demands(2, 0, LEAST)
 def members(
     people: Iterable[int], known: dict[int, set[int]] | None = None, demands: Demands = ASKS
 ) -> dict[int, Member]:
-    """Clients 0, 1, ... with so many people, whose past is what they know."""
+    """Return clients 0, 1, ... with these numbers of people and these known past peers."""
     sets = {client: frozenset(one) for client, one in (known or {}).items()}
     return {
         client: Member(n, demands, *[sets.get(client, frozenset())] * 2)
@@ -110,7 +110,7 @@ def test_two_families_may_grow_together_but_not_around_one_person() -> None:
     refused(Rule.COHORT, frozenset(range(7)), members([1] * 7, known), 0)
 
 
-def test_who_was_left_out_of_a_sum_without_hearing_of_it_is_not_told_from_the_others() -> None:
+def test_a_client_unknowingly_left_out_of_a_sum_is_not_singled_out() -> None:
     """Client 5 sent its vector, the sum was opened without it, and all that it knows is who might
     have been in it. The others' pledges show that it is alone."""
     inside = members([1] * 6, {client: set(range(5)) for client in range(5)})
@@ -142,7 +142,7 @@ def test_a_run_that_stopped_while_it_was_opened_can_be_repeated() -> None:
     check_sum(EVERYBODY, inside, 1)
 
 
-def test_who_asks_for_nothing_hides_nobody() -> None:
+def test_a_client_without_demands_does_not_count_as_a_crowd() -> None:
     inside = members([1] * 6, TOGETHER) | {6: Member(1, ASKS), 7: Member(50, Demands(2, 0, 1))}
     refused(Rule.COHORT, frozenset(range(8)), inside, 0)
     del inside[6]
@@ -183,7 +183,7 @@ some = st.frozensets(st.integers(0, CLIENTS - 1))
 
 @st.composite
 def liars(draw: st.DrawFn, clients: frozenset[int]) -> dict[int, Member]:
-    """What corrupt clients pledge: whatever suits the server."""
+    """Return the pledges of corrupt clients, which suit the server."""
     pledged = {}
     for client in clients:
         past = draw(st.just(frozenset[int]()) | some.map(lambda s, c=client: s | {c}))
@@ -199,8 +199,11 @@ def run_once(
     corrupt: int,
     asked: tuple[frozenset[int], ...],
 ) -> frozenset[int] | None:
-    """A run of a server that reaches whom it likes: who takes part, who sends a vector, who of
-    those is in the sum, and who is asked to open it. The sum, if somebody honest helps."""
+    """Simulate a run of a server that chooses the clients of each step.
+
+    The steps are: take part, send a vector, be in the sum, help to open it. Return the sum if an
+    honest client helps to open it.
+    """
     participants, sending, summed, opening, lax = asked
     for client, one in clients.items():
         one.lax = one.changes_its_mind and client in lax
@@ -245,8 +248,10 @@ def rank(rows: list[list[int]]) -> int:
 def a_few_are_apart(
     sums: list[frozenset[int]], people: dict[int, int], lax: Iterable[int] = ()
 ) -> bool:
-    """Whether a combination of the sums is about somebody who was never lax, and about fewer
-    people than LEAST."""
+    """Return True if a combination of the sums is about fewer people than LEAST.
+
+    Sums that are only about people who were lax at some time do not count.
+    """
     clients = sorted(people)
 
     def rank_over(some: Iterable[int]) -> int:
@@ -292,7 +297,7 @@ def opened_sums(
 @settings(max_examples=150, deadline=None)
 @given(histories())
 def test_no_combination_of_all_opened_sums_is_about_a_few_people(given: tuple[Any, ...]) -> None:
-    """Whatever a server proposes, to whomever it does, and whatever corrupt clients pledge."""
+    """Test any proposals to any clients, with any pledges of corrupt clients."""
     corrupt, lax, people, runs = given
     sums = opened_sums(corrupt, lax, people, runs)
     assert not a_few_are_apart(sums, people, lax)
@@ -347,7 +352,7 @@ LAX: dict[str, tuple[list[tuple[set[int], frozenset[int]]], dict[int, int], tupl
 
 
 @pytest.mark.parametrize("case", LAX)
-def test_who_asks_for_nothing_does_not_give_others_away(
+def test_a_client_without_demands_does_not_expose_others(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proposed, people, off = LAX[case]
@@ -392,7 +397,7 @@ def _drawn(rng: random.Random) -> tuple[Any, ...]:
 
 
 def _first_apart(sequences: int) -> int | None:
-    """Which of so many sequences sets a few people apart."""
+    """Return the number of the first random sequence that sets a few people apart."""
     rng = random.Random(1)
     for number in range(sequences):
         corrupt, lax, people, runs = _drawn(rng)
@@ -437,7 +442,7 @@ def test_every_part_of_the_rules_is_needed(weaker: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("corrupt", [0, 1, 3])
 def test_one_more_than_the_corrupt_are_believed(corrupt: int) -> None:
-    """As many as may lie say nothing; one more of them is honest."""
+    """Claims of as many clients as may be corrupt prove nothing; one more claim is honest."""
     for claiming in range(6):
         others = {
             client: Member(1, Demands(3, 0, 4), frozenset({0, client}), frozenset({0, client}))

@@ -1,4 +1,4 @@
-"""What an artifact says about privacy, in plain words."""
+"""`privirec explain-privacy`: the privacy statement of an artifact."""
 
 from __future__ import annotations
 
@@ -112,5 +112,5 @@ def test_saved_models_are_explained(tmp_path: Path, plan: Plan, words: str) -> N
     assert words in done.output.replace("\n", " ")
 
 
-def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["explain-privacy", str(tmp_path)]).exit_code != 0

@@ -1,4 +1,4 @@
-"""The peeling attack: never a wrong history, and all of them where the data are sparse."""
+"""Peeling attack: no wrong histories, and all histories on sparse data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def interactions(histories, n_items=None):
 
 
 def asked(fraction_bits=21, alpha=0.5, n_items=1):
-    """An ask whose weights have so many fraction bits."""
+    """Return an ask whose weights have this number of fraction bits."""
     ask = ItemItem(n_items, 1, alpha, fraction_bits + 1)
     assert ask.encoding.fraction_bits == fraction_bits
     return ask

@@ -1,4 +1,4 @@
-"""Whatever is registered, on whatever was released: and never a wrong history from exact sums."""
+"""All registered attacks on all kinds of releases; none finds a wrong history in exact sums."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from privirec.extra.correlated.levels import NoiseRule, graph_degree, noisy_shap
 from privirec.extra.correlated.messages import Advertise, Neighbours, NoisyAnnounce, decode
 from privirec.secagg import keys
 from privirec.secagg.keys import Identity
-from privirec.secagg.messages import Announce, Message, encode
+from privirec.secagg.messages import Announce, ProtocolMessage, encode
 from privirec.secagg.parameters import Statement
 from privirec.secagg.protocol import Agreement
 from privirec.secagg.ring import VectorShape
@@ -112,7 +112,9 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     digest = hashlib.sha256(raw[0]).digest()
     cases: list[dict[str, Any]] = []
 
-    def case(name: str, error: str, after: int, message: bytes | Message, **policy: object) -> None:
+    def case(
+        name: str, error: str, after: int, message: bytes | ProtocolMessage, **policy: object
+    ) -> None:
         cases.append(
             {
                 "name": name,

@@ -20,7 +20,7 @@ from privirec.secagg import (
     VectorShape,
     protocol,
 )
-from privirec.secagg.messages import Message
+from privirec.secagg.messages import ProtocolMessage
 from privirec.secagg.protocol import Step
 from secagg.testing import InsecureSeededBytes
 
@@ -52,13 +52,13 @@ class Run:
     stored: bool = False
     """Whether clients are stored and loaded before every message."""
 
-    def listen(self) -> dict[int, Message]:
+    def listen(self) -> dict[int, ProtocolMessage]:
         """What the server says in this step."""
         self.heard = self.server.step
         self.told = {client: raw for client, raw in self.server.outgoing() if raw}
         return {client: decode(raw) for client, raw in self.told.items()}
 
-    def answer(self, but: Iterable[int] = ()) -> dict[int, Message]:
+    def answer(self, but: Iterable[int] = ()) -> dict[int, ProtocolMessage]:
         """All clients but some answer what they were told, or send their vectors."""
         step, replies = self.server.step, {}
         assert step is not None

@@ -15,7 +15,7 @@ from privirec.secagg.bell2020.messages import (
     Survivors,
     Unmask,
 )
-from privirec.secagg.messages import Announce, Masked, Message
+from privirec.secagg.messages import Announce, Masked, ProtocolMessage
 from privirec.secagg.parameters import ServerModel, Statement
 from privirec.secagg.ring import VectorShape
 
@@ -69,7 +69,7 @@ def advertisements(draw: st.DrawFn, run: bytes, client: int, count: int) -> Adve
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> Message:
+def messages(draw: st.DrawFn) -> ProtocolMessage:
     kind = draw(st.integers(1, 10))
     run, client, number = draw(runs), draw(clients), draw(rounds)
     if kind == 1:

@@ -49,7 +49,7 @@ from privirec.secagg.errors import (
     TooManyDropped,
     WeakParameters,
 )
-from privirec.secagg.messages import Masked, Message, encode
+from privirec.secagg.messages import Masked, ProtocolMessage, encode
 from privirec.secagg.participants import read_participants, write_participants
 from secagg.testing import InsecureSeededBytes
 
@@ -76,7 +76,7 @@ class Run:
         for client in among if among is not None else range(len(self.clients)):
             self.server.receive(client, self.clients[client].receive(self.server.announcement))
 
-    def answer(self, outgoing: Iterator[tuple[int, bytes]]) -> dict[int, Message]:
+    def answer(self, outgoing: Iterator[tuple[int, bytes]]) -> dict[int, ProtocolMessage]:
         """Every client answers; what it was asked."""
         asked = {}
         for client, message in outgoing:
@@ -141,7 +141,7 @@ def named(run: Run, told: Survivors, clients: Iterable[int]) -> Survivors:
     return replace(told, survivors=write_participants(clients, run.roster))
 
 
-def refuses(client: ClientSession, message: Message, error: type[Exception]) -> None:
+def refuses(client: ClientSession, message: ProtocolMessage, error: type[Exception]) -> None:
     """The client refuses by this name, and has left."""
     with pytest.raises(error) as refusal:
         client.receive(encode(message))

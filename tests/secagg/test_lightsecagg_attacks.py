@@ -54,7 +54,7 @@ from privirec.secagg.errors import (
     WrongProtocol,
     WrongRun,
 )
-from privirec.secagg.messages import Announce, Masked, Message, encode
+from privirec.secagg.messages import Announce, Masked, ProtocolMessage, encode
 from privirec.secagg.participants import write_participants
 from secagg.testing import InsecureSeededBytes
 
@@ -63,13 +63,15 @@ from .lightsecagg_run import PROTOCOL, Run, plain_sum, start, vector
 VICTIM = 3
 
 
-def told(run: Run, kind: type[Message], client: int = VICTIM) -> Message:
+def told(run: Run, kind: type[ProtocolMessage], client: int = VICTIM) -> ProtocolMessage:
     message = decode(run.told[client])
     assert isinstance(message, kind)
     return message
 
 
-def refuses(client: ClientSession, message: Message | bytes, error: type[Exception]) -> None:
+def refuses(
+    client: ClientSession, message: ProtocolMessage | bytes, error: type[Exception]
+) -> None:
     """The client refuses by this name. If that is fatal it has left; or else nothing changed."""
     before = client.dump()
     raw = message if isinstance(message, bytes) else encode(message)

@@ -24,7 +24,7 @@ from privirec.secagg.messages import (
     MAX_MESSAGE_BYTES,
     Announce,
     Masked,
-    Message,
+    ProtocolMessage,
     decoder,
     encode,
 )
@@ -35,7 +35,7 @@ from .strategies import messages
 
 
 @given(messages())
-def test_messages_come_back(message: Message) -> None:
+def test_messages_come_back(message: ProtocolMessage) -> None:
     assert decode(encode(message)) == message
 
 
@@ -52,7 +52,9 @@ def test_noise_is_malformed_and_nothing_else(noise: bytes, kind: int) -> None:
 
 @settings(max_examples=400)
 @given(messages(), st.data())
-def test_damaged_messages_are_malformed_or_canonical(message: Message, data: st.DataObject) -> None:
+def test_damaged_messages_are_malformed_or_canonical(
+    message: ProtocolMessage, data: st.DataObject
+) -> None:
     raw = bytearray(encode(message))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(raw) - 1))
@@ -65,7 +67,7 @@ def test_damaged_messages_are_malformed_or_canonical(message: Message, data: st.
 
 
 @given(messages(), st.data())
-def test_truncated_messages(message: Message, data: st.DataObject) -> None:
+def test_truncated_messages(message: ProtocolMessage, data: st.DataObject) -> None:
     raw = encode(message)
     cut = raw[: data.draw(st.integers(0, len(raw) - 1))]
     if (raw[1] == 6 and len(cut) >= 34) or (raw[1] == 7 and len(cut) >= 26):
@@ -77,7 +79,7 @@ def test_truncated_messages(message: Message, data: st.DataObject) -> None:
 
 
 @given(messages())
-def test_trailing_bytes(message: Message) -> None:
+def test_trailing_bytes(message: ProtocolMessage) -> None:
     raw = encode(message)
     if raw[1] not in (6, 7):
         with pytest.raises(OversizedMessage):
@@ -85,7 +87,7 @@ def test_trailing_bytes(message: Message) -> None:
 
 
 @given(messages(), st.integers(0, 255))
-def test_other_versions(message: Message, version: int) -> None:
+def test_other_versions(message: ProtocolMessage, version: int) -> None:
     raw = bytes([version]) + encode(message)[1:]
     if version != VERSION:
         with pytest.raises(WrongVersion):
@@ -120,7 +122,7 @@ def test_survivors_are_confirmed_in_the_first_sum_alone() -> None:
 
 @given(messages(), st.integers(0, 2**32 - 1))
 def test_only_messages_of_a_sum_have_a_round_and_it_is_one_there_can_be(
-    message: Message, number: int
+    message: ProtocolMessage, number: int
 ) -> None:
     for other in (number, 0, 1, 4096, 4097):
         raw = bytearray(encode(message))
@@ -134,7 +136,7 @@ def test_only_messages_of_a_sum_have_a_round_and_it_is_one_there_can_be(
 
 
 @given(messages())
-def test_only_the_announcement_is_for_everybody(message: Message) -> None:
+def test_only_the_announcement_is_for_everybody(message: ProtocolMessage) -> None:
     raw = bytearray(encode(message))
     raw[22:26] = (7 if isinstance(message, Announce) else 2**32 - 1).to_bytes(4, "big")
     with pytest.raises(MalformedMessage):

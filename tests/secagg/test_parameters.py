@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
+from privirec.secagg import parameters
 from privirec.secagg.errors import ParametersInfeasible
 from privirec.secagg.parameters import (
     Parameters,
@@ -17,6 +18,7 @@ from privirec.secagg.parameters import (
     is_connected,
     is_correct,
     is_secure,
+    least_connected_degree,
     least_honest,
     most_corrupt,
     private_threshold,
@@ -139,9 +141,9 @@ def test_the_corrupt_clients_are_a_share_of_the_roster() -> None:
 def test_infeasible_statements_are_refused_with_the_reason(
     statement: Statement, reason: str
 ) -> None:
-    for parameters in (sparse_parameters, complete_parameters):
+    for derive in (sparse_parameters, complete_parameters):
         with pytest.raises(ParametersInfeasible, match=reason):
-            parameters(statement)
+            derive(statement)
 
 
 def test_weaker_graphs_of_somebody_else_are_not_secure() -> None:
@@ -149,6 +151,57 @@ def test_weaker_graphs_of_somebody_else_are_not_secure() -> None:
     assert is_secure(statement, Parameters(52, 28))
     for degree, threshold in ((52, 27), (51, 28), (1000, 500), (52, 53), (0, 0), (10, 10)):
         assert not is_secure(statement, Parameters(degree, threshold))
+
+
+def test_the_shares_that_are_certain_to_stay() -> None:
+    assert certain_to_stay(Statement.of(100, 0.1, 0.3), 99) == 69
+    for clients, corrupt, dropped in ((1000, 0.1, 0.1), (300, 0.05, 0.2)):
+        statement = Statement.of(clients, corrupt, dropped)
+        chosen = sparse_parameters(statement)
+        stay = certain_to_stay(statement, chosen.neighbours)
+        assert is_correct(statement, chosen.neighbours, stay)
+        gone = hypergeom(clients - 1, statement.dropped, chosen.neighbours)
+        assert clients * gone.sf(chosen.neighbours - stay) <= 2.0**-30
+        assert clients * gone.sf(chosen.neighbours - stay - 1) > 2.0**-30
+
+
+@given(st.integers(1, 60), st.integers(0, 65), st.integers(1, 100), st.integers(1, 45))
+@example(2, 1, 1, 1)  # a probability of one half, just as much as may be
+@example(9, 3, 3, 2)
+def test_the_most_of_each_draw_is_the_most_of_one(
+    population: int, marked: int, trials: int, bits: int
+) -> None:
+    expected = [
+        parameters._most(population, marked, drawn, trials, bits) for drawn in range(population + 1)
+    ]
+    assert list(parameters._most_of_each(population, marked, trials, bits)) == expected
+
+
+def test_a_statement_that_takes_every_degree_is_decided_by_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server could keep clients busy for a minute by shares for which no degree suffices."""
+    asked, exact = [], parameters._most
+
+    def counted(*given: int) -> int:
+        asked.append(given)
+        return exact(*given)
+
+    monkeypatch.setattr(parameters, "_most", counted)
+    with pytest.raises(ParametersInfeasible, match="active server"):
+        sparse_parameters(Statement.of(10_001, 0.3, 0.35, server=ACTIVE))
+    assert len(asked) <= 3  # of the complete graph
+    assert sparse_parameters(Statement.of(10_001, 0.4, 0.5)).neighbours == 3746
+    assert len(asked) <= 3
+
+
+@given(st.integers(2, 400), st.integers(0, 700_000), st.integers(0, 299_999), st.integers(1, 60))
+def test_the_least_connected_degree_is_found_by_bisection(
+    clients: int, corrupt: int, dropped: int, bits: int
+) -> None:
+    statement = Statement(clients, corrupt, dropped, bits)
+    connected = (each for each in range(2, clients - 1, 2) if is_connected(statement, each))
+    assert least_connected_degree(statement) == next(connected, clients - 1)
 
 
 # --- against an active server ---------------------------------------------------------------------

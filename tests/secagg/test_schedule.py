@@ -24,7 +24,7 @@ from privirec.secagg.errors import (
     TooManyDropped,
     WrongRun,
 )
-from privirec.secagg.messages import Message, encode
+from privirec.secagg.messages import ProtocolMessage, encode
 
 from .test_attacks import LENGTH, Run, start, vector
 
@@ -316,7 +316,7 @@ def test_kinds_of_messages_are_unique_over_all_protocols() -> None:
         one
         for module in modules
         for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, Message) and one is not Message
+        if isinstance(one, type) and issubclass(one, ProtocolMessage) and one is not ProtocolMessage
     }
     assert len(types) >= 8
     assert len({one.kind for one in types}) == len(types)

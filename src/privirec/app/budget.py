@@ -1,6 +1,6 @@
 """A client's privacy account: spending run by run, and the remaining budget.
 
-`privirec budget` and the person's page show it.
+`privirec client budget` and the person's page show it.
 """
 
 from __future__ import annotations

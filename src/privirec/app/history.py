@@ -1,4 +1,4 @@
-"""Actions on a person's history, with messages, for `privirec store` and the person's page."""
+"""Actions on a person's history, with messages, for `privirec device` and the person's page."""
 
 from __future__ import annotations
 

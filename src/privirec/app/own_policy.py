@@ -1,6 +1,6 @@
 """A client's policy, described in sentences and changed in its file.
 
-`privirec device policy` and the person's page use it.
+`privirec client policy` and the person's page use it.
 """
 
 from __future__ import annotations

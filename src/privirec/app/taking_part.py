@@ -1,4 +1,4 @@
-"""The work of `privirec client`: check a client's folder, or stay connected to its server."""
+"""The work of `privirec client up`: check a client's folder, or stay connected to its server."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _check_certificate(folder: Path) -> None:
 def _joining(folder: Path) -> str:
     """Return the command that tells a client the address of its server."""
     where = shlex.quote(str(folder))
-    return f"privirec keys join {where} --roster ROSTER --server https://HOST:PORT"
+    return f"privirec client join {where} --roster ROSTER --server https://HOST:PORT"
 
 
 def _tell(line: str) -> None:

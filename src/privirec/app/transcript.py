@@ -14,8 +14,7 @@ from privirec.federated.programs import Broadcast, Program
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.releases import Release, ReleasedSum
 from privirec.runtime.coordinator.journal import Opened, Planned, RunJournal
-from privirec.runtime.execute import Runtime
-from privirec.runtime.opened import total_of
+from privirec.runtime.execute import Runtime, total_of
 from privirec.runtime.run_plan import RunPlan
 from privirec.secagg import protocol
 
@@ -65,7 +64,7 @@ def recorded(folder: Path, dataset: Dataset) -> Release:
             f"{folder}: a run over {plan.n_users} people and {plan.n_items} items, which are not "
             f"those of {dataset.name}"
         )
-    sums = opened_by(plan.program(), _Record(folder, plan), opened)
+    sums = opened_by(plan.program, _Record(folder, plan), opened)
     return Release(str(folder), tuple(sums))
 
 
@@ -78,8 +77,8 @@ class _Record:
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         self._asked += 1
-        announced = self._plan.shapes()[self._asked - 1]
-        shape = protocol(self._plan.spec.aggregator).opened_shape(announced, self._plan.statement())
+        announced = self._plan.shapes[self._asked - 1]
+        shape = protocol(self._plan.spec.aggregator).opened_shape(announced, self._plan.statement)
         path = self._folder / "sums" / str(self._asked)
         try:
             words = np.fromfile(path, shape.ring.dtype)

@@ -74,7 +74,7 @@ class Device:
         users = self.store.users()
         if not users:
             raise DataError(
-                f"{self.store.path}: an empty history; add to it with: privirec store add"
+                f"{self.store.path}: an empty history; add to it with: privirec device add"
             )
         if len(users) > 1:
             raise UsageError(

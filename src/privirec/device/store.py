@@ -163,7 +163,7 @@ class Store(StoreFile):
             return self._interactions(catalogue, *_who(user))
 
     def export(self, path: str | Path) -> int:
-        """Write everything to a .csv or .txt file that `privirec store import` can read.
+        """Write everything to a .csv or .txt file that `privirec device import` can read.
 
         The file is readable by its owner only and is written atomically.
         """

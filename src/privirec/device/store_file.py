@@ -74,7 +74,7 @@ class StoreFile:
         if not self.path.exists():
             if not create:
                 raise DataError(
-                    f"{self.path}: no store there; make one with: privirec store import"
+                    f"{self.path}: no store there; make one with: privirec device import"
                 )
             self._create()
         self._tighten()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,11 +205,19 @@ def most_people(program: type[Program[Any]], ring_bits: int, users: int) -> int:
 
     The result is at most `users`, and 0 if the program does not run at all.
     """
-    least, most = 0, users
-    while least < most:
-        middle = (least + most + 1) // 2
-        least, most = (middle, most) if _fits(program, ring_bits, middle) else (least, middle - 1)
-    return least
+    return largest(lambda people: _fits(program, ring_bits, people), users)
+
+
+def largest(fits: Callable[[int], bool], most: int) -> int:
+    """Return the largest number up to `most` that fits, or 0 if 1 does not fit.
+
+    `fits` must be monotonic: if a number fits, all smaller ones do.
+    """
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def _fits(program: type[Program[Any]], ring_bits: int, people: int) -> bool:

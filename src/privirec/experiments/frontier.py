@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from privirec.data.interactions import Dataset
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
-from privirec.experiments.measured import Measurable, MeasuredRows
+from privirec.experiments.measured import Measurable, MeasuredRows, over_seeds
 from privirec.experiments.peers.trained import TRAINED, Training
 from privirec.experiments.peers.trained.base import tuned_settings
 from privirec.federated.contributions import Histories
@@ -329,14 +329,12 @@ def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for _, group in groupby(sorted(rows, key=cell), cell):
         same = list(group)
-        ndcg = [row["ndcg@20"] for row in same]
         kept = ("dataset", "family", "label", "epochs", "epsilon")
-        averaged = ("recall@20", *(name for name in CSV_COLUMNS if name.startswith("bytes")))
+        averaged = [name for name in CSV_COLUMNS if name.startswith("bytes")]
         found.append(
             {name: same[0][name] for name in kept}
             | {name: mean(row[name] for row in same) for name in averaged}
-            | {"ndcg@20": mean(ndcg), "seeds": len(same)}
-            | {"spread": stdev(ndcg) if len(ndcg) > 1 else None}
+            | over_seeds(same)
         )
 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any, Protocol
 
 from privirec import threads as threading
@@ -165,6 +166,20 @@ class MeasuredRows:
             self._before = b""
         except OSError as error:
             raise DataError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return mean metrics of one point over seeds, with the number of seeds.
+
+    `spread` is the standard deviation of NDCG@20 over seeds, or None for a single seed.
+    """
+    ndcg = [row["ndcg@20"] for row in rows]
+    return {
+        "seeds": len(ndcg),
+        "ndcg@20": mean(ndcg),
+        "spread": stdev(ndcg) if len(ndcg) > 1 else None,
+        "recall@20": mean(row["recall@20"] for row in rows),
+    }
 
 
 def write_csv_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from privirec.data.interactions import Dataset, Interactions
 from privirec.errors import UsageError
 from privirec.evaluation.fifths import evaluate_by_fifths
-from privirec.experiments.measured import MeasuredRows
+from privirec.experiments.measured import MeasuredRows, over_seeds
 from privirec.experiments.peers import PEERS, Peer
 from privirec.experiments.peers.tuned import tuned_settings
 from privirec.federated.programs import Protected, program_of
@@ -168,7 +168,6 @@ def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for (dataset, people, epsilon, method), group in groupby(sorted(rows, key=cell), cell):
         same = list(group)
-        ndcg = [row["ndcg@20"] for row in same]
         fifths = zip(*(row["ndcg@20_by_fifths"] for row in same), strict=True)
         found.append(
             {
@@ -176,10 +175,7 @@ def summary_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "people": people,
                 "epsilon": epsilon,
                 "method": METHODS[method],
-                "seeds": len(same),
-                "ndcg@20": mean(ndcg),
-                "spread": stdev(ndcg) if len(ndcg) > 1 else None,
-                "recall@20": mean(row["recall@20"] for row in same),
+                **over_seeds(same),
                 **{f"fifth_{number}": mean(values) for number, values in enumerate(fifths, 1)},
                 "bytes_up_per_client": mean(row["bytes_up_per_client"] for row in same),
             }

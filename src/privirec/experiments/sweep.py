@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from privirec.data.interactions import Dataset
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.evaluation.ranking import Batch, measure_rankings, rank_unseen, tested_batches
-from privirec.experiments.measured import MeasuredRows, write_csv_table
+from privirec.experiments.measured import MeasuredRows, over_seeds, write_csv_table
 from privirec.federated.contributions import ItemItem
 from privirec.federated.programs import PrivirecK
 from privirec.federated.programs.privirec import item_item_sum
@@ -269,28 +268,14 @@ def _batch_sums(
 
 
 def averaged(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each number of rounds and k, with means over seeds.
-
-    `spread` is the standard deviation of NDCG@20 over seeds, or None for a single seed.
-    """
+    """Return a row for each number of rounds and k, with means over seeds."""
 
     def cell(row: Mapping[str, Any]) -> tuple[int, int]:
         return row["rounds"], row["rank"]
 
     found = []
     for (rounds, rank), group in groupby(sorted(points, key=cell), cell):
-        same = list(group)
-        ndcg = [row["ndcg@20"] for row in same]
-        found.append(
-            {
-                "rounds": rounds,
-                "rank": rank,
-                "ndcg@20": mean(ndcg),
-                "spread": stdev(ndcg) if len(ndcg) > 1 else None,
-                "recall@20": mean(row["recall@20"] for row in same),
-                "seeds": len(same),
-            }
-        )
+        found.append({"rounds": rounds, "rank": rank, **over_seeds(list(group))})
     return found
 
 

@@ -24,6 +24,7 @@ from privirec.data.interactions import Dataset
 from privirec.data.splits import validation_split
 from privirec.errors import DataError, UsageError
 from privirec.evaluation import evaluate
+from privirec.experiments.cost import largest
 from privirec.experiments.measured import MeasuredRows
 from privirec.federated.programs import SpectralSettings, program_of
 from privirec.federated.programs.spectral import PAIRS, Spectral, eigenpairs
@@ -88,18 +89,6 @@ def largest_shape(
     return kind((columns,) * rounds, ring_bits) if columns else None
 
 
-def largest(fits: Callable[[int], bool], most: int) -> int:
-    """Return the largest number up to `most` that fits, or 0 if 1 does not fit.
-
-    `fits` must be monotonic: if a number fits, all smaller ones do.
-    """
-    low, high = 0, most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
 def shapes_within(
     kind: type[AnyShape],
     rounds: Sequence[int],
@@ -119,12 +108,12 @@ def shapes_within(
 
 def largest_rank(shape: Shape, users: int, items: int) -> int:
     """Return the largest rank whose release keeps bytes down within MOST_DOWN times bytes up."""
-    low, high = 1, min(sum(shape.columns), items) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        up, down = shape.bytes(users, items, middle)
-        low, high = (middle, high) if down <= MOST_DOWN * up else (low, middle)
-    return low
+
+    def fits(rank: int) -> bool:
+        up, down = shape.bytes(users, items, rank)
+        return down <= MOST_DOWN * up
+
+    return max(1, largest(fits, min(sum(shape.columns), items)))
 
 
 @dataclass

@@ -65,7 +65,7 @@ class Spectral(Recommender):
     """Spectral: eigenpairs of the item-item matrix alone, x V^-a S h(lambda) S^T V^b.
 
     The model keeps one byte per entry. Exponents and response are chosen on a validation split
-    (`privirec tune`); they matter as much as the number of eigenpairs.
+    (`privirec paper tune`); they matter as much as the number of eigenpairs.
     """
 
     name = "spectral"

@@ -1,14 +1,18 @@
-"""Execution of a program on a runtime that can compute sums."""
+"""Execution of a program on a runtime that can compute sums, and conversion of opened sums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast, Steps
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
+from privirec.secagg import VectorShape
 
 OnRound = Callable[[str], None]
 Result = TypeVar("Result")
@@ -51,3 +55,20 @@ def execute_steps(
             if on_round:
                 on_round(step.name)
             answer = runtime.sum(step, ledger)
+
+
+def total_of(ask: Contribution, words: NDArray[Any], shape: VectorShape) -> Any:
+    """Return the total of a contribution.
+
+    `words` is the sum in the ring in which the protocol opens it.
+    """
+    return ask.collect(_pieces(ask, words, shape))
+
+
+def _pieces(
+    ask: Contribution, words: NDArray[Any], shape: VectorShape
+) -> Iterator[NDArray[np.int64]]:
+    start = 0
+    for length in ask.block_lengths():
+        yield shape.decode(words[start : start + length])
+        start += length

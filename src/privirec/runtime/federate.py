@@ -248,12 +248,12 @@ def _policy(spec: RunSpec, train: Interactions, clients: int) -> Policy:
         pledges=Pledges.unsigned({0: train.n_users}),
     )
     asked, usual = trial.for_policy(), Policy()
-    corrupt = trial.statement().corrupt
+    corrupt = trial.statement.corrupt
     honest = max(spec.least_clients(clients) - corrupt, 0) * (train.n_users // clients)
     others = max(honest - -(-train.n_users // clients), 0)
     in_use = int(np.count_nonzero(train.item_degrees))
-    opened = sum(one.opened(train.n_items, in_use).share for one in trial.sums())
-    loss = Loss.together(one.protection.loss for one in trial.sums() if one.protection)
+    opened = sum(one.opened(train.n_items, in_use).share for one in trial.sums)
+    loss = Loss.together(one.protection.loss for one in trial.sums if one.protection)
     # If the cost exceeds the limit of any policy, the clients refuse with their own message.
     cost = min(loss.epsilon(usual.delta), LARGEST_EPSILON)
     room = 10_000_000  # Set-up, headers, and a few messages that are sent twice.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,11 +69,15 @@ def methods() -> list[str]:
     return [CENTRALIZED, *PROGRAMS]
 
 
-def methods_in_short() -> str:
-    """Return a short description of each method, for help texts."""
+def methods_in_short(names: Container[str]) -> str:
+    """Return a short description of each of these methods, for help texts."""
     known = {CENTRALIZED: "all histories on this machine, without clients"}
     known |= {name: program.in_short for name, program in PROGRAMS.items()}
-    return "; ".join(f"{name}: {text}" for name, text in known.items()) + "."
+    named: dict[str, list[str]] = {}
+    for name, text in known.items():
+        if name in names:
+            named.setdefault(text, []).append(name)
+    return "; ".join(f"{', '.join(same)}: {text}" for text, same in named.items()) + "."
 
 
 def presets() -> list[str]:
@@ -320,7 +324,7 @@ class Plan:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Return the method, program settings, model and config that `privirec tune` saved."""
+    """Return the method, program settings, model and config that `privirec paper tune` saved."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -87,7 +87,7 @@ class Pledge:
         )
 
 
-class Said(BaseModel):
+class PledgeContent(BaseModel):
     """Content of a pledge without its client; most clients of a plan have the same content."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -112,7 +112,7 @@ class Pledges(BaseModel):
     """Client numbers in ascending order."""
     says: Annotated[tuple[Annotated[int, Field(ge=0)], ...], FailFast()]
     """Index into `said` for each client."""
-    said: Annotated[tuple[Said, ...], FailFast()]
+    said: Annotated[tuple[PledgeContent, ...], FailFast()]
     sets: Annotated[tuple[Annotated[str, Field(pattern="^([0-9a-f]{2})+$")], ...], FailFast()] = ()
     """Bit maps over the roster, in hexadecimal."""
     signatures: str = Field("", pattern="^[A-Za-z0-9+/]*={0,2}$")
@@ -138,10 +138,10 @@ class Pledges(BaseModel):
     def of(cls, pledges: Mapping[int, Pledge]) -> Self:
         both = [each.hex() for one in pledges.values() for each in (one.known, one.past) if each]
         places = {text: place for place, text in enumerate(sorted(set(both)))}
-        said: dict[Said, int] = {}
+        said: dict[PledgeContent, int] = {}
         says, signatures = [], []
         for _, one in sorted(pledges.items()):
-            saying = Said(
+            saying = PledgeContent(
                 users=one.people,
                 asks=one.demands,
                 known=places.get(one.known.hex(), -1),

@@ -49,8 +49,9 @@ class RunPlan(BaseModel):
             where = ".".join(map(str, first["loc"]))
             raise FederationError(f"a plan that cannot be read: {where}: {first['msg']}") from None
 
+    @cached_property
     def text(self) -> bytes:
-        """Return the plan as sent to clients, in JSON."""
+        """Plan as sent to clients, in JSON."""
         return self.model_dump_json().encode()
 
     @cached_property
@@ -58,7 +59,7 @@ class RunPlan(BaseModel):
         """Number of users of each client."""
         return self.pledges.users()
 
-    @property
+    @cached_property
     def n_users(self) -> int:
         return sum(self.users.values())
 
@@ -68,36 +69,42 @@ class RunPlan(BaseModel):
         starts = accumulate((count for _, count in users), initial=0)
         return dict(zip((key for key, _ in users), starts, strict=False))[client]
 
+    @cached_property
     def program(self) -> Program[Any]:
+        """Program of the run; it keeps its results, so only one computation may execute it."""
         return program_of(self.spec.program, self.n_users, self.n_items)
 
-    def sums(self) -> list[PlannedSum]:
-        return self.program().sums()
+    @cached_property
+    def sums(self) -> tuple[PlannedSum, ...]:
+        return tuple(self.program.sums())
 
-    @property
+    @cached_property
     def protected(self) -> bool:
         """True if noise protects every sum."""
-        return all(planned.protection for planned in self.sums())
+        return all(planned.protection for planned in self.sums)
 
-    def shapes(self) -> list[VectorShape]:
-        return [vector_shape(planned) for planned in self.sums()]
+    @cached_property
+    def shapes(self) -> tuple[VectorShape, ...]:
+        return tuple(vector_shape(planned) for planned in self.sums)
 
+    @cached_property
     def statement(self) -> Statement:
-        return self.spec.statement(self.clients, len(self.sums()))
+        return self.spec.statement(self.clients, len(self.sums))
 
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """Return all exchanges of the run in order."""
-        statement = self.statement()
-        return protocol(self.spec.aggregator).schedule_for(statement).steps(statement.rounds)
+        """All exchanges of the run in order."""
+        schedule = protocol(self.spec.aggregator).schedule_for(self.statement)
+        return schedule.steps(self.statement.rounds)
 
     def for_policy(self) -> Terms:
         """Return the properties of the run that a client's policy judges."""
-        program = self.program()
+        program = self.program
         ledger = Ledger.planned(program.plan())
         return Terms(
             sum(users > 0 for users in self.users.values()),
-            tuple(planned.name for planned in program.sums() if not planned.protection),
-            len(program.sums()),
+            tuple(planned.name for planned in self.sums if not planned.protection),
+            len(self.sums),
             ledger.bytes_up,
             ledger.bytes_down,
             self.spec.corrupt_share,

@@ -19,21 +19,19 @@ from privirec.secagg.errors import (
     WeakParameters,
     WrongProtocol,
 )
-from privirec.secagg.exchange import Exchange
-from privirec.secagg.keys import Roster
+from privirec.secagg.keys import RandomBytes, Roster
 from privirec.secagg.messages import (
     MAX_BLOCK_ENTRIES,
     MAX_SUMS,
     RUN_BYTES,
     Announce,
-    Message,
+    ProtocolMessage,
     decoder,
     encode,
 )
 from privirec.secagg.parameters import PPM, Statement
 from privirec.secagg.participants import check_cohort
-from privirec.secagg.protocol import Agreement, ClientPolicy, ServerSettings
-from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.protocol import Agreement, ClientPolicy, MessageOrder, ServerSettings
 from privirec.secagg.ring import BLOCK_ALIGNMENT, VectorShape
 
 
@@ -52,7 +50,7 @@ class Announcement:
         return cls(terms, raw, hashlib.sha256(raw).digest())
 
     @classmethod
-    def read(cls, raw: bytes, kind: type[Message] = Announce) -> Announcement:
+    def read(cls, raw: bytes, kind: type[ProtocolMessage] = Announce) -> Announcement:
         """Parse an announcement of type `kind`; raise MalformedMessage for anything else."""
         terms = decoder(kind)(raw)
         if not isinstance(terms, Announce):
@@ -102,7 +100,7 @@ def check_settings(
 
 
 def check_announcement(
-    terms: Announce, exchange: Exchange, client: int, roster: Roster, policy: ClientPolicy
+    terms: Announce, exchange: MessageOrder, client: int, roster: Roster, policy: ClientPolicy
 ) -> None:
     """Raise a ProtocolError for an announcement that this client must refuse.
 

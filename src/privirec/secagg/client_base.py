@@ -27,12 +27,10 @@ from privirec.secagg.errors import (
     SessionClosed,
     WrongRun,
 )
-from privirec.secagg.exchange import Exchange
-from privirec.secagg.keys import NOTHING_ASKED, Identity, Roster
-from privirec.secagg.messages import Announce, Message
+from privirec.secagg.keys import NOTHING_ASKED, Identity, RandomBytes, Roster
+from privirec.secagg.messages import Announce, ProtocolMessage
 from privirec.secagg.participants import read_participants
-from privirec.secagg.protocol import ClientPolicy, ClientSession
-from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.protocol import ClientPolicy, ClientSession, MessageOrder
 from privirec.secagg.ring import VectorShape, Words
 from privirec.secagg.stored import StoredState
 from privirec.secagg.uploads import ChangeBlock, cut_into_messages
@@ -44,11 +42,11 @@ _DIGEST_BYTES = 32
 class BaseClient(ClientSession, Generic[State]):
     """One client in one run; base class of the clients of all protocols."""
 
-    exchange: Exchange
+    exchange: MessageOrder
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: MessageOrder,
         state: State,
         identity: Identity,
         roster: Roster,
@@ -77,7 +75,7 @@ class BaseClient(ClientSession, Generic[State]):
         """Return the answer to an announcement that passed all checks; see `announcement`."""
 
     @abstractmethod
-    def answer(self, message: Message, raw: bytes) -> bytes | None:
+    def answer(self, message: ProtocolMessage, raw: bytes) -> bytes | None:
         """Check a message that arrives in order, update `state`, and return the answer.
 
         `raw` is the encoded message. Implementations set `state.stage` to the index of the next
@@ -109,7 +107,7 @@ class BaseClient(ClientSession, Generic[State]):
         """
         self.state.input_sent = 1
 
-    def check_turn(self, message: Message) -> None:
+    def check_turn(self, message: ProtocolMessage) -> None:
         """Raise a ProtocolError unless this is the next message in `exchange.told`."""
         kind, order, stage = type(message), self.exchange.told, self.state.stage
         if kind not in order or order.index(kind) > stage:
@@ -178,7 +176,7 @@ class BaseClient(ClientSession, Generic[State]):
 
     # --- helpers for sums -------------------------------------------------------------------------
 
-    def check_unanswered(self, message: Message, raw: bytes) -> None:
+    def check_unanswered(self, message: ProtocolMessage, raw: bytes) -> None:
         """Raise a ProtocolError if the sum was opened before or its vector was not sent yet."""
         state, number = self.state, message.round_number
         if number < state.sum_number:
@@ -198,7 +196,7 @@ class BaseClient(ClientSession, Generic[State]):
 
     # --- private helpers --------------------------------------------------------------------------
 
-    def _receive(self, message: Message, raw: bytes) -> bytes | None:
+    def _receive(self, message: ProtocolMessage, raw: bytes) -> bytes | None:
         state = self.state
         if self._announcement and message.run != self._announcement.terms.run:
             raise WrongRun("a message of another run")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
-from privirec.secagg.randomness import RandomBytes
+
+RandomBytes = Callable[[int], bytes]
+"""Source of random bytes. Sessions are given a source and never choose one."""
 
 VERSION = 3
 KEY_BYTES = 32

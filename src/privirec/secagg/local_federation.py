@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from privirec.errors import UsageError
 from privirec.secagg.errors import OutOfOrder, ProtocolError
-from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.keys import Identity, RandomBytes, Roster
 from privirec.secagg.parameters import ServerModel, Statement
 from privirec.secagg.protocol import (
     ClientPolicy,
@@ -22,7 +22,6 @@ from privirec.secagg.protocol import (
     Step,
     protocol,
 )
-from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import VectorShape, Words
 
 VectorOf = Callable[[int], Iterable[NDArray[Any]]]

@@ -54,7 +54,7 @@ class Header(NamedTuple):
     """The sender or the receiver, whichever is not the server."""
 
 
-class Message(ABC):
+class ProtocolMessage(ABC):
     """Base class of all messages: frozen dataclasses that have the header's values as fields."""
 
     __slots__ = ()
@@ -120,7 +120,7 @@ class Reader:
             raise OversizedMessage(f"{spare} bytes after the last field")
 
 
-def encode(message: Message) -> bytes:
+def encode(message: ProtocolMessage) -> bytes:
     """Return the message as bytes."""
     header = _HEADER.pack(VERSION, message.kind, message.run, message.round_number, message.client)
     return b"".join((header, *message.write_fields()))
@@ -131,11 +131,11 @@ def addressed(message: bytes, client: int) -> bytes:
     return message[: _HEADER.size - 4] + struct.pack(">I", client) + message[_HEADER.size :]
 
 
-def decoder(*types: type[Message]) -> Callable[[bytes], Message]:
+def decoder(*types: type[ProtocolMessage]) -> Callable[[bytes], ProtocolMessage]:
     """Return a parser for messages of these types; it raises MalformedMessage for all else."""
     by_kind = {one.kind: one for one in types}
 
-    def decode(data: bytes) -> Message:
+    def decode(data: bytes) -> ProtocolMessage:
         """Return the parsed message; raise MalformedMessage for invalid bytes."""
         if len(data) > MAX_MESSAGE_BYTES:
             raise OversizedMessage(
@@ -162,7 +162,7 @@ def decoder(*types: type[Message]) -> Callable[[bytes], Message]:
 
 
 @dataclass(frozen=True, slots=True)
-class Announce(Message):
+class Announce(ProtocolMessage):
     """Server to all: vectors to be summed and the assumptions of the run."""
 
     kind: ClassVar[int] = 1
@@ -229,7 +229,7 @@ class Announce(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Masked(Message):
+class Masked(ProtocolMessage):
     """Client to server: one packed block of its vector; every protocol but `none` masks it."""
 
     kind: ClassVar[int] = 6

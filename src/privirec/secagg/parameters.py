@@ -26,14 +26,19 @@ round fixes the cohort, so there is one event and not T.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from itertools import islice, repeat
 from math import comb
 
 from privirec.secagg.errors import ParametersInfeasible
 
 PPM = 1_000_000
+_GUARD_BITS = 128
+"""Additional bits of probabilities that are kept as bounds."""
 
 GRINDING_BITS = 40
 """Extra bits of security that the conditions on the graph require against an active server.
@@ -133,19 +138,42 @@ def sparse_parameters(statement: Statement) -> Parameters:
     Fall back to the complete graph if no smaller degree satisfies it.
     """
     _check(statement)
-    for degree in range(2, statement.clients - 1, 2):
-        certain = certain_to_stay(statement, degree)
+    clients, others = statement.clients, statement.clients - 1
+    gone = _most_of_each(others, statement.dropped, clients, statement.correctness_bits)
+    near = _most_corrupt_of_each(statement, clients)
+    side = _most_corrupt_of_each(statement, 2 * clients)
+    connected = 0 if _is_active(statement) else least_connected_degree(statement)
+    by_degree = zip(
+        range(2, others, 2),
+        islice(gone, 2, None, 2),
+        islice(near, 2, None, 2),
+        islice(side, 1, None) if _is_active(statement) else repeat(0),
+        strict=False,
+    )
+    for degree, dropped, corrupt, on_one_side in by_degree:
         if _is_active(statement):
-            if certain <= degree // 2:
-                continue  # a steadfast threshold exceeds degree // 2: skip the search
-            threshold = steadfast_threshold(statement, degree)
-        elif is_connected(statement, degree):
-            threshold = private_threshold(statement, degree)
+            threshold = _steadfast(degree, corrupt, on_one_side)
+        elif degree >= connected:
+            threshold = corrupt + 1
         else:
             continue
-        if threshold <= certain:
+        if threshold <= degree - dropped:
             return Parameters(degree, threshold)
     return complete_parameters(statement)
+
+
+def least_connected_degree(statement: Statement) -> int:
+    """Return the smallest even degree with connected survivors; see `is_connected`.
+
+    Return the degree of the complete graph if no smaller one suffices. The probability that they
+    are not connected falls as the degree grows, so bisection finds it.
+    """
+    enough = 2
+    while not is_connected(statement, enough):
+        enough *= 2
+    degrees = range(2, enough + 1, 2)
+    place = bisect_left(degrees, True, key=lambda degree: is_connected(statement, degree))
+    return min(degrees[place], statement.clients - 1)
 
 
 @lru_cache(maxsize=64)
@@ -228,12 +256,14 @@ def steadfast_threshold(statement: Statement, degree: int) -> int:
     It also exceeds c1 and is therefore private, because c1 <= k.
     """
     near = most_corrupt(statement, degree, statement.clients)
-    threshold = (degree + near) // 2 + 1
-    if degree < statement.clients - 1:
-        half = degree // 2
-        on_one_side = most_corrupt(statement, half, 2 * statement.clients)
-        threshold = max(threshold, half + on_one_side + 1)
-    return threshold
+    in_ring = degree < statement.clients - 1
+    on_one_side = most_corrupt(statement, degree // 2, 2 * statement.clients) if in_ring else 0
+    return _steadfast(degree, near, on_one_side)
+
+
+def _steadfast(degree: int, near: int, on_one_side: int) -> int:
+    """Return the smallest t with 2 t > k + c1 and t > k/2 + c2."""
+    return max((degree + near) // 2, degree // 2 + on_one_side) + 1
 
 
 @lru_cache(maxsize=4096)
@@ -243,9 +273,18 @@ def most_corrupt(statement: Statement, places: int, trials: int) -> int:
     The maximum is exceeded in one of `trials` trials per round with probability at most
     2^-security_bits, or 2^-(security_bits + GRINDING_BITS) against an active server.
     """
-    bits = statement.security_bits + (GRINDING_BITS if _is_active(statement) else 0)
-    others = statement.clients - 1
-    return _most(others, statement.corrupt, places, trials * statement.rounds, bits)
+    return _most(statement.clients - 1, statement.corrupt, places, *_odds(statement, trials))
+
+
+def _most_corrupt_of_each(statement: Statement, trials: int) -> Iterator[int]:
+    """Yield `most_corrupt` among 0, 1, 2, ... places."""
+    return _most_of_each(statement.clients - 1, statement.corrupt, *_odds(statement, trials))
+
+
+def _odds(statement: Statement, trials: int) -> tuple[int, int]:
+    """Return the number of trials in all rounds, and the bits of security against one of them."""
+    grinding = GRINDING_BITS if _is_active(statement) else 0
+    return trials * statement.rounds, statement.security_bits + grinding
 
 
 def is_correct(statement: Statement, degree: int, threshold: int) -> bool:
@@ -300,6 +339,41 @@ def _most(population: int, marked: int, drawn: int, trials: int, bits: int) -> i
         count -= 1
         tail += ways
     return count
+
+
+def _most_of_each(population: int, marked: int, trials: int, bits: int) -> Iterator[int]:
+    """Yield `_most` for 0, 1, 2, ... items drawn, each from the one before.
+
+    One more item drawn raises the result m by at most one. Let X be the number of marked items
+    among d drawn, p = P[X = m] and t = P[X > m]. Drawing another item adds p (marked - m) /
+    (population - d) to t. Both are kept as lower and upper bounds in units of 2^-places. Where the
+    bounds do not decide, `_most` does.
+    """
+    marked = min(population, marked)
+    unmarked = population - marked
+    places = bits + trials.bit_length() + population.bit_length() + _GUARD_BITS
+    limit = (1 << places - bits) // trials
+    most = tail_low = tail_high = 0
+    chance_low = chance_high = 1 << places
+    yield most
+    for drawn in range(population):
+        ways, left = marked - most, population - drawn
+        tail_low += chance_low * ways // left
+        tail_high -= -chance_high * ways // left
+        fits = tail_high <= limit
+        if not fits and tail_low <= limit:
+            fits = _most(population, marked, drawn + 1, trials, bits) == most
+        if fits:
+            above = (unmarked - drawn + most) * (drawn + 1)
+            below = (drawn - most + 1) * left
+        else:
+            most += 1
+            above, below = ways * (drawn + 1), most * left
+        chance_low = chance_low * above // below
+        chance_high = -(-chance_high * above // below)
+        if not fits:
+            tail_low, tail_high = max(0, tail_low - chance_high), tail_high - chance_low
+        yield most
 
 
 def _negligible(favourable: int, total: int, trials: int, bits: int) -> bool:

@@ -26,7 +26,7 @@ To add a protocol, write a package with two subclasses and a `Protocol`, and nam
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -38,9 +38,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.errors import UsageError
-from privirec.secagg.keys import NOTHING_ASKED, Identity, Roster
+from privirec.secagg.keys import NOTHING_ASKED, Identity, RandomBytes, Roster
+from privirec.secagg.messages import ProtocolMessage
 from privirec.secagg.parameters import Parameters, ServerModel, Statement
-from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import VectorShape, Words
 from privirec.secagg.sizes import SumBytesOf
 
@@ -105,6 +105,27 @@ def schedule_against(
     if active_schedule is None or server == ServerModel.SEMI_HONEST:
         return schedule
     return active_schedule
+
+
+@dataclass(frozen=True)
+class MessageOrder:
+    """Message types of a protocol and their order."""
+
+    name: str
+    code: int
+    """Number of the protocol in announcements and in stored clients."""
+    schedule: Schedule
+    decode: Callable[[bytes], ProtocolMessage]
+    told: tuple[type[ProtocolMessage], ...]
+    """Messages from the server to a client in order of arrival, the announcement first."""
+    answers: Mapping[type[ProtocolMessage], str]
+    """Type of a client's answer -> step it belongs to; excludes the blocks of vectors."""
+    active_schedule: Schedule | None = None
+    """Schedule against an active server; see `Protocol`."""
+
+    def schedule_for(self, statement: Statement) -> Schedule:
+        """Return the schedule of a run under this statement."""
+        return schedule_against(statement.server, self.schedule, self.active_schedule)
 
 
 class Guarantee(Enum):

@@ -25,13 +25,11 @@ from privirec.secagg.errors import (
     TooManyDropped,
     WrongRun,
 )
-from privirec.secagg.exchange import Exchange
-from privirec.secagg.keys import Roster
-from privirec.secagg.messages import Announce, Masked, Message
+from privirec.secagg.keys import RandomBytes, Roster
+from privirec.secagg.messages import Announce, Masked, ProtocolMessage
 from privirec.secagg.parameters import Statement
 from privirec.secagg.participants import COHORT_CHANGED, least_participants
-from privirec.secagg.protocol import Phase, ServerSession, ServerSettings, Step
-from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.protocol import MessageOrder, Phase, ServerSession, ServerSettings, Step
 from privirec.secagg.ring import VectorShape, Words
 from privirec.secagg.uploads import ChangeBlock, Uploads
 
@@ -44,11 +42,11 @@ class BaseServer(ServerSession):
     open it. The clients in the first sum are the cohort of all later sums.
     """
 
-    exchange: Exchange
+    exchange: MessageOrder
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: MessageOrder,
         roster: Roster,
         statement: Statement,
         shapes: Sequence[VectorShape],
@@ -90,7 +88,7 @@ class BaseServer(ServerSession):
         """Return an iterator over (client, message) of a later step, for all in `active`."""
 
     @abstractmethod
-    def take_answer(self, message: Message) -> None:
+    def take_answer(self, message: ProtocolMessage) -> None:
         """Check and store the first answer of an active client in this step.
 
         If the answer is invalid, raise a ProtocolError and change nothing.
@@ -265,7 +263,7 @@ class BaseServer(ServerSession):
         step = self._current()
         return self.uploads.arrived if step.phase is Phase.INPUT else self.answered
 
-    def _check_turn(self, message: Message) -> None:
+    def _check_turn(self, message: ProtocolMessage) -> None:
         """Raise a ProtocolError unless the message belongs to this step and its sender is in it."""
         client, kind = message.client, type(message)
         name = "input" if kind is Masked else self.exchange.answers.get(kind)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from privirec.secagg.errors import BadShare, BelowThreshold
-from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.keys import RandomBytes
 
 PRIME = (1 << 257) - 93
 SECRET_BYTES = 32

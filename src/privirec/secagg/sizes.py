@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from privirec.secagg.messages import DIGEST_BYTES, RUN_BYTES, Announce, Masked, Message, encode
+from privirec.secagg.messages import (
+    DIGEST_BYTES,
+    RUN_BYTES,
+    Announce,
+    Masked,
+    ProtocolMessage,
+    encode,
+)
 from privirec.secagg.parameters import Statement
 from privirec.secagg.ring import VectorShape
 
@@ -30,12 +37,12 @@ SumBytesOf = Callable[[Statement, Sequence[VectorShape], int], list[SumBytes]]
 """(statement, shapes of the sums, entries per message of an upload) -> bytes of each sum."""
 
 
-def length(message: Message) -> int:
+def length(message: ProtocolMessage) -> int:
     """Return the size of an encoded message in bytes."""
     return len(encode(message))
 
 
-def length_of_list(message_with: Callable[[int], Message], entries: int) -> int:
+def length_of_list(message_with: Callable[[int], ProtocolMessage], entries: int) -> int:
     """Return the size of a message with a list of `entries` entries of equal length."""
     empty = length(message_with(0))
     return empty + entries * (length(message_with(1)) - empty)

@@ -25,7 +25,7 @@ class StoredState:
 
     client: int
     stage: int = 0
-    """Index of the expected message in `Exchange.told`."""
+    """Index of the expected message in `MessageOrder.told`."""
     sum_number: int = 1
     """Number of the sum in which the client takes part next."""
     input_begun: int = 0

@@ -28,7 +28,7 @@ from privirec.secagg.bell2020.messages import (
 from privirec.secagg.errors import ProtocolError
 from privirec.secagg.graph import ring_graph
 from privirec.secagg.keys import KEY_BYTES, Identity, Roster
-from privirec.secagg.messages import Message, encode
+from privirec.secagg.messages import ProtocolMessage, encode
 from privirec.secagg.parameters import Parameters, ServerModel, Statement
 from privirec.secagg.participants import write_participants
 from privirec.secagg.prg import MaskGenerator
@@ -232,7 +232,7 @@ class LyingServer:
                 found.append(confirmed[peer])
         return tuple(found)
 
-    def _answer(self, client: int, message: Message) -> Message | None:
+    def _answer(self, client: int, message: ProtocolMessage) -> ProtocolMessage | None:
         try:
             reply = self.clients[client].receive(encode(message))
         except ProtocolError as error:

@@ -11,7 +11,7 @@ from privirec.compiled import go_without
 def start() -> None:
     """Run the command line. Imports take a second, so Ctrl-C is handled during them as well."""
     try:
-        if sys.argv[1:2] == ["client"]:
+        if sys.argv[1:3] == ["client", "up"]:
             # This runs on a person's device: do not load what only other commands need.
             go_without()
             from privirec.app.cli import light as main  # noqa: PLC0415

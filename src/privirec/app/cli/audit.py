@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from privirec.app.audit import audit, check_release, read_rows, unmet_needs
+from privirec.app.audit import Audited, audit, check_release, read_rows, unmet_needs
 from privirec.app.cli import options
+from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables
 from privirec.app.report.audit_page import promise_of, write_page
 from privirec.app.report.pictures.audit import audit_plot
@@ -36,10 +38,11 @@ COLUMNS = [
 ]
 
 
-@reads_tables
-def command(
-    *,
-    dataset: options.Dataset,
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """Options of an audit."""
+
+    dataset: options.Dataset
     release: Annotated[
         str,
         typer.Option(
@@ -47,48 +50,47 @@ def command(
             "model, or the folder of a run on a server.",
             metavar="|".join([*PROGRAMS, "FOLDER"]),
         ),
-    ] = Privirec.name,
+    ] = Privirec.name
     attack: Annotated[
         list[str] | None,
         options.one_of(ATTACKS, help="Attack to run; may be given several times (default: all)."),
-    ] = None,
+    ] = None
     preset: Annotated[
         str | None,
         options.one_of(
             preset_names(), help="Published settings of a program; paper: exactly the paper's."
         ),
-    ] = None,
+    ] = None
     rank: Annotated[
         int | None,
         typer.Option(
             min=1, help="k, columns of the power method (default: 256; none for privirec)."
         ),
-    ] = None,
-    rounds: options.Rounds = None,
+    ] = None
+    rounds: options.Rounds = None
     head: Annotated[
         int | None,
         typer.Option(min=1, help="head-gram, protected: number of most popular items to use."),
-    ] = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
+    ] = None
+    epsilon: options.Epsilon = None
+    delta: options.Delta = None
     without_noise: Annotated[
         bool,
         typer.Option(
             "--without-noise",
             help="protected: leave out the noise, to check that the attacks work without it.",
         ),
-    ] = False,
+    ] = False
     ring_bits: Annotated[
         int | None,
         typer.Option(min=1, max=64, help="Width in bits of the ring that the sums use."),
-    ] = None,
-    seed: options.Seed = 0,
-    threads: options.Threads = None,
-    data_dir: options.DataDir = None,
-    test_file: options.TestFile = None,
-    by: options.Split = "random",
-    table: TableOptions,
-    json_file: options.Json = None,
+    ] = None
+    seed: options.Seed = 0
+    threads: options.Threads = None
+    data_dir: options.DataDir = None
+    test_file: options.TestFile = None
+    by: options.Split = "random"
+    json_file: options.Json = None
     report: Annotated[
         Path | None,
         typer.Option(
@@ -96,8 +98,8 @@ def command(
             callback=options.writable_folder,
             show_default=False,
         ),
-    ] = None,
-    picture: options.Picture = None,
+    ] = None
+    picture: options.Picture = None
     beside: Annotated[
         Path | None,
         typer.Option(
@@ -105,8 +107,18 @@ def command(
             "data set, for example one without protection.",
             show_default=False,
         ),
-    ] = None,
-) -> None:
+    ] = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the program that were given."""
+        names = ("rank", "rounds", "head", "ring_bits", "epsilon", "delta")
+        return options.given(**{name: getattr(self, name) for name in names})
+
+
+@with_groups
+@reads_tables
+def command(*, chosen: AuditOptions, table: TableOptions) -> None:
     """Attack a release, and report how much of people's histories is recovered.
 
     A run of a program releases its sums to the server; every client holds the saved model; the
@@ -138,41 +150,49 @@ def command(
 
       privirec audit --dataset DATA --release protected --beside exact.jsonl --picture a.png
     """
-    if beside is not None and picture is None:
+    if chosen.beside is not None and chosen.picture is None:
         raise UsageError("--beside is drawn: name a --picture")
-    chosen = options.given(
-        rank=rank, rounds=rounds, head=head, ring_bits=ring_bits, epsilon=epsilon, delta=delta
+    noise = not chosen.without_noise
+    check_release(chosen.release, chosen.settings, preset=chosen.preset, noise=noise)
+    data = load_dataset(
+        chosen.dataset, chosen.data_dir, test=chosen.test_file, by=chosen.by, table=table
     )
-    check_release(release, chosen, preset=preset, noise=not without_noise)
-    data = load_dataset(dataset, data_dir, test=test_file, by=by, table=table)
-    earlier = [] if beside is None else read_rows(beside, data.name)
+    earlier = [] if chosen.beside is None else read_rows(chosen.beside, data.name)
     say("This takes seconds to many minutes; longest where an attack reads most (peeling).")
     with shown_progress() as phases:
         audited = audit(
             data,
-            release,
-            chosen,
-            attacks=attack,
-            preset=preset,
-            seed=seed,
-            noise=not without_noise,
-            threads=threads,
+            chosen.release,
+            chosen.settings,
+            attacks=chosen.attack,
+            preset=chosen.preset,
+            seed=chosen.seed,
+            noise=noise,
+            threads=chosen.threads,
             phases=phases,
         )
+    _show(audited, earlier, data.name, chosen)
+
+
+def _show(
+    audited: list[Audited], earlier: list[dict[str, Any]], name: str, chosen: AuditOptions
+) -> None:
+    """Print, write and draw the results of all attacks."""
     rows = [one.row for one in audited]
-    write_json_lines(json_file, rows)
+    write_json_lines(chosen.json_file, rows)
+    release = chosen.release
     if not rows:
         say(f"No attack here applies to {release}, which does not make it safe: {unmet_needs()}.")
         return
-    title = f"{data.name}: what {release} gives away"
+    title = f"{name}: what {release} gives away"
     print_table(title, COLUMNS, [_as_shown(row) for row in rows])
     say(promise_of(rows[0]))
     for row in rows:
         say(in_words(row))
-    if picture is not None:
-        options.say_drawn(audit_plot(data.name, [earlier, rows], picture))
-    if report is not None:
-        path = write_page(report, title, [(one.row, one.found) for one in audited])
+    if chosen.picture is not None:
+        options.say_drawn(audit_plot(name, [earlier, rows], chosen.picture))
+    if chosen.report is not None:
+        path = write_page(chosen.report, title, [(one.row, one.found) for one in audited])
         say(f"Pictures in {path}")
 
 

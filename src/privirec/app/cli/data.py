@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from privirec.app.cli import options
+from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables
 from privirec.data.columns import TableOptions
 from privirec.data.datasets import (
@@ -181,9 +183,39 @@ def make(
     _say_made(made)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    """Options of a conversion."""
+
+    by: options.Split = "random"
+    test: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            callback=options.finite,
+            help="Share of the interactions to hold out for test (folders only).",
+        ),
+    ] = 0.2
+    seed: Annotated[int, typer.Option(help="Seed for the choice of held-out items.")] = DEFAULT_SEED
+    shards: Annotated[
+        bool,
+        typer.Option(
+            "--shards",
+            help="Write shards, for data larger than memory; always on for a folder of tables.",
+        ),
+    ] = False
+    rows_per_shard: Annotated[
+        int, typer.Option(min=1, help="Approximate number of table rows per shard.")
+    ] = ROWS_PER_SHARD
+
+
 @app.command()
+@with_groups
 @reads_tables
 def convert(
+    *,
+    chosen: ConvertOptions,
     source: Annotated[
         Path,
         typer.Argument(
@@ -197,31 +229,7 @@ def convert(
             metavar="TARGET",
         ),
     ],
-    *,
     table: TableOptions,
-    by: options.Split = "random",
-    test: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=1,
-            callback=options.finite,
-            help="Share of the interactions to hold out for test (folders only).",
-        ),
-    ] = 0.2,
-    seed: Annotated[
-        int, typer.Option(help="Seed for the choice of held-out items.")
-    ] = DEFAULT_SEED,
-    shards: Annotated[
-        bool,
-        typer.Option(
-            "--shards",
-            help="Write shards, for data larger than memory; always on for a folder of tables.",
-        ),
-    ] = False,
-    rows_per_shard: Annotated[
-        int, typer.Option(min=1, help="Approximate number of table rows per shard.")
-    ] = ROWS_PER_SHARD,
 ) -> None:
     """Convert any readable file to a format that all commands read, and split it.
 
@@ -236,21 +244,8 @@ def convert(
     conversion is interrupted, run the same command again and it continues.
     """
     _refuse_target(target)
-    if shards or source.is_dir():
-        if by != "random":
-            raise UsageError(f"shards are split at random, each by itself: not by {by}")
-        check_writable(folder=target)
-        with shown_progress() as phases:
-            made = convert_parts(
-                source,
-                target,
-                options=table,
-                test=test,
-                seed=seed,
-                rows_per_shard=rows_per_shard,
-                progress=phases("shards"),
-            )
-        _say_made(made)
+    if chosen.shards or source.is_dir():
+        _convert_to_shards(source, target, chosen, table)
         return
     one_file = target.suffix.lower() in WRITTEN
     options.refuse_to_replace([target] if one_file else _parts_in(target))
@@ -261,10 +256,12 @@ def convert(
     if interactions.n_interactions == 0:
         raise DataError(f"{source}: users and no items")
     if one_file:
-        dataset = split(interactions, test=0.0, seed=seed, name=str(target))
+        dataset = split(interactions, test=0.0, seed=chosen.seed, name=str(target))
         _write_one_file(target, interactions)
     else:
-        dataset = split(interactions, test=test, seed=seed, name=str(target), by=by)
+        dataset = split(
+            interactions, test=chosen.test, seed=chosen.seed, name=str(target), by=chosen.by
+        )
         numbers = fits_text(interactions.user_ids) and fits_text(interactions.item_ids)
         as_text = numbers and interactions.times is None
         write, kind = (write_text, "txt") if as_text else (write_csv, "csv")
@@ -273,6 +270,25 @@ def convert(
         write(target / f"train.{kind}", dataset.train)
     _print_statistics([statistics(dataset)])
     say(f"written to {target}")
+
+
+def _convert_to_shards(
+    source: Path, target: Path, chosen: ConvertOptions, table: TableOptions
+) -> None:
+    if chosen.by != "random":
+        raise UsageError(f"shards are split at random, each by itself: not by {chosen.by}")
+    check_writable(folder=target)
+    with shown_progress() as phases:
+        made = convert_parts(
+            source,
+            target,
+            options=table,
+            test=chosen.test,
+            seed=chosen.seed,
+            rows_per_shard=chosen.rows_per_shard,
+            progress=phases("shards"),
+        )
+    _say_made(made)
 
 
 def _refuse_target(target: Path) -> None:

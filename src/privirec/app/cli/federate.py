@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from privirec.app.cli import options
+from privirec.app.cli.groups import with_groups
+from privirec.app.cli.run_options import RunOptions
 from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.app.report import live
 from privirec.app.report.pictures.federation import federation_plot
 from privirec.data import TableOptions, load_dataset
-from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.federate import check_carrier, federate, outlook, promise_kept
-from privirec.runtime.plan import NETWORK, PUBLISHED, Plan, gives_away, is_noisy, server_sees
-from privirec.runtime.spec import (
-    CORRUPT_SHARE,
-    DEFAULT_AGGREGATOR,
-    DROPPED_SHARE,
-    Assumptions,
-)
-from privirec.secagg import ServerModel
+from privirec.runtime.plan import NETWORK, Plan, gives_away, server_sees
 
 DATASET = "synthetic:town"
 COLUMNS = [
@@ -39,53 +34,39 @@ COLUMNS = [
 ]
 
 
-@reads_tables
-def command(
-    *,
-    dataset: options.Dataset = DATASET,
-    clients: Annotated[int, typer.Option(min=2, help="Number of clients (silos).")] = 5,
-    model: options.Model = None,
-    method: options.Program = DEFAULT_PROGRAM,
-    preset: options.Preset = PUBLISHED,
-    rank: options.Rank = None,
-    rounds: options.Rounds = None,
-    head: options.Head = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    way: options.Way = None,
-    columns: options.Columns = None,
-    block_bits: options.BlockBits = None,
-    pairs: options.Pairs = None,
-    settle: options.Settle = None,
-    aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
-    corrupt_share: options.CorruptShare = CORRUPT_SHARE,
-    drop_share: options.DropShare = DROPPED_SHARE,
-    server_model: options.ServerModelName = ServerModel.ACTIVE,
-    carrier: options.Carrier = options.CarrierName.FLOWER,
+@dataclass(frozen=True, kw_only=True)
+class FederationOptions:
+    """Options of a federation on this machine, beside those of its run."""
+
+    dataset: options.Dataset = DATASET
+    clients: Annotated[int, typer.Option(min=2, metavar="N", help="Number of clients (silos).")] = 5
+    carrier: options.Carrier = options.CarrierName.FLOWER
     check: Annotated[
         bool, typer.Option("--check", help="Also run the simulation; exit with 1 if a bit differs.")
-    ] = False,
+    ] = False
     compare: Annotated[
-        bool,
-        typer.Option(help="With noise: also measure an exact run and popularity."),
-    ] = True,
-    threads: options.Threads = None,
-    seed: options.Seed = 0,
-    data_dir: options.DataDir = None,
-    table: TableOptions,
+        bool, typer.Option(help="With noise: also measure an exact run and popularity.")
+    ] = True
+    data_dir: options.DataDir = None
+    test_file: options.TestFile = None
+    by: options.Split = "random"
     keep: Annotated[
         Path | None,
         typer.Option(
+            metavar="FOLDER",
             help="Folder in which to keep keys, logs and client folders.",
             callback=options.writable_folder,
             show_default=False,
         ),
-    ] = None,
-    save: options.Save = None,
-    overwrite: options.Overwrite = False,
-    json_file: options.Json = None,
-    picture: options.Picture = None,
-) -> None:
+    ] = None
+    save: options.Save = None
+    overwrite: options.Overwrite = False
+    picture: options.Picture = None
+
+
+@with_groups
+@reads_tables
+def command(*, here: FederationOptions, chosen: RunOptions, table: TableOptions) -> None:
     """Start a server and clients as real processes, over TLS, and compute a model with them.
 
     By default, noise protects every person (--epsilon), and the last line shows the cost in
@@ -102,60 +83,43 @@ def command(
 
       privirec federate --method privirec-k --dataset synthetic:small --rank 16
     """
-    check_carrier(carrier)
-    options.check_save(save, overwrite)
-    plan = Plan(
-        model=model,
-        method=method,
-        preset=preset,
-        rank=rank,
-        rounds=rounds,
-        head=head,
-        runtime=NETWORK,
-        clients=clients,
-        aggregator=aggregator,
-        seed=seed,
-        threads=threads,
-        assumptions=Assumptions(
-            corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model
-        ),
-        federated=options.given(
-            epsilon=epsilon,
-            delta=delta,
-            way=way,
-            columns=columns,
-            block_bits=block_bits,
-            pairs=pairs,
-            settle=settle,
-        ),
-    )
-    data = load_dataset(dataset, data_dir, table=table)
-    tell = say if is_noisy(method) else warn
-    tell(outlook(data, plan) or str(gives_away(method, words_for(dataset, data_dir, table))))
-    if seen := server_sees(aggregator):
+    check_carrier(here.carrier)
+    options.check_save(here.save, here.overwrite)
+    plan = chosen.plan(runtime=NETWORK, clients=here.clients)
+    data = load_dataset(here.dataset, here.data_dir, test=here.test_file, by=here.by, table=table)
+    words = words_for(here.dataset, here.data_dir, table, test_file=here.test_file, by=here.by)
+    tell = say if plan.noisy else warn
+    tell(outlook(data, plan) or str(gives_away(plan.method, words)))
+    if seen := server_sees(plan.aggregator):
         warn(seen)
     with live.federation() as watch:
         row = federate(
             data,
             plan,
-            carrier=carrier,
-            keep=keep,
-            check=check,
-            compare=compare and plan.noisy,
-            save=save,
+            carrier=here.carrier,
+            keep=here.keep,
+            check=here.check,
+            compare=here.compare and plan.noisy,
+            save=here.save,
             watch=watch,
         )
-    write_json_lines(json_file, [row])
-    title = f"{data.name}: {row['model']} by {method} over {clients} clients, seed {seed}"
+    write_json_lines(chosen.json_file, [row])
+    _show(row, plan, here, data.name)
+
+
+def _show(row: dict[str, Any], plan: Plan, here: FederationOptions, name: str) -> None:
+    """Print the result of a federation; exit with 1 if the simulation gives another model."""
+    clients = here.clients
+    title = f"{name}: {row['model']} by {plan.method} over {clients} clients, seed {plan.seed}"
     print_table(title, COLUMNS, [row])
-    if picture is not None:
-        stages = row["timeline"]
-        options.say_drawn(federation_plot(title, method, clients, stages, picture))
-    say(f"Model {row['model_sha256'][:16]}" + (f", saved in {save}" if save else ""))
+    if here.picture is not None:
+        drawn = federation_plot(title, plan.method, clients, row["timeline"], here.picture)
+        options.say_drawn(drawn)
+    say(f"Model {row['model_sha256'][:16]}" + (f", saved in {here.save}" if here.save else ""))
     say("Its clients allow what this run asks for; in a real federation each decides that itself.")
     if "epsilon" in row:
         say(promise_kept(row))
-    if check:
+    if here.check:
         same = row["same_as_simulation"]
         say(f"The simulation gives {'the same' if same else 'ANOTHER'} model, bit for bit.")
         if not same:

@@ -1,13 +1,15 @@
-"""`privirec frontier`: accuracy against bytes per client."""
+"""`privirec paper frontier`: accuracy against bytes per client."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from privirec.app.cli import options
+from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables
 from privirec.app.report.pictures import check_picture
 from privirec.app.report.pictures.frontier import frontier_plot
@@ -39,28 +41,26 @@ COLUMNS = [
 REFERENCE = "GF-CF"
 
 
-@reads_tables
-def command(
-    *,
-    datasets: options.Datasets = None,
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = ",".join(
-        FAMILIES
-    ),
+@dataclass(frozen=True, kw_only=True)
+class FrontierOptions:
+    """Options of a frontier."""
+
+    datasets: options.Datasets = None
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = ",".join(FAMILIES)
     out: Annotated[
         Path,
         typer.Option(
             help="Folder for the pictures and the figures.", callback=options.writable_folder
         ),
-    ] = Path("privirec-out"),
+    ] = Path("privirec-out")
     seeds: Annotated[
         int, typer.Option(min=1, help="Number of runs per point, with seeds from 0.")
-    ] = 1,
+    ] = 1
     draw_only: Annotated[
         bool, typer.Option("--draw-only", help="Measure nothing; draw the rows already measured.")
-    ] = False,
-    threads: options.Threads = None,
-    data_dir: options.DataDir = None,
-    table: TableOptions,
+    ] = False
+    threads: options.Threads = None
+    data_dir: options.DataDir = None
     json_file: Annotated[
         Path | None,
         typer.Option(
@@ -69,14 +69,18 @@ def command(
             callback=options.writable_file,
             show_default=False,
         ),
-    ] = None,
-) -> None:
+    ] = None
+
+
+@with_groups
+@reads_tables
+def command(*, chosen: FrontierOptions, table: TableOptions) -> None:
     """Measure and draw NDCG@20 against the bytes that a client sends and receives.
 
     Draws one picture per data set (PNG and SVG) with bytes on a log axis: up and down together, up
     alone, down alone; and writes the figures as CSV. Bytes are those of the run's ledger: packed
     vectors as sent by a client, broadcasts, and the final filters that every client fetches. For
-    the overhead of secure aggregation see: privirec protocols.
+    the overhead of secure aggregation see: privirec paper protocols.
 
     spectral: by the total number of columns summed.
     privirec-k, privirec: GF-CF with the paper's preset.
@@ -92,19 +96,19 @@ def command(
     more methods, data sets or seeds it measures only the new points. All points take about an hour
     of CPU on a large data set; --methods and --datasets restrict them.
     """
-    json_file = json_file or out / "frontier.jsonl"
-    for name in datasets.split(",") if datasets else []:
-        check_picture(_stem(out, name).with_suffix(".png"))
-    wanted = methods.split(",")
+    json_file = chosen.json_file or chosen.out / "frontier.jsonl"
+    for name in chosen.datasets.split(",") if chosen.datasets else []:
+        check_picture(_stem(chosen.out, name).with_suffix(".png"))
+    wanted = chosen.methods.split(",")
     points_of([], wanted)  # raises an error for unknown methods before data are read
     measured = measured_rows(json_file)
-    found = options.datasets_named(datasets, data_dir, table)
+    found = options.datasets_named(chosen.datasets, chosen.data_dir, table)
     with shown_progress() as phases:
-        for data in [] if draw_only else found:
-            points = points_of([data], wanted, seeds)
-            measured.measure_missing(points, threads, phases(f"frontier: {data.name}"))
+        for data in [] if chosen.draw_only else found:
+            points = points_of([data], wanted, chosen.seeds)
+            measured.measure_missing(points, chosen.threads, phases(f"frontier: {data.name}"))
     for data in found:
-        summary = summary_of(measured.of(points_of([data], wanted, seeds)))
+        summary = summary_of(measured.of(points_of([data], wanted, chosen.seeds)))
         if not summary:
             raise UsageError(f"{json_file}: no rows of {data.name} to draw")
         titled = [row | {"title": FAMILIES[row["family"]].title} for row in summary]
@@ -117,7 +121,7 @@ def command(
                     f"{FAMILIES[row['family']].title}, {row['label']}, with "
                     f"{as_bytes(row['bytes_per_client'])} per client"
                 )
-        stem = _stem(out, data.name)
+        stem = _stem(chosen.out, data.name)
         pictures = frontier_plot(
             f"{data.name}: accuracy against bytes per client",
             [row for row in summary if row not in levels],

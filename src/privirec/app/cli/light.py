@@ -1,7 +1,8 @@
-"""`privirec client` without Typer: a device stays connected for months, so memory matters.
+"""`privirec client up` without Typer: a device stays connected for months, so memory matters.
 
-The usual calls, `privirec client CLIENT` and `privirec client CLIENT --server ADDRESS`, are parsed
-here, because Typer takes five megabytes. All other calls (help, a check, a mistake) go to Typer.
+The usual calls, `privirec client up CLIENT` and `privirec client up CLIENT --server ADDRESS`, are
+parsed here, because Typer takes five megabytes. All other calls (help, a check, a mistake) go to
+Typer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from privirec.app import taking_part
 
 def called() -> Callable[[], int | None]:
     """Import everything, and return the function to run."""
-    if usual := as_usual(sys.argv[2:]):
+    if usual := as_usual(sys.argv[3:]):
         return lambda: taking_part.stay(*usual)
     from privirec.app.cli import main  # noqa: PLC0415 - imports Typer
 

@@ -34,6 +34,8 @@ def _shorten_nothing(app: typer.Typer) -> None:
     for command in app.registered_commands:
         paragraph = (inspect.getdoc(command.callback) or "").split("\n\n")[0]
         command.short_help = " ".join(paragraph.split())
+        # Each example is a paragraph, because click joins the lines of a paragraph.
+        command.help = (command.help or "").replace("\n  privirec ", "\n\n  privirec ")
     for group in app.registered_groups:
         if group.typer_instance is not None:
             group.short_help = group.typer_instance.info.help

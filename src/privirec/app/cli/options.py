@@ -18,14 +18,12 @@ from privirec.data.columns import TableOptions
 from privirec.data.datasets import names_here
 from privirec.data.splits import WAYS, By
 from privirec.errors import DataError, UsageError
-from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS
+from privirec.federated.programs import DEFAULT_ROUNDS
 from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON, ProtectedSettings
-from privirec.federated.programs.spectral import SpectralSettings
 from privirec.models import MODELS
 from privirec.models.artifact import check_replaceable
 from privirec.rows import check_writable, say
-from privirec.runtime.plan import presets
-from privirec.secagg import ServerModel, protocol_names
+from privirec.secagg import ServerModel
 
 
 def finite(given: float | None) -> float | None:
@@ -57,8 +55,8 @@ Dataset = Annotated[
     str,
     typer.Option(
         "--dataset",
-        help="Data set: gowalla, yelp2018, amazon-book, synthetic:NAME, or a path (see: privirec "
-        "data list).",
+        metavar="DATA",
+        help="Name, synthetic:NAME, or a path; see: privirec data list.",
     ),
 ]
 Datasets = Annotated[
@@ -73,7 +71,8 @@ DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
-        help="Folder of data sets (default: $PRIVIREC_DATA, then the user's cache folder).",
+        metavar="FOLDER",
+        help="Folder of data sets (default: $PRIVIREC_DATA, then the cache).",
         show_default=False,
     ),
 ]
@@ -81,7 +80,8 @@ Json = Annotated[
     Path | None,
     typer.Option(
         "--json",
-        help="Also write the results to this file, one JSON object per line.",
+        metavar="FILE",
+        help="Also write the results here, one JSON object per line.",
         callback=writable_file,
         show_default=False,
     ),
@@ -89,7 +89,11 @@ Json = Annotated[
 Threads = Annotated[
     int | None,
     typer.Option(
-        "--threads", min=1, help="Number of threads (default: all cores).", show_default=False
+        "--threads",
+        min=1,
+        metavar="N",
+        help="Number of threads (default: all cores).",
+        show_default=False,
     ),
 ]
 Seed = Annotated[
@@ -97,7 +101,8 @@ Seed = Annotated[
     typer.Option(
         "--seed",
         min=0,
-        help="Seed of start blocks and drop-outs; synthetic data and splits have their own.",
+        metavar="N",
+        help="Seed of start blocks and drop-outs, not of data.",
     ),
 ]
 Split = Annotated[
@@ -105,15 +110,17 @@ Split = Annotated[
     typer.Option(
         "--split",
         click_type=click.Choice(list(WAYS)),
-        help="For a single file, the test items: a random share of each user's items, the latest "
-        "share of all interactions, or each user's latest item (a random one without times).",
+        metavar="WAY",
+        help="Test items of a single file. random: a share of each user's; time: the latest of "
+        "all; leave-one-out: each user's latest.",
     ),
 ]
 TestFile = Annotated[
     Path | None,
     typer.Option(
         "--test-file",
-        help="File with the test interactions; --dataset is then the train file.",
+        metavar="FILE",
+        help="Test interactions; --dataset is then the train file.",
         show_default=False,
     ),
 ]
@@ -121,6 +128,7 @@ Save = Annotated[
     Path | None,
     typer.Option(
         "--save",
+        metavar="FOLDER",
         help="Folder to save the model in.",
         callback=writable_folder,
         show_default=False,
@@ -173,11 +181,12 @@ def choices_of(settings: type[BaseModel], field: str) -> list[str]:
 # Options of runs on a network.
 Model = Annotated[
     str | None,
-    one_of(MODELS, help="Recommender model (default: the one of the method, or gf-cf)."),
+    one_of(
+        MODELS,
+        metavar="NAME",
+        help=f"Model: {', '.join(MODELS)} (default: the one of the method, or gf-cf).",
+    ),
 ]
-Program = Annotated[str, one_of(PROGRAMS, help="Program that the clients compute together.")]
-Preset = Annotated[str, one_of(presets(), help="Preset of settings; see: privirec run --help.")]
-Rank = Annotated[int | None, typer.Option(min=1, help="k, the columns of the power method.")]
 Rounds = Annotated[
     int | None,
     typer.Option(min=1, help=f"L, the secure sums of the power method (default {DEFAULT_ROUNDS})."),
@@ -208,13 +217,14 @@ Picture = Annotated[
 ]
 Head = Annotated[
     int | None,
-    typer.Option(min=1, help="ease, denoised: number of most popular items to use."),
+    typer.Option(min=1, metavar="N", help="ease, denoised: number of most popular items to use."),
 ]
 Epsilon = Annotated[
     float | None,
     typer.Option(
         min=0.01,
         max=50,
+        metavar="X",
         callback=finite,
         help=f"protected: epsilon promised to every person (default {DEFAULT_EPSILON:g}).",
     ),
@@ -223,7 +233,8 @@ Way = Annotated[
     str | None,
     one_of(
         choices_of(ProtectedSettings, "way"),
-        help="protected: pairs of items, or a power method; auto chooses by people per item.",
+        metavar="WAY",
+        help="protected: pairs of items (gram), power, or auto.",
     ),
 ]
 Delta = Annotated[
@@ -231,32 +242,9 @@ Delta = Annotated[
     typer.Option(
         min=1e-15,
         max=0.01,
+        metavar="X",
         callback=finite,
         help=f"protected: probability that the promise fails (default {DEFAULT_DELTA:g}).",
-    ),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        help="spectral: columns of each round, as 8x128 or 256,128,128 (default: 1.5 times the "
-        "rank, in eight rounds). More rounds converge better, more columns capture more; bytes "
-        "grow with the total number of columns.",
-        show_default=False,
-    ),
-]
-BlockBits = Annotated[
-    int | None,
-    typer.Option(
-        help="spectral: bits per entry sent to clients: 4, 8 or 16 (default 4).",
-        show_default=False,
-    ),
-]
-Pairs = Annotated[
-    str | None,
-    one_of(
-        choices_of(SpectralSettings, "pairs"),
-        help="spectral: compute eigenpairs from products alone (nystrom, the default, worth half a "
-        "step more), or from blocks and products.",
     ),
 ]
 Settle = Annotated[
@@ -264,31 +252,30 @@ Settle = Annotated[
     typer.Option(
         min=0,
         max=1,
+        metavar="X",
         callback=finite,
-        help="spectral: stop early once a round changes the sum of the Ritz values by at most this "
-        "share, for example 0.01. Clients agree to all rounds; the remaining ones are not sent.",
+        help="spectral: stop once a round changes the sum of the Ritz values by at most this "
+        "share, for example 0.01.",
         show_default=False,
     ),
 ]
-Aggregator = Annotated[
-    str,
-    one_of(protocol_names(), help="Protocol for sums; none: the server sees each contribution."),
-]
-
-
 CorruptShare = Annotated[
     float,
     typer.Option(
-        min=0, max=0.5, callback=finite, help="Share of clients that may collude with the server."
+        min=0,
+        max=0.5,
+        metavar="X",
+        callback=finite,
+        help="Share of clients that may collude with the server.",
     ),
 ]
 ServerModelName = Annotated[
     ServerModel,
     typer.Option(
         "--server-model",
-        help="Server that secagg+ and secagg protect against. active: it may lie to each client "
-        "(clients compare what they were told: more neighbours, one more exchange). semi-honest: "
-        "it follows the protocol and only observes (cheaper, no protection if it lies).",
+        metavar="NAME",
+        help="Server to protect against. active: it may lie to clients (one more exchange); "
+        "semi-honest: it only observes.",
     ),
 ]
 DropShare = Annotated[

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from privirec.app.cli import options
+from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.app.planner import Links, Pilot, Population, Proposal, choose, planned_rows
 from privirec.app.planner.pilot import MOST_BYTES
@@ -50,18 +52,19 @@ COLUMNS = [
 ]
 
 
-@reads_tables
-def command(
-    *,
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """Options of a plan."""
+
     users: Annotated[
         int | None, typer.Option(help="Number of people, each with one client.", show_default=False)
-    ] = None,
+    ] = None
     items: Annotated[
         int | None, typer.Option(help="Number of items in the catalogue.", show_default=False)
-    ] = None,
+    ] = None
     interactions: Annotated[
         int | None, typer.Option(help="Total number of interactions, if known.", show_default=False)
-    ] = None,
+    ] = None
     largest_degree: Annotated[
         int | None,
         typer.Option(
@@ -69,7 +72,7 @@ def command(
             "(default: an item that everyone has).",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     top_fifth: Annotated[
         float | None,
         typer.Option(
@@ -80,13 +83,13 @@ def command(
             "decides between the most popular items and all items. Gowalla has 0.53, Globo 0.91.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     dataset: Annotated[
         str | None,
         typer.Option(
             help="Data set, by name or path, to take all these numbers from.", show_default=False
         ),
-    ] = None,
+    ] = None
     budget: Annotated[
         str | None,
         typer.Option(
@@ -94,7 +97,7 @@ def command(
             "secure aggregation.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     target: Annotated[
         float | None,
         typer.Option(
@@ -105,7 +108,7 @@ def command(
             f"--budget (default {as_bytes(MOST_BYTES)}) and takes the least that reaches it.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -115,7 +118,7 @@ def command(
             help="Epsilon of differential privacy for every person; the method is then protected.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     delta: Annotated[
         float | None,
         typer.Option(
@@ -125,28 +128,48 @@ def command(
             help=f"Probability that the promise fails (default {DEFAULT_DELTA:g}).",
             show_default=False,
         ),
-    ] = None,
-    settle: options.Settle = None,
-    up: Annotated[str, typer.Option(help="Upload speed of a client.")] = "10Mbit/s",
-    down: Annotated[str, typer.Option(help="Download speed of a client.")] = "50Mbit/s",
+    ] = None
+    settle: options.Settle = None
+    up: Annotated[str, typer.Option(help="Upload speed of a client.")] = "10Mbit/s"
+    down: Annotated[str, typer.Option(help="Download speed of a client.")] = "50Mbit/s"
     server_link: Annotated[
         str, typer.Option(help="Speed of the server's link in each direction.")
-    ] = "1Gbit/s",
+    ] = "1Gbit/s"
     aggregator: Annotated[
         str, options.one_of(AGGREGATORS, help="Protocol that protects sums; none: no protection.")
-    ] = DEFAULT_AGGREGATOR,
-    corrupt_share: options.CorruptShare = CORRUPT_SHARE,
-    drop_share: options.DropShare = DROPPED_SHARE,
-    server_model: options.ServerModelName = ServerModel.ACTIVE,
+    ] = DEFAULT_AGGREGATOR
+    corrupt_share: options.CorruptShare = CORRUPT_SHARE
+    drop_share: options.DropShare = DROPPED_SHARE
+    server_model: options.ServerModelName = ServerModel.ACTIVE
     out: Annotated[
         Path, typer.Option(help="Folder for a pilot's measurements and chosen settings.")
-    ] = Path("privirec-out"),
-    threads: options.Threads = None,
-    seed: options.Seed = 0,
-    data_dir: options.DataDir = None,
-    table: TableOptions,
-    json_file: options.Json = None,
-) -> None:
+    ] = Path("privirec-out")
+    threads: options.Threads = None
+    seed: options.Seed = 0
+    data_dir: options.DataDir = None
+    json_file: options.Json = None
+
+    @property
+    def promised(self) -> dict[str, Any]:
+        """Promise of privacy, and the share of clients that it holds against."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "corrupt_share": self.corrupt_share,
+        }
+
+    @property
+    def assumptions(self) -> Assumptions:
+        return Assumptions(
+            corrupt_share=self.corrupt_share,
+            dropped_share=self.drop_share,
+            server=self.server_model,
+        )
+
+
+@with_groups
+@reads_tables
+def command(*, chosen: PlanOptions, table: TableOptions) -> None:
     """Propose method, size and bits for a budget of bytes, and estimate the costs of a run.
 
     Bytes up and down equal, to the byte, those that a run of the printed command counts. The
@@ -171,65 +194,78 @@ def command(
 
       privirec plan --dataset gowalla --target 0.12 --budget 80MB
     """
-    check_writable(folder=None if target is None else out)
+    check_writable(folder=None if chosen.target is None else chosen.out)
     links = Links(
-        parse_rate(up, "--up"),
-        parse_rate(down, "--down"),
-        parse_rate(server_link, "--server-link"),
+        parse_rate(chosen.up, "--up"),
+        parse_rate(chosen.down, "--down"),
+        parse_rate(chosen.server_link, "--server-link"),
     )
-    if budget is None and target is None:
+    _check(chosen)
+    most = MOST_BYTES if chosen.budget is None else parse_bytes(chosen.budget)
+    population, data = _population(chosen, table)
+    pilot = _pilot(chosen, data, population, most)
+    if population.users < SMALLEST_COHORT and chosen.aggregator != "none":
+        raise UsageError(f"secure aggregation needs at least {SMALLEST_COHORT} users")
+    try:
+        with shown_progress() as phases:
+            if pilot is not None:
+                choice = pilot.run(phases)
+            else:
+                choice = choose(population, most, settle=chosen.settle, **chosen.promised)
+            rows = planned_rows(
+                *(choice, links),
+                aggregator=chosen.aggregator,
+                assumptions=chosen.assumptions,
+                dataset=words_for(chosen.dataset or DATA, chosen.data_dir, table),
+                phases=phases,
+            )
+    except ProtocolError as error:
+        raise UsageError(f"{chosen.aggregator} refuses these numbers: {error}") from None
+    write_json_lines(chosen.json_file, rows)
+    _show(choice, rows, most if chosen.budget is not None else None)
+
+
+def _check(chosen: PlanOptions) -> None:
+    """Raise UsageError for options that do not go together."""
+    if chosen.budget is None and chosen.target is None:
         raise UsageError("give a --budget, as 50MB, or a --target to reach on a --dataset")
-    if epsilon is None and delta is not None:
+    if chosen.epsilon is None and chosen.delta is not None:
         raise UsageError("--delta goes with --epsilon")
-    if settle is not None and (epsilon is not None or target is not None):
+    if chosen.settle is not None and (chosen.epsilon is not None or chosen.target is not None):
         raise UsageError("--settle goes with neither --epsilon nor --target")
-    if epsilon is not None and drop_share > DROPPED_SHARE:
+    if chosen.epsilon is not None and chosen.drop_share > DROPPED_SHARE:
         raise UsageError(
             f"with --epsilon noise is planned for {DROPPED_SHARE:g} of the clients dropping out, "
             "as in privirec run: give no larger --drop-share"
         )
-    most = MOST_BYTES if budget is None else parse_bytes(budget)
-    terms = Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model)
-    numbers = {
-        "--users": users,
-        "--items": items,
-        "--interactions": interactions,
-        "--largest-degree": largest_degree,
-        "--top-fifth": top_fifth,
-    }
-    promised: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "corrupt_share": corrupt_share}
-    population, data = _population(dataset, data_dir, table, numbers)
-    pilot = None
-    if target is not None:
-        if data is None:
-            raise UsageError("a --target is reached on data in memory: give such a --dataset")
-        pilot = Pilot(
-            *(data, population, target, out, most), **promised, seed=seed, threads=threads
-        )
-    if population.users < SMALLEST_COHORT and aggregator != "none":
-        raise UsageError(f"secure aggregation needs at least {SMALLEST_COHORT} users")
-    try:
-        with shown_progress() as phases:
-            choice = (
-                pilot.run(phases) if pilot else choose(population, most, settle=settle, **promised)
-            )
-            rows = planned_rows(
-                *(choice, links),
-                aggregator=aggregator,
-                assumptions=terms,
-                dataset=words_for(dataset or DATA, data_dir, table),
-                phases=phases,
-            )
-    except ProtocolError as error:
-        raise UsageError(f"{aggregator} refuses these numbers: {error}") from None
-    write_json_lines(json_file, rows)
-    _show(choice, rows, most if budget is not None else None)
 
 
-def _population(
-    dataset: str | None, data_dir: Path | None, table: TableOptions, numbers: dict[str, Any]
-) -> tuple[Population, Dataset | None]:
+def _pilot(
+    chosen: PlanOptions, data: Dataset | None, population: Population, most: int
+) -> Pilot | None:
+    """Return the pilot that reaches the target, or None without a target."""
+    if chosen.target is None:
+        return None
+    if data is None:
+        raise UsageError("a --target is reached on data in memory: give such a --dataset")
+    return Pilot(
+        *(data, population, chosen.target, chosen.out, most),
+        **chosen.promised,
+        seed=chosen.seed,
+        threads=chosen.threads,
+    )
+
+
+def _population(chosen: PlanOptions, table: TableOptions) -> tuple[Population, Dataset | None]:
     """Return the population to plan for, and its data set if that is in memory."""
+    dataset = chosen.dataset
+    numbers: dict[str, Any] = {
+        "--users": chosen.users,
+        "--items": chosen.items,
+        "--interactions": chosen.interactions,
+        "--largest-degree": chosen.largest_degree,
+        "--top-fifth": chosen.top_fifth,
+    }
     if dataset is None:
         if numbers["--users"] is None or numbers["--items"] is None:
             raise UsageError("give --users and --items, or a --dataset")
@@ -240,7 +276,7 @@ def _population(
     sharded = load_sharded(dataset)
     if sharded is not None:
         return Population.of_shards(sharded), None
-    data = load_dataset(dataset, data_dir, table=table)
+    data = load_dataset(dataset, chosen.data_dir, table=table)
     return Population.of(data), data
 
 

@@ -1,13 +1,15 @@
-"""`privirec privacy-table`: comparison of protected with other private methods."""
+"""`privirec paper privacy-table`: comparison of protected with other private methods."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from privirec.app.cli import options
+from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables
 from privirec.app.report.pictures.people import people_plot
 from privirec.data import TableOptions
@@ -39,17 +41,18 @@ COLUMNS = [
 USUAL_EPSILONS = ",".join(f"{value:g}" for value in EPSILONS)
 
 
-@reads_tables
-def command(
-    *,
-    datasets: options.Datasets = None,
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = ",".join(METHODS),
-    epsilon: Annotated[
-        str, typer.Option(help="Values of epsilon, separated by commas.")
-    ] = USUAL_EPSILONS,
+@dataclass(frozen=True, kw_only=True)
+class PrivacyTableOptions:
+    """Options of the comparison."""
+
+    datasets: options.Datasets = None
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = ",".join(METHODS)
+    epsilon: Annotated[str, typer.Option(help="Values of epsilon, separated by commas.")] = (
+        USUAL_EPSILONS
+    )
     seeds: Annotated[
         int, typer.Option(min=1, help="Number of runs per cell, with seeds from 0.")
-    ] = SEEDS,
+    ] = SEEDS
     curve: Annotated[
         Path | None,
         typer.Option(
@@ -58,16 +61,19 @@ def command(
             callback=options.picture_file,
             show_default=False,
         ),
-    ] = None,
+    ] = None
     curve_epsilon: Annotated[
         float,
         typer.Option(min=0.01, max=50, callback=options.finite, help="Epsilon of the curve."),
-    ] = 8.0,
-    threads: options.Threads = None,
-    data_dir: options.DataDir = None,
-    table: TableOptions,
-    json_file: options.Json = None,
-) -> None:
+    ] = 8.0
+    threads: options.Threads = None
+    data_dir: options.DataDir = None
+    json_file: options.Json = None
+
+
+@with_groups
+@reads_tables
+def command(*, chosen: PrivacyTableOptions, table: TableOptions) -> None:
     """Compare the accuracy of protected with other methods under differential privacy.
 
     All methods keep the same promise to every person (delta 1e-6, the whole history), with the same
@@ -84,19 +90,19 @@ def command(
     With --json, each row is saved as soon as it is measured. The same command continues where it
     stopped; with more epsilons, methods or seeds it measures only the new points.
     """
-    epsilons = _epsilons(epsilon)
-    wanted = methods.split(",")
+    epsilons = _epsilons(chosen.epsilon)
+    wanted = chosen.methods.split(",")
     points_of([], wanted)  # raises an error for unknown methods before data are read
-    measured = measured_rows(json_file)
-    found = options.datasets_named(datasets, data_dir, table)
-    points = points_of(found, wanted, epsilons, seeds)
+    measured = measured_rows(chosen.json_file)
+    found = options.datasets_named(chosen.datasets, chosen.data_dir, table)
+    points = points_of(found, wanted, epsilons, chosen.seeds)
     for_curve = []
-    if curve is not None:
+    if chosen.curve is not None:
         samples = [sample for data in found for sample in samples_of(data)]
-        for_curve = points_of(samples, wanted, [curve_epsilon], seeds)
+        for_curve = points_of(samples, wanted, [chosen.curve_epsilon], chosen.seeds)
     with shown_progress() as phases:
-        measured.measure_missing(points, threads, phases("privacy-table"))
-        measured.measure_missing(for_curve, threads, phases("privacy-table: fewer people"))
+        measured.measure_missing(points, chosen.threads, phases("privacy-table"))
+        measured.measure_missing(for_curve, chosen.threads, phases("privacy-table: fewer people"))
     summary = summary_of(measured.of(points))
     for data in found:
         mine = [
@@ -111,8 +117,10 @@ def command(
             say(f"Not ahead: {line}")
         if not behind:
             say("protected is ahead of every peer in every line.")
-    if curve is not None:
-        pictures = people_plot(summary_of(measured.of(for_curve)), curve_epsilon, curve)
+    if chosen.curve is not None:
+        pictures = people_plot(
+            summary_of(measured.of(for_curve)), chosen.curve_epsilon, chosen.curve
+        )
         say(f"Saved {' and '.join(map(str, pictures))}")
 
 

@@ -1,4 +1,4 @@
-"""`privirec protocols`: the protocols for sums, and their costs."""
+"""`privirec paper protocols`: the protocols for sums, and their costs."""
 
 from __future__ import annotations
 

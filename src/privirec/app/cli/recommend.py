@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from privirec.app.cli import options
+from privirec.app.cli.groups import with_groups
 from privirec.device import Device, Recommendation, Store, load_model
 from privirec.device.titles import read_titles
 from privirec.rows import print_table, write_json_lines
@@ -16,44 +18,50 @@ NAMED = 3
 """Number of history items that the table names for each recommendation."""
 
 
-def command(
-    store: Annotated[Path, typer.Option("--store", help="File with the history.")],
+@dataclass(frozen=True, kw_only=True)
+class RecommendOptions:
+    """Options of recommendations."""
+
+    store: Annotated[Path, typer.Option("--store", help="File with the history.")]
     artifact: Annotated[
         Path,
         typer.Option("--artifact", help="Folder of a saved model or of installed artifacts."),
-    ],
+    ]
     user: Annotated[
         str | None,
         typer.Option(
             "--user", help="User whose history to use, if there are several.", show_default=False
         ),
-    ] = None,
+    ] = None
     number: Annotated[
         int, typer.Option("-n", "--number", min=1, help="Number of items to list.")
-    ] = 10,
+    ] = 10
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Name the history items that contribute to each score."),
-    ] = False,
+    ] = False
     similar_to: Annotated[
         str | None,
         typer.Option(
             "--similar-to", help="List items similar to this one instead.", show_default=False
         ),
-    ] = None,
+    ] = None
     include_seen: Annotated[
         bool, typer.Option("--include-seen", help="Also rank items that are in the history.")
-    ] = False,
+    ] = False
     titles: Annotated[
         Path | None,
         typer.Option(
             "--titles",
-            help="A .csv or .tsv file: item_id, title (default: those of privirec store titles).",
+            help="A .csv or .tsv file: item_id, title (default: those of privirec device titles).",
             show_default=False,
         ),
-    ] = None,
-    json_file: options.Json = None,
-) -> None:
+    ] = None
+    json_file: options.Json = None
+
+
+@with_groups
+def command(*, chosen: RecommendOptions) -> None:
     """Recommend items from the local store. Nothing leaves the device.
 
     Examples:
@@ -62,23 +70,26 @@ def command(
 
       privirec recommend --store me.db --artifact model -n 5 --explain
     """
-    with Store(store) as opened:
-        named = read_titles(titles) if titles is not None else None
-        device = Device(opened, load_model(artifact), named)
-        if similar_to is not None:
-            found = device.similar(similar_to, number)
-            title = f"Similar to {device.title(similar_to) or similar_to}"
+    with Store(chosen.store) as opened:
+        named = read_titles(chosen.titles) if chosen.titles is not None else None
+        device = Device(opened, load_model(chosen.artifact), named)
+        if chosen.similar_to is not None:
+            found = device.similar(chosen.similar_to, chosen.number)
+            title = f"Similar to {device.title(chosen.similar_to) or chosen.similar_to}"
         else:
-            name = device.user(user)
-            found = device.recommend(name, number, include_seen=include_seen, explain=explain)
+            name = device.user(chosen.user)
+            found = device.recommend(
+                name, chosen.number, include_seen=chosen.include_seen, explain=chosen.explain
+            )
             title = f"For {name}"
-    rows = [_row(rank, each, explain) for rank, each in enumerate(found, 1)]
-    write_json_lines(json_file, rows, private=True)  # reveals taste, and history with --explain
+    rows = [_row(rank, each, chosen.explain) for rank, each in enumerate(found, 1)]
+    # Private, because it reveals taste, and with --explain the history.
+    write_json_lines(chosen.json_file, rows, private=True)
     columns = [("rank", ""), ("item", "item")]
     if any(each.title for each in found):
         columns.append(("title", "title"))
     columns.append(("score", "score"))
-    if explain and similar_to is None:
+    if chosen.explain and chosen.similar_to is None:
         columns.append(("why", "because of"))
     shown = [_shown(rank, each) for rank, each in enumerate(found, 1)]
     print_table(title, columns, shown)

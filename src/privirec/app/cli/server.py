@@ -12,30 +12,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from privirec.app.cli import options
+from privirec.app.cli import options, roster
 from privirec.app.cli.asking import Yes, agree
+from privirec.app.cli.groups import with_groups
+from privirec.app.cli.run_options import ServerRunOptions
 from privirec.app.report import live
 from privirec.durable import alone
 from privirec.errors import FederationError, UsageError
 from privirec.extra.flower import launch
-from privirec.federated.programs import DEFAULT_PROGRAM, ProgramSettings
+from privirec.federated.programs import ProgramSettings
 from privirec.rows import print_table, say, warn, write_json_lines
 from privirec.runtime import child_processes, serving
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.https import runs as https
 from privirec.runtime.https.listening import Listening, check_installed
-from privirec.runtime.plan import NETWORK, Plan, is_noisy, outlook, server_sees
-from privirec.runtime.spec import (
-    CORRUPT_SHARE,
-    DEFAULT_AGGREGATOR,
-    DROPPED_SHARE,
-    SMALLEST_COHORT,
-    Assumptions,
-    Deadlines,
-    RunSpec,
-)
-from privirec.secagg import ServerModel
+from privirec.runtime.plan import NETWORK, outlook, server_sees
+from privirec.runtime.spec import RunSpec
 
 if TYPE_CHECKING:
     from privirec.runtime.runs import Watch
@@ -45,6 +38,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
+app.add_typer(roster.app)
 
 _CLIENT_COLUMNS = [
     (name, name) for name in ("client", "name", "state", "users", "bytes_up", "bytes_down", "why")
@@ -58,6 +52,21 @@ _RUN_COLUMNS = [
 ]
 
 Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
+LargestReply = Annotated[int, typer.Option(min=1, help="Largest reply of a client, in megabytes.")]
+WatchedPort = Annotated[
+    int,
+    typer.Option(min=0, max=65535, help="https: port for /metrics and /health; 0 for none."),
+]
+WatchedHost = Annotated[
+    str, typer.Option(help="https: address for /metrics and /health; 0.0.0.0 in a container.")
+]
+BehindProxy = Annotated[
+    bool,
+    typer.Option(
+        "--behind-proxy",
+        help="https: a reverse proxy on this machine terminates TLS; listen on 127.0.0.1 only.",
+    ),
+]
 
 
 @app.command()
@@ -66,29 +75,11 @@ def up(
     folder: Folder,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port for clients.")] = 9443,
-    largest_reply: Annotated[
-        int, typer.Option(min=1, help="Largest reply of a client, in megabytes.")
-    ] = launch.LARGEST_REPLY >> 20,
+    largest_reply: LargestReply = launch.LARGEST_REPLY >> 20,
     carrier: options.Carrier = options.CarrierName.FLOWER,
-    watched_port: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="https: port for /metrics and /health; 0 for none.",
-        ),
-    ] = 9464,
-    watched_host: Annotated[
-        str,
-        typer.Option(help="https: address for /metrics and /health; 0.0.0.0 in a container."),
-    ] = "127.0.0.1",
-    behind_proxy: Annotated[
-        bool,
-        typer.Option(
-            "--behind-proxy",
-            help="https: a reverse proxy on this machine terminates TLS; listen on 127.0.0.1 only.",
-        ),
-    ] = False,
+    watched_port: WatchedPort = 9464,
+    watched_host: WatchedHost = "127.0.0.1",
+    behind_proxy: BehindProxy = False,
 ) -> None:
     """Serve approved clients until interrupted; other clients cannot connect.
 
@@ -165,38 +156,13 @@ def _up_https(
 
 
 @app.command()
+@with_groups
 def run(
     folder: Folder,
     name: Annotated[
         str, typer.Argument(help="Name of the run; an existing name resumes that run.")
     ],
-    model: options.Model = None,
-    method: options.Program = DEFAULT_PROGRAM,
-    rank: options.Rank = None,
-    rounds: options.Rounds = None,
-    head: options.Head = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    way: options.Way = None,
-    aggregator: options.Aggregator = DEFAULT_AGGREGATOR,
-    corrupt_share: options.CorruptShare = CORRUPT_SHARE,
-    server_model: options.ServerModelName = ServerModel.ACTIVE,
-    drop_share: options.DropShare = DROPPED_SHARE,
-    smallest_cohort: Annotated[
-        int, typer.Option(min=2, help="Smallest number of clients in a sum.")
-    ] = SMALLEST_COHORT,
-    hello: Annotated[
-        float, typer.Option(min=1, callback=options.finite, help="Seconds to wait for clients.")
-    ] = 120,
-    deadline: Annotated[
-        float,
-        typer.Option(
-            min=1, callback=options.finite, help="Time limit for each step of a run, in seconds."
-        ),
-    ] = 1800,
-    threads: options.Threads = None,
-    seed: options.Seed = 0,
-    json_file: options.Json = None,
+    chosen: ServerRunOptions,
 ) -> None:
     """Run a program on a running server, and follow it to its end.
 
@@ -204,37 +170,20 @@ def run(
     """
     home = OperatorFolder(folder)
     has_ended = (home.run(name) / "result.json").exists()
-    plan = Plan(
-        model=model,
-        method=method,
-        rank=rank,
-        rounds=rounds,
-        head=head,
-        runtime=NETWORK,
-        aggregator=aggregator,
-        seed=seed,
-        threads=threads,
-        assumptions=Assumptions(
-            corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model
-        ),
-        federated=options.given(epsilon=epsilon, delta=delta, way=way),
-    )
+    plan = chosen.plan(runtime=NETWORK)
     n_items = len(home.catalogue.item_ids)
     if not (approved := len(home.members.roster())):
         where = shlex.quote(str(folder))
-        raise UsageError(f"nobody is in the roster yet: privirec keys approve {where} CARD")
-    n_clients = approved if plan.noisy else 1
-    step = {"setup", "preparation", "input", "recovery", "artifact"}
-    deadlines = Deadlines(hello=hello, **dict.fromkeys(step, deadline))
-    spec = plan.spec("", n_items, n_clients).model_copy(
-        update={"smallest_cohort": smallest_cohort, "deadlines": deadlines}
+        raise UsageError(f"nobody is in the roster yet: privirec server approve {where} CARD")
+    spec = plan.spec("", n_items, approved if plan.noisy else 1).model_copy(
+        update={"smallest_cohort": chosen.smallest_cohort, "deadlines": chosen.deadlines()}
     )
     carrier = serving.last_carrier(home) if has_ended else serving.check_up(home)
     if carrier == serving.FLOWER and not has_ended:
         launch.check_flower()
     if not has_ended:  # warn before any client is asked
-        (say if is_noisy(method) else warn)(spec.notes["gives_away"])
-        if seen := server_sees(aggregator):
+        (say if plan.noisy else warn)(spec.notes["gives_away"])
+        if seen := server_sees(plan.aggregator):
             warn(seen)
     follow = _started(home, name, spec, carrier)
     if has_ended:
@@ -249,13 +198,18 @@ def run(
         if not isinstance(stop, Exception):
             warn("The run goes on in the server; the same command follows it again.")
         raise
+    _show_result(result, chosen.json_file)
+    say(f"Model signed and handed out: {home.run(name) / 'model'}")
+
+
+def _show_result(result: dict[str, Any], json_file: Path | None) -> None:
+    """Print and write the result of a run; raise FederationError if it has failed."""
     if result["reason"]:
         _show(result["status"] | {"reason": ""})  # with the reason of each client
         raise FederationError(result["reason"])
     row = {key: value for key, value in result.items() if key not in ("status", "reason")}
     write_json_lines(json_file, [row])
     _show(result["status"])
-    say(f"Model signed and handed out: {home.run(name) / 'model'}")
 
 
 def _saying_what_to_expect(watch: Watch, settings: ProgramSettings, n_items: int) -> Watch:

@@ -1,13 +1,15 @@
-"""`privirec sweep`: accuracy against k."""
+"""`privirec paper sweep`: accuracy against k."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from privirec.app.cli import options
+from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.app.report.pictures import check_picture
 from privirec.app.report.pictures.sweep import sweep_plot
@@ -19,16 +21,17 @@ from privirec.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.plan import gives_away
 
 
-@reads_tables
-def command(
-    *,
-    dataset: options.Dataset,
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """Options of a sweep."""
+
+    dataset: options.Dataset
     out: Annotated[
         Path,
         typer.Option(
             help="Folder for the figures (CSV) and the picture.", callback=options.writable_folder
         ),
-    ] = Path("privirec-out"),
+    ] = Path("privirec-out")
     ranks: Annotated[
         str | None,
         typer.Option(
@@ -36,17 +39,20 @@ def command(
             "for smaller catalogues the same number of steps).",
             show_default=False,
         ),
-    ] = None,
-    rounds: Annotated[str, typer.Option(help="Values of L, separated by commas.")] = "2,3,4",
-    threads: options.Threads = None,
-    seed: options.Seed = 0,
+    ] = None
+    rounds: Annotated[str, typer.Option(help="Values of L, separated by commas.")] = "2,3,4"
+    threads: options.Threads = None
+    seed: options.Seed = 0
     seeds: Annotated[
         int, typer.Option(min=1, help="Number of runs per point, with seeds from --seed.")
-    ] = 1,
-    data_dir: options.DataDir = None,
-    table: TableOptions,
-    json_file: options.Json = None,
-) -> None:
+    ] = 1
+    data_dir: options.DataDir = None
+    json_file: options.Json = None
+
+
+@with_groups
+@reads_tables
+def command(*, chosen: SweepOptions, table: TableOptions) -> None:
     """Measure NDCG@20 of GF-CF by PriviRec-k against k: the paper's figure, as CSV, PNG and SVG.
 
     Uses the paper's preset (exactly Algorithm 1) with L rounds, and compares with PriviRec and with
@@ -54,18 +60,18 @@ def command(
     seed has a CSV file. You can stop with Ctrl-C at any time: finished points are kept, and the
     same command continues where it stopped.
     """
-    data = load_dataset(dataset, data_dir, table=table)
-    wanted = usual_ranks(data.train.n_items) if ranks is None else _numbers(ranks)
+    data = load_dataset(chosen.dataset, chosen.data_dir, table=table)
+    wanted = usual_ranks(data.train.n_items) if chosen.ranks is None else _numbers(chosen.ranks)
     sweeps = [
-        Sweep(data, out, wanted, _numbers(rounds), seed=one, threads=threads)
-        for one in range(seed, seed + seeds)
+        Sweep(data, chosen.out, wanted, _numbers(chosen.rounds), seed=one, threads=chosen.threads)
+        for one in range(chosen.seed, chosen.seed + chosen.seeds)
     ]
     sweep = sweeps[0]
     check_picture(sweep.picture_path)
     with shown_progress() as phases:
         centralised = sweep.centralised(phases)
         measured = [row for one in sweeps for row in one.run(phases)]
-    write_json_lines(json_file, [centralised, *measured])
+    write_json_lines(chosen.json_file, [centralised, *measured])
     points = averaged(measured)
     paper_rank = COMPETITIVE_RANK.get(data.name)
     pictures = sweep_plot(data.name, points, centralised["ndcg@20"], paper_rank, sweep.picture_path)
@@ -91,11 +97,12 @@ def command(
         ("least", "reached from k ="),
         ("paper", "paper says"),
     ]
-    which = f"seed {seed}" if seeds == 1 else f"mean of seeds {seed} to {seed + seeds - 1}"
+    last = chosen.seed + chosen.seeds - 1
+    which = f"mean of seeds {chosen.seed} to {last}" if chosen.seeds > 1 else f"seed {last}"
     print_table(f"{data.name}: GF-CF, paper's preset, {which}", headings, summary)
     saved = [*(one.csv_path for one in sweeps), *pictures]
     say(f"Saved {', '.join(map(str, saved))}")
-    warn(str(gives_away("privirec-k", words_for(dataset, data_dir, table))))
+    warn(str(gives_away("privirec-k", words_for(chosen.dataset, chosen.data_dir, table))))
 
 
 def _numbers(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""`privirec table`: the paper's main table."""
+"""`privirec paper table`: the paper's main table."""
 
 from __future__ import annotations
 

@@ -37,31 +37,30 @@ def _option(*names: str, help: str, **more: Any) -> Any:
 _OPTIONS: dict[str, Any] = {
     "user_column": Annotated[
         str | None,
-        _option(help="Column of user ids, if it has an unusual name; a number without a header."),
+        _option(metavar="NAME", help="Column of user ids: its name, or number."),
     ],
-    "item_column": Annotated[str | None, _option(help="Column of item ids.")],
-    "rating_column": Annotated[str | None, _option(help="Column of ratings.")],
-    "time_column": Annotated[str | None, _option(help="Column of times, as numbers or dates.")],
+    "item_column": Annotated[str | None, _option(metavar="NAME", help="Column of item ids.")],
+    "rating_column": Annotated[str | None, _option(metavar="NAME", help="Column of ratings.")],
+    "time_column": Annotated[
+        str | None, _option(metavar="NAME", help="Column of times, as numbers or dates.")
+    ],
     "min_rating": Annotated[
         float | None,
         _option(
-            help="Leave out rows with a lower rating. Without it every row counts, with a warning "
-            "if ratings differ; 0 counts every row without a warning.",
+            metavar="X",
+            help="Leave out rows with a lower rating; 0 keeps all.",
             callback=finite,
         ),
     ],
     "delimiter": Annotated[
         str | None,
-        _option(
-            help="Separator of fields: one character, ::, tab or space (default: detected from the "
-            "first lines). With it, a file may have any suffix."
-        ),
+        _option(metavar="SEPARATOR", help="One character, ::, tab, space (default: detected)."),
     ],
     "header": Annotated[
         bool | None,
         _option(
             "--header/--no-header",
-            help="The first line names the columns (default: yes, unless it is all numbers).",
+            help="Is the first line a header (default: detected)?",
         ),
     ],
 }

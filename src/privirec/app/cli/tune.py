@@ -1,17 +1,19 @@
-"""`privirec tune`: settings of `spectral` for a budget of bytes."""
+"""`privirec paper tune`: settings of `spectral` for a budget of bytes."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from privirec.app.cli import options
+from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.app.report.units import parse_bytes
-from privirec.data import TableOptions, load_dataset
+from privirec.data import Dataset, TableOptions, load_dataset
 from privirec.data.text import write_lines
 from privirec.errors import UsageError
 from privirec.experiments.tune import Tuning, as_settings
@@ -38,38 +40,39 @@ COLUMNS = [
 ]
 
 
-@reads_tables
-def command(
-    *,
-    dataset: options.Dataset,
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """Options of tuning."""
+
+    dataset: options.Dataset
     budget: Annotated[
         str, typer.Option(help="Upload budget per client, as 60MB (B, kB, MB, GB or TB).")
-    ],
+    ]
     out: Annotated[
         Path,
         typer.Option(
             help="Folder for the trace and the settings.", callback=options.writable_folder
         ),
-    ] = Path("privirec-out"),
+    ] = Path("privirec-out")
     rounds: Annotated[
         str | None,
         typer.Option(help="Numbers of rounds to try (default 4,6,8; federated: 8)."),
-    ] = None,
+    ] = None
     ring_bits: Annotated[
         str | None,
         typer.Option(help="Widths of the ring to try (default 12,16; federated: 12)."),
-    ] = None,
+    ] = None
     users: Annotated[
         int | None,
         typer.Option(min=1, help="Largest number of people to rank for per point (default 3000)."),
-    ] = None,
+    ] = None
     federated: Annotated[
         bool,
         typer.Option(
             "--federated",
             help="Validate on the clients, on items that they hold out; only means are released.",
         ),
-    ] = False,
+    ] = False
     runtime: Annotated[
         str | None,
         options.one_of(
@@ -77,24 +80,27 @@ def command(
             help="federated: all clients at once (simulation, the default), client by client in "
             "this process, or as real processes over TLS.",
         ),
-    ] = None,
+    ] = None
     clients: Annotated[
         int | None,
         typer.Option(min=2, help="federated: number of clients (default: one per user)."),
-    ] = None,
+    ] = None
     aggregator: Annotated[
         str | None,
         options.one_of(
             protocol_names(),
             help=f"federated: protocol for sums (default {DEFAULT_AGGREGATOR}).",
         ),
-    ] = None,
-    threads: options.Threads = None,
-    seed: options.Seed = 0,
-    data_dir: options.DataDir = None,
-    table: TableOptions,
-    json_file: options.Json = None,
-) -> None:
+    ] = None
+    threads: options.Threads = None
+    seed: options.Seed = 0
+    data_dir: options.DataDir = None
+    json_file: options.Json = None
+
+
+@with_groups
+@reads_tables
+def command(*, chosen: TuneOptions, table: TableOptions) -> None:
     """Choose exponents, response, rank, columns and bits of spectral on a validation split.
 
     A fifth of each user's train items is held out; the test split is not used. Every measured point
@@ -108,57 +114,79 @@ def command(
 
     Examples:
 
-      privirec tune --dataset gowalla --budget 60MB
+      privirec paper tune --dataset gowalla --budget 60MB
 
-      privirec tune --dataset synthetic:small --budget 50KB --federated --runtime in-process
+      privirec paper tune --dataset synthetic:small --budget 50KB --federated --runtime in-process
 
       privirec run --dataset gowalla --settings privirec-out/spectral-gowalla.json
     """
-    limit = parse_bytes(budget)
-    chosen = {
-        "--runtime": runtime,
-        "--clients": clients,
-        "--aggregator": aggregator,
-    }
-    for name, value in chosen.items():
-        if value is not None and not federated:
-            raise UsageError(f"{name} goes with --federated")
-    if federated and users is not None:
-        raise UsageError("--users does not go with --federated: every client ranks for its own")
-    if federated and runtime == "processes":
-        check_flower()
-    data = load_dataset(dataset, data_dir, table=table)
+    _check(chosen)
+    limit = parse_bytes(chosen.budget)
+    data = load_dataset(chosen.dataset, chosen.data_dir, table=table)
     label = data.name.replace(":", "-").replace("/", "-")
     tuning: Tuning | FederatedTuning
-    if federated:
-        runtime = runtime or RUNTIMES[0]
-        usual = "none" if runtime == RUNTIMES[0] else DEFAULT_AGGREGATOR
-        tuning = FederatedTuning(
-            data,
-            limit,
-            out / f"tune-federated-{label}.jsonl",
-            rounds=_numbers(rounds or "8", "rounds"),
-            ring_bits=_numbers(ring_bits or "12", "ring-bits"),
-            runtime=runtime,
-            clients=clients,
-            aggregator=aggregator or usual,
-            seed=seed,
-            threads=threads,
-        )
-        warn(str(gives_away(SpectralValidation.name, words_for(dataset, data_dir, table))))
+    if chosen.federated:
+        tuning = _federated_tuning(chosen, data, limit, label)
+        words = words_for(chosen.dataset, chosen.data_dir, table)
+        warn(str(gives_away(SpectralValidation.name, words)))
     else:
         tuning = Tuning(
             data,
             limit,
-            out / f"tune-{label}.jsonl",
-            rounds=_numbers(rounds or "4,6,8", "rounds"),
-            ring_bits=_numbers(ring_bits or "12,16", "ring-bits"),
-            users=users or 3000,
-            seed=seed,
-            threads=threads,
+            chosen.out / f"tune-{label}.jsonl",
+            rounds=_numbers(chosen.rounds or "4,6,8", "rounds"),
+            ring_bits=_numbers(chosen.ring_bits or "12,16", "ring-bits"),
+            users=chosen.users or 3000,
+            seed=chosen.seed,
+            threads=chosen.threads,
         )
     with shown_progress() as phases:
         best = tuning.run(phases)
+    settings = chosen.out / f"spectral-{'federated-' if chosen.federated else ''}{label}.json"
+    write_lines(settings, [json.dumps(as_settings(best), indent=2, sort_keys=True)])
+    write_json_lines(chosen.json_file, [best])
+    title = f"{data.name}: best of {len(tuning.points)} points, validation, {as_bytes(limit)} up"
+    _show(title, best, tuning)
+    say(f"Saved {settings}; the trace is {tuning.trace}")
+
+
+def _check(chosen: TuneOptions) -> None:
+    """Raise UsageError for options that do not go together."""
+    only_federated = {
+        "--runtime": chosen.runtime,
+        "--clients": chosen.clients,
+        "--aggregator": chosen.aggregator,
+    }
+    for name, value in only_federated.items():
+        if value is not None and not chosen.federated:
+            raise UsageError(f"{name} goes with --federated")
+    if chosen.federated and chosen.users is not None:
+        raise UsageError("--users does not go with --federated: every client ranks for its own")
+    if chosen.federated and chosen.runtime == "processes":
+        check_flower()
+
+
+def _federated_tuning(
+    chosen: TuneOptions, data: Dataset, limit: int, label: str
+) -> FederatedTuning:
+    runtime = chosen.runtime or RUNTIMES[0]
+    usual = "none" if runtime == RUNTIMES[0] else DEFAULT_AGGREGATOR
+    return FederatedTuning(
+        data,
+        limit,
+        chosen.out / f"tune-federated-{label}.jsonl",
+        rounds=_numbers(chosen.rounds or "8", "rounds"),
+        ring_bits=_numbers(chosen.ring_bits or "12", "ring-bits"),
+        runtime=runtime,
+        clients=chosen.clients,
+        aggregator=chosen.aggregator or usual,
+        seed=chosen.seed,
+        threads=chosen.threads,
+    )
+
+
+def _show(title: str, best: dict[str, Any], tuning: Tuning | FederatedTuning) -> None:
+    """Print the best point, and the bytes that clients sent to find it."""
     config = best["config"]
     row = best | {
         "columns_text": f"{len(best['columns'])}x{best['columns'][0]}",
@@ -167,16 +195,11 @@ def command(
         "b": config["item_exponent"],
         "response": config["response"],
     }
-    settings = out / f"spectral-{'federated-' if federated else ''}{label}.json"
-    write_lines(settings, [json.dumps(as_settings(best), indent=2, sort_keys=True)])
-    write_json_lines(json_file, [best])
-    title = f"{data.name}: best of {len(tuning.points)} points, validation, {as_bytes(limit)} up"
     print_table(title, COLUMNS, [row])
     if isinstance(tuning, FederatedTuning):
         up, down = (as_bytes(each) for each in tuning.paid)
         metrics = as_bytes(best["metrics_bytes_up_per_client"])
         say(f"Each client sent {up} and was sent {down} for this, metrics in {metrics} a run.")
-    say(f"Saved {settings}; the trace is {tuning.trace}")
 
 
 def _numbers(text: str, what: str) -> list[int]:

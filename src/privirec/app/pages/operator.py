@@ -198,7 +198,9 @@ class OperatorSite(FramedSite):
         return self.page(
             request,
             "Clients",
-            self.sentences([told if rows else "No client is approved yet: privirec keys approve."]),
+            self.sentences(
+                [told if rows else "No client is approved yet: privirec server approve."]
+            ),
             self.table("Clients of the roster", _CLIENTS, rows) if rows else None,
         )
 

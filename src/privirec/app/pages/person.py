@@ -1,7 +1,7 @@
 """The user's page: recommendations, their history, what left the device, and their policy.
 
-All changes call the same functions as `privirec store` and `privirec device policy`. The page makes
-no network requests, and no script runs in the browser.
+All changes call the same functions as `privirec device` and `privirec client policy`. The page
+makes no network requests, and no script runs in the browser.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ from typing import Any
 
 from privirec.app.planner.population import Population
 from privirec.errors import OverflowRefused, UsageError
-from privirec.experiments.tune import Shape, largest, largest_rank, largest_shape
+from privirec.experiments.cost import largest
+from privirec.experiments.tune import Shape, largest_rank, largest_shape
 from privirec.federated.contributions import ItemItem, PlannedSum
 from privirec.federated.programs import (
     HeadGram,

@@ -1,9 +1,9 @@
 """Pilot that finds the smallest budget with a given accuracy on available data.
 
-A fifth of each person's train items is held out, as in `privirec tune`; the test split is not used.
-Budgets are tried in ascending order, each with tuned `spectral` and with EASE on a head, until one
-reaches the target. Points measured for `spectral` are in the trace of `tune`, from which an
-interrupted pilot resumes.
+A fifth of each person's train items is held out, as in `privirec paper tune`; the test split is
+not used. Budgets are tried in ascending order, each with tuned `spectral` and with EASE on a head,
+until one reaches the target. Points measured for `spectral` are in the trace of `tune`, from which
+an interrupted pilot resumes.
 """
 
 from __future__ import annotations

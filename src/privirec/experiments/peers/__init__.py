@@ -1,7 +1,7 @@
 """Published private methods by other authors, run over the same sums, noise and budget as ours.
 
-They serve comparisons in a simulation (`privirec privacy-table`). Each method has one file and one
-entry in `PEERS`.
+They serve comparisons in a simulation (`privirec paper privacy-table`). Each method has one file
+and one entry in `PEERS`.
 """
 
 from __future__ import annotations

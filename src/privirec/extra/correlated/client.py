@@ -26,7 +26,7 @@ from privirec.secagg.errors import (
 )
 from privirec.secagg.graph import check_neighbourhood
 from privirec.secagg.keys import KEY_BYTES, NOTHING_ASKED, Secret
-from privirec.secagg.messages import Message, encode
+from privirec.secagg.messages import ProtocolMessage, encode
 from privirec.secagg.parameters import PPM, is_connected
 from privirec.secagg.participants import accepted_participants
 from privirec.secagg.prg import SEED_BYTES
@@ -115,7 +115,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
                 f"{number}, where the rule gives {asked.own:.3g} and {asked.pair:.3g}"
             )
 
-    def answer(self, message: Message, raw: bytes) -> bytes | None:
+    def answer(self, message: ProtocolMessage, raw: bytes) -> bytes | None:
         if not isinstance(message, Neighbours):
             raise OutOfOrder(f"{type(message).__name__} is not for a client")
         state, terms = self.state, self._terms

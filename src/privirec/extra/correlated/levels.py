@@ -16,7 +16,7 @@ from functools import lru_cache
 from math import isqrt, ldexp, sqrt
 
 from privirec.secagg.errors import ParametersInfeasible, RingTooNarrow
-from privirec.secagg.parameters import PPM, Statement, is_connected
+from privirec.secagg.parameters import PPM, Statement, least_connected_degree
 from privirec.secagg.ring import VectorShape
 
 MAX_BITS = 56
@@ -123,10 +123,8 @@ def graph_degree(statement: Statement) -> int:
     dropped_ppm = -(-statement.dropped * PPM // least)
     smallest = replace(statement.with_clients(least), dropped_ppm=dropped_ppm)
     check_others(smallest)
-    for degree in range(2, smallest.clients - 1, 2):
-        if is_connected(smallest, degree):
-            return degree
-    return statement.clients - 1
+    degree = least_connected_degree(smallest)
+    return degree if degree < smallest.clients - 1 else statement.clients - 1
 
 
 def check_others(statement: Statement) -> None:

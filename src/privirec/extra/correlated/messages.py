@@ -14,7 +14,7 @@ from privirec.secagg.messages import (
     Announce,
     Header,
     Masked,
-    Message,
+    ProtocolMessage,
     Reader,
     check_ascending,
     decoder,
@@ -67,7 +67,7 @@ class NoisyAnnounce(Announce):
 
 
 @dataclass(frozen=True, slots=True)
-class Advertise(Message):
+class Advertise(ProtocolMessage):
     """Client to server: the public key from which common noise is derived, signed."""
 
     kind: ClassVar[int] = 33
@@ -90,7 +90,7 @@ class Advertise(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours(Message):
+class Neighbours(ProtocolMessage):
     """Server to client: participants, and the keys of its neighbours."""
 
     kind: ClassVar[int] = 34

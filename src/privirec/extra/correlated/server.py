@@ -11,12 +11,11 @@ from privirec.extra.correlated.levels import graph_degree, noisy_shape, upload_s
 from privirec.extra.correlated.messages import Advertise, Neighbours, NoisyAnnounce
 from privirec.extra.correlated.shared import CorrelatedExchange, check_key, public_graph
 from privirec.secagg.errors import OutOfOrder
-from privirec.secagg.keys import Roster
-from privirec.secagg.messages import Announce, Message, encode
+from privirec.secagg.keys import RandomBytes, Roster
+from privirec.secagg.messages import Announce, ProtocolMessage, encode
 from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.participants import write_participants
 from privirec.secagg.protocol import ServerSession, ServerSettings, Step
-from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import VectorShape, Words
 from privirec.secagg.server_base import BaseServer
 from privirec.secagg.uploads import ChangeBlock
@@ -63,7 +62,7 @@ class CorrelatedServer(BaseServer):
             return self._neighbour_messages()
         return ((client, b"") for client in sorted(self.active))
 
-    def take_answer(self, message: Message) -> None:
+    def take_answer(self, message: ProtocolMessage) -> None:
         if not isinstance(message, Advertise):
             raise OutOfOrder(f"{type(message).__name__} is not for the server")
         check_key(message, self.digest, self.roster)

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from privirec.extra.correlated.levels import NoiseRule
 from privirec.extra.correlated.messages import Advertise, Neighbours, NoisyAnnounce, decode
 from privirec.secagg import keys
-from privirec.secagg.exchange import Exchange
 from privirec.secagg.graph import RingGraph, graph_seed, ring_graph
 from privirec.secagg.keys import Roster
-from privirec.secagg.protocol import Schedule
+from privirec.secagg.protocol import MessageOrder, Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrelatedExchange(Exchange):
+class CorrelatedExchange(MessageOrder):
     """The exchange, with the rule that determines its noise levels."""
 
     rule: NoiseRule

@@ -48,7 +48,7 @@ from privirec.secagg.errors import (
     WeakParameters,
 )
 from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, NOTHING_ASKED, TAG_BYTES, Secret
-from privirec.secagg.messages import Announce, Message, encode
+from privirec.secagg.messages import Announce, ProtocolMessage, encode
 from privirec.secagg.parameters import PPM
 from privirec.secagg.participants import (
     COHORT_CHANGED,
@@ -71,7 +71,7 @@ class LightClient(BaseClient[LightState]):
     def ready(self) -> bool:
         return self.state.stage == _SURVIVORS
 
-    def check_turn(self, message: Message) -> None:
+    def check_turn(self, message: ProtocolMessage) -> None:
         """Raise a ProtocolError unless this is the next message; steps repeat with every sum."""
         state, order = self.state, self.exchange.told
         kind, number = type(message), message.round_number
@@ -88,7 +88,7 @@ class LightClient(BaseClient[LightState]):
         if place > now:
             raise OutOfOrder(f"{kind.__name__} of sum {number} comes too early")
 
-    def answer(self, message: Message, raw: bytes) -> bytes | None:
+    def answer(self, message: ProtocolMessage, raw: bytes) -> bytes | None:
         if isinstance(message, Deal):
             return self._deal(message)
         if isinstance(message, Survivors):

@@ -14,7 +14,7 @@ from privirec.secagg.messages import (
     Announce,
     Header,
     Masked,
-    Message,
+    ProtocolMessage,
     Reader,
     check_empty,
     decoder,
@@ -34,7 +34,7 @@ class SignedKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Advertise(Message):
+class Advertise(ProtocolMessage):
     """Client to server: its key for the pieces of this run."""
 
     kind: ClassVar[int] = 16
@@ -52,7 +52,7 @@ class Advertise(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Deal(Message):
+class Deal(ProtocolMessage):
     """Server to client: request to draw a mask for this sum and to deal its pieces."""
 
     kind: ClassVar[int] = 17
@@ -86,7 +86,7 @@ class Deal(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces(Message):
+class Pieces(ProtocolMessage):
     """Client to server: sealed pieces of its mask for all others, ascending by receiver."""
 
     kind: ClassVar[int] = 18
@@ -112,7 +112,7 @@ class Pieces(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Survivors(Message):
+class Survivors(ProtocolMessage):
     """Server to client: the clients whose vectors are in the sum."""
 
     kind: ClassVar[int] = 19
@@ -132,7 +132,7 @@ class Survivors(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm(Message):
+class Confirm(ProtocolMessage):
     """Client to server: its signature on the first sum's survivors; empty in later sums."""
 
     kind: ClassVar[int] = 20
@@ -152,7 +152,7 @@ class Confirm(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Open(Message):
+class Open(ProtocolMessage):
     """Server to client: signatures on the survivors, and the survivors' pieces for this client."""
 
     kind: ClassVar[int] = 21
@@ -188,7 +188,7 @@ class Open(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Message):
+class Answer(ProtocolMessage):
     """Client to server: the sum of the survivors' pieces that it holds, packed."""
 
     kind: ClassVar[int] = 22

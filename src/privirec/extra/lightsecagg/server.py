@@ -21,13 +21,11 @@ from privirec.extra.lightsecagg.thresholds import Thresholds, thresholds
 from privirec.extra.lightsecagg.totals import ElementUploads, PieceRelay
 from privirec.secagg import keys
 from privirec.secagg.errors import BadShare, BelowThreshold, OutOfOrder
-from privirec.secagg.exchange import Exchange
-from privirec.secagg.keys import TAG_BYTES, Roster
-from privirec.secagg.messages import Message, addressed, encode
+from privirec.secagg.keys import TAG_BYTES, RandomBytes, Roster
+from privirec.secagg.messages import ProtocolMessage, addressed, encode
 from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.participants import least_participants, write_participants
-from privirec.secagg.protocol import ServerSession, ServerSettings, Step
-from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.protocol import MessageOrder, ServerSession, ServerSettings, Step
 from privirec.secagg.ring import VectorShape, Words
 from privirec.secagg.server_base import BaseServer
 from privirec.secagg.uploads import ChangeBlock
@@ -38,7 +36,7 @@ class LightServer(BaseServer):
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: MessageOrder,
         roster: Roster,
         statement: Statement,
         shapes: Sequence[VectorShape],
@@ -91,7 +89,7 @@ class LightServer(BaseServer):
             return self._open_messages(step.sum_number)
         return ((client, b"") for client in sorted(self.active))
 
-    def take_answer(self, message: Message) -> None:
+    def take_answer(self, message: ProtocolMessage) -> None:
         if isinstance(message, Advertise):
             self._take_key(message)
         elif isinstance(message, Pieces):

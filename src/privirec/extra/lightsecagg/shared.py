@@ -20,13 +20,12 @@ from privirec.extra.lightsecagg.messages import (
 )
 from privirec.extra.lightsecagg.thresholds import Thresholds
 from privirec.secagg.errors import ParametersInfeasible
-from privirec.secagg.exchange import Exchange
 from privirec.secagg.keys import LABEL, NONCE_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from privirec.secagg.messages import MAX_MESSAGE_BYTES, Announce
-from privirec.secagg.protocol import Schedule
+from privirec.secagg.protocol import MessageOrder, Schedule
 from privirec.secagg.ring import VectorShape
 
-EXCHANGE = Exchange(
+EXCHANGE = MessageOrder(
     "lightsecagg",
     4,
     Schedule(setup=("advertise",), preparation=("share",), recovery=("confirm", "recover")),

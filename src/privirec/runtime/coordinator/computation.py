@@ -22,7 +22,7 @@ from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.opened import total_of
+from privirec.runtime.execute import total_of
 from privirec.runtime.run_plan import RunPlan, asked_digest
 from privirec.secagg import ServerSettings, Step, protocol
 from privirec.secagg.keys import Roster
@@ -65,13 +65,13 @@ class Computation:
         self._on_sum = on_sum
         self._spools: list[BinaryIO] = []
         self._protocol = protocol(plan.spec.aggregator)
-        self._steps = plan.steps()
-        self._shapes = plan.shapes()
-        self._program = plan.program()
+        self._steps = plan.steps
+        self._shapes = plan.shapes
+        self._program = plan.program
         self._program_steps = self._program.steps()
         self.session = self._protocol.server(
             roster,
-            plan.statement(),
+            plan.statement,
             self._shapes,
             ServerSettings(
                 plan.spec.smallest_cohort,
@@ -166,12 +166,12 @@ class Computation:
         if self._on_sum:
             self._on_sum(wanted.name)
         self.asked = AskedSum(self.step.sum_number, wanted, wire.encode(wanted))
-        self.session.asked = asked_digest(self.plan.text(), self.asked.encoded)
+        self.session.asked = asked_digest(self.plan.text, self.asked.encoded)
 
     def _opened(self, asked: AskedSum) -> tuple[Words, VectorShape]:
         """Return a sum on the disk, with its shape."""
         announced = self._shapes[asked.number - 1]
-        shape = self._protocol.opened_shape(announced, self.plan.statement())
+        shape = self._protocol.opened_shape(announced, self.plan.statement)
         path = self._sums / str(asked.number)
         return np.memmap(path, shape.ring.dtype, "r", shape=(shape.length,)), shape
 

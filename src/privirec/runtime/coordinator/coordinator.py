@@ -31,8 +31,7 @@ from privirec.runtime.coordinator.clients import (
     Patience,
     RemoteClient,
 )
-from privirec.runtime.coordinator.outbox import Outbox
-from privirec.runtime.coordinator.post import Post
+from privirec.runtime.coordinator.outbox import ArtifactStream, Outbox
 from privirec.runtime.coordinator.run_state import ServerRun, Stage
 from privirec.runtime.coordinator.status import StatusFile, status_of
 from privirec.runtime.envelope import BadEnvelope
@@ -41,8 +40,7 @@ from privirec.runtime.pledges import Pledges
 from privirec.runtime.run_plan import RunPlan
 from privirec.runtime.spec import RunSpec
 from privirec.secagg import Phase, ProtocolError
-from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.keys import Identity, RandomBytes, Roster
 from privirec.version import __version__
 
 log = logging.getLogger("privirec.server")
@@ -75,12 +73,12 @@ class Coordinator:
         """Time at which the stage or step began."""
         self._messages: dict[int, bytes] = {}
         """Message to each client of the run in this step."""
-        self._outbox: Outbox | None = None
+        self._artifact: ArtifactStream | None = None
         self._notices: list[tuple[Address, bytes]] = []
         self._status = StatusFile(folder)
         self._state = ServerRun(folder, roster, spec, on_sum=on_sum)
-        self._post = Post(self._state.begin(random_bytes), server_key, roster)
-        self._greeting = self._post.greeting(catalogue, protected=spec.protected)
+        self._outbox = Outbox(self._state.begin(random_bytes), server_key, roster)
+        self._greeting = self._outbox.greeting(catalogue, protected=spec.protected)
         self._arrivals = Arrivals(self._directory, self._state, roster)
         self._state.resume(self._entered)
         for number, carried in self._state.traffic.items():
@@ -176,7 +174,7 @@ class Coordinator:
 
     def distribute(self, artifact: Path) -> None:
         """Distribute a saved and signed model to the clients, which ends the run."""
-        self._outbox = Outbox(artifact, self.spec.part_bytes)
+        self._artifact = ArtifactStream(artifact, self.spec.part_bytes)
         for client in self.clients.values():
             client.received = 0
         self._state.hand_out()
@@ -203,11 +201,11 @@ class Coordinator:
                 for number, client in self.clients.items()
                 if client.address is not None and client.state is not ClientState.TOLD
             }
-        if self.stage is Stage.HANDING_OUT and self._outbox is not None:
+        if self.stage is Stage.HANDING_OUT and self._artifact is not None:
             return {
                 number
                 for number, client in self.clients.items()
-                if client.address is not None and client.received < self._outbox.total
+                if client.address is not None and client.received < self._artifact.total
             }
         if self.stage is Stage.SUMMING:
             return {number for number in self._state.missing() if not self.clients[number].gone}
@@ -250,22 +248,22 @@ class Coordinator:
         client = self.clients[number]
         if self.stage is Stage.STOPPED:
             client.state = ClientState.TOLD
-            return self._post.seal(Abort(reason=self._state.told), number)
-        if self.stage is Stage.HANDING_OUT and self._outbox is not None:
-            return self._post.piece(self._outbox, client.received)
+            return self._outbox.seal(Abort(reason=self._state.told), number)
+        if self.stage is Stage.HANDING_OUT and self._artifact is not None:
+            return self._outbox.piece(self._artifact, client.received)
         computing = self._state.computing
         if computing.step.phase is Phase.INPUT and (
             client.received or self._state.in_sum is not None
         ):
             wanted = SendBlocks(step=computing.position, first=client.received)
-            return self._post.seal(wanted, number)
+            return self._outbox.seal(wanted, number)
         return self._messages[number]
 
     def _turn_away(self, address: Address, reason: str) -> None:
         if self._directory.may_complain(address):
             log.warning("turned away %s: %s", address, reason)
         self._directory.leave_alone(address)
-        self._notices.append((address, self._post.seal(TurnedAway(reason=reason))))
+        self._notices.append((address, self._outbox.seal(TurnedAway(reason=reason))))
 
     # --- progress ---------------------------------------------------------------------------------
 
@@ -339,7 +337,7 @@ class Coordinator:
             return False
         number = self._state.computing.step.sum_number
         self._state.stop(
-            f"in sum {number} of {len(self.plan.sums())} {why}, and a sum without "
+            f"in sum {number} of {len(self.plan.sums)} {why}, and a sum without "
             "them, beside the earlier ones, would show their histories; no further sum was "
             "opened. Start a new run when the same clients are back",
             words,
@@ -354,7 +352,7 @@ class Coordinator:
                     client.received = 0
             for number, users in self.plan.users.items():
                 self.clients[number].users = users
-            self._messages = self._post.of_step(self._state.computing)
+            self._messages = self._outbox.of_step(self._state.computing)
         self._since = self._patience.now()
         in_run = set(self.cohort) if self._state.computation else None
         self._directory.begin_wait(in_run)

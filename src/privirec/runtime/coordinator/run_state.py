@@ -31,8 +31,7 @@ from privirec.runtime.coordinator.journal import (
 from privirec.runtime.run_plan import RunPlan
 from privirec.runtime.spec import RunSpec
 from privirec.secagg import Phase
-from privirec.secagg.keys import Roster
-from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.keys import RandomBytes, Roster
 
 log = logging.getLogger("privirec.server")
 
@@ -158,13 +157,13 @@ class ServerRun:
         step = self.computing.step
         if not step.sum_number:
             return f"{step.phase.value}: {step.name}"
-        return f"sum {step.sum_number} of {len(self.plan.sums())}: {step.name}"
+        return f"sum {step.sum_number} of {len(self.plan.sums)}: {step.name}"
 
     # --- changes ----------------------------------------------------------------------------------
 
     def start(self, plan: RunPlan) -> None:
         """Record the plan, which decides the participants, and begin the first step."""
-        self._event(Planned(), plan.text())
+        self._event(Planned(), plan.text)
 
     def take_answer(self, client: int, content: bytes) -> None:
         """Check an answer with the session, then record it, so that it can be applied again."""

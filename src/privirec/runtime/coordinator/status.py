@@ -22,7 +22,7 @@ def status_of(run: ServerRun, clients: dict[int, RemoteClient], waited: float) -
         "step": computation.step.name if computation and run.stage is Stage.SUMMING else "",
         "sum": asked.ask.name if asked else "",
         "sum_number": asked.number if asked else 0,
-        "sums": len(run.plan.sums()) if computation else 0,
+        "sums": len(run.plan.sums) if computation else 0,
         "reason": run.reason,
         "waited": int(waited) // 5 * 5,
         "clients": {str(number): client.as_row() for number, client in clients.items()},

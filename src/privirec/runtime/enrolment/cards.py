@@ -56,7 +56,7 @@ class _Signed(BaseModel):
 
 
 class Card(_Signed):
-    """not a card made by: privirec keys new"""
+    """not a card made by: privirec client new"""
 
     name: Name
     key: PublicKey
@@ -82,7 +82,7 @@ class Card(_Signed):
 
 
 class Rotation(_Signed):
-    """not the change of a key made by: privirec keys rotate"""
+    """not the change of a key made by: privirec client rotate"""
 
     operator: PublicKey
     client: ClientNumber

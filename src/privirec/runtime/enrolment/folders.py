@@ -32,8 +32,8 @@ from privirec.durable import check_folder, private_folder, sync, write_whole
 from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.enrolment.cards import Card, Rotation
-from privirec.runtime.enrolment.fingerprints import is_told
 from privirec.runtime.enrolment.identities import (
+    is_told,
     make_identity,
     make_node_key,
     read_identity,
@@ -126,7 +126,7 @@ class OperatorFolder:
         except (FileNotFoundError, NotADirectoryError):
             check_folder(self.folder, "an operator", UsageError)
             raise UsageError(
-                f"{path}: missing; make an operator's folder: privirec keys operator"
+                f"{path}: missing; make an operator's folder: privirec server new"
             ) from None
         except UnicodeDecodeError:
             key = ""
@@ -212,7 +212,9 @@ class ClientFolder:
     def settings(self) -> ClientSettings:
         if not self.has_joined:
             self.check()
-            raise UsageError(f"{self.folder}: has not joined a federation; see: privirec keys join")
+            raise UsageError(
+                f"{self.folder}: has not joined a federation; see: privirec client join"
+            )
         record = read_json(self.folder / "client.json", "a client's settings")
         try:
             return ClientSettings.model_validate(record)
@@ -260,7 +262,7 @@ class ClientFolder:
         if trusted is not None and operator is not None and not is_told(trusted, operator):
             raise UsageError(
                 f"this client trusts operator {trusted[:16]}, not {operator[:16]}; for another "
-                "operator make another client: privirec keys new"
+                "operator make another client: privirec client new"
             )
         found = _continuing(path, trusted, self.folder / "roster.json")
         if operator is not None and not is_told(found.operator, operator):
@@ -335,7 +337,7 @@ class ClientFolder:
             _ = self.settings  # refuses a client that has not joined
             raise FederationError(
                 f"{self._memory_file}: gone, and with it what this client has spent. A backup "
-                "would be too old; make a new client: privirec keys new"
+                "would be too old; make a new client: privirec client new"
             )
 
     @property
@@ -388,4 +390,4 @@ def _node_key(folder: Path) -> str:
     try:
         return (folder / "node.pub").read_text(encoding="ascii").strip()
     except FileNotFoundError:
-        raise UsageError(f"{folder}: no client's folder; make one: privirec keys new") from None
+        raise UsageError(f"{folder}: no client's folder; make one: privirec client new") from None

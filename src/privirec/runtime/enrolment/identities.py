@@ -1,7 +1,8 @@
-"""Private keys in files that only their owner can read."""
+"""Private keys in files that only their owner can read, and fingerprints of public keys."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.secagg.keys import KEY_BYTES, Identity
 
+DIGITS, GROUP = 30, 5
+"""Digits of a fingerprint, and of each group of them."""
 _MISSING = {
     "operator.key": "say where it is kept: --operator-key PATH",
-    "run.key": "copy it from where the operator made it: privirec keys operator, or keys run-key",
+    "run.key": "copy it from where the operator made it: privirec server new, or server run-key",
 }
 
 
@@ -48,10 +51,26 @@ def read_seed(path: Path) -> bytes:
             raise UsageError(f"{path}: others may read this key; run: chmod 600 {path}")
         seed = bytes.fromhex(path.read_text(encoding="ascii").strip())
     except FileNotFoundError:
-        hint = _MISSING.get(path.name, "make one: privirec keys new")
+        hint = _MISSING.get(path.name, "make one: privirec client new")
         raise UsageError(f"{path}: no key there; {hint}") from None
     except (ValueError, UnicodeDecodeError):
         raise UsageError(f"{path}: not a key") from None
     if len(seed) != KEY_BYTES:
         raise UsageError(f"{path}: not a key")
     return seed
+
+
+def fingerprint(key: str) -> str:
+    """Return the fingerprint of a key: thirty digits in groups of five.
+
+    Finding another key with the same fingerprint takes 2^99 tries.
+    """
+    digest = hashlib.sha256(b"privirec-fingerprint-1" + bytes.fromhex(key)).digest()
+    digits = str(int.from_bytes(digest, "big") % 10**DIGITS).zfill(DIGITS)
+    return " ".join(digits[start : start + GROUP] for start in range(0, DIGITS, GROUP))
+
+
+def is_told(key: str, told: str) -> bool:
+    """Return True if `told`, a key or a fingerprint that somebody read out, denotes this key."""
+    plain = "".join(told.split()).replace("-", "").lower()
+    return plain in (key, fingerprint(key).replace(" ", ""))

@@ -333,7 +333,7 @@ class RosterFile(BaseModel):
             if isinstance(record, dict) and "roster" in record:
                 raise UsageError(
                     f"{path}: a roster of an earlier version, without a history; the operator "
-                    "makes a new one: privirec keys operator"
+                    "makes a new one: privirec server new"
                 ) from None
             raise UsageError(f"{path}: not a roster") from None
         if operator is not None and found.operator != operator:

@@ -287,7 +287,7 @@ class Device:
             raise NotLetIn(
                 "the server does not know this client's key; ask the operator whether it is "
                 "approved, see that it runs only once, and take in the newest roster: privirec "
-                "keys join"
+                "client join"
             )
         if reply.status == 403 and reply.word is not None and reply.word.code == REVOKED:
             raise Revoked("this client is revoked: the operator has taken it out of the roster")

@@ -40,7 +40,9 @@ class HttpsNetwork(OneMachine):
         return self.link
 
     def start_client(self, folder: Path) -> Running:
-        command = _privirec("client", str(folder), "--server", f"https://127.0.0.1:{self.port}")
+        command = _privirec(
+            "client", "up", str(folder), "--server", f"https://127.0.0.1:{self.port}"
+        )
         env = _environment() | CLIENT_THREADS
         return self.processes.start(folder.name, command, env, folder / "client.out")
 

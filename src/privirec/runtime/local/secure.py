@@ -15,8 +15,8 @@ import numpy as np
 
 from privirec.federated.contributions import Contribution, PlannedSum
 from privirec.privacy.ledger import Ledger
+from privirec.runtime.execute import total_of
 from privirec.runtime.local.client import LocalClient
-from privirec.runtime.opened import total_of
 from privirec.runtime.spec import (
     DROPPED_SHARE_ON_ONE_MACHINE,
     SERVER_ON_ONE_MACHINE,

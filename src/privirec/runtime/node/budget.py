@@ -104,10 +104,10 @@ class Budget:
     def check_noise(self, plan: RunPlan, clients: int) -> None:
         """Refuse a sum over this many clients if too few of them can be relied on for noise."""
         needed = max(
-            (one.protection.contributors for one in plan.sums() if one.protection), default=0
+            (one.protection.contributors for one in plan.sums if one.protection), default=0
         )
         # Every client sees the model and knows its own noise, so at least one does not count.
-        corrupt = max(1, plan.statement().corrupt)
+        corrupt = max(1, plan.statement.corrupt)
         counted = max(1, clients - corrupt)  # this client's own noise always counts
         if protocol(plan.spec.aggregator).guarantee is not Guarantee.CRYPTOGRAPHIC:
             counted = 1  # the server sees what each client sends: its own noise is all it has
@@ -121,7 +121,7 @@ class Budget:
 
     def line(self, plan: RunPlan, sum_number: int) -> tuple[Any, ...]:
         """Return the row of the record with the cost of this sum."""
-        planned = plan.sums()[sum_number - 1]
+        planned = plan.sums[sum_number - 1]
         loss = planned.protection.loss if planned.protection else None
         spent = Spent(self.now(), plan.run, sum_number, planned.name, self._server, loss)
         return record.row_of(spent, self._memory.last_seal(), self._identity)

@@ -122,7 +122,7 @@ class CohortGuard:
                 raise BadPledge("the plan has another pledge of this client than it made")
         except BadPledge as error:
             raise Refusal(Code.BAD_PLEDGE, str(error), final=True) from None
-        mine, corrupt = members[self._client], plan.statement().corrupt
+        mine, corrupt = members[self._client], plan.statement.corrupt
         if cohorts.is_forgotten(self._client, members, corrupt):
             raise Refusal(
                 Code.STATE_RESTORED,
@@ -155,7 +155,7 @@ class CohortGuard:
 
     def check_sum(self, plan: RunPlan, cohort: frozenset[int]) -> None:
         """Refuse a sum over these clients if the pledges do not allow it."""
-        cohorts.check_sum(cohort, plan.pledges.members(self._roster), plan.statement().corrupt)
+        cohorts.check_sum(cohort, plan.pledges.members(self._roster), plan.statement.corrupt)
 
 
 def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:

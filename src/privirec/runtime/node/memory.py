@@ -58,7 +58,7 @@ CREATE TABLE IF NOT EXISTS taken (
 """
 _OTHER_VERSION = (
     "an earlier one did not remember all that this one counts on. Make a new "
-    "client (privirec keys new), or, if no sum was ever opened, remove this file and last-answer"
+    "client (privirec client new), or, if no sum was ever opened, remove this file and last-answer"
 )
 
 # Makes common backup tools skip the folder, since a state from before an answer is useless.

@@ -61,8 +61,7 @@ from privirec.runtime.node.upload import UploadFile, forget_uploads
 from privirec.runtime.refusals import OF_ITS_OWN, Code, Refusal, for_the_server
 from privirec.runtime.run_plan import is_run_number
 from privirec.secagg import ProtocolError
-from privirec.secagg.keys import Identity, Roster
-from privirec.secagg.randomness import RandomBytes
+from privirec.secagg.keys import Identity, RandomBytes, Roster
 
 log = logging.getLogger("privirec.client")
 
@@ -107,6 +106,8 @@ class Node:
         self._source = histories
         self._policy = policy or Policy()
         self._random = random_bytes
+        self._checked: tuple[str, Interactions] | None = None
+        """Histories of the current run with their digest, once they were compared."""
         self.memory = memory = Memory(self._runs)
         """Memory of the client for its lifetime and of the current run."""
         self._guard = CohortGuard(client, identity, roster, self._policy, memory, lineages)
@@ -212,6 +213,7 @@ class Node:
             self._calendar.check_catalogue(self.client, self._catalogue.fingerprint)
         found = self._begin(run, since)
         state = ClientRun(run, found.n_users, found.fingerprint(), self._roster.digest.hex())
+        self._checked = (state.histories, found)
         state.protected, state.period = told.protected, str(since or "")
         state.noise_seed, state.bytes_down = self._random(SEED_BYTES), len(message)
         if since is not None:
@@ -297,7 +299,7 @@ class Node:
         upload = self._upload(state.run, step)
         if not 0 <= step <= state.step or not upload.path.exists():
             raise Refusal(Code.NO_UPLOAD, "no such upload")
-        parts, total = upload.read(first, state.plan.spec.part_bytes)
+        parts, total = upload.read(first, self._answerer.plan(state).spec.part_bytes)
         return self._seal(state.run, Blocks(step=step, first=first, total=total), *parts)
 
     def _begin(self, run: str, since: datetime | None = None) -> Interactions:
@@ -308,6 +310,8 @@ class Node:
 
     def _histories(self, state: ClientRun) -> Interactions:
         found = self._begin(state.run)
+        if self._checked and self._checked[0] == state.histories and self._checked[1] is found:
+            return found
         if found.fingerprint() != state.histories:
             raise Refusal(
                 Code.HISTORIES_CHANGED,
@@ -315,6 +319,7 @@ class Node:
                 "difference, so this client leaves and takes part in the next",
                 final=True,
             )
+        self._checked = (state.histories, found)
         return found
 
     # --- the artifact -----------------------------------------------------------------------------
@@ -391,6 +396,8 @@ class Node:
         closed = state.closed(part, why)
         self.memory.save(closed)
         forget_uploads(self._folder_of(state.run))
+        self._answerer.forget_plan()
+        self._checked = None
         return closed
 
     def _leave(self, run: str, code: Code, reason: str) -> bytes:
@@ -409,7 +416,7 @@ class Node:
         Nothing has left and nothing has changed. The server does not learn the cause. The text of a
         data error may be part of a history, so it is not logged either.
         """
-        what = error if isinstance(error, OSError) else "see: privirec client --check"
+        what = error if isinstance(error, OSError) else "see: privirec client up --check"
         log.error("cannot answer (%s): %s", type(error).__name__, what)
         return self._refused(run, Code.OWN_PROBLEM, "", final=False)
 

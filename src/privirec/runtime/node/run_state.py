@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
-from privirec.runtime.run_plan import RunPlan
-
 
 class Part(StrEnum):
     """Participation of a client in a run."""
@@ -66,10 +64,6 @@ class ClientRun:
     noise_seed: bytes = field(default=b"", repr=False)
     reply: bytes = field(default=b"", repr=False)
     """Last answer; empty if it is an upload."""
-
-    @property
-    def plan(self) -> RunPlan:
-        return RunPlan.parse(self.plan_text.encode())
 
     def closed(self, part: Part, why: str) -> Self:
         """Return this state without its secrets; the client takes no further part in the run."""

@@ -33,9 +33,8 @@ from privirec.runtime.node.upload import UploadFile
 from privirec.runtime.refusals import Code, Refusal
 from privirec.runtime.run_plan import RunPlan, asked_digest, same_version
 from privirec.secagg import Agreement, ClientPolicy, ClientSession, Phase, Step, protocol
-from privirec.secagg.keys import Identity, Roster
+from privirec.secagg.keys import Identity, RandomBytes, Roster
 from privirec.secagg.participants import read_participants
-from privirec.secagg.randomness import RandomBytes
 from privirec.version import __version__
 
 log = logging.getLogger("privirec.client")
@@ -58,7 +57,7 @@ class StepAnswer:
 
 
 class StepAnswerer:
-    """Answerer of steps for one client. It holds no state of a run."""
+    """Answerer of steps for one client. It holds no state of a run but its parsed plan."""
 
     def __init__(
         self,
@@ -81,6 +80,17 @@ class StepAnswerer:
         self._budget = budget
         self._opened_share = opened_share
         self._random = random_bytes
+        self._parsed: tuple[str, RunPlan] | None = None
+
+    def plan(self, state: ClientRun) -> RunPlan:
+        """Return the plan of a run that this client joined; it is parsed once."""
+        if self._parsed is None or self._parsed[0] != state.plan_text:
+            self._parsed = (state.plan_text, RunPlan.parse(state.plan_text.encode()))
+        return self._parsed[1]
+
+    def forget_plan(self) -> None:
+        """Free the parsed plan of a run that is over for this client."""
+        self._parsed = None
 
     def answer(
         self,
@@ -93,8 +103,8 @@ class StepAnswerer:
         """Answer a step, and update `state` accordingly."""
         if number == 0:
             return self._join(state, *_parts(parts, 2))
-        plan = state.plan
-        steps = plan.steps()
+        plan = self.plan(state)
+        steps = plan.steps
         if number >= len(steps):
             raise FederationError(f"step {number} in a run of {len(steps)} steps")
         step = steps[number]
@@ -123,10 +133,11 @@ class StepAnswerer:
         """Check the plan against this client's data and policy, then join."""
         plan = self._checked_plan(state, text)
         state.plan_text = text.decode()
+        self._parsed = (state.plan_text, plan)
         agreed = Agreement(
             bytes.fromhex(plan.run),
-            plan.statement(),
-            tuple(plan.shapes()),
+            plan.statement,
+            plan.shapes,
             plan.spec.block_entries,
         )
         session = protocol(plan.spec.aggregator).client(
@@ -136,8 +147,8 @@ class StepAnswerer:
         log.info(
             "run %s: takes part, %d clients, %s%d sums, %s",
             *(state.run[:8], len(plan.users)),
-            "at most " if any(planned.optional for planned in plan.sums()) else "",
-            *(len(plan.sums()), plan.spec.aggregator),
+            "at most " if any(planned.optional for planned in plan.sums) else "",
+            *(len(plan.sums), plan.spec.aggregator),
         )
         self._note_participants(state, plan, session)
         state.session = session.dump()
@@ -155,13 +166,13 @@ class StepAnswerer:
             _refuse_plan("the plan is for another roster than this client's")
         if not same_version(plan.version):
             _refuse_plan(f"the plan is of version {plan.version}, this is {__version__}")
-        if any(one.width == UNSIGNED_LIMIT and not one.signed for one in plan.shapes()):
+        if any(one.width == UNSIGNED_LIMIT and not one.signed for one in plan.shapes):
             _refuse_plan("unsigned entries of 64 bits, which signed 64-bit integers cannot hold")
         if plan.protected != state.protected:
             _refuse_plan("the plan has other noise than the server announced for this run")
         self._policy.check_run(plan.for_policy(), self._opened_share())
-        self._budget.check(plan.sums())
-        self._budget.check_hits(plan.sums())
+        self._budget.check(plan.sums)
+        self._budget.check_hits(plan.sums)
         self._budget.check_noise(plan, len(plan.users))
         self._guard.check_plan(state, plan)
         return plan
@@ -183,11 +194,11 @@ class StepAnswerer:
         if message:
             session.receive(message)
             self._note_participants(state, plan, session)
-        planned = plan.sums()[step.sum_number - 1]
+        planned = plan.sums[step.sum_number - 1]
         ask = wire.decode(request)
         randomness = ClientRandomness(state.noise_seed)
         own = Histories(histories().matrix, plan.first_user(self._client))
-        own = own.split_by(randomness, plan.program().held_out)
+        own = own.split_by(randomness, plan.program.held_out)
         planned.check(ask)
         self._policy.check_answer(
             *(plan.spec.aggregator, step.sum_number),
@@ -195,8 +206,8 @@ class StepAnswerer:
         )
         if planned.protection is None:
             self._policy.check_exact((ask.name,))
-        self._budget.check(plan.sums()[step.sum_number - 1 :])
-        self._budget.check_hits(plan.sums()[step.sum_number - 1 :])
+        self._budget.check(plan.sums[step.sum_number - 1 :])
+        self._budget.check_hits(plan.sums[step.sum_number - 1 :])
         context = ClientContext(plan.n_users, plan.n_items, plan.spec.program, own, state.pinned)
         ask.check(context)
         _note_contradictions(state, context)
@@ -209,7 +220,7 @@ class StepAnswerer:
         state.session = session.dump()
         log.info(
             "run %s: sum %d of %d (%s) answered",
-            *(state.run[:8], step.sum_number, len(plan.sums()), ask.name),
+            *(state.run[:8], step.sum_number, len(plan.sums), ask.name),
         )
         # From now on this client may be in a sum. Without a recovery phase, it is never told more.
         is_told = step.opens_sum or bool(state.cohort)
@@ -228,7 +239,7 @@ class StepAnswerer:
         """
         in_use = ask.items_in_use
         in_use = plan.n_items if in_use is None else in_use
-        to_come = [one.opened(plan.n_items, in_use) for one in plan.sums()[step.sum_number - 1 :]]
+        to_come = [one.opened(plan.n_items, in_use) for one in plan.sums[step.sum_number - 1 :]]
         self._policy.check_opened(self._opened_share() + sum(one.share for one in to_come))
         return to_come[0]
 

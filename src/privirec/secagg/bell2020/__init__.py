@@ -20,11 +20,10 @@ cohorts is a sum over the few clients that left.
 
 from __future__ import annotations
 
-from privirec.secagg.bell2020.client import BellClient
+from privirec.secagg.bell2020.client import BellClient, BellState
 from privirec.secagg.bell2020.server import BellServer
 from privirec.secagg.bell2020.shared import Scheme
 from privirec.secagg.bell2020.sizes import sum_bytes
-from privirec.secagg.bell2020.state import BellState
 from privirec.secagg.parameters import complete_parameters, sparse_parameters
 from privirec.secagg.protocol import Guarantee, Protocol
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from privirec.secagg.bell2020.messages import (
     Unmask,
 )
 from privirec.secagg.bell2020.shared import PAIR_BYTES, Scheme, survivors_statement
-from privirec.secagg.bell2020.state import BellState
 from privirec.secagg.client_base import BaseClient
 from privirec.secagg.errors import (
     BadKey,
@@ -40,7 +39,7 @@ from privirec.secagg.errors import (
 from privirec.secagg.graph import check_neighbourhood, graph_seed, ring_graph
 from privirec.secagg.key_tree import check_path, key_leaf
 from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, Secret
-from privirec.secagg.messages import Message, encode
+from privirec.secagg.messages import ProtocolMessage, encode
 from privirec.secagg.parameters import (
     PPM,
     Parameters,
@@ -62,10 +61,43 @@ from privirec.secagg.participants import (
 from privirec.secagg.prg import SEED_BYTES, MaskGenerator
 from privirec.secagg.ring import Words
 from privirec.secagg.shamir import SHARE_BYTES, split
+from privirec.secagg.stored import StoredState
 from privirec.secagg.uploads import ChangeBlock
 
 # Indices in `Scheme.told` of the message that a client waits for.
 _DELIVER, _SURVIVORS, _CONFIRMED = 2, 3, 4
+
+
+@dataclass(slots=True)
+class BellState(StoredState):
+    """State of one client."""
+
+    cohort_size: int = 0
+    """Number of participants."""
+    degree: int = 0
+    """Number of neighbours in the graph, including those that sent no shares."""
+    threshold: int = 0
+    leaf: bytes = b""
+    """The client's own leaf in the tree of keys."""
+    graph: bytes = b""
+    """Seed of the graph."""
+    cohort: bytes = b""
+    """Bit map of the clients in the first sum, once accepted; later sums have the same."""
+    peers: array[int] = field(default_factory=lambda: array("I"))
+    """Neighbours, ascending; once shares are delivered, only those that sent shares."""
+    active: array[int] = field(default_factory=lambda: array("I"))
+    """Peers with common masks in this sum: those that sent shares, later those that survived."""
+    gone: array[int] = field(default_factory=lambda: array("I"))
+    """Neighbours that sent no shares."""
+    peer_mask_keys: bytes = b""
+    """Public mask keys for all sums, of the first peer, then of the second, and so on."""
+    sealing_private: Secret = field(default_factory=lambda: Secret(b""))
+    mask_privates: Secret = field(default_factory=lambda: Secret(b""))
+    seeds: Secret = field(default_factory=lambda: Secret(b""))
+    opening_keys: Secret = field(default_factory=lambda: Secret(b""))
+    """Keys that open the shares from each peer."""
+    held_shares: Secret = field(default_factory=lambda: Secret(b""))
+    """Shares from the peers, ordered by sum, then by peer."""
 
 
 class BellClient(BaseClient[BellState]):
@@ -88,7 +120,7 @@ class BellClient(BaseClient[BellState]):
         statement = self.announcement.terms.statement
         return bool(self.exchange.schedule_for(statement).first_recovery)
 
-    def check_turn(self, message: Message) -> None:
+    def check_turn(self, message: ProtocolMessage) -> None:
         state = self.state
         if isinstance(message, Survivors) and state.stage == _CONFIRMED:
             return  # `_confirm` handles a repeated one
@@ -96,7 +128,7 @@ class BellClient(BaseClient[BellState]):
             raise ReplayedMessage("the first sum was unmasked before")
         super().check_turn(message)
 
-    def answer(self, message: Message, raw: bytes) -> bytes | None:
+    def answer(self, message: ProtocolMessage, raw: bytes) -> bytes | None:
         if isinstance(message, Neighbours):
             return self._share(message)
         if isinstance(message, Deliver):

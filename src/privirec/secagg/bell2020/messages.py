@@ -14,7 +14,7 @@ from privirec.secagg.messages import (
     Announce,
     Header,
     Masked,
-    Message,
+    ProtocolMessage,
     Reader,
     check_ascending,
     check_empty,
@@ -25,7 +25,7 @@ from privirec.secagg.shamir import SHARE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Advertise(Message):
+class Advertise(ProtocolMessage):
     """Client to server: one public key for shares and one per sum for masks, signed."""
 
     kind: ClassVar[int] = 2
@@ -59,7 +59,7 @@ class Advertise(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours(Message):
+class Neighbours(ProtocolMessage):
     """Server to client: participants, parameters of the graph, keys of the neighbours."""
 
     kind: ClassVar[int] = 3
@@ -108,7 +108,7 @@ class Neighbours(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Shares(Message):
+class Shares(ProtocolMessage):
     """Client to server: sealed shares for each neighbour, ascending by neighbour."""
 
     kind: ClassVar[int] = 4
@@ -141,7 +141,7 @@ class SealedShares:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver(Message):
+class Deliver(ProtocolMessage):
     """Server to client: the shares sealed for it, ascending by sender."""
 
     kind: ClassVar[int] = 5
@@ -170,7 +170,7 @@ class Deliver(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Survivors(Message):
+class Survivors(ProtocolMessage):
     """Server to client: the clients whose vectors are in the sum."""
 
     kind: ClassVar[int] = 7
@@ -190,7 +190,7 @@ class Survivors(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm(Message):
+class Confirm(ProtocolMessage):
     """Client to server: its signature on the first sum's survivors."""
 
     kind: ClassVar[int] = 9
@@ -210,7 +210,7 @@ class Confirm(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed(Message):
+class Confirmed(ProtocolMessage):
     """Server to client: signatures of all its neighbours in the sum, ascending by neighbour."""
 
     kind: ClassVar[int] = 10
@@ -231,7 +231,7 @@ class Confirmed(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Unmask(Message):
+class Unmask(ProtocolMessage):
     """Client to server: seed shares of the survivors, then key shares of the dropped clients."""
 
     kind: ClassVar[int] = 8

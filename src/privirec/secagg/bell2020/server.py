@@ -23,13 +23,12 @@ from privirec.secagg.bell2020.shared import PAIR_BYTES, Scheme, survivors_statem
 from privirec.secagg.errors import BadKey, BadShare, BelowThreshold, OutOfOrder, Unconfirmed
 from privirec.secagg.graph import graph_seed, ranks_among_neighbours, ring_graph
 from privirec.secagg.key_tree import HASH_BYTES, KeyTree, key_leaf
-from privirec.secagg.keys import KEY_BYTES, TAG_BYTES, Roster
-from privirec.secagg.messages import Message, addressed, encode
+from privirec.secagg.keys import KEY_BYTES, TAG_BYTES, RandomBytes, Roster
+from privirec.secagg.messages import ProtocolMessage, addressed, encode
 from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.participants import write_participants
 from privirec.secagg.prg import MaskGenerator
 from privirec.secagg.protocol import Phase, ServerSettings, Step
-from privirec.secagg.randomness import RandomBytes
 from privirec.secagg.ring import VectorShape, Words
 from privirec.secagg.server_base import BaseServer
 from privirec.secagg.shamir import check_consistent, combine
@@ -87,7 +86,7 @@ class BellServer(BaseServer):
             return self._share_messages()
         return ((client, b"") for client in sorted(self.active))
 
-    def take_answer(self, message: Message) -> None:
+    def take_answer(self, message: ProtocolMessage) -> None:
         if isinstance(message, Advertise):
             self._take_keys(message)
         elif isinstance(message, Shares):

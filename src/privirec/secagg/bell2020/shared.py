@@ -17,11 +17,10 @@ from privirec.secagg.bell2020.messages import (
     Unmask,
     decode,
 )
-from privirec.secagg.exchange import Exchange
 from privirec.secagg.keys import LABEL
 from privirec.secagg.messages import Announce
 from privirec.secagg.parameters import Parameters, Statement
-from privirec.secagg.protocol import Schedule
+from privirec.secagg.protocol import MessageOrder, Schedule
 from privirec.secagg.shamir import SHARE_BYTES
 
 # Shares of one client in one sum: one of its seed, then one of its mask key.
@@ -32,7 +31,7 @@ _SCHEDULE = Schedule(setup=("advertise", "share"), recovery=("unmask",))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scheme(Exchange):
+class Scheme(MessageOrder):
     """An exchange with the graph parameters that distinguish its variants."""
 
     parameters: Callable[[Statement], Parameters]

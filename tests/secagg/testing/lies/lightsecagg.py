@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from privirec.extra.lightsecagg.messages import Deal, Open, Survivors, decode
 from privirec.secagg.keys import KEY_BYTES, Roster
-from privirec.secagg.messages import Message, encode
+from privirec.secagg.messages import ProtocolMessage, encode
 
 
 def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
@@ -29,7 +29,7 @@ def without(bitmap: bytes, place: int) -> bytes:
     return bytes(present)
 
 
-def _about_dealing(told: Deal, chance: random.Random, roster: Roster) -> Message:
+def _about_dealing(told: Deal, chance: random.Random, roster: Roster) -> ProtocolMessage:
     kind = chance.randrange(5)
     if kind == 0:
         return replace(told, private=told.private - 1)
@@ -49,7 +49,7 @@ def _about_dealing(told: Deal, chance: random.Random, roster: Roster) -> Message
     return replace(told, keys=tuple(keys))
 
 
-def _about_survivors(told: Survivors, chance: random.Random, roster: Roster) -> Message:
+def _about_survivors(told: Survivors, chance: random.Random, roster: Roster) -> ProtocolMessage:
     if chance.randrange(2):
         return replace(told, survivors=without(told.survivors, roster.place(told.client)))
     alone = bytearray(len(told.survivors))
@@ -58,7 +58,7 @@ def _about_survivors(told: Survivors, chance: random.Random, roster: Roster) -> 
     return replace(told, survivors=bytes(alone))
 
 
-def _about_opening(told: Open, chance: random.Random) -> Message:
+def _about_opening(told: Open, chance: random.Random) -> ProtocolMessage:
     kind = chance.randrange(3)
     if kind == 0 and told.signatures:
         first = bytearray(told.signatures[0])

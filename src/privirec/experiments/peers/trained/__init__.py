@@ -1,7 +1,7 @@
 """Federated recommenders trained by gradient steps, which the paper's cost table compares with.
 
 As in the paper, sums are exact and without noise. The methods serve comparisons in a simulation
-(`privirec frontier`). Each method has one file and one entry in `TRAINED`.
+(`privirec paper frontier`). Each method has one file and one entry in `TRAINED`.
 """
 
 from __future__ import annotations

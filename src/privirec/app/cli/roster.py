@@ -1,33 +1,25 @@
-"""`privirec keys`: identities, the roster, and test certificates."""
+"""Commands of `privirec server` for the operator: keys, the roster, and test certificates."""
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from privirec.app.cli.asking import Yes, agree
-from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.rows import print_table, say, warn
 from privirec.runtime import serving
 from privirec.runtime.enrolment.cards import Card, Rotation
 from privirec.runtime.enrolment.certificates import make_certificates
-from privirec.runtime.enrolment.fingerprints import fingerprint, is_told
-from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder, check_address, is_https
-from privirec.runtime.enrolment.identities import make_identity, read_identity
+from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.enrolment.identities import fingerprint, is_told, make_identity, read_identity
 from privirec.runtime.enrolment.roster import RosterFile
 
-app = typer.Typer(
-    help="Manage identities, the roster and certificates.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer()
 
 Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
-Own = Annotated[Path, typer.Argument(help="The client's folder.", metavar="CLIENT")]
 Number = Annotated[int, typer.Argument(help="Number of the client in the roster.", min=0)]
 OperatorKey = Annotated[
     Path | None,
@@ -35,11 +27,8 @@ OperatorKey = Annotated[
 ]
 
 
-# --- the operator ---------------------------------------------------------------------------------
-
-
 @app.command()
-def operator(folder: Folder) -> None:
+def new(folder: Folder) -> None:
     """Create an operator's folder, with its keys and an empty roster.
 
     `operator.key` only signs rosters, and need not be on the server; `run.key` is the server's key.
@@ -71,7 +60,7 @@ def approve(
     """Add clients to the roster, after comparing their fingerprints.
 
     Anyone who can change a card in transit can put their own key into it. So ask the client to read
-    out the fingerprint that `keys new` printed there, for example by telephone.
+    out the fingerprint that `client new` printed there, for example by telephone.
     """
     home = OperatorFolder(folder)
     before = members = _signable(home, operator_key)
@@ -105,7 +94,7 @@ def accept(
     operator_key: OperatorKey = None,
     yes: Yes = False,
 ) -> None:
-    """Replace a client's keys by new ones, which its old key has signed (see `keys rotate`)."""
+    """Replace a client's keys by new ones, which its old key has signed (see `client rotate`)."""
     home = OperatorFolder(folder)
     before = _signable(home, operator_key)
     _save(home, before, before.rotate(Rotation.read(rotation)), operator_key, yes=yes)
@@ -127,7 +116,7 @@ def run_key(folder: Folder, operator_key: OperatorKey = None, yes: Yes = False) 
         fresh.replace(folder / "run.key")
     finally:
         fresh.unlink(missing_ok=True)
-    say(f"If the server is elsewhere, bring it {folder / 'run.key'} and the roster: keys update.")
+    say(f"If the server is elsewhere, bring it {folder / 'run.key'} and the roster: server update.")
 
 
 @app.command()
@@ -139,7 +128,7 @@ def update(
     """Install a newer roster in a server's folder that has no operator's key."""
     home = OperatorFolder(folder)
     found = home.offered(roster)
-    _show(found, home.members)
+    show_changes(found, home.members)
     agree(f"Put roster {found.number} in place?", yes=yes)
     home.install(found)
     try:
@@ -152,8 +141,8 @@ def update(
         say(f"Roster {found.number} is in place. Restart: {serving.how_to_start(home)}")
 
 
-@app.command("list")
-def list_(folder: Folder) -> None:
+@app.command()
+def clients(folder: Folder) -> None:
     """List the clients on the roster."""
     home = OperatorFolder(folder)
     rows: list[dict[str, Any]] = [
@@ -167,93 +156,6 @@ def list_(folder: Folder) -> None:
     ]
     columns = [(key, key) for key in ("client", "name", "fingerprint", "state")]
     print_table(f"Operator {home.operator}, roster {home.members.number}", columns, rows)
-
-
-# --- a client -------------------------------------------------------------------------------------
-
-
-@app.command()
-def new(
-    folder: Own,
-    name: Annotated[str, typer.Option(help="Name of this client, for the operator.")],
-) -> None:
-    """Create a client's folder with its keys, and `card.json` for the operator."""
-    if (folder / "identity.key").exists():
-        raise UsageError(
-            f"{folder} has keys already, and their card is {folder / 'card.json'}: choose another "
-            "folder; new keys for the same client are made by: privirec keys rotate"
-        )
-    home = ClientFolder.create(folder)
-    card = home.card(name)
-    write_whole(folder / "card.json", card.as_file())
-    say(f"Client key {card.key}")
-    say(f"Fingerprint {fingerprint(card.key)}")
-    say(f"Send {folder / 'card.json'} to the operator; it holds public keys only.")
-    say("The operator will ask you to read the fingerprint out.")
-
-
-@app.command()
-def rotate(folder: Own) -> None:
-    """Create new keys, and `rotation.json` for the operator; the old keys stay in use until then.
-
-    The old key signs the new one, so that no one else, not even the operator, can replace your key.
-    """
-    rotation = ClientFolder(folder).rotate()
-    write_whole(folder / "rotation.json", rotation.as_file())
-    say(f"New fingerprint {fingerprint(rotation.card.key)}")
-    say(f"Send {folder / 'rotation.json'} to the operator: privirec keys accept.")
-    say("The new keys are used as soon as you join with a roster that has them.")
-
-
-@app.command(hidden=True)
-def renew(folder: Own) -> None:
-    """Refuse: this is the former name of `rotate`."""
-    now = shlex.join(["privirec", "keys", "rotate", str(folder)])
-    raise UsageError(f"keys renew is called keys rotate now: {now}")
-
-
-@app.command()
-def join(
-    folder: Own,
-    roster: Annotated[Path, typer.Option(help="The operator's roster.json.")],
-    operator_key: Annotated[
-        str | None,
-        typer.Option("--operator", help="The operator's key or fingerprint, as told to you."),
-    ] = None,
-    server: Annotated[
-        str, typer.Option(help="Server: https://host[:port], or host:port for Flower.")
-    ] = "",
-    histories: Annotated[
-        str | None, typer.Option(help="Store (.db) or file with the histories, in CLIENT.")
-    ] = None,
-    yes: Yes = False,
-) -> None:
-    """Install the operator's roster, the first time and after every change.
-
-    Shows the clients that were added or revoked, and asks for confirmation. A roster that is older
-    than the installed one, or that does not descend from it, is refused.
-    """
-    home = ClientFolder(folder)
-    home.check()
-    if server:
-        check_address(server)
-    if not home.has_joined and operator_key is None:
-        raise UsageError("the first time, give the operator's key: --operator KEY")
-    found = home.offered(roster, operator=operator_key)
-    _show(found, home.members if home.has_joined else None)
-    agree(f"Take part with these {len(found.roster())} clients?", yes=yes)
-    is_first = not home.has_joined
-    number = home.join(found, server=server)
-    if histories is not None:
-        home.write(home.settings.model_copy(update={"histories": histories}))
-    say(f"Client {number} of operator {home.settings.operator[:16]}, roster {found.number}")
-    if not is_first and is_https(home.settings.server):
-        say("If it is running, it goes on with this by itself.")
-    elif not is_first:
-        say(f"If it is running, start it again: privirec client {shlex.quote(str(folder))}")
-
-
-# --- both -----------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -279,8 +181,8 @@ def certificates(
     say(f"Give {folder / 'tls' / 'ca.crt'} to every client as ca.crt.")
 
 
-def _show(found: RosterFile, before: RosterFile | None) -> None:
-    """Print the clients that were added, changed or revoked between two rosters."""
+def show_changes(found: RosterFile, before: RosterFile | None) -> None:
+    """Print the clients that were approved, changed or revoked between two rosters."""
     rows: list[dict[str, Any]] = [
         {
             "what": what,
@@ -320,7 +222,7 @@ def _save(
     yes: bool,
 ) -> None:
     """Show the changes, ask for confirmation, and sign the new roster."""
-    _show(members, before)
+    show_changes(members, before)
     agree(f"Sign roster {members.number}?", yes=yes)
     home.save(members, operator_key)
-    say(f"Give {home.folder / 'roster.json'} to every client: privirec keys join.")
+    say(f"Give {home.folder / 'roster.json'} to every client: privirec client join.")

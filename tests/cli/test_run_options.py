@@ -1,0 +1,94 @@
+"""The three commands that run a program have the same options, and a help one can read."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from privirec.app import cli
+from privirec.app.cli.every import app
+from privirec.app.cli.run_options import RunOptions
+from privirec.errors import FederationError
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+
+ROOT: Any = typer.main.get_command(app)
+RUN = ROOT.commands["run"]
+FEDERATE = ROOT.commands["federate"]
+SERVER_RUN = ROOT.commands["server"].commands["run"]
+OF_ONE_MACHINE = {"method", "aggregator", "drop_share", "server_model"}
+"""Options whose default is another one for `privirec run`."""
+
+
+def _options(command: Any) -> dict[str, Any]:
+    return {each.name: each for each in command.params if each.param_type_name == "option"}
+
+
+def test_all_three_have_every_option_of_a_run() -> None:
+    run, federate, server_run = map(_options, (RUN, FEDERATE, SERVER_RUN))
+    shared = {each.name for each in fields(RunOptions)}
+    assert shared == run.keys() & federate.keys() & server_run.keys()
+    only_run = {"solver", "runtime", "warm", "sample", "work"}
+    assert run.keys() - federate.keys() == only_run
+    assert federate.keys() - run.keys() == {"carrier", "check", "compare", "keep", "picture"}
+    assert server_run.keys() - run.keys() == {"smallest_cohort", "hello", "deadline"}
+    for name in shared:
+        assert _told(federate[name]) == _told(server_run[name])
+        if name not in OF_ONE_MACHINE:
+            assert _told(run[name]) == _told(federate[name])
+
+
+def _told(option: Any) -> tuple[Any, ...]:
+    return option.opts, option.help, option.default, option.type.to_info_dict()
+
+
+def test_the_help_of_run_fits_two_screens() -> None:
+    shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "100"}).output
+    assert len(shown.splitlines()) <= 102
+    assert "…" not in shown
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_a_server_takes_presets_columns_and_settings(tmp_path: Path, tuned: bool) -> None:
+    home = OperatorFolder.create(tmp_path)
+    home.save(home.members.approve(ClientFolder.create(tmp_path / "lyon").card("lyon")))
+    (tmp_path / "catalogue.txt").write_text("".join(f"{item}\n" for item in range(40)))
+    given = ["--method", "spectral", "--rank", "8", "--columns", "3x12"]
+    if tuned:
+        found = {
+            "method": "spectral",
+            "program": {"columns": "3x12", "rank": 8},
+            "model": "spectral",
+            "config": {"rank": 8},
+        }
+        (tmp_path / "found.json").write_text(json.dumps(found))
+        given = ["--settings", str(tmp_path / "found.json")]
+    began = mock.Mock(side_effect=FederationError("as far as this test goes"))
+    with (
+        mock.patch("privirec.app.cli.server._started", began),
+        mock.patch("privirec.runtime.serving.check_up", return_value="https"),
+    ):
+        done = CliRunner().invoke(app, ["server", "run", str(tmp_path), "monday", *given])
+    assert str(done.exception) == "as far as this test goes", done.output
+    spec = began.call_args.args[2]
+    assert spec.model == "spectral"
+    assert spec.config["rank"] == 8
+    assert spec.program.columns == (12, 12, 12)
+
+
+def test_no_function_of_a_command_is_long() -> None:
+    long = []
+    for file in sorted(Path(next(iter(cli.__path__))).glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                if (lines := node.end_lineno - first + 1) > 60:
+                    long.append(f"{file.name}:{node.name} has {lines} lines")
+    assert not long, "\n".join(long)
