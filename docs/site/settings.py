@@ -11,7 +11,7 @@ import privirec
 
 
 class Settings(griffe.Extension):
-    """Models get the docstring and the signature that `privirec.models.describing` gives them."""
+    """Models get the docstring and the signature that `privirec.models.base` gives them."""
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         model = getattr(privirec, cls.name, None)

@@ -18,6 +18,7 @@ from scipy.stats import chi2, norm
 
 from privirec.data import Interactions
 from privirec.dp.discrete import distance
+from privirec.dp.discrete_gaussian import FINE_ENOUGH
 from privirec.dp.gaussian import delta_of, epsilon_of
 from privirec.dp.loss import Loss
 from privirec.errors import FederationError, OverflowRefused, UsageError
@@ -33,8 +34,8 @@ from privirec.federated.contributions import (
 )
 from privirec.federated.contributions.noisy import LARGEST_HEAD, NormedSum
 from privirec.federated.contributions.noisy_gram import gram_of, pair_length
-from privirec.federated.programs import Protected, ProtectedSettings, calibration, program_of
-from privirec.federated.programs.calibration import FINE_ENOUGH, Promise
+from privirec.federated.programs import Protected, ProtectedSettings, program_of
+from privirec.federated.programs.calibration import Calibration, Promise
 from privirec.federated.programs.protected_ways import Gram, Power
 from privirec.federated.randomness import ClientRandomness, ClientStream
 from privirec.models import Denoised
@@ -425,7 +426,7 @@ def test_a_client_of_a_large_crowd_adds_noise_that_is_fine_enough() -> None:
     """Each of a million adds little; 128 units are rounded up by 0.8 % at most."""
     for square in (Fraction(32**2), Fraction(1), Fraction(1, 10**6)):
         promise = Promise(8.0, 1e-6, 10**6, 10**6)
-        share = calibration._share(square, 1, promise, 1.0)
+        share = promise.share(square, 1, 1.0)
         assert share.deviation >= 128
         assert share.protection(1).loss.mu ** 2 >= float(square) * 0.98
 
@@ -443,7 +444,7 @@ def test_whole_numbers_take_no_more_of_delta_than_their_share(
     """(1 + e^epsilon) times the distance of all sums, in rationals."""
     lengths = [5000, 500_500]
     promise = Promise(epsilon, delta, contributors, contributors)
-    found = calibration.Calibration.of(promise, [0.3, 0.7], lengths)
+    found = Calibration.of(promise, [0.3, 0.7], lengths)
     gaps = (
         Fraction(share.protection(length).loss.gap)
         for share, length in zip(found.shares, lengths, strict=True)
@@ -455,7 +456,7 @@ def test_whole_numbers_take_no_more_of_delta_than_their_share(
 
 def test_a_share_keeps_its_level_where_there_is_nothing_to_round_up() -> None:
     """4096 / 32 is a whole number: without what rounding to whole numbers costs it would do."""
-    share = calibration._share(Fraction(32**2), 1, Promise(8.0, 1e-6, 1, 1), 1.0)
+    share = Promise(8.0, 1e-6, 1, 1).share(Fraction(32**2), 1, 1.0)
     assert share == NoiseShare(129, 1, 1, 12)
     assert share.protection(1).loss.mu <= 32.0
     assert NoiseShare(128, 1, 1, 12).protection(1).loss.mu > 32.0

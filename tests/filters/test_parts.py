@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from privirec.filters import kernels, parts
-from privirec.filters.costs import MOST_BYTES, row_sums_pay
-from privirec.filters.parts import ItemVectors, Parts
+from privirec.filters.parts import MOST_BYTES, ItemVectors, Parts, row_sums_pay
 
 Float32 = NDArray[np.float32]
 

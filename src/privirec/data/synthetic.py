@@ -75,7 +75,7 @@ def make_shards(
     all of them together.
     """
     size = _size(name)
-    blocks = Blocks(size, seed, users_per_shard)
+    blocks = SyntheticBlocks(size, seed, users_per_shard)
     with writing(Path(folder)):
         return write_shards(
             folder,
@@ -102,7 +102,7 @@ def generate(size: Size, seed: int = DEFAULT_SEED) -> Interactions:
     return _from_keys(keys, shuffled, np.arange(size.users))
 
 
-class Blocks:
+class SyntheticBlocks:
     """Synthetic data in blocks of users, each generated from its own seed.
 
     Popularity and communities are shared, and no block needs another. The data depends only on the

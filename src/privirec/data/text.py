@@ -23,7 +23,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
-class _Lines:
+class _TextLines:
     """Tokens of a file: one of `users` per line, and `items` with their `owners` (users)."""
 
     numbers: NDArray[np.int64]
@@ -139,7 +139,7 @@ def parse_integers(codes: NDArray[np.uint8], starts: NDArray, ends: NDArray) -> 
     return values
 
 
-def _parse(path: Path) -> _Lines:
+def _parse(path: Path) -> _TextLines:
     codes = np.frombuffer(read_bytes(path), np.uint8)
     is_digit = (codes - np.uint8(_ZERO)) < 10  # codes below "0" wrap around to large numbers
     newlines = codes == _NEWLINE
@@ -169,7 +169,7 @@ def _parse(path: Path) -> _Lines:
     is_user = np.diff(lines, prepend=-1) != 0
     users = values[is_user]
     owners = users[np.cumsum(is_user) - 1]
-    return _Lines(lines[is_user] + 1, users, owners[~is_user], values[~is_user])
+    return _TextLines(lines[is_user] + 1, users, owners[~is_user], values[~is_user])
 
 
 def _refuse(path: Path, codes: NDArray[np.uint8], at: int, line: int) -> NoReturn:

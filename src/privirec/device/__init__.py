@@ -7,16 +7,21 @@ from privirec.data.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from privirec.device.installed import Installed
-    from privirec.device.recommend import Cause, Device, Recommendation, load_model
-    from privirec.device.search import FoundItem, find_items
+    from privirec.device.recommend import (
+        Cause,
+        Device,
+        FoundItem,
+        Recommendation,
+        find_items,
+        load_model,
+    )
     from privirec.device.store import Store
 else:
-    recommending = ("Cause", "Device", "Recommendation", "load_model")
+    recommending = ("Cause", "Device", "FoundItem", "Recommendation", "find_items", "load_model")
     __getattr__ = exported(
         __name__,
         {
             **dict.fromkeys(recommending, "recommend"),
-            **dict.fromkeys(("FoundItem", "find_items"), "search"),
             "Installed": "installed",
             "Store": "store",
         },

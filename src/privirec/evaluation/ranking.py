@@ -24,8 +24,7 @@ from privirec.data.given import as_interactions, count_of
 from privirec.data.interactions import Dataset
 from privirec.errors import DataError, UsageError
 from privirec.filters import exact
-from privirec.filters.parts import Parts
-from privirec.filters.scorers import Scorer, UserScorer
+from privirec.filters.parts import Parts, Scorer, UserScorer
 from privirec.threads import one_kernel_thread
 
 # Small enough that the scores of a batch stay in the cache and the process reuses their memory.

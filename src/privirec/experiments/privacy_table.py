@@ -21,7 +21,7 @@ from privirec.experiments.peers.tuned import tuned_settings
 from privirec.federated.programs import Protected, program_of
 from privirec.federated.programs.calibration import Promise
 from privirec.federated.programs.protected import DEFAULT_DELTA
-from privirec.filters.scorers import Scorer
+from privirec.filters.parts import Scorer
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute, execute_steps
 from privirec.runtime.local.simulation import Simulation

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from privirec.dp.sampler import NoiseGenerator
+from privirec.dp.mechanism import NoiseSampler
 from privirec.errors import FederationError, UsageError
 
 SEED_BYTES = 32
@@ -58,9 +58,9 @@ class RandomStream:
     def _noise_key(self) -> bytes:
         return HKDF(SHA256(), SEED_BYTES, None, _NOISE_DOMAIN + self._purpose).derive(self._seed)
 
-    def add_noise(self, generator: NoiseGenerator, block: NDArray[np.int64], start: int) -> None:
+    def add_noise(self, sampler: NoiseSampler, block: NDArray[np.int64], start: int) -> None:
         """Add the noise of entries start ... start + len(block), from a separate key."""
-        generator.add(block, start, [self._noise_key])
+        sampler.add(block, start, [self._noise_key])
 
     def words(self, start: int, count: int) -> NDArray[np.uint64]:
         """Return entries start ... start + count, uniform over all 64-bit integers."""
@@ -131,7 +131,7 @@ class _NoRandomness(RandomStream):
     def words(self, start: int, count: int) -> NoReturn:
         raise FederationError("a contribution with noise was given no randomness")
 
-    def add_noise(self, generator: NoiseGenerator, block: NDArray[np.int64], start: int) -> None:
+    def add_noise(self, sampler: NoiseSampler, block: NDArray[np.int64], start: int) -> None:
         raise FederationError("a contribution with noise was given no randomness")
 
     def __iter__(self) -> Iterator[ClientStream]:

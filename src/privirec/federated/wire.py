@@ -2,16 +2,17 @@
 
     frame "PRW" with the name, the plain fields and the shapes of the arrays | arrays
 
-The header names a contribution of the registry, its plain fields and, in order, its arrays. Arrays
-follow without gaps, little-endian, in the narrowest integers that hold them. Coarse blocks may take
-half a byte per entry (`packing`). Each request has exactly one encoding. Anything else is refused,
-and nothing in a message can name code.
+The header names a contribution of the registry, its plain fields and, in order, its arrays. A field
+that is a name is left out where it has its default. Arrays follow without gaps, little-endian, in
+the narrowest integers that hold them. Coarse blocks may take half a byte per entry (`packing`).
+Each request has exactly one encoding. Anything else is refused, and nothing in a message can name
+code.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import Field, fields
 from typing import Any, NoReturn
 
 import numpy as np
@@ -52,7 +53,7 @@ def encode(ask: Contribution) -> bytes:
                 chunks.append(packing.pack_half_bytes(value))
             else:
                 chunks.append(value.astype(f"<{kind}").tobytes())
-        else:
+        elif not (_is_name(field) and value == field.default):
             plain[field.name] = value.hex() if field.type == "bytes" else value
     return b"".join([FRAME.head({"ask": ask.name, "fields": plain, "arrays": arrays}), *chunks])
 
@@ -79,7 +80,7 @@ def decode(message: bytes, max_bytes: int = MAX_BYTES) -> Contribution:
                     message, position, next(described), field.name, str(field.type)
                 )
             else:
-                values[field.name] = _plain(plain[field.name], str(field.type))
+                values[field.name] = _plain(_given(plain, field), str(field.type))
         ask: Contribution = kind(**values)
         # Each request has one encoding: surplus fields, other orders and wider arrays are refused
         # too.
@@ -94,9 +95,22 @@ def decode(message: bytes, max_bytes: int = MAX_BYTES) -> Contribution:
     return ask
 
 
+def _is_name(field: Field[Any]) -> bool:
+    """Return True for a field that is left out of a message where it has its default."""
+    return field.type == "str"
+
+
+def _given(plain: dict[str, Any], field: Field[Any]) -> Any:
+    return plain.get(field.name, field.default) if _is_name(field) else plain[field.name]
+
+
 def _plain(value: Any, kind: str) -> Any:
     if kind == "bytes":
         return bytes.fromhex(value)
+    if kind == "str":
+        if type(value) is not str:
+            _refuse("a name that is not text")
+        return value
     if kind == "int":
         if type(value) is not int or not 0 <= abs(value) < 2**63:
             _refuse("a number that is not whole or too large")

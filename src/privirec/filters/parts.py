@@ -18,6 +18,7 @@ Adding the base rounds the score and its bound in the same way, and rounding pre
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,6 +31,28 @@ from privirec.filters.lane_sizes import STAGE
 from privirec.filters.operators import Float32
 
 kernels = Later("privirec.filters.kernels")
+
+# Largest dense matrix that is built for row sums, in bytes.
+MOST_BYTES = 2 << 30
+
+# Rows of that matrix come from main memory, the states of a repeated product from a cache.
+_FROM_MEMORY = 3
+
+
+class Scorer(Protocol):
+    """An object that scores all items for a batch of histories."""
+
+    def score(self, user_items: sp.csr_array) -> NDArray[np.float32]: ...
+
+
+@runtime_checkable
+class UserScorer(Protocol):
+    """An object that scores all items for users by their numbers.
+
+    Such a method keeps state per user, so that a history alone does not determine the scores.
+    """
+
+    def score_users(self, users: NDArray[np.int64]) -> NDArray[np.float32]: ...
 
 
 class ItemVectors:
@@ -111,3 +134,28 @@ def _lengths_from(vectors: Float32) -> Float32:
     squares = np.einsum("ijk,ijk->ij", stages, stages, dtype=np.float64)
     lengths = np.sqrt(np.cumsum(squares[:, ::-1], axis=1)[:, ::-1])
     return np.nextafter(lengths.astype(np.float32), np.float32(np.inf))
+
+
+def row_sums_pay(histories: int, interactions: int, n_items: int, a_history: int) -> bool:
+    """Return True if it is cheaper to filter every item once and add up rows for each history.
+
+    Costs count numbers touched, because memory access dominates these computations.
+
+    A filter is linear, so the scores of a history are the sum of those of its items. Filtering one
+    history or one item touches `a_history` numbers; adding up rows touches |I| numbers per
+    interaction. If histories outnumber items, the filter then runs once per item instead of once
+    per history.
+    """
+    if 4 * n_items * n_items > MOST_BYTES:
+        return False
+    once = n_items * a_history
+    each = _FROM_MEMORY * interactions * n_items
+    return once + each < histories * a_history
+
+
+def vectors_pay(histories: int, rank: int) -> bool:
+    """Return True if preparing a low-rank part for bounds pays.
+
+    The preparation costs about as much as scoring `rank` histories.
+    """
+    return histories >= rank

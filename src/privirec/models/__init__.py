@@ -1,6 +1,6 @@
 """Models, one per file: its config and its scorer."""
 
-from privirec.models.base import Config, Recommender
+from privirec.models.base import MODELS, Config, Recommender
 from privirec.models.bspm import BSPMEM, BSPMLM, BSPMConfig
 from privirec.models.denoised import Denoised, DenoisedConfig
 from privirec.models.ease import EASE, EASEConfig
@@ -15,7 +15,7 @@ from privirec.models.turbo_cf import TurboCF, TurboCFConfig
 _PUBLISHED = (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, Denoised, LinkProp, LinkPropMulti, Spectral)
 _BASELINES = (Popularity, ItemKNN)
 
-MODELS: dict[str, type[Recommender]] = {model.name: model for model in (*_PUBLISHED, *_BASELINES)}
+MODELS.update({model.name: model for model in (*_PUBLISHED, *_BASELINES)})
 BASELINES: tuple[str, ...] = tuple(model.name for model in _BASELINES)
 """Models for comparison that are in no table of the paper."""
 COMPARED: tuple[str, ...] = tuple(model.name for model in _PUBLISHED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,21 +13,24 @@ import scipy.sparse as sp
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from privirec.data.given import UserItems, as_interactions, relative, rows_over
 from privirec.data.interactions import Interactions
 from privirec.errors import ArtifactError, UsageError, is_meant
 from privirec.filters.components import Components, centralized
-from privirec.filters.costs import row_sums_pay
 from privirec.filters.eigen import Progress
 from privirec.filters.normalize import Normalisation
 from privirec.filters.operators import Float32, NotKept, history_coordinates
-from privirec.filters.parts import Parts
+from privirec.filters.parts import Parts, row_sums_pay
 from privirec.models import artifact
-from privirec.models.describing import describe
 from privirec.models.recommending import USERS_AT_ONCE, Recommending
 
 Derived = Mapping[str, NDArray]
+_HEADING = "Parameters\n----------"
+
+MODELS: dict[str, type[Recommender]] = {}
+"""All models by name; the package fills it with its list of classes."""
 
 
 class Config(BaseModel):
@@ -83,7 +87,7 @@ class Recommender(Recommending):
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if hasattr(cls, "config_type"):
-            describe(cls, cls.config_type)
+            _describe(cls, cls.config_type)
 
     def __init__(self, config: Config | None = None, **settings: Any) -> None:
         if config is not None and (settings or not isinstance(config, self.config_type)):
@@ -298,8 +302,6 @@ class Recommender(Recommending):
 
         `Recommender.load` loads any model; `GFCF.load` and the others refuse other kinds.
         """
-        from privirec.models import MODELS  # noqa: PLC0415 - the registry imports this module
-
         saved = artifact.read(Path(folder), trusted_key, mmap=mmap, verify=verify)
         name, config = saved.manifest.get("model"), saved.manifest.get("config")
         kind = MODELS.get(name) if isinstance(name, str) else None
@@ -330,3 +332,25 @@ class Recommender(Recommending):
     def _kept_arrays(self, derived: Derived) -> dict[str, tuple[str, int]]:
         """Return the arrays that this version, or an earlier one, derives."""
         return self.derives
+
+
+def _describe(model: type, config: type[BaseModel]) -> None:
+    """Give a model the signature of its config, and a section of parameters in its docstring."""
+    fields = config.model_fields
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(name, keyword, default=field.default, annotation=field.annotation)
+        for name, field in fields.items()
+    ]
+    model.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    own = inspect.cleandoc(model.__dict__.get("__doc__") or "").split(_HEADING, maxsplit=1)[0]
+    lines = [own.strip(), "", *_HEADING.splitlines()] if fields else [own.strip()]
+    for name, field in fields.items():
+        lines.append(f"{name} : {_kind(field)}, default {field.default!r}")
+        lines.extend(f"    {line}" for line in (field.description or "").splitlines())
+    model.__doc__ = "\n".join(lines).strip() + "\n"
+
+
+def _kind(field: FieldInfo) -> str:
+    kind = field.annotation
+    return kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")

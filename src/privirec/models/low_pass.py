@@ -12,9 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from privirec.filters.components import Components
-from privirec.filters.costs import vectors_pay
 from privirec.filters.operators import Float32
-from privirec.filters.parts import ItemVectors, Parts
+from privirec.filters.parts import ItemVectors, Parts, vectors_pay
 from privirec.models.base import Derived, Recommender
 
 

@@ -19,7 +19,7 @@ from privirec.federated.contributions import Contribution, NoisyPopularity, Plan
 from privirec.federated.programs.base import Broadcast, keep_to
 from privirec.federated.programs.calibration import Calibration, Promise
 from privirec.filters.normalize import behind_all_else, most_popular
-from privirec.filters.scorers import Scorer
+from privirec.filters.parts import Scorer
 
 Floats = NDArray[np.float64]
 Float32 = NDArray[np.float32]

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,9 +34,7 @@ from privirec.federated.randomness import (
     HeldOutWords,
     RandomStream,
 )
-
-if TYPE_CHECKING:
-    from privirec.federated.programs.base import ProgramSettings
+from privirec.federated.settings import ProgramSettings
 
 # Entries in one block of a stream: 32 MB of 64-bit integers.
 BLOCK_ENTRIES = 1 << 22

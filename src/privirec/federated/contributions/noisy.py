@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from fractions import Fraction
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from math import isqrt
 from typing import Any, ClassVar
@@ -22,12 +21,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from privirec.data.few_rows import FewRows
-from privirec.dp.discrete import LEAST_DEVIATION, distance, gaussian_variance
-from privirec.dp.gaussian import root_upward
-from privirec.dp.loss import Loss, Protection
-from privirec.dp.normal import log, upward
-from privirec.dp.sampler import GaussianNoise, NoiseGenerator
-from privirec.errors import FederationError, UsageError
+from privirec.dp import DEFAULT_MECHANISM
+from privirec.dp.loss import Protection
+from privirec.dp.mechanism import MECHANISMS, Mechanism, NoiseSampler, mechanism_named
+from privirec.errors import FederationError
 from privirec.federated.contributions.base import (
     ClientContext,
     Contribution,
@@ -51,7 +48,7 @@ LARGEST_WEIGHT = 1 << 20
 
 @dataclass(frozen=True)
 class NoiseShare:
-    """Noise that each client adds to every entry: a discrete Gaussian, in units of the sum."""
+    """Noise that each client adds to every entry, in units of the sum."""
 
     deviation: int
     clients: int
@@ -59,6 +56,12 @@ class NoiseShare:
     contributors: int
     """Smallest number of clients that add noise and keep it secret. Only this noise protects."""
     fraction_bits: int
+    mechanism: str = DEFAULT_MECHANISM
+    """Name of the distribution."""
+
+    @property
+    def _mechanism(self) -> Mechanism:
+        return mechanism_named(self.mechanism)
 
     @property
     def protecting_deviation(self) -> float:
@@ -69,18 +72,10 @@ class NoiseShare:
     def protection(self, entries: int) -> Protection:
         """Return the guarantee for a sum of this many entries.
 
-        One person changes the sum by a vector of length at most one. The privacy level is computed
-        exactly and rounded up. Raise UsageError if a client's noise is so coarse that the noise of
-        all of them is no discrete Gaussian (`dp.discrete`).
+        One person changes the sum by a vector of length at most one.
         """
-        if self.deviation < LEAST_DEVIATION:
-            raise UsageError(
-                f"a client's noise of {self.deviation} units is too coarse: use at least "
-                f"{LEAST_DEVIATION}"
-            )
-        variance = gaussian_variance(Fraction(self.deviation**2 * self.contributors))
-        mu = root_upward(4**self.fraction_bits / variance)
-        return Protection(Loss(mu, distance(self.protecting_deviation, entries)), self.contributors)
+        loss = self._mechanism.loss(self.deviation, self.contributors, self.fraction_bits, entries)
+        return Protection(loss, self.contributors)
 
     @property
     def opened_deviation(self) -> float:
@@ -89,14 +84,10 @@ class NoiseShare:
         return math.ldexp(self.deviation * math.sqrt(self.clients), -self.fraction_bits)
 
     def added(self, entries: int) -> AddedNoise:
-        """Return the noise as the ledger and the encoding describe it.
-
-        A discrete Gaussian has lighter tails than a Gaussian of the same deviation: P[|x| > r s] <=
-        2 exp(-r^2 / 2).
-        """
-        reach = math.sqrt(2 * upward(log(entries << TAIL_BITS + 1)))
+        """Return the noise as the ledger and the encoding describe it."""
+        reach = self._mechanism.reach(entries, TAIL_BITS)
         return AddedNoise(
-            "discrete Gaussian",
+            self.mechanism,
             math.ldexp(self.protecting_deviation, -self.fraction_bits),
             "contributions of length one",
             reach * self.opened_deviation,
@@ -114,10 +105,13 @@ class NormedSum(Contribution):
     clients: int
     contributors: int
     fraction_bits: int
+    mechanism: str = field(default=DEFAULT_MECHANISM, kw_only=True)
 
     @cached_property
     def share(self) -> NoiseShare:
-        return NoiseShare(self.deviation, self.clients, self.contributors, self.fraction_bits)
+        if self.mechanism not in MECHANISMS:
+            raise FederationError(f"noise of an unknown mechanism {self.mechanism[:40]!r}")
+        return NoiseShare(**{one.name: getattr(self, one.name) for one in fields(NoiseShare)})
 
     @classmethod
     def protection(cls, shape: SumShape, fixed: Mapping[str, Any]) -> Protection:
@@ -159,26 +153,26 @@ class NormedSum(Contribution):
     def _unit(self) -> int:
         return 1 << self.fraction_bits
 
-    def _generator(self, clients: int = 1) -> NoiseGenerator:
-        return NoiseGenerator(GaussianNoise(self.deviation, clients))
+    def _sampler(self, clients: int = 1) -> NoiseSampler:
+        return mechanism_named(self.mechanism).sampler(self.deviation, clients)
 
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS
     ) -> Iterator[Integers]:
-        generator, start = self._generator(), 0
+        sampler, start = self._sampler(), 0
         for block in self.exact_blocks(histories):
-            randomness.add_noise(generator, block, start)
+            randomness.add_noise(sampler, block, start)
             start += len(block)
             yield block
 
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
     ) -> Any:
-        clients = [(client.stream, self._generator(client.clients)) for client in randomness]
+        clients = [(client.stream, self._sampler(client.clients)) for client in randomness]
         start, summed = 0, []
         for block in self.exact_blocks(histories):
-            for stream, generator in clients:
-                stream.add_noise(generator, block, start)
+            for stream, sampler in clients:
+                stream.add_noise(sampler, block, start)
             start += len(block)
             summed.append(block)
         return self.collect(summed)

@@ -9,15 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from privirec.errors import UsageError
-from privirec.federated.programs.base import (
-    Broadcast,
-    Planned,
-    Program,
-    ProgramSettings,
-    Steps,
-    keep_to,
-    validated,
-)
+from privirec.federated.programs.base import Broadcast, Planned, Program, Steps, keep_to
 from privirec.federated.programs.head_gram import HeadGram, HeadGramSettings
 from privirec.federated.programs.linkprop_multi import LinkPropMulti, LinkPropMultiSettings
 from privirec.federated.programs.power import DEFAULT_RANK, DEFAULT_ROUNDS
@@ -29,6 +21,7 @@ from privirec.federated.programs.spectral_validation import (
     SpectralValidation,
     SpectralValidationSettings,
 )
+from privirec.federated.settings import ProgramSettings, validated
 
 PROGRAMS: dict[str, type[Program[Any]]] = {
     kind.name: kind

@@ -7,18 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from privirec.dp.discrete import LEAST_DEVIATION, distance
+from privirec.dp import DEFAULT_MECHANISM
 from privirec.dp.gaussian import mu_of
 from privirec.dp.loss import Loss
+from privirec.dp.mechanism import mechanism_named
 from privirec.dp.normal import exp, upward
 from privirec.federated.contributions import NoiseShare
 
-LEAST_FRACTION_BITS = 12
-FINE_ENOUGH = 16 * LEAST_DEVIATION
-"""Least deviation of a client's noise, in units.
-
-The deviation is rounded up to a whole number, which costs at most 0.8 % from here on.
-"""
 FOR_DISCRETENESS = 0.01
 """Share of delta reserved for the use of whole numbers instead of real ones; more than enough."""
 
@@ -33,6 +28,8 @@ class Promise:
     """Largest number of clients that add noise."""
     contributors: int
     """Smallest number of clients whose noise stays secret."""
+    mechanism: str = DEFAULT_MECHANISM
+    """Name of the distribution of the noise."""
 
     @property
     def mu(self) -> float:
@@ -46,6 +43,13 @@ class Promise:
         lets through. How much can be learnt depends on this number alone.
         """
         return self.mu * math.sqrt(self.contributors / self.clients) * n_users
+
+    def share(self, square: Fraction, entries: int, largest_gap: float) -> NoiseShare:
+        """Return a client's noise for one sum that is to be mu-private, for a given mu^2."""
+        deviation, bits = mechanism_named(self.mechanism).least_noise(
+            square, entries, self.contributors, largest_gap
+        )
+        return NoiseShare(deviation, self.clients, self.contributors, bits, self.mechanism)
 
 
 @dataclass(frozen=True)
@@ -66,26 +70,10 @@ class Calibration:
         affordable = FOR_DISCRETENESS / len(parts) * promise.delta / paid
         square = Fraction(promise.mu) ** 2
         shares = tuple(
-            _share(square * Fraction(part), length, promise, affordable)
+            promise.share(square * Fraction(part), length, affordable)
             for part, length in zip(parts, lengths, strict=True)
         )
         losses = (
             share.protection(length).loss for share, length in zip(shares, lengths, strict=True)
         )
         return cls(shares, Loss.together(losses).epsilon(promise.delta))
-
-
-def _share(square: Fraction, entries: int, promise: Promise, affordable: float) -> NoiseShare:
-    """Return a client's noise for one sum that is to be mu-private, for a given mu^2.
-
-    The units are chosen so small that restricting the noise to whole numbers costs almost nothing.
-    """
-    bits = LEAST_FRACTION_BITS
-    while True:
-        needed = (4**bits / square + Fraction(1, 12)) / promise.contributors
-        # Smallest whole number whose square is at least `needed`.
-        deviation = math.isqrt(math.ceil(needed) - 1) + 1
-        share = NoiseShare(deviation, promise.clients, promise.contributors, bits)
-        if deviation >= FINE_ENOUGH and distance(share.protecting_deviation, entries) <= affordable:
-            return share
-        bits += 1

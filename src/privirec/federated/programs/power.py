@@ -19,13 +19,8 @@ from privirec.federated.contributions import (
     UserStart,
 )
 from privirec.federated.contributions.power_step import SEED_BYTES
-from privirec.federated.programs.base import (
-    MOST_COLUMNS,
-    Broadcast,
-    OnStep,
-    Program,
-    ProgramSettings,
-)
+from privirec.federated.programs.base import MOST_COLUMNS, Broadcast, OnStep, Program
+from privirec.federated.settings import ProgramSettings
 from privirec.filters.eigen import orthonormalize
 from privirec.filters.normalize import degree_power
 

@@ -21,13 +21,14 @@ from privirec.federated.contributions import (
     PlannedSum,
 )
 from privirec.federated.fixed_point import FixedPoint
-from privirec.federated.programs.base import Broadcast, Planned, ProgramSettings, Steps
+from privirec.federated.programs.base import Broadcast, Planned, Steps
 from privirec.federated.programs.power import (
     FILTER_ENTRY,
     PowerProgram,
     PowerSettings,
     item_degrees_told,
 )
+from privirec.federated.settings import ProgramSettings
 from privirec.filters.components import Components
 from privirec.filters.eigen import leading_eigenpairs
 from privirec.filters.normalize import SYMMETRIC, Normalisation, item_scales

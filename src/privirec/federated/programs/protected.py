@@ -7,15 +7,23 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
+from privirec.dp import DEFAULT_MECHANISM
 from privirec.dp.gaussian import LEAST_EPSILON
+from privirec.dp.mechanism import MECHANISMS
 from privirec.federated.contributions import NoisyPopularity
 from privirec.federated.contributions.power_step import SEED_BYTES
-from privirec.federated.programs.base import Broadcast, Planned, Program, ProgramSettings, Steps
+from privirec.federated.programs.base import Broadcast, Planned, Program, Steps
 from privirec.federated.programs.calibration import Calibration, Promise
 from privirec.federated.programs.power import FILTER_ENTRY
 from privirec.federated.programs.protected_ways import PEOPLE_PER_ITEM, Gram, Power, Way
+from privirec.federated.settings import ProgramSettings
 from privirec.filters.normalize import most_popular
 
 DEFAULT_EPSILON = 8.0
@@ -59,16 +67,29 @@ class ProtectedSettings(ProgramSettings):
     contributors: int = Field(1, ge=1, le=MOST_CLIENTS)
     """Smallest number of clients whose noise stays secret: drop-outs and corrupt clients do not
     count."""
+    mechanism: str = DEFAULT_MECHANISM
+    """Distribution of the noise."""
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the usual mechanism, so that its settings keep their bytes."""
+        written: dict[str, Any] = write(self)
+        if self.mechanism == DEFAULT_MECHANISM:
+            written.pop("mechanism", None)
+        return written
 
     @model_validator(mode="after")
     def _check(self) -> ProtectedSettings:
         if self.contributors > self.clients:
             raise ValueError("more contributors of noise than clients")
+        if self.mechanism not in MECHANISMS:
+            raise ValueError(f"no mechanism of this name; there are {', '.join(MECHANISMS)}")
         return self
 
     @property
     def promise(self) -> Promise:
-        return Promise(self.epsilon, self.delta, self.clients, self.contributors)
+        noise = (self.clients, self.contributors, self.mechanism)
+        return Promise(self.epsilon, self.delta, *noise)
 
 
 class Protected(Program[ProtectedSettings]):

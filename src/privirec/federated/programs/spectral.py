@@ -37,16 +37,10 @@ from privirec.federated.contributions import (
 )
 from privirec.federated.contributions.power_step import SEED_BYTES
 from privirec.federated.contributions.scaled_step import CoarseBlock
-from privirec.federated.programs.base import (
-    MOST_COLUMNS,
-    Broadcast,
-    Planned,
-    Program,
-    ProgramSettings,
-    Steps,
-)
+from privirec.federated.programs.base import MOST_COLUMNS, Broadcast, Planned, Program, Steps
 from privirec.federated.programs.power import FILTER_ENTRY, item_degrees_told, public_generator
 from privirec.federated.row_scales import LEAST_WIDTH
+from privirec.federated.settings import ProgramSettings
 from privirec.filters.components import Components
 from privirec.filters.eigen import orthonormalize
 from privirec.filters.krylov import Eigenpairs, KrylovSpace

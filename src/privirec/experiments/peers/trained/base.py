@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast
-from privirec.filters.scorers import Scorer, UserScorer
+from privirec.filters.parts import Scorer, UserScorer
 
 Float32 = NDArray[np.float32]
 TrainingSteps = Generator[Contribution | Broadcast, Any, None]

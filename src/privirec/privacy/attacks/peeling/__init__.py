@@ -36,7 +36,7 @@ from privirec.privacy.attacks.peeling.matrix import (
     subtract,
 )
 from privirec.privacy.attacks.peeling.rows import solve_row
-from privirec.privacy.attacks.peeling.weights import Rule
+from privirec.privacy.attacks.peeling.weights import WeightRule
 from privirec.privacy.releases import Release
 
 MOST_USERS_LEFT = 6
@@ -215,7 +215,7 @@ def _peel(
         raise UsageError("weights of 1, 2, ... items must be positive and must not grow")
 
     degrees = np.where(remaining.diagonal() > 0, item_degrees, 0).astype(np.int64)
-    rule = Rule(weights, len(weights) - 1, hidden_items)
+    rule = WeightRule(weights, len(weights) - 1, hidden_items)
     total = int(degrees.sum())
 
     # Fixed widths and writable starts let every release run through the same compiled code.
@@ -305,7 +305,7 @@ def _canonical(values: NDArray[np.int64], like: sp.csr_array) -> sp.csr_array:
 def _peel_some(
     matrix: Matrix,
     degrees: Ints,
-    rule: Rule,
+    rule: WeightRule,
     queue: tuple[Ints, Ints],
     recovered: tuple[Ints, Ints, int],
 ) -> int:

@@ -15,7 +15,7 @@ from privirec.privacy.attacks.peeling.matrix import (
     entry_of,
     no_histories,
 )
-from privirec.privacy.attacks.peeling.weights import Rule, find_weight_sets, lengths_of
+from privirec.privacy.attacks.peeling.weights import WeightRule, find_weight_sets, lengths_of
 
 # A value that can be written in more ways is ambiguous.
 _MAX_OPTIONS = 8
@@ -37,7 +37,7 @@ class Classes(NamedTuple):
 
 
 @njit(cache=True)
-def solve_row(matrix: Matrix, item: int, left: int, rule: Rule) -> list[History]:
+def solve_row(matrix: Matrix, item: int, left: int, rule: WeightRule) -> list[History]:
     """Return the (history, weight) pairs of an item's users that its row determines without
     doubt."""
     nothing = no_histories(matrix)
@@ -45,7 +45,7 @@ def solve_row(matrix: Matrix, item: int, left: int, rule: Rule) -> list[History]
     if len(row.columns) == 0:
         return nothing
     longest = min(rule.longest, len(row.columns) + rule.hidden)
-    own_rule = Rule(rule.weight_of, longest, rule.hidden)
+    own_rule = WeightRule(rule.weight_of, longest, rule.hidden)
     searched, weight_sets = find_weight_sets(row.values, left, own_rule)
     if not searched:
         return nothing
@@ -136,7 +136,9 @@ def _options(values: Ints, classes: Classes) -> tuple[Ints, Ints]:
 
 
 @njit(cache=True)
-def _memberships(matrix: Matrix, row: Row, classes: Classes, rule: Rule) -> tuple[bool, Ints, Ints]:
+def _memberships(
+    matrix: Matrix, row: Row, classes: Classes, rule: WeightRule
+) -> tuple[bool, Ints, Ints]:
     """Bound the number of users of each class in each column, if they have these weights.
 
     Returns (possible, low, high): low[j, c] to high[j, c] users of class c are in column j. A value
@@ -227,7 +229,7 @@ def _common(counts: Ints, others: Ints, classes: Classes) -> int:
 
 @njit(cache=True)
 def _read_histories(
-    matrix: Matrix, row: Row, classes: Classes, rule: Rule, bounds: tuple[Ints, Ints]
+    matrix: Matrix, row: Row, classes: Classes, rule: WeightRule, bounds: tuple[Ints, Ints]
 ) -> list[History]:
     """Return the histories of each weight for which the users of every column are determined."""
     histories = no_histories(matrix)

@@ -13,7 +13,7 @@ from privirec.privacy.attacks.peeling.matrix import Ints
 _MAX_WEIGHT_SETS = 256
 
 
-class Rule(NamedTuple):
+class WeightRule(NamedTuple):
     """The attacker's knowledge of any history of a row."""
 
     weight_of: Ints
@@ -22,7 +22,7 @@ class Rule(NamedTuple):
 
 
 @njit(cache=True)
-def find_weight_sets(values: Ints, left: int, rule: Rule) -> tuple[bool, Ints]:
+def find_weight_sets(values: Ints, left: int, rule: WeightRule) -> tuple[bool, Ints]:
     """Find all sets of `left` weights, as ascending rows, of which every value is a subset sum.
 
     Returns (search was complete, the sets). Sets grow from the empty one. If the unknown users of a
@@ -77,7 +77,7 @@ def find_weight_sets(values: Ints, left: int, rule: Rule) -> tuple[bool, Ints]:
 
 
 @njit(cache=True)
-def _keep(grown: Ints, values: Ints, rule: Rule, sets: Ints, n_sets: Ints) -> bool:
+def _keep(grown: Ints, values: Ints, rule: WeightRule, sets: Ints, n_sets: Ints) -> bool:
     """Record a set of weights that may explain the row; return False if there is no space for
     it."""
     size = len(grown)
@@ -101,7 +101,7 @@ def _keep(grown: Ints, values: Ints, rule: Rule, sets: Ints, n_sets: Ints) -> bo
 
 
 @njit(cache=True)
-def _may_explain(known: Ints, values: Ints, unknown: int, rule: Rule) -> bool:
+def _may_explain(known: Ints, values: Ints, unknown: int, rule: WeightRule) -> bool:
     """Return True if every value can be a sum of known weights and weights of the unknown users."""
     sums = _subset_sums(known)
     rest = values.max() - sums[-1]
@@ -147,7 +147,7 @@ def _subset_sums(known: Ints) -> Ints:
 
 
 @njit(cache=True)
-def _is_sum(target: int, size: int, rule: Rule) -> bool:
+def _is_sum(target: int, size: int, rule: WeightRule) -> bool:
     """Return True if `target` is a sum of `size` weights.
 
     From three weights on, only the range of the sum is checked.
@@ -166,7 +166,7 @@ def _is_sum(target: int, size: int, rule: Rule) -> bool:
 
 
 @njit(cache=True)
-def lengths_of(weight: int, rule: Rule) -> tuple[int, int]:
+def lengths_of(weight: int, rule: WeightRule) -> tuple[int, int]:
     """Return the first and last length of a history of this weight; (0, 0) if there is none."""
     low, high = 1, rule.longest + 1
     while low < high:
@@ -184,7 +184,7 @@ def lengths_of(weight: int, rule: Rule) -> tuple[int, int]:
 
 
 @njit(cache=True)
-def _splits(target: int, size: int, rule: Rule) -> list[Ints]:
+def _splits(target: int, size: int, rule: WeightRule) -> list[Ints]:
     """Return all ways to write `target` as a sum of two or three weights."""
     weight_of = rule.weight_of
     splits = [weight_of[:0].copy() for _ in range(0)]
