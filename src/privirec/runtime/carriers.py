@@ -1,6 +1,6 @@
 """The installed carriers, each behind one interface; other packages can add theirs.
 
-HTTPS is the default. Further carriers are found by entry points of the group `privirec.carriers`.
+HTTPS is the default. Carriers are found by entry points of the group `privirec.carriers`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,7 @@ Say = Callable[[str], None]
 HTTPS = "https"
 DEFAULT_CARRIER = HTTPS
 ENTRY_POINTS = "privirec.carriers"
-"""Group of entry points by which installed packages add carriers."""
-_OWN = {HTTPS: ("privirec.runtime.https.installed", "CARRIER")}
+"""Group of entry points by which installed packages, ours included, add carriers."""
 
 
 @dataclass(frozen=True)
@@ -83,25 +81,20 @@ class InstalledCarrier(ABC):
 
 
 @cache
-def _added() -> dict[str, EntryPoint]:
+def _found() -> dict[str, EntryPoint]:
     found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-    return {name: found[name] for name in sorted(found) if name not in _OWN}
+    return {name: found[name] for name in sorted(found, key=lambda name: (name != HTTPS, name))}
 
 
 def carrier_names() -> tuple[str, ...]:
-    return (*_OWN, *_added())
+    return tuple(_found())
 
 
 def installed_carrier(name: str) -> InstalledCarrier:
     """Return the carrier with this name; raise UsageError if its libraries are missing."""
-    found: InstalledCarrier
-    if name in _OWN:
-        module, attribute = _OWN[name]
-        found = getattr(import_module(module), attribute)
-    elif name in _added():
-        found = _added()[name].load()
-    else:
+    if name not in _found():
         raise UsageError(f"unknown carrier {name!r}: choose from {', '.join(carrier_names())}")
+    found: InstalledCarrier = _found()[name].load()
     found.check_installed()
     return found
 
