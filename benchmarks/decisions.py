@@ -91,13 +91,9 @@ def lowest(bits):
 
 @njit(inline="always")
 def _total(sums):
-    lanes = LANES
-    held = sums.copy()
-    while lanes > 1:
-        lanes //= 2
-        for lane in range(lanes):
-            held[lane] += held[lane + lanes]
-    return held[0]
+    a, b, c, d = sums[0] + sums[8], sums[1] + sums[9], sums[2] + sums[10], sums[3] + sums[11]
+    e, f, g, h = sums[4] + sums[12], sums[5] + sums[13], sums[6] + sums[14], sums[7] + sums[15]
+    return ((a + e) + (c + g)) + ((b + f) + (d + h))
 
 
 @njit(inline="always")

@@ -153,6 +153,21 @@ numbers = st.floats(-8, 8) | st.sampled_from([-1.0, 1.0, 0.0])
 blocks_of_x = arrays(np.float64, st.tuples(st.just(9), st.integers(1, 5)), elements=numbers)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bound_by_norm_is_no_less_than_the_exact_one(seed: int) -> None:
+    """In rationals: no rounding of squares, sums and roots makes it too small."""
+    rng = np.random.default_rng(seed)
+    block = rng.integers(-(2**31), 2**31, (300, 2)).astype(np.int32)
+    degrees = rng.integers(1, 1000, 300)
+    ask = PowerStep(degrees, block, 30)
+    for weights in (None, degrees):
+        rows = zip(block.tolist(), np.ones(300, int) if weights is None else weights, strict=True)
+        squares = [[int(weight) * entry**2 for entry in row] for row, weight in rows]
+        largest = max(map(sum, zip(*squares, strict=True)))
+        exact = Fraction(int(degrees.max()) * largest, 4**30)
+        assert exact <= Fraction(ask.bound_by_norm(weights)) ** 2 <= exact * Fraction(1 + 1e-8)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @given(
     train=cohorts(),

@@ -6,6 +6,7 @@ import itertools
 import math
 from contextlib import nullcontext
 from fractions import Fraction
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ from privirec.dp.discrete_gaussian import FINE_ENOUGH
 from privirec.dp.gaussian import delta_of, epsilon_of
 from privirec.dp.loss import Loss
 from privirec.errors import FederationError, OverflowRefused, UsageError
-from privirec.federated import wire
+from privirec.federated import kernels, kernels_in_numpy, wire
 from privirec.federated.contributions import (
     ClientContext,
     Histories,
@@ -31,6 +32,7 @@ from privirec.federated.contributions import (
     NoisyPopularity,
     NoisyPowerStep,
     base,
+    noisy_power,
 )
 from privirec.federated.contributions.noisy import LARGEST_HEAD, NormedSum
 from privirec.federated.contributions.noisy_gram import gram_of, pair_length
@@ -190,9 +192,13 @@ def test_pairs_are_the_weighted_item_item_matrix_without_its_diagonal() -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_a_power_step_stays_within_one_where_every_square_is_lost() -> None:
+@pytest.mark.parametrize("loops", [kernels, kernels_in_numpy])
+def test_a_power_step_stays_within_one_where_every_square_is_lost(
+    loops: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A block with one large number and 65,536 small ones, whose squares are each too small to be
     seen beside the large one: together they are not, and no rounding towards zero hides them."""
+    monkeypatch.setattr(noisy_power, "kernels", loops)
     n_items, small = 1025, 64
     block = np.zeros((n_items, 1 + small), np.int64)
     block[1:, 0], block[0, 0] = 1 << 20, -((n_items - 2) << 20)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -59,6 +61,26 @@ def test_degree_zero_has_no_weight(exponent: float) -> None:
     powers = degree_power([0, 1, 4], exponent)
     np.testing.assert_allclose(powers, [0, 1, 4**exponent])
     assert powers.dtype == np.float64
+
+
+@pytest.mark.parametrize("quarters", [-8, -7, -6, -5, -3, -1, 1, 3, 5, 6, 7, 8])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint16])
+def test_powers_of_degrees_are_the_nearest_doubles(
+    quarters: int, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fourth power of a double's neighbourhood holds the rational number degree^quarters."""
+
+    def by_library(*_: object, **__: object) -> None:
+        raise AssertionError("np.power depends on the CPU")
+
+    monkeypatch.setattr(np, "power", by_library)
+    degrees = [*range(1, 60), 999, 1234, 4567, 65535]
+    found = degree_power(np.array(degrees, dtype), quarters / 4)
+    for degree, power in zip(degrees, found.tolist(), strict=True):
+        exact = Fraction(degree) ** quarters
+        below, above = (math.nextafter(power, towards) for towards in (0.0, math.inf))
+        assert ((Fraction(below) + Fraction(power)) / 2) ** 4 <= exact
+        assert exact <= ((Fraction(power) + Fraction(above)) / 2) ** 4
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

@@ -95,7 +95,7 @@ def test_an_active_server_gets_no_secret_of_a_client_that_it_calls_dropped_and_a
 @pytest.fixture
 def low_thresholds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Thresholds against an active server that are private and nothing more."""
-    monkeypatch.setattr(parameters, "steadfast_threshold", parameters.private_threshold)
+    monkeypatch.setattr(parameters, "_steadfast", lambda degree, near, on_one_side: near + 1)
     caches = (parameters.sparse_parameters, parameters.complete_parameters)
     for cached in caches:
         cached.cache_clear()

@@ -165,6 +165,11 @@ def test_the_shares_that_are_certain_to_stay() -> None:
         assert clients * gone.sf(chosen.neighbours - stay - 1) > 2.0**-30
 
 
+def test_the_bits_of_a_negligible_chance() -> None:
+    assert parameters._negligible(3, 3 * 5 * 2**40, 5, 40)
+    assert not parameters._negligible(3, 3 * 5 * 2**40 - 1, 5, 40)
+
+
 @given(st.integers(1, 60), st.integers(0, 65), st.integers(1, 100), st.integers(1, 45))
 @example(2, 1, 1, 1)  # a probability of one half, just as much as may be
 @example(9, 3, 3, 2)

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
@@ -103,7 +101,7 @@ def make_federation(
     home = OperatorFolder.create(folder / "server")
     make_certificates(home.folder / "tls")
     write_catalogue(home.folder / "catalogue.txt", Catalogue(train.item_ids))
-    edges = np.linspace(0, train.n_users, n_clients + 1).astype(int).tolist()
+    edges = [train.n_users * number // n_clients for number in range(n_clients + 1)]
     members = home.members
     clients = []
     for number, (start, stop) in enumerate(itertools.pairwise(edges)):
