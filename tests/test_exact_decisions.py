@@ -37,8 +37,8 @@ DECIDING = (
 """Modules of which a client uses something to compute or to check what it sends.
 
 Not among them: the rest of `filters/` (eigenproblems, bases and scores: the server's or a device's
-own, through BLAS; of its compiled loops clients use `gather_sum`, which adds in order) and `evaluation/ranking.py` (metrics that are shown; the contribution
-`validation` ranks by itself).
+own, through BLAS; of its compiled loops clients use `gather_sum`, which adds in order), and
+`evaluation/ranking.py` (metrics that are shown; the contribution `validation` ranks by itself).
 """
 
 MATH = {
