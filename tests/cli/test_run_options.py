@@ -72,7 +72,7 @@ def test_a_server_takes_presets_columns_and_settings(tmp_path: Path, tuned: bool
         given = ["--settings", str(tmp_path / "found.json")]
     began = mock.Mock(side_effect=FederationError("as far as this test goes"))
     with (
-        mock.patch("privirec.app.cli.server._started", began),
+        mock.patch("privirec.runtime.https.installed.CARRIER.start_run", began),
         mock.patch("privirec.runtime.serving.check_up", return_value="https"),
     ):
         done = CliRunner().invoke(app, ["server", "run", str(tmp_path), "monday", *given])

@@ -15,7 +15,7 @@ from privirec.data import Interactions, load_dataset, statistics
 from privirec.data.datasets import sharded_statistics
 from privirec.data.shards import ShardedDataset, is_sharded, write_shards
 from privirec.data.splits import split
-from privirec.data.synthetic import Blocks, Size, make_shards, synthetic
+from privirec.data.synthetic import Size, SyntheticBlocks, make_shards, synthetic
 from privirec.errors import DataError, UsageError
 
 NAME = "synthetic:90x40"
@@ -71,11 +71,11 @@ def test_a_folder_of_shards_is_a_data_set(made: ShardedDataset) -> None:
 
 def test_blocks_depend_on_nothing_but_their_number(tmp_path: Path) -> None:
     size = Size(90, 40, 5.0, 2)
-    blocks, again = Blocks(size, 1, 40), Blocks(size, 1, 40)
+    blocks, again = SyntheticBlocks(size, 1, 40), SyntheticBlocks(size, 1, 40)
     last = again.block(2)
     np.testing.assert_array_equal(last.user_ids, np.arange(80, 90))
     assert last.fingerprint() == blocks.block(2).fingerprint()
-    assert last.fingerprint() != Blocks(size, 2, 40).block(2).fingerprint()
+    assert last.fingerprint() != SyntheticBlocks(size, 2, 40).block(2).fingerprint()
     assert len(blocks) == 3
 
 
@@ -94,16 +94,16 @@ class Interrupted(Exception):
 def test_an_interrupted_writing_goes_on(
     tmp_path: Path, made: ShardedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, make = tmp_path / "again", Blocks.block
+    folder, make = tmp_path / "again", SyntheticBlocks.block
     asked: list[int] = []
 
-    def block(self: Blocks, number: int) -> Interactions:
+    def block(self: SyntheticBlocks, number: int) -> Interactions:
         asked.append(number)
         if asked == [0, 1]:
             raise Interrupted
         return make(self, number)
 
-    monkeypatch.setattr(Blocks, "block", block)
+    monkeypatch.setattr(SyntheticBlocks, "block", block)
     with pytest.raises(Interrupted):
         make_shards(NAME, folder, users_per_shard=40)
     assert is_sharded(folder)
@@ -148,15 +148,15 @@ def test_a_shard_is_there_whole_or_not_at_all(
 
 
 def test_one_process_at_a_time_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, refused = Blocks.block, []
+    make, refused = SyntheticBlocks.block, []
 
-    def block(self: Blocks, number: int) -> Interactions:
+    def block(self: SyntheticBlocks, number: int) -> Interactions:
         with pytest.raises(DataError, match="another process is at work there"):
             make_shards(NAME, tmp_path / "s", users_per_shard=40)
         refused.append(number)
         return make(self, number)
 
-    monkeypatch.setattr(Blocks, "block", block)
+    monkeypatch.setattr(SyntheticBlocks, "block", block)
     assert make_shards(NAME, tmp_path / "s", users_per_shard=40).n_users == 90
     assert refused == [0, 1, 2]
 

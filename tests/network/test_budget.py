@@ -399,8 +399,8 @@ def test_the_sum_that_needs_most_noise_decides_and_ones_own_is_always_there(tmp_
     def plan(*contributors: int) -> Any:
         shares = [NoiseShare(1000, 9, few, 12) for few in contributors]
         return SimpleNamespace(
-            sums=lambda: [NoisyPopularity.planned(ITEMS, 9, share) for share in shares],
-            statement=lambda: SimpleNamespace(corrupt=2),
+            sums=[NoisyPopularity.planned(ITEMS, 9, share) for share in shares],
+            statement=SimpleNamespace(corrupt=2),
             spec=SimpleNamespace(aggregator="secagg+"),
         )
 
