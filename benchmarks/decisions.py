@@ -29,7 +29,6 @@ STARTS = 5
 POSTPONED = (
     "scipy.sparse",
     "scipy.linalg.lapack",
-    "safetensors.numpy",
     "privirec.filters.kernels",
     "privirec.evaluation.ranking",
 )

@@ -247,7 +247,7 @@ from privirec.runtime.https import client
 import httpcore
 import privirec.device.installed
 loaded = {name.split(".")[0] for name, module in sys.modules.items() if module is not None}
-heavy = {"numba", "llvmlite", "matplotlib", "flwr", "typer", "rich", "click", "safetensors"}
+heavy = {"numba", "llvmlite", "matplotlib", "flwr", "typer", "rich", "click"}
 assert not loaded & (heavy | {"asyncio", "anyio"}), loaded
 assert not {"scipy.sparse._base", "numpy.ma"} & sys.modules.keys()
 (peak,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]

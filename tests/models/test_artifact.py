@@ -221,7 +221,7 @@ def test_a_failure_half_way_leaves_the_old_one(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    monkeypatch.setattr("privirec.models.artifact.save_file", full)
     with pytest.raises(UsageError, match="No space left"):
         model.save(saved)
     monkeypatch.undo()

@@ -32,8 +32,9 @@ import scipy.sparse as sp
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
 
-from privirec.compiled import Later
 from privirec.data.catalogue import Catalogue
 from privirec.durable import check_folder, file_sha256, sync, write_whole
 from privirec.errors import ArtifactError, UsageError
@@ -56,8 +57,6 @@ _NAMES = {"item_degrees", "basis", "item_ids", "item_ids.utf8", "item_ids.ends"}
 _LARGEST_HEADER = 1 << 20
 _LARGEST_MANIFEST = 64 << 20
 _NUMBERS_AT_ONCE = 1 << 22
-_safetensors, _safetensors_numpy = Later("safetensors"), Later("safetensors.numpy")
-"""Used for writing only. A device reads artifacts without them."""
 _TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "I8": "|i1", "U8": "|u1"}
 
 
@@ -89,7 +88,7 @@ def write(
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
-            _safetensors_numpy.save_file(tensors, fresh / ARRAYS)
+            save_file(tensors, fresh / ARRAYS)
             sync(fresh / ARRAYS)
             record = {
                 **manifest,
@@ -108,7 +107,7 @@ def write(
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
-    except (OSError, _safetensors.SafetensorError) as error:
+    except (OSError, SafetensorError) as error:
         raise UsageError(f"{folder} cannot be written: {error}") from None
     return folder
 
