@@ -34,7 +34,7 @@ Command = Callable[..., Result]
 
 @pytest.fixture
 def without_data(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without data sets, whatever this one has."""
+    """Simulate a machine that has no data sets."""
     monkeypatch.delenv("PRIVIREC_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
@@ -43,9 +43,9 @@ def without_data(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 def privirec(
     without_data: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Command]:
-    """The command, from its arguments to its exit code, in this process.
+    """Run the command in this process, from its arguments to its exit code.
 
-    `test_a_process_of_its_own` shows that a program that was started does the same.
+    `test_a_process_of_its_own` shows that the command gives the same result as a separate process.
     """
 
     def run(*args: str) -> Result:
@@ -65,7 +65,7 @@ def privirec(
 
 @pytest.fixture
 def started(without_data: None) -> Command:
-    """The command as a program of its own."""
+    """Run the command in a separate process."""
 
     def run(*args: str, **env: str) -> Result:
         done = subprocess.run(

@@ -120,7 +120,7 @@ def test_no_server_is_said_with_the_whole_command_that_names_one(
 
 @pytest.fixture
 def stayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """By which carrier a client went to which server; it does not stay."""
+    """Record the carrier and the server of each connection; clients do not stay connected."""
     found: list[tuple[str, str]] = []
 
     def https(_: Path, address: str, tell: object) -> None:
@@ -144,7 +144,7 @@ def stayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 def test_an_invalid_server_address_is_refused(
     client: Path, stayed: list[tuple[str, str]], wrong: str
 ) -> None:
-    """Neither one that is given nor one that somebody wrote into the folder."""
+    """Refuse it both as an argument and as the address stored in the folder."""
     for use in (taking_part.stay, taking_part.check):
         with pytest.raises(UsageError, match="https"):
             use(client, wrong)
@@ -156,7 +156,7 @@ def test_an_invalid_server_address_is_refused(
 
 
 def test_the_address_says_by_which_carrier(client: Path, stayed: list[tuple[str, str]]) -> None:
-    """And the one that is given counts, not the one of the folder."""
+    """The address given as an argument overrides the one stored in the folder."""
     home = ClientFolder(client)
     home.write(home.settings.model_copy(update={"server": "https://fed.example:9443"}))
     taking_part.stay(client)
@@ -186,7 +186,7 @@ def test_a_client_needs_a_certificate_to_know_its_server_by(
 ) -> None:
     (client / "ca.crt").unlink()
     if there:
-        (client / "ca.crt").mkdir()  # as Docker makes what it does not find
+        (client / "ca.crt").mkdir()  # Docker creates a folder where a mounted file is missing
     with pytest.raises(UsageError, match="no certificate to know the server by"):
         taking_part.check(client)
     for address in ("https://fed.example", "fed.example:9092"):

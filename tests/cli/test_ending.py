@@ -29,7 +29,7 @@ def ended(program: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_an_interruption_prints_one_line_and_cleans_up(name: str, code: int) -> None:
-    """Also where somebody is impatient."""
+    """Test repeated interruptions too."""
     found = ended(
         f"""
         def command():
@@ -47,7 +47,7 @@ def test_an_interruption_prints_one_line_and_cleans_up(name: str, code: int) -> 
 
 
 def test_one_that_is_lost_is_followed_by_one_that_counts() -> None:
-    """Python throws away what is raised in a callback of a weak reference."""
+    """Python discards exceptions raised in the callback of a weak reference."""
     code, said, errors = ended(
         """
         class Thing: pass

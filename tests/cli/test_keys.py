@@ -19,7 +19,7 @@ from privirec.runtime.enrolment.identities import fingerprint
 
 
 def privirec(*arguments: str | Path, answer: str | None = None) -> str:
-    """The command; with an answer somebody sits at the terminal and types it."""
+    """Run the command; if an answer is given, simulate a user who types it at the terminal."""
     done = CliRunner().invoke(app, [*map(str, arguments)], input=answer)
     if isinstance(done.exception, UsageError):
         assert "\n" not in str(done.exception)
@@ -138,7 +138,7 @@ def test_keys_are_rotated_by_the_client_and_accepted_by_the_operator(
 
 
 def test_the_operators_key_is_elsewhere(home: OperatorFolder, tmp_path: Path) -> None:
-    """On the same machine by --operator-key; or on another, from which rosters are brought."""
+    """Test --operator-key on the same machine, and rosters copied from another machine."""
     lyon, oslo, porto = cards(home)
     privirec("server", "approve", home.folder, lyon, "--yes")
     desk = tmp_path / "desk"
@@ -158,7 +158,7 @@ def test_the_operators_key_is_elsewhere(home: OperatorFolder, tmp_path: Path) ->
         assert "--operator-key PATH" in why
     privirec("server", "approve", home.folder, oslo, "--yes", "--operator-key", safe)
     assert len(home.members.members) == 2
-    privirec("server", "approve", desk, porto, "--yes")  # a fork of what the server has
+    privirec("server", "approve", desk, porto, "--yes")  # a fork of the server's roster
     with pytest.raises(UsageError, match="has another past"):
         privirec("server", "update", home.folder, "--roster", desk / "roster.json", "--yes")
     shutil.copy(home.folder / "roster.json", desk)
@@ -208,7 +208,7 @@ def test_new_keys_never_stand_beside_old_ones(home: OperatorFolder) -> None:
 
 
 def test_commands_that_are_printed_can_be_copied(home: OperatorFolder, tmp_path: Path) -> None:
-    """Also where a folder has a space in its name."""
+    """Test a folder whose name contains a space too."""
     lyon, *_ = cards(home)
     privirec("server", "approve", home.folder, lyon, "--yes")
     client = lyon.parent.rename(tmp_path / "my client")

@@ -24,7 +24,7 @@ IMPORTED = (
 
 
 def called(*arguments: str) -> tuple[int, set[str]]:
-    """The exit code, and which of the commands' modules were imported."""
+    """Return the exit code and the imported modules of commands."""
     command = [sys.executable, "-c", IMPORTED, *arguments]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     lines = [words for line in said.splitlines() if (words := line.split())]
@@ -45,7 +45,7 @@ def test_a_mistyped_command_loads_all_commands_for_suggestions() -> None:
 
 
 def test_paragraphs_of_help_flow_and_examples_stand() -> None:
-    """A line ends where there is no more room, not where the source had none."""
+    """Lines break at the terminal width, not where the source breaks them."""
     shown = CliRunner().invoke(app, ["audit", "--help"], env={"COLUMNS": "100"}).output
     *whole, _ = shown[shown.index("A run of a program") :].split("Every attack")[0].splitlines()
     assert all(len(line.strip()) > 80 for line in whole)
@@ -58,7 +58,7 @@ def test_the_version_is_told() -> None:
 
 
 def test_a_device_has_no_plugins_of_others() -> None:
-    """They would see all that is checked."""
+    """Plugins of other packages could observe everything the device checks."""
     assert "PYDANTIC_DISABLE_PLUGINS" not in os.environ
     program = (
         "import os\nfrom privirec.compiled import go_without\ngo_without()\n"

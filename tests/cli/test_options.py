@@ -17,7 +17,7 @@ from privirec.errors import UsageError
 OUTPUTS = {"--json", "--save", "--out", "--report", "--keep", "--work", "--curve", "--picture"}
 ARGUMENTS_WRITTEN = {("data", "make", "folder"), ("device", "export", "target")}
 IN_THE_COMMAND = {("plan", "--out")}
-"""Written only with another option; tested by itself below, with `data convert`."""
+"""Written only with another option; tested separately below, together with `data convert`."""
 
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -50,7 +50,7 @@ def _each(wanted: Any) -> list[Any]:
 
 
 def _line(path: tuple[str, ...], parameter: Any, value: str, tmp_path: Path) -> list[str]:
-    """A command line with this value, and something for whatever else is required."""
+    """Return a command line with this value and valid values for all other required options."""
     arguments, named = [], []
     for each in COMMANDS[path].params:
         if each is not parameter and not each.required:
@@ -110,7 +110,7 @@ def test_a_number_that_is_none_or_out_of_range(
     path: tuple[str, ...], parameter: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = ["nan", "-nan", "inf", "-inf", "many"]
-    if parameter.opts[0] != "--min-rating":  # ratings may be negative, and shares must not
+    if parameter.opts[0] != "--min-rating":  # ratings may be negative, shares may not
         bad.append("-0.5")
     if (most := getattr(parameter.type, "max", None)) is not None:
         bad.append(str(most * 1.01))
@@ -138,7 +138,7 @@ def test_outputs_that_depend_on_other_options(tmp_path: Path) -> None:
 
 
 def test_click_and_typer_agree_on_what_a_command_is() -> None:
-    """The walk above found them all."""
+    """Check that the walk above finds every command."""
     assert ("client", "join") in COMMANDS
     assert ("run",) in COMMANDS
     assert len(COMMANDS) > 40

@@ -27,7 +27,7 @@ TABLE |= {"delimiter", "header"}
 
 
 def _printed(output: str, beginning: str) -> list[str]:
-    """The words of the command that is printed behind this, without `privirec`."""
+    """Return the words of the command printed after this text, without `privirec`."""
     line = next(line for line in output.splitlines() if beginning in line)
     words = shlex.split(line.split(beginning, 1)[1])
     assert words[0] == "privirec"
@@ -69,7 +69,7 @@ def test_the_audit_that_is_printed_reads_the_same_data(method: str) -> None:
     assert (parsed["data_dir"], parsed["test_file"]) == ("data dir", "t.csv")
     assert parsed["by"] == "leave-one-out"
     assert TableOptions(**{name: parsed[name] for name in TABLE}) == SAID
-    # Words in capitals stand for something, and the rest is a command all the same.
+    # Words in capitals are placeholders; the rest must be a valid command.
     general = str(gives_away(method)).split("; ")[-1].removesuffix(" shows it on any data")
     assert _parsed(shlex.split(general)[1:])["release"] == method
 
@@ -81,7 +81,7 @@ def test_detected_table_options_are_not_printed() -> None:
 def test_the_next_command_of_the_demo_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the folder has a space in its name."""
+    """Test a folder whose name contains a space too."""
     row = {"users": 2, "items": 3, "label": "", "ndcg@20": 0.1}
     out = tmp_path / "my demo"
     made = SimpleNamespace(few=[row], many=[row], pictures=[], model=out / "model")

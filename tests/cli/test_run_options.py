@@ -1,4 +1,4 @@
-"""The three commands that run a program have the same options, and a help one can read."""
+"""Tests of the commands that run a program: the same options everywhere, and readable help."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUN = ROOT.commands["run"]
 FEDERATE = ROOT.commands["federate"]
 SERVER_RUN = ROOT.commands["server"].commands["run"]
 OF_ONE_MACHINE = {"method", "aggregator", "drop_share", "server_model"}
-"""Options whose default is another one for `privirec run`."""
+"""Options with a different default for `privirec run`."""
 
 
 def _options(command: Any) -> dict[str, Any]:

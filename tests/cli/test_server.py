@@ -61,13 +61,13 @@ def test_a_run_without_a_server_names_the_command_that_starts_it(
     said = str(done.exception)
     assert said.startswith(f"nobody listens: privirec server up {home.folder}")
     assert said.endswith(command)
-    assert done.output == ""  # nothing was promised about a run that is none
+    assert done.output == ""  # a folder without a run gets no promises
     assert files(home) == before
 
 
 @pytest.mark.parametrize("up", carrier_names())
 def test_the_carrier_is_that_of_the_server_that_is_up(home: OperatorFolder, up: str) -> None:
-    """The last server's carrier and the files in the folder do not matter."""
+    """The previous server's carrier and the files in the folder do not matter."""
     for name in carrier_names():
         private_folder(home.folder / name)
     (other,) = set(carrier_names()) - {up}
@@ -125,7 +125,7 @@ def words_behind(beginning: str, text: str) -> list[str]:
 
 @pytest.fixture
 def spaced(home: OperatorFolder) -> OperatorFolder:
-    """In a folder that a shell would take for two."""
+    """Return a folder whose name contains a space."""
     return OperatorFolder(home.folder.rename(home.folder.with_name("my server")))
 
 
@@ -163,7 +163,7 @@ def test_arguments_are_looked_at_first(home: OperatorFolder) -> None:
 
 
 def ended(home: OperatorFolder, *settings: str, reason: str = "") -> None:
-    """A run as a server leaves it that has started, served and ended it."""
+    """Return the folder of a run that a server has started, served and ended."""
     (private_folder(home.folder / "https") / "carrier").touch()
     with alone(home.folder / "https", wait=False), pytest.MonkeyPatch.context() as patch:
         patch.setattr("privirec.runtime.https.runs.follow_run", _no_result)
@@ -180,7 +180,7 @@ def _no_result(*_: object) -> None:
 
 def test_the_same_command_shows_a_run_that_has_ended(home: OperatorFolder) -> None:
     ended(home, "--epsilon", "1")
-    serving.remember(home, "https")  # and the server may be down by now
+    serving.remember(home, "https")  # also if the server is down
     done = server("run", home, "fri", "--epsilon", "1")
     assert done.exit_code == 0, done.exception
     assert "The run fri has ended" in done.stdout

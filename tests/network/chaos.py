@@ -1,4 +1,4 @@
-"""A federation in one process under a carrier that does everything carriers do, from one seed."""
+"""A federation in one process over a carrier with every kind of fault, all drawn from one seed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from privirec.secagg.keys import Identity, Roster
 OPERATOR = bytes(range(32))
 PLANTED_ITEM = "planted-item-"
 PLANTED_USER = "planted-user-"
-# Long enough that most runs come to their end under any trouble but a client that is gone.
+# Long enough for most runs to finish despite any fault except a client that is gone for good.
 DEADLINES = Deadlines(
     hello=30, setup=300, preparation=300, input=400, recovery=300, artifact=60, silence=8, retry=1
 )
@@ -55,12 +55,15 @@ TERMS = RunSpec(
 
 
 EXACT = ("item-degrees", "seeded-step", "power-step")
-"""What PriviRec-k sums."""
+"""Computations of PriviRec-k."""
 
 
 def small_policy(**changes: Any) -> Policy:
-    """Of a client in a tiny federation, that says so: there are few people, and seventeen items are
-    so few that a small rank opens many of their numbers."""
+    """Return the policy of a client in a tiny federation.
+
+    The limits are low because there are few people, and because a small rank over only seventeen
+    items already opens a large share of their matrix.
+    """
     tiny: dict[str, Any] = {
         "computations": EXACT,
         "fewest_other_people": 4,
@@ -71,19 +74,19 @@ def small_policy(**changes: Any) -> Policy:
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulated death of a process."""
 
 
 class Restarted(BaseException):
-    """Somebody starts the server again."""
+    """Simulated restart of the server."""
 
 
 @dataclass
 class Trouble:
-    """How likely each mishap is, for a message or a step."""
+    """Probability of each fault, per message or per step."""
 
     kill: float = 0.0
-    """At a write to the disk."""
+    """A process dies at a write to the disk."""
     drop: float = 0.0
     fail: float = 0.0
     duplicate: float = 0.0
@@ -92,11 +95,11 @@ class Trouble:
     restart: float = 0.0
     clock: float = 0.0
     away: float = 0.0
-    """A client is gone for good."""
+    """A client disappears for good."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Trouble:
-        """Some of everything, often nothing of a kind."""
+        """Draw the probability of each fault; many are zero."""
         return cls(
             kill=rng.choice([0, 0.01, 0.05]),
             drop=rng.choice([0, 0.05]),
@@ -112,7 +115,7 @@ class Trouble:
 
 @dataclass
 class Outcome:
-    """How a run ended, and all that was said on the way."""
+    """Result of a run, with all messages that were sent."""
 
     stage: Stage
     reason: str
@@ -138,7 +141,7 @@ class Federation:
         items, users = 17, 4 * clients
         self.catalogue = Catalogue(np.array([f"{PLANTED_ITEM}{i:03d}" for i in range(items)]))
         touched = rng.random((users, items)) < 0.35
-        touched[:, 0] = True  # a store does not know of users without items
+        touched[:, 0] = True  # a store has no users without items
         names = np.array([f"{PLANTED_USER}{u:03d}" for u in range(users)])
         self.train = Interactions.from_matrix(
             touched.astype(np.float32), names, self.catalogue.item_ids
@@ -159,7 +162,7 @@ class Federation:
         return self.train.rows(4 * client, 4 * client + 4)
 
     def node(self, client: int, **changes: Any) -> Node:
-        """A new process of a client."""
+        """Start a new process of a client."""
         home = self.folder / f"client-{client}"
         given: dict[str, Any] = {
             "client": client,
@@ -175,7 +178,7 @@ class Federation:
     def server(
         self, name: str = "server", clock: Callable[[], float] | None = None, **changes: Any
     ) -> Coordinator:
-        """A new process of the server, on the same folder."""
+        """Start a new process of the server on the same folder."""
         given: dict[str, Any] = {
             "server_key": self.operator,
             "roster": self.roster,
@@ -185,11 +188,11 @@ class Federation:
         made = Coordinator(
             self.folder / name, **(given | changes), **({"clock": clock} if clock else {})
         )
-        weakref.finalize(made, made._state.close)  # also where a test leaves it in the middle
+        weakref.finalize(made, made._state.close)  # also if a test abandons it midway
         return made
 
     def simulated(self, cohort: frozenset[int], settings: ProgramSettings) -> Components:
-        """What the run must give: the same program over all these histories at once."""
+        """Return the expected result: the same program over all histories of the cohort at once."""
         inside = np.concatenate([np.arange(4 * c, 4 * c + 4) for c in sorted(cohort)])
         part = Interactions(
             self.train.matrix[inside], self.train.user_ids[inside], self.train.item_ids
@@ -205,7 +208,7 @@ class Federation:
 
 @contextmanager
 def killing(rng: random.Random, chance: float) -> Iterator[None]:
-    """Let the process die, with this chance, around each write that reaches the disk."""
+    """Kill the process with this probability before or after each write that reaches the disk."""
 
     def deadly(call: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **more: Any) -> Any:
@@ -227,7 +230,7 @@ def killing(rng: random.Random, chance: float) -> Iterator[None]:
 
 
 class ChaosCarrier:
-    """Carries messages between one server and its clients, badly."""
+    """Unreliable carrier between one server and its clients."""
 
     def __init__(self, federation: Federation, seed: int, trouble: Trouble | None = None) -> None:
         self.federation = federation
@@ -242,7 +245,7 @@ class ChaosCarrier:
         self._queue: list[tuple[float, int, bool, int, bytes | None]] = []
         self._count = 0
 
-    # --- what every carrier does ------------------------------------------------------------------
+    # --- interface of a carrier -------------------------------------------------------------------
 
     def connected(self) -> Collection[Address]:
         return set(self.federation.roster) - self.away
@@ -265,15 +268,15 @@ class ChaosCarrier:
         return arrived
 
     def is_idle(self) -> bool:
-        return True  # what is still under way is delivered at some time: see `run`
+        return True  # messages in transit are delivered eventually: see `run`
 
     def rest(self) -> None:
-        """Time passes with every look for arrivals."""
+        """Advance the clock; each check for arrivals takes time."""
 
-    # --- what makes it a bad one ------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def run(self, most_sums: int = 4000) -> Outcome:
-        """Until the run has ended, for good or safely, with as many servers as it takes."""
+        """Drive the run until it succeeds or stops safely, restarting the server as needed."""
         while True:
             server: Coordinator | None = None
             try:
@@ -341,7 +344,7 @@ class ChaosCarrier:
         self._queue.append((self.time + late, self._count, to_server, client, message))
 
     def _deliver_rest(self) -> None:
-        """What is still under way when the server is done reaches the clients at some time."""
+        """Deliver to the clients the messages still in transit when the server is done."""
         for _, _, to_server, client, message in sorted(self._queue, key=lambda entry: entry[:2]):
             if not to_server and client not in self.away and message is not None:
                 self.messages.append(self.federation.node(client).answer(message))
@@ -383,7 +386,7 @@ class ChaosCarrier:
 
 
 def check_nobody_answered_twice(messages: list[bytes]) -> None:
-    """For each client and step one answer, and one upload, however often they were sent."""
+    """Fail unless each client gave one answer and one upload per step, however often sent."""
     said: dict[tuple[Any, ...], bytes] = {}
     for message in messages:
         try:
@@ -399,13 +402,13 @@ def check_nobody_answered_twice(messages: list[bytes]) -> None:
 
 
 def check_nothing_leaked(federation: Federation, outcome: Outcome, logs: str) -> None:
-    """No item of a history, no user: not in transit, not in logs, not in the server's folder."""
+    """Fail if items of a history or users leak: in transit, in logs or in the server's folder."""
     item, user = PLANTED_ITEM.encode(), PLANTED_USER.encode()
     for message in outcome.messages:
         assert user not in message
         if (
             b'"kind":"artifact-piece"' not in message[: 1 << 12]
-        ):  # the public catalogue goes with it
+        ):  # the public catalogue is part of the model
             assert item not in message
     for path in (federation.folder / "server").rglob("*"):
         if path.is_file():
@@ -431,7 +434,7 @@ def one_run(
     aggregator: Aggregator = "secagg+",
     carrier: type[ChaosCarrier] = ChaosCarrier,
 ) -> Outcome:
-    """One seeded run, checked whichever way it ends."""
+    """Run once with this seed, and check the result or the safe stop."""
     federation = Federation(folder, aggregator=aggregator)
     outcome = carrier(federation, seed).run()
     check_nobody_answered_twice(outcome.messages)
@@ -442,7 +445,7 @@ def one_run(
     else:
         assert outcome.reason
         assert "\n" not in outcome.reason
-        with pytest.raises(FederationError) as stopped:  # and does not come back to life
+        with pytest.raises(FederationError) as stopped:  # a stopped run does not resume
             federation.server().raise_if_stopped()
         assert str(stopped.value) == outcome.reason
         assert stopped.value.exit_code == 3

@@ -1,4 +1,4 @@
-"""Every test of the network looks at every text that leaves a client."""
+"""Fixtures: every test of the network checks every text that leaves a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .chaos import PLANTED_ITEM, PLANTED_USER
 
 @pytest.fixture(autouse=True)
 def _nothing_private_leaves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No path, no item or user, and not that something was forgotten, whatever went wrong."""
+    """Fail if a text reveals a path, an item, a user or a deletion, even after an error."""
     sealed = Node._seal
     private: list[str] = []
 

@@ -1,13 +1,13 @@
-"""Every write of a process, one after the other, as a place to die or to run out of room.
+"""Faults at every write of a process: it dies there, or the disk is full.
 
-What is watched, below all buffers: files that are opened to be written, each `write` and
-`truncate` of them, `fsync`, and names that are made, replaced or removed; and inside SQLite the
-system calls of its own, by way of its VFS. `kernel_writes` tells whether that was all.
+The trap sees writes below all buffers: files opened for writing, each `write` and `truncate` of
+them, `fsync`, and names that are created, replaced or removed. Inside SQLite it sees the system
+calls of SQLite's VFS. `kernel_writes` shows whether it has seen every write.
 """
 
 from __future__ import annotations
 
-import _sqlite3  # for the path of the SQLite that is used
+import _sqlite3  # to find the path of the SQLite library in use
 import builtins
 import ctypes
 import errno
@@ -31,7 +31,7 @@ _TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Fault(Enum):
-    """What happens at a write."""
+    """Fault at a write."""
 
     KILL = "killed before it"
     KILL_HALFWAY = "killed in the middle of it"
@@ -49,7 +49,7 @@ class Fault(Enum):
 
 
 class Trap:
-    """Counts writes, and has one of them, or all from one on, go wrong."""
+    """Counter of writes that makes one of them fail, or all from a given one on."""
 
     def __init__(self, at: int = 1 << 60, fault: Fault = Fault.KILL) -> None:
         self.at = at
@@ -62,11 +62,11 @@ class Trap:
 
     @property
     def writes(self) -> int:
-        """How many of them were bytes that go into a file."""
+        """Number of writes of bytes into a file."""
         return self.seen.count("write")
 
     def passes(self, what: str) -> bool:
-        """Whether this one goes well. Does not return where the process is to die before it."""
+        """Return True if this write succeeds; kill the process if it is to die before it."""
         place = len(self.seen)
         self.seen.append(what)
         goes_wrong = place == self.at or (
@@ -77,7 +77,7 @@ class Trap:
         return not goes_wrong
 
     def visit(self, what: str) -> None:
-        """For what cannot go wrong halfway."""
+        """Let a call that cannot fail halfway succeed or fail."""
         if not self.passes(what):
             if self.fault.kills:
                 os._exit(KILLED)
@@ -158,7 +158,7 @@ class _Vfs(ctypes.Structure):
 
 
 def _watching(name: str, signature: tuple[Any, ...]) -> Any:
-    """A function for SQLite in the place of a system call."""
+    """Return a function that replaces a system call of SQLite."""
     kind = ctypes.CFUNCTYPE(*signature, use_errno=True)
     real = kind((name, _libc))
     what = "write" if "write" in name else f"sqlite {name}"
@@ -211,7 +211,7 @@ def _sqlite_watched() -> Iterator[None]:
 
 @contextmanager
 def watched(trap: Trap) -> Iterator[Trap]:
-    """Every write of this process passes the trap."""
+    """Pass every write of this process through the trap."""
     global _trap  # noqa: PLW0603 - audit hooks stay for good
     if not getattr(sys, "_privirec_writes_are_audited", False):
         sys.addaudithook(_audited)
@@ -230,13 +230,13 @@ def watched(trap: Trap) -> Iterator[Trap]:
 
 
 def kernel_writes() -> int:
-    """How often this process has asked the kernel to write, whatever way."""
+    """Return the number of write system calls of this process, by any route."""
     counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(counts["syscw"])
 
 
 def in_a_process_of_its_own(work: Callable[[], bytes], trap: Trap) -> bytes | None:
-    """What the work gives, or None where its process was killed at the trap."""
+    """Return the result of the work in a child process, or None if the trap killed the process."""
     read_end, write_end = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads: the child needs none of them
@@ -262,7 +262,7 @@ def in_a_process_of_its_own(work: Callable[[], bytes], trap: Trap) -> bytes | No
 
 
 def _without_compiled_kernels() -> None:
-    """Their threads do not survive a fork; the same loops in Python give the same integers."""
+    """Replace compiled kernels, whose threads do not survive a fork, by equal loops in Python."""
     for module in (federated_kernels, filter_kernels):
         for name, found in vars(module).items():
             if hasattr(found, "py_func"):

@@ -1,7 +1,7 @@
-"""The HTTPS carrier in one process, over a network that loses, repeats and damages what it carries.
+"""The HTTPS carrier in one process, over a network that loses, repeats and damages requests.
 
-Everything is the real one but the socket: requests are signed, checked, cut into ranges and limited
-as they are on a network.
+Everything but the socket is real: requests are signed, checked, split into ranges and limited as on
+a network.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from privirec.runtime.lines import Lines
 from .chaos import ChaosCarrier, Federation, Killed, Trouble, killing
 
 PIECE = 1000
-"""Bytes in a request: what these federations say is small, and is to be cut."""
+"""Bytes per request; small, so that the short messages of these federations are split."""
 LIMITS = Limits(rate=1e6, burst=1e6, busy_pause=0.4, idle_pause=0.4)
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 URL = "https://server"
@@ -45,7 +45,7 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch, piece: int = PIECE) -> None
 
 
 def operator_of(federation: Federation, revoked: Collection[int] = ()) -> Any:
-    """What the gate needs of the operator's folder."""
+    """Return the parts of the operator's folder that the gate needs."""
     members = [
         Member(client, f"name-{client}", key.hex(), "", key.hex(), client in revoked)
         for client, key in federation.roster.items()
@@ -56,7 +56,7 @@ def operator_of(federation: Federation, revoked: Collection[int] = ()) -> Any:
 
 
 class Waiting(httpx.BaseTransport):
-    """What carries requests in an event loop, for a client that has none."""
+    """Synchronous transport around an asynchronous one."""
 
     def __init__(self, carried_by: httpx.AsyncBaseTransport) -> None:
         self._carried_by = carried_by
@@ -67,7 +67,7 @@ class Waiting(httpx.BaseTransport):
     async def _handle(self, request: httpx.Request) -> httpx.Response:
         response = await self._carried_by.handle_async_request(request)
         if not isinstance(response.stream, httpx.AsyncByteStream):
-            return response  # comes bit by bit
+            return response  # a streamed response
         body = b"".join([part async for part in response.stream])
         return httpx.Response(
             response.status_code, headers=response.headers, stream=httpx.ByteStream(body)
@@ -75,7 +75,7 @@ class Waiting(httpx.BaseTransport):
 
 
 class HttpsServer:
-    """A process of the server's, without its run."""
+    """Server process without its run."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class HttpsServer:
     ) -> None:
         given = {"clock": clock} if clock else {}
         self.mailbox = Mailbox(federation.folder / "spool", limits, **given)
-        stamps = StampsTaken(began=time.time_ns())  # the seconds after a start are over
+        stamps = StampsTaken(began=time.time_ns())  # the waiting time after a start is over
         self.gate = Gate(operator_of(federation, **changes), limits, stamps=stamps, **given)
         self.metrics = Metrics()
         self.door = Door(self.gate, self.mailbox, limits, self.metrics, Lines())
@@ -116,7 +116,7 @@ class HttpsServer:
 
 
 class BadNetwork(httpx.AsyncBaseTransport):
-    """Between one client and whichever server is up."""
+    """Unreliable network between one client and the server that is currently up."""
 
     def __init__(self, chaos: HttpsChaos) -> None:
         self._chaos = chaos
@@ -126,7 +126,7 @@ class BadNetwork(httpx.AsyncBaseTransport):
         chaos = self._chaos
         content = await request.aread()
         if self._late and chaos.happens("delay"):
-            await self._carry(self._late.pop())  # one that was given up arrives after all
+            await self._carry(self._late.pop())  # an abandoned request arrives after all
         if chaos.happens("drop"):
             raise httpx.ConnectError("lost on its way")
         if chaos.happens("delay"):
@@ -156,7 +156,7 @@ class BadNetwork(httpx.AsyncBaseTransport):
 
 
 class HttpsChaos(ChaosCarrier):
-    """The same troubles as `ChaosCarrier`, on requests instead of messages."""
+    """Faults of `ChaosCarrier`, on requests instead of messages."""
 
     def __init__(self, federation: Federation, seed: int, trouble: Trouble | None = None) -> None:
         super().__init__(federation, seed, trouble)
@@ -165,7 +165,7 @@ class HttpsChaos(ChaosCarrier):
         self._start()
 
     def _start(self) -> None:
-        """A new process of the server's: what waited there is gone."""
+        """Start a new server process; messages waiting in the old one are lost."""
         self.server_up = HttpsServer(self.federation, clock=lambda: self.time)
         self.server_up.mailbox.begin()
         self._carrier = HttpsCarrier(self.server_up.mailbox, 8.0)
@@ -186,7 +186,7 @@ class HttpsChaos(ChaosCarrier):
         return arrived
 
     def _turn(self, client: int) -> float:
-        """A client's process asks once, and dies on the way if it must."""
+        """Let a client's process send one request; it may die on the way."""
         device = self._devices.get(client) or self._devices.setdefault(
             client,
             self.server_up.device(self.federation, client, self._node(client), BadNetwork(self)),
@@ -224,7 +224,7 @@ class HttpsChaos(ChaosCarrier):
             self._start()
 
     def _deliver_rest(self) -> None:
-        """Nothing is left: a request that is on its way has a client that waits for it."""
+        """Do nothing: every request in transit has a client that waits for it."""
 
 
 def spooled(federation: Federation) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A federation of any histories, and a server that remembers what its sums were."""
+"""A federation with given histories, and a server that records the sums it opens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .chaos import OPERATOR, Federation
 from .test_node import Talk
 
 Touched = NDArray[np.bool_]
-"""(users, items)"""
+"""Boolean matrix (users, items)."""
 
 
 class Silos(Federation):
@@ -45,11 +45,11 @@ class Silos(Federation):
             self.fill(client)
 
     def use_roster(self, clients: Sequence[int]) -> None:
-        """The roster that the operator gives out from now on."""
+        """Set the roster that the operator distributes from now on."""
         self.roster = Roster({client: self.identities[client].public for client in clients})
 
     def fill(self, client: int) -> None:
-        """The store of a client."""
+        """Fill the store of a client."""
         home = self.folder / f"client-{client}"
         with Store(home / "history.db", create=True) as store:
             users, items = self.parts[client].nonzero()
@@ -62,13 +62,13 @@ class Silos(Federation):
         return Store(self.folder / f"client-{client}/history.db")
 
     def degrees(self, *clients: int) -> NDArray[np.int64]:
-        """V over these clients alone."""
+        """Return V over these clients alone."""
         return np.concatenate([self.parts[client] for client in clients]).sum(axis=0)
 
 
 @contextmanager
 def sums_opened() -> Iterator[list[tuple[Contribution, Any]]]:
-    """All that a server learns: every ask and its total."""
+    """Record everything the server learns: each ask and its total."""
     seen: list[tuple[Contribution, Any]] = []
     total_of = computation.total_of
 
@@ -82,7 +82,7 @@ def sums_opened() -> Iterator[list[tuple[Contribution, Any]]]:
 
 
 def run(federation: Federation, name: str, **changes: Any) -> tuple[list[Any], Talk]:
-    """A run to its end, as far as its clients let it come: what the server has learned."""
+    """Drive a run as far as its clients allow; return what the server has learned."""
     talk = Talk(federation, name=name, **changes)
     with sums_opened() as seen:
         for _ in range(100):
@@ -96,6 +96,6 @@ def run(federation: Federation, name: str, **changes: Any) -> tuple[list[Any], T
 
 
 def refusals(talk: Talk) -> set[str]:
-    """What clients that do not take part have said."""
+    """Return the refusals of clients that do not take part."""
     said = (client.gone or client.last_refusal for client in talk.server.clients.values())
     return {each for each in said if each}

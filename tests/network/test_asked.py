@@ -1,5 +1,7 @@
-"""A server that asks one client for its history and all others for nothing gets no sum: each
-attack reads the history of one person with the guard off, and noise with it on."""
+"""Tests of servers that ask one client for its history and all others for nothing.
+
+Each attack reads the history of one person without the guard, and gets only noise with it.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,13 @@ from .test_node import Talk
 VICTIM = 0
 ITEMS = 200
 UNUSED = slice(150, ITEMS)
-"""Items that nobody but the victim has."""
+"""Items that only the victim has."""
 
 Lie = Callable[[int, Contribution], Contribution]
 
 
 class Liar(Talk):
-    """A server that changes what each client is asked for on the way."""
+    """Server that changes the ask of individual clients in transit."""
 
     lie: Lie | None = None
     plan_for_victim: Callable[[RunPlan], RunPlan] | None = None
@@ -64,13 +66,13 @@ class Liar(Talk):
                 return None
             second = self.plan_for_victim(RunPlan.parse(second)).text
         elif self.lie is not None:
-            with suppress(PrivirecError):  # another part than an ask
+            with suppress(PrivirecError):  # not an ask
                 second = wire.encode(self.lie(client, wire.decode(second)))
         return Envelope(told.run, client, told.message, (first, second))
 
 
 def sums_of(federation: Silos, name: str, lie: Lie, **more: Any) -> list[tuple[Contribution, Any]]:
-    """What this server learns before it trips over its own lies."""
+    """Return the sums this server learns before its own lies stop the run."""
     talk = Liar(federation, name=name)
     talk.lie = lie
     for key, value in more.items():
@@ -88,7 +90,7 @@ def zeros_for_others(client: int, ask: Contribution) -> Contribution:
 
 
 def items_of_nobody_for_others(client: int, ask: Contribution) -> Contribution:
-    """Orthonormal, aimed at no item, on degrees that no client can say are wrong."""
+    """Ask others for unused items: an orthonormal block, and degrees that no client can refute."""
     if client == VICTIM or not hasattr(ask, "item_degrees"):
         return ask
     degrees = ask.item_degrees.copy()
@@ -104,7 +106,7 @@ def items_of_nobody_for_others(client: int, ask: Contribution) -> Contribution:
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Silos:
-    """One person at client 0, several at each of eleven others."""
+    """Return a federation with one person at client 0 and several at each of eleven others."""
     rng = np.random.default_rng(1)
     parts = [rng.random((1 if client == VICTIM else 4, ITEMS)) < 0.08 for client in range(12)]
     for part in parts[1:]:
@@ -139,7 +141,7 @@ def test_one_client_is_asked_for_its_history_and_all_others_for_nothing(
 def test_one_client_is_told_another_plan_and_two_runs_are_subtracted(
     federation: Silos, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The start block comes from the plan's seed: another one for the victim is another sum."""
+    """The start block follows from the plan's seed: another seed gives the victim another sum."""
     if not guarded:
         unguarded(monkeypatch)
     other: list[RunPlan] = []

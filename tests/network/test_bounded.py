@@ -1,4 +1,4 @@
-"""What the server keeps of a client that is not through yet is no more than an honest one sends."""
+"""Tests of the server's memory: unfinished clients use no more than honest ones send."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def _size(folder: Path) -> int:
 
 @pytest.mark.parametrize("aggregator", ["secagg+", "lightsecagg"])
 def test_answers_that_are_too_long_are_not_kept(tmp_path: Path, aggregator: Aggregator) -> None:
-    """At every step one client sends four megabytes of its own first, as they are and behind what
-    it should have sent."""
+    """At every step one client first sends four megabytes, alone or appended to its real answer."""
     federation = Federation(tmp_path, aggregator=aggregator)
     talk = Talk(federation)
     tried = set()
@@ -45,7 +44,7 @@ def test_answers_that_are_too_long_are_not_kept(tmp_path: Path, aggregator: Aggr
                     said = reply.message
                     assert isinstance(said, Answer | Blocks)
                     if isinstance(said, Blocks):
-                        continue  # one that is no block of its upload ends the client's part
+                        continue  # junk in place of a block would exclude the client
                     talk.server.receive(0, sent.seal(federation.identities[0], "to-server"))
                 assert _size(federation.folder / "server") - before < JUNK // 8
             talk.server.receive(address, honest)

@@ -1,5 +1,8 @@
-"""What a client has spent is counted before it leaves, refused beyond its budget, and never shows
-less than was spent, whatever the server or a crash does."""
+"""Tests of a client's privacy budget.
+
+Spending is recorded before a vector leaves and refused beyond the budget. The record never shows
+less than was spent, whatever the server does and wherever a client crashes.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ BEGIN = datetime(2026, 11, 2, 12, tzinfo=UTC)
 
 
 def protected(clients: int = 3, contributors: int = 2, **changes: Any) -> RunSpec:
-    """Two sums with noise that two of three clients are enough for."""
+    """Return a protected run of two sums for which two of three clients suffice."""
     settings = ProtectedSettings(
         way="gram", head=4, clients=clients, contributors=contributors, **changes
     )
@@ -53,7 +56,7 @@ def protected(clients: int = 3, contributors: int = 2, **changes: Any) -> RunSpe
 
 
 class Devices(Silos):
-    """Clients whose clock we set."""
+    """Clients with a clock that tests can set."""
 
     time = BEGIN
 
@@ -94,7 +97,7 @@ def test_bytes_of_every_run_are_kept_for_its_owner(tmp_path: Path) -> None:
     sums = {one.run for one in devices.account().sums}
     assert {first.run, second.run} == sums
     assert min(first.bytes_up, first.bytes_down, second.bytes_up, second.bytes_down) > 500
-    assert devices.node(0).memory.load(first.run) is None  # and of the first nothing else
+    assert devices.node(0).memory.load(first.run) is None  # and nothing else of the first
 
 
 def test_a_memory_from_before_bytes_were_kept_is_taken_over(tmp_path: Path) -> None:
@@ -134,7 +137,7 @@ def test_who_switches_off_in_the_middle_of_a_run_leaves_it(tmp_path: Path) -> No
     (taken,) = devices.node(0).memory.taken_part()
     assert taken.part == "left"
     devices.policy = Policy()
-    assert isinstance(said_in(devices.node(0).answer(message)), Refused)  # for good
+    assert isinstance(said_in(devices.node(0).answer(message)), Refused)  # permanently
 
 
 def test_what_costs_more_than_is_left_is_refused_in_words(tmp_path: Path) -> None:
@@ -161,7 +164,7 @@ def test_with_the_guard_off_the_second_run_is_answered(
     monkeypatch.setattr(Budget, "check", lambda *_: None)
     for name in ("one", "two"):
         assert run(devices, name)[1].server.stage is Stage.COMPUTED
-    assert devices.account().epsilon(1e-6) > 5.0  # and it is counted all the same
+    assert devices.account().epsilon(1e-6) > 5.0  # and it still counts as spent
 
 
 def test_a_budget_that_shrinks_in_the_middle_of_a_run_ends_it(tmp_path: Path) -> None:
@@ -198,7 +201,7 @@ def test_a_clock_that_is_set_back_brings_nothing_back(tmp_path: Path) -> None:
     for away in (timedelta(days=-400), timedelta(days=-1)):
         devices.time = BEGIN + away
         assert run(devices, f"at {away.days}")[0] == []
-    # Nor does what was spent in the meantime count as spent long ago.
+    # Spending under a clock that was set back does not count as spending of long ago.
     devices.policy = Policy(most_epsilon_per_period=6.0)
     devices.time = BEGIN - timedelta(days=400)
     assert run(devices, "two")[1].server.stage is Stage.COMPUTED
@@ -208,7 +211,7 @@ def test_a_clock_that_is_set_back_brings_nothing_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sums", [1, 2])
 def test_a_sum_is_in_the_record_before_its_vector_leaves(tmp_path: Path, sums: int) -> None:
-    """Whatever is asked again or in another name afterwards adds to it, and takes nothing away."""
+    """Repeated asks, and asks under another name, only add to the record."""
     devices = Devices(tmp_path)
     talk = Talk(devices)
     talk.until("input", sums)
@@ -219,7 +222,7 @@ def test_a_sum_is_in_the_record_before_its_vector_leaves(tmp_path: Path, sums: i
     for _ in range(2):
         devices.node(0).answer(asked)
         assert devices.account() == first
-    Talk(devices, name="renamed").step()  # the run is given up for another one
+    Talk(devices, name="renamed").step()  # the run is abandoned for another one
     assert devices.account() == first
 
 
@@ -280,7 +283,7 @@ def test_lines_of_another_client_are_none_of_this_one(tmp_path: Path) -> None:
 
 
 def replaced(devices: Devices) -> None:
-    """Client 2 is gone, and somebody new has its number."""
+    """Replace client 2 by a new client with the same number."""
     devices.identities[2] = Identity(b"n" * 32)
     devices.use_roster(range(3))
     shutil.rmtree(devices.folder / "client-2")
@@ -330,7 +333,7 @@ def test_changes_of_a_history_need_not_wait_where_noise_covers_them(tmp_path: Pa
     assert run(devices, "two")[1].server.stage is Stage.COMPUTED
 
 
-# --- noise that is not there ----------------------------------------------------------------------
+# --- missing noise --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -343,7 +346,7 @@ def test_noise_that_cannot_be_counted_on_is_refused(
     aggregator: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One of three may be corrupt; and without masks a client's own noise is all that it has."""
+    """One of three clients may be corrupt; without masks a client has only its own noise."""
     devices = Devices(tmp_path, Policy(aggregators=("secagg+", "none")))
     spec = protected(clients, contributors)
     devices.spec = spec.model_copy(update={"aggregator": aggregator})
@@ -359,8 +362,7 @@ def test_noise_that_cannot_be_counted_on_is_refused(
 
 
 def test_the_noise_of_all_others_is_never_counted_on(tmp_path: Path) -> None:
-    """Nobody is said to be corrupt. But each of the others sees the model and knows its own noise,
-    and takes it off."""
+    """No client is declared corrupt, but each can subtract its own noise from the model."""
     for contributors, stage in ((2, Stage.COMPUTED), (3, Stage.STOPPED)):
         devices = Devices(tmp_path / str(contributors), Policy(corrupt_share=0.0))
         spec = protected(3, contributors)
@@ -372,7 +374,7 @@ def test_the_noise_of_all_others_is_never_counted_on(tmp_path: Path) -> None:
 
 
 def test_the_seed_of_noise_is_the_systems_randomness_and_nobody_elses(tmp_path: Path) -> None:
-    """Drawn once for a run, by nothing that a server knows or could bring about again."""
+    """Each run draws a new seed from nothing that a server knows or can reproduce."""
     assert inspect.signature(Node).parameters["random_bytes"].default is os.urandom
     devices, drawn = Devices(tmp_path), []
 
@@ -428,8 +430,11 @@ def test_a_limit_is_a_limit_also_beside_exact_sums(tmp_path: Path) -> None:
 
 
 def test_noise_of_clients_that_dropped_out_is_missed(tmp_path: Path) -> None:
-    """Ten clients, one may be corrupt and two drop out: noise must count on seven, and a sum in
-    which eight are left has them; where eight are counted on, it is not opened."""
+    """Ten clients, of which one may be corrupt and two drop out.
+
+    Noise may count on seven clients, so a sum of eight is opened. If it counts on eight, the sum is
+    not opened.
+    """
     for contributors, stage in ((7, Stage.COMPUTED), (8, Stage.STOPPED)):
         devices = Devices(tmp_path / str(contributors), clients=10)
         spec = protected(10, contributors)
@@ -447,7 +452,7 @@ def test_noise_of_clients_that_dropped_out_is_missed(tmp_path: Path) -> None:
 def test_a_run_that_was_begun_for_noise_has_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Begun without the checks that exact sums need, and then a plan of exact sums."""
+    """The run starts without the checks that exact sums need, then gets a plan of exact sums."""
     lax = allowing(EXACT, fewest_other_people=1, smallest_change=2, largest_opened_share=1000)
 
     def lied(folder: Path) -> Talk:

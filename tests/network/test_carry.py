@@ -1,4 +1,4 @@
-"""The loop that drives a run: looks at all clients leave time for answering them."""
+"""Tests of the loop that drives a run: polling all clients leaves time to answer them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privirec.runtime.coordinator import Stage
 
 
 class SlowToLookAt:
-    """A coordinator with so many clients that a look at all of them takes a while."""
+    """Coordinator with a large number of clients, so that one poll of all of them takes a while."""
 
     stage = Stage.GATHERING
 
@@ -39,7 +39,7 @@ class SlowToLookAt:
         self.looks.append(self.now)
         self.now += self._look
 
-    # --- a carrier that brings one reply at a time, each a hundredth of a second after the last
+    # --- a carrier that delivers one reply every hundredth of a second ----------------------------
 
     def arrivals(self) -> Iterator[tuple[int, bytes]]:
         if not self.finished:

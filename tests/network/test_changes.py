@@ -1,4 +1,4 @@
-"""What a person adds or forgets between two runs does not show in the difference of their sums."""
+"""Tests of changes between two runs: the difference of the sums does not reveal them."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ NEXT_PERIOD = timedelta(days=7)
 
 
 class InTime(Federation):
-    """A federation whose clients have a clock that can be set."""
+    """Federation whose clients have a clock that tests can set."""
 
     later = timedelta()
     later_still: Mapping[int, timedelta] = MappingProxyType({})
-    """Of single clients, beside that."""
+    """Additional clock offset per client."""
     days = 7
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.sources: dict[int, FromFile] = {}
-        """Clients whose histories are not in a store."""
+        """Clients whose histories are in a file instead of a store."""
 
     def node(self, client: int, **changes: Any) -> Node:
         policy = self.policy.model_copy(update={"days_between_changes": self.days})
@@ -63,7 +63,7 @@ class InTime(Federation):
         return Store(self.folder / f"client-{client}/history.db")
 
     def degrees(self, name: str) -> np.ndarray:
-        """What a run opens."""
+        """Return the item degrees that a run opens."""
         talk = Talk(self, name=name)
         talk.until(Stage.COMPUTED)
         assert talk.server.components is not None
@@ -76,7 +76,7 @@ def federation(tmp_path: Path) -> InTime:
 
 
 def forget_one(federation: InTime, client: int = 0) -> int:
-    """Place of the item in the catalogue."""
+    """Delete one interaction; return the item's index in the catalogue."""
     with federation.store(client) as store:
         user = store.users()[0]
         item = store.items(user)[-1]
@@ -126,13 +126,13 @@ def test_who_has_forgotten_sits_out_until_the_next_period(
     talk = Talk(federation, name="second")
     reply = talk.forged(0, talk.hello())
     refused(reply, "a problem of its own", Code.OWN_PROBLEM, final=False)
-    assert "forgotten" in caplog.text  # on the client, where its owner may read it
+    assert "forgotten" in caplog.text  # on the client, readable by its owner
     assert PLANTED_ITEM not in caplog.text
     assert isinstance(said_in(talk.forged(1, talk.hello())), Here)
     for client in (0, 3):
         assert not remembered(federation, client).knows(talk.server.run)
     federation.later = NEXT_PERIOD
-    after = federation.degrees("third")  # the changes of all clients at once
+    after = federation.degrees("third")  # the changes of all clients together
     np.testing.assert_array_equal(before - after, one(gone[0]) + one(gone[1]))
 
 
@@ -146,7 +146,7 @@ def test_without_a_calendar_the_difference_of_two_runs_is_what_was_added(
 
 
 def test_what_was_added_waits_for_the_next_period(federation: InTime) -> None:
-    """And nobody can tell that something waits: the client answers as it did before."""
+    """The server cannot tell that a change is waiting: the client answers as before."""
     before = federation.degrees("first")
     added = [add_one(federation, client) for client in (0, 4)]
     np.testing.assert_array_equal(federation.degrees("second"), before)
@@ -156,7 +156,7 @@ def test_what_was_added_waits_for_the_next_period(federation: InTime) -> None:
 
 
 def test_clients_of_different_periods_are_in_no_run_together(federation: InTime) -> None:
-    """One of them was asked a week later, whatever histories it has."""
+    """One client is asked a week later, so its histories are of another period."""
     federation.later_still = {VICTIM: NEXT_PERIOD}
     talk = Talk(federation)
     talk.until("advertise")
@@ -168,7 +168,7 @@ def test_clients_of_different_periods_are_in_no_run_together(federation: InTime)
 def test_a_file_that_changed_since_the_period_began_sits_out(
     federation: InTime, tmp_path: Path
 ) -> None:
-    """Also where it was not used in this period: nobody knows what was in it when that began."""
+    """Refuse it also if it was not yet used in this period: its content at the start is unknown."""
     histories = tmp_path / "shop.csv"
     lines = lines_of(federation, 0)
     write_file(histories, lines)
@@ -179,7 +179,7 @@ def test_a_file_that_changed_since_the_period_began_sits_out(
     federation.later = timedelta()
     talk = Talk(federation, name="second")
     refused(talk.forged(0, talk.hello()), "it sits out until", Code.OWN_PROBLEM, final=False)
-    write_file(histories, lines)  # as it was before, and so it may be known
+    write_file(histories, lines)  # unchanged again, so its content is known
     assert isinstance(said_in(talk.forged(0, talk.hello())), Here)
     federation.later = NEXT_PERIOD
     write_file(histories, lines[:-1])
@@ -191,8 +191,11 @@ VICTIM = 2
 
 
 def difference_where_one_is_asked_late(folder: Path, wait: timedelta) -> np.ndarray:
-    """Everybody adds something in the second period; the server has asked all but one for the
-    histories of its first minute, and asks that one when it has waited."""
+    """Return the difference of two runs when the server asks the victim later than the others.
+
+    Every client adds an item in the second period. All but the victim are asked within its first
+    minute; the victim is asked after `wait`.
+    """
     federation = InTime(folder)
     before = federation.degrees("first")
     begin = Calendar(folder, 7, lambda: datetime.now(UTC) + NEXT_PERIOD).period()
@@ -206,7 +209,7 @@ def difference_where_one_is_asked_late(folder: Path, wait: timedelta) -> np.ndar
             add_one(federation, client)
     federation.later_still = {VICTIM: wait}
     talk.server.receive(VICTIM, federation.node(VICTIM).answer(talk.last[VICTIM]))
-    with suppress(AssertionError):  # it never comes to an end
+    with suppress(AssertionError):  # the run never finishes
         talk.until(Stage.COMPUTED)
     components = talk.server.components
     return before * 0 if components is None else components.item_degrees - before
@@ -216,7 +219,7 @@ def difference_where_one_is_asked_late(folder: Path, wait: timedelta) -> np.ndar
 def test_the_server_does_not_choose_whose_changes_are_collected_for_longer(
     tmp_path: Path, wait: timedelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the same period, or in the next one."""
+    """Test a wait within the same period and one into the next."""
     assert not difference_where_one_is_asked_late(tmp_path / "on", wait).any()
 
     as_asked = Store._in_run
@@ -224,11 +227,11 @@ def test_the_server_does_not_choose_whose_changes_are_collected_for_longer(
         off.setattr(Store, "_in_run", lambda *given: as_asked(*given[:3], ""))
         off.setattr(CohortGuard, "_check_period", lambda *_: None)
         shown = difference_where_one_is_asked_late(tmp_path / "off", wait)
-    assert shown.sum() == shown.max() == 1  # what one person has added
+    assert shown.sum() == shown.max() == 1  # the item that one person added
 
 
 def test_a_run_that_took_nothing_holds_nothing_back(federation: InTime) -> None:
-    """Until a vector leaves, nobody could compare anything."""
+    """Until a vector leaves, there is nothing to compare."""
     Talk(federation, name="first").until("share")
     forget_one(federation)
     add_one(federation, 1)
@@ -250,8 +253,10 @@ def test_a_file_that_changed_sits_out_too(federation: InTime, tmp_path: Path) ->
 
 
 def two_catalogues(folder: Path, *, later: timedelta = timedelta()) -> tuple[np.ndarray, Talk]:
-    """The degrees of a first run, and a second one over a catalogue with one item more, after an
-    interaction is gone from the file of client 0."""
+    """Return the degrees of a first run, and a second run over a catalogue with one more item.
+
+    Between the two runs an interaction is deleted from the file of client 0.
+    """
     federation = InTime(folder)
     histories = folder / "shop.csv"
     write_file(histories, lines_of(federation, 0))
@@ -273,7 +278,7 @@ def test_another_catalogue_does_not_begin_another_period(
         talk.until(Stage.COMPUTED)
         assert talk.server.components is not None
         gone = before - talk.server.components.item_degrees[:17]
-        assert gone.sum() == gone.max() == 1  # what is gone from one file
+        assert gone.sum() == gone.max() == 1  # the interaction deleted from one file
 
     _, talk = two_catalogues(tmp_path / "on")
     for client in (0, 1):  # a file and a store
@@ -284,7 +289,7 @@ def test_another_catalogue_does_not_begin_another_period(
 
 
 def finish_and_forget(store: Store, run: str) -> None:
-    """As if the filters of a run replaced all that was remembered of those before."""
+    """Finish a run and delete the records of all earlier runs."""
     with store._change() as db:
         (number,) = db.execute("SELECT number FROM runs WHERE run = ?", (run,)).fetchone()
         db.execute("UPDATE runs SET finished = 1 WHERE run = ?", (run,))
@@ -292,7 +297,7 @@ def finish_and_forget(store: Store, run: str) -> None:
 
 
 def after_an_early_model(federation: InTime) -> np.ndarray:
-    """The difference of two runs, between which a model came in one that had hardly begun."""
+    """Return the difference of two runs; between them a barely started run sends a model."""
     before = federation.degrees("first")
     add_one(federation, 0)
     talk = Talk(federation, name="second")
@@ -309,9 +314,9 @@ def test_a_model_that_comes_early_does_not_make_a_client_forget_what_it_sent(
         off.setattr(Store, "finish_run", finish_and_forget)
         off.setattr(Calendar, "check_histories", lambda *_, **__: None)  # the guard behind it
         shown = after_an_early_model(InTime(tmp_path / "off"))
-    assert shown.sum() == shown.max() == 1  # what client 0 has added
+    assert shown.sum() == shown.max() == 1  # the item that client 0 added
 
-    assert not after_an_early_model(InTime(tmp_path / "on")).any()  # and nobody has to sit out
+    assert not after_an_early_model(InTime(tmp_path / "on")).any()  # and no client has to sit out
 
 
 def test_a_file_that_changes_within_a_run_ends_the_clients_part(
@@ -349,7 +354,7 @@ def test_forgetting_before_the_vector_has_left_keeps_it_here(federation: InTime)
 
 
 def test_forgetting_in_the_middle_of_an_upload_keeps_the_rest_here(federation: InTime) -> None:
-    """A vector that has not arrived as a whole is not in the sum."""
+    """A partially uploaded vector is not in the sum."""
     talk = Talk(federation)
     talk.until("input", 2)
     message = talk.message_for(0)
@@ -367,7 +372,7 @@ def test_forgetting_in_the_middle_of_an_upload_keeps_the_rest_here(federation: I
 
 
 def test_forgetting_after_the_upload_opens_nothing(federation: InTime) -> None:
-    """This client's own answer is all that it can keep back."""
+    """The client can withhold only its own answer."""
     talk = Talk(federation)
     talk.until("unmask", 1)
     message = talk.message_for(0)
@@ -390,7 +395,7 @@ def test_without_the_check_a_client_opens_what_was_forgotten(
 def test_the_server_hears_the_same_whatever_the_reason(
     federation: InTime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Forgotten now or before the run, in a store or in a file: one code, one sentence."""
+    """Any deletion, before or during the run, in a store or a file, gives the same reply."""
     caplog.set_level(logging.INFO)
     federation.degrees("first")
     talk = Talk(federation, name="second")

@@ -1,7 +1,7 @@
 """Seeded runs under kills, delays, duplicates, damage, clock jumps and restarts.
 
-Each ends with exactly the simulation's numbers, or stops safely. `make chaos` runs a hundred;
-PRIVIREC_CHAOS sets how many, PRIVIREC_CHAOS_SEED where to begin.
+Each run gives exactly the simulation's numbers or stops safely. `make chaos` runs a hundred;
+PRIVIREC_CHAOS sets the number of runs, PRIVIREC_CHAOS_SEED the first seed.
 """
 
 from __future__ import annotations

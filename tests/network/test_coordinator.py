@@ -1,4 +1,4 @@
-"""The server: who may talk to it, who may be missing when, and what a restart may change."""
+"""Tests of the coordinator: accepted senders, missing clients, deadlines and restarts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_unknown_client_is_turned_away_in_both_logs(
         reply = Envelope(run, client, here)
         with mock.patch.object(arrivals.envelope, "check", wraps=envelope.check) as checked:
             talk.server.receive("stranger", reply.seal(Identity(bytes(32)), "to-server"))
-        assert checked.call_count == 1  # the same work, and the same words
+        assert checked.call_count == 1  # same work, same messages
         told.add(next(r.message for r in caplog.records).replace(str(client), "N"))
         warned(caplog, "signed by nobody in the roster")
         ((address, notice),) = list(talk.server.outgoing())
@@ -74,7 +74,7 @@ def test_an_unknown_client_is_turned_away_in_both_logs(
 def test_refusals_of_other_runs_are_not_taken(
     federation: Federation, run: str, code: Code, taken: bool
 ) -> None:
-    """One that was recorded could make it seem, in every later run, that a client refuses."""
+    """A recorded refusal could otherwise exclude the client from every later run."""
     talk = Talk(federation)
     talk.server.connected({0})
     list(talk.server.outgoing())
@@ -85,7 +85,7 @@ def test_refusals_of_other_runs_are_not_taken(
 
 
 def test_an_upload_without_blocks_is_not_asked_for_again_at_once(federation: Federation) -> None:
-    """The server would go round in circles until the deadline."""
+    """Otherwise the server would ask in a loop until the deadline."""
     clock = [0.0]
     talk = Talk(federation, clock=lambda: clock[0])
     talk.until("input", 1)
@@ -198,7 +198,7 @@ def test_whoever_is_missing_later_ends_the_run(tmp_path: Path, aggregator: Aggre
     assert "(3)" in str(stopped.value)
     assert "Start a new run when the same clients are back" in str(stopped.value)
     assert not (federation.folder / "server/sums/2").exists()
-    talk.step()  # everybody hears of it
+    talk.step()  # every client is told
     assert all(client.state is ClientState.TOLD for client in talk.server.clients.values())
     resumed = federation.server()
     assert resumed.stage is Stage.STOPPED
@@ -207,7 +207,7 @@ def test_whoever_is_missing_later_ends_the_run(tmp_path: Path, aggregator: Aggre
 
 
 def test_whoever_leaves_before_it_confirms_ends_the_run(tmp_path: Path) -> None:
-    """Nothing was opened; but a client that has sent its vector cannot know that."""
+    """No sum was opened, but a client that has sent its vector cannot know that."""
     federation = Federation(tmp_path)
     clock = [0.0]
     talk = Talk(federation, clock=lambda: clock[0])
@@ -227,7 +227,7 @@ def test_whoever_leaves_before_it_confirms_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_the_run_after_a_stopped_one_needs_the_same_clients(federation: Federation) -> None:
-    """A sum was open when the run stopped: without client 3 the next would show it."""
+    """A sum was open when the run stopped: a run without client 3 would reveal its vector."""
     talk = Talk(federation)
     talk.until("input", 2)
     talk.server.abort("stopped")
@@ -266,7 +266,7 @@ def test_a_run_that_all_refuse_says_so_and_why(federation: Federation) -> None:
 
 
 def test_nobody_hears_the_words_of_another(federation: Federation) -> None:
-    """They are about that client's policy, or its budget."""
+    """Refusals describe one client's policy or budget."""
     federation.policy = small_policy(most_bytes_up=1)
     talk = Talk(federation)
     for _ in range(20):
@@ -313,7 +313,7 @@ def test_a_restart_at_every_stage_goes_on(
     tmp_path: Path, aggregator: Aggregator, place: Stage | str, number: int
 ) -> None:
     federation = Federation(tmp_path, aggregator=aggregator)
-    talk = Talk(federation, clock=lambda: 0.0)  # kernels may have to be compiled on the way
+    talk = Talk(federation, clock=lambda: 0.0)  # kernels may have to be compiled first
     talk.until(place, number)
     before = talk.server.run
     talk.server.close()

@@ -1,4 +1,4 @@
-"""A protocol without recovery, and with noise in its sums, over the same network."""
+"""Tests of a protocol without recovery and with noise in its sums, over the same network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def low_rank(components: Components) -> np.ndarray:
 
 
 def check_close(found: Components, expected: Components) -> None:
-    """Own noise of six clients: none in rounded counts, little in the rest."""
+    """Fail unless the noise of six clients vanishes in rounded counts and is small in the rest."""
     assert np.array_equal(found.item_degrees, expected.item_degrees)
     difference = low_rank(found) - low_rank(expected)
     assert 0 < np.linalg.norm(difference) < 0.02 * np.linalg.norm(low_rank(expected))

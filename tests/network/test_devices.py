@@ -1,4 +1,4 @@
-"""A small form of benchmarks/devices.py: devices in a process of their own, some of them killed."""
+"""Small version of benchmarks/devices.py: devices in separate processes, some of them killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "devices.py"
 
 
-@pytest.mark.long  # whoever was killed is waited for until the deadline of a step
+@pytest.mark.long  # the server waits for killed clients until the deadline of a step
 @pytest.mark.parametrize("program", ["protected", "degrees"])
 def test_devices_over_tls_some_of_them_killed(program: str, tmp_path: Path) -> None:
     command = [
@@ -30,4 +30,4 @@ def test_devices_over_tls_some_of_them_killed(program: str, tmp_path: Path) -> N
     if program == "protected":
         assert (
             row["program_peak_mb"] < 80
-        )  # `privirec client up` itself, from its start to the model
+        )  # `privirec client up` itself, from start to installed model

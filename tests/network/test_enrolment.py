@@ -1,4 +1,4 @@
-"""Folders of operators and clients: keys, rosters, certificates, and who is let in."""
+"""Tests of the folders of operators and clients: keys, rosters, certificates and admission."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def join(client: ClientFolder, home: OperatorFolder, server: str = "") -> int:
 
 
 def joined(homes: Homes) -> ClientFolder:
-    """A client with a catalogue and a store, in which nothing is yet."""
+    """Return a client with a catalogue and an empty store."""
     server, (found, *_) = homes
     join(found, server)
     write_catalogue(found.folder / "catalogue.txt", Catalogue(["a", "b"]))
@@ -108,7 +108,7 @@ def test_revoked_duplicated_and_foreign_ones_are_refused(homes: Homes, tmp_path:
     with pytest.raises(UsageError, match="is revoked"):
         server.members.revoke(1)
     added = server.members.approve(stranger(tmp_path / "new")).members[-1]
-    assert added.client == 3  # a number is given once
+    assert added.client == 3  # each number is assigned once
     other = OperatorFolder.create(tmp_path / "other")
     join(clients[0], server)
     with pytest.raises(UsageError, match=r"where .* is trusted"):
@@ -120,7 +120,7 @@ def test_revoked_duplicated_and_foreign_ones_are_refused(homes: Homes, tmp_path:
 
 
 def test_a_number_is_given_once_whatever_the_operator_signs(homes: Homes, tmp_path: Path) -> None:
-    """An approval onto the number of somebody else would replace a key without its signature."""
+    """An approval with another client's number would replace its key without its signature."""
     server, _ = homes
     card = stranger(tmp_path / "invented", "invented")
     for number in (0, 1, 2, 4):
@@ -155,7 +155,7 @@ def test_a_roster_from_an_editor_that_marks_its_encoding_is_read(homes: Homes) -
 
 
 def test_what_is_signed_of_a_roster_stays_what_it_is() -> None:
-    """Rosters that are in use were signed so: every field counts, in one order."""
+    """Rosters in use were signed in this form: all fields, in a fixed order."""
     operator, server, old, new = (Identity(bytes([n]) * 32).public.hex() for n in range(1, 5))
     node, signature, name = "ecdsa-sha2-nistp384 a", "5e" * 64, "Zo\u00eb \u2603"
     changes = [
@@ -175,7 +175,7 @@ def test_what_is_signed_of_a_roster_stays_what_it_is() -> None:
 
 
 def test_a_key_is_rotated_by_its_owner(homes: Homes) -> None:
-    """The old keys serve until a roster with the new ones is taken in; the client stays itself."""
+    """The old keys stay valid until the client receives a roster with the new ones."""
     server, clients = homes
     client = clients[2]
     join(client, server)
@@ -183,7 +183,7 @@ def test_a_key_is_rotated_by_its_owner(homes: Homes) -> None:
     assert lineages[2] == old
     for _ in range(2):
         rotation = client.rotate()
-        assert rotation == client.rotate()  # asked again, the same new keys
+        assert rotation == client.rotate()  # a repeated call returns the same new keys
         join(client, server)
         assert client.identity.public.hex() == rotation.old
         server.save(server.members.rotate(rotation))
@@ -209,7 +209,7 @@ def test_who_was_revoked_and_comes_back_is_somebody_new(homes: Homes, tmp_path: 
 
 
 def test_the_keys_of_a_client_are_its_own_in_their_order(homes: Homes) -> None:
-    """Those of others do not count: whoever has one could write into this client's record."""
+    """Keys of others do not count: their owners could write into this client's record."""
     server, clients = homes
     had = {number: [client.identity.public] for number, client in enumerate(clients)}
     for number in (2, 0, 2):
@@ -225,7 +225,7 @@ def test_the_keys_of_a_client_are_its_own_in_their_order(homes: Homes) -> None:
 
 
 def test_a_roster_that_names_no_server_is_not_taken_in(homes: Homes, tmp_path: Path) -> None:
-    """Nobody could sign what the client is asked."""
+    """Without a server's key no request to the client could be verified."""
     server, (client, *_) = homes
     operator = read_identity(server.folder / "operator.key")
     path = tmp_path / "without.json"
@@ -247,7 +247,7 @@ def test_nobody_joins_with_what_is_no_address(homes: Homes, address: str) -> Non
 
 
 def invented_rotation(server: OperatorFolder, client: int, folder: Path) -> RosterFile:
-    """What an operator who cheats would sign: client 2 has another key now, says nobody else."""
+    """Return the roster of a dishonest operator who rotates client 2 to an invented key."""
     mine = ClientFolder.create(folder)
     old = server.members.member(client).key
     rotation = Rotation.make(server.operator, client, mine.identity, mine.card("x"))
@@ -265,7 +265,7 @@ def invented_rotation(server: OperatorFolder, client: int, folder: Path) -> Rost
 def test_an_operator_cannot_rotate_a_client_to_an_invented_key(
     homes: Homes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would keep the real client out and put the operator in its place, under its name."""
+    """The rotation would exclude the real client and let the operator act under its name."""
     server, clients = homes
     for client in clients:
         join(client, server)
@@ -319,7 +319,7 @@ def _forked(server: OperatorFolder) -> RosterFile:
 
 
 def _dropped_history(server: OperatorFolder) -> RosterFile:
-    """The same clients with the same numbers and keys, as if the last one had always been so."""
+    """Return a roster with the same clients and keys, but a rewritten past."""
     members = server.members
     renamed = replace(members.changes[1], name="renamed")
     return RosterFile(
@@ -347,7 +347,7 @@ def test_a_roster_that_does_not_continue_is_refused(
     make: Callable[[OperatorFolder], RosterFile],
     said: str,
 ) -> None:
-    """All of them signed by the operator, for a client that has seen the other."""
+    """All of these rosters are signed by the operator, for a client that has seen another one."""
     server, clients = homes
     server.save(server.members.approve(stranger(tmp_path / "fourth")))
     for client in clients:
@@ -366,7 +366,7 @@ def test_a_roster_that_does_not_continue_is_refused(
 
 @given(st.lists(st.sampled_from(["approve", "revoke", "rotate", "server"]), max_size=12))
 def test_rosters_over_time(kinds: list[str]) -> None:
-    """Every roster continues all before it and none after; names last; nobody gets another's."""
+    """Each roster continues all earlier ones and no later one; names are never reused."""
     operator = Identity(bytes(32))
     roster = RosterFile(operator=operator.public.hex())
     seen, keys, born = [roster], dict[int, Identity](), dict[int, str]()
@@ -485,7 +485,7 @@ def test_names_of_runs_stay_in_the_folder(tmp_path: Path, name: str) -> None:
 
 
 def shake_hands(folder: Path, trusted: Path, name: str) -> None:
-    """TLS between a server with these certificates and a client that trusts that authority."""
+    """Do a TLS handshake of a server with these certificates and a client that trusts this CA."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(folder / "server.crt", folder / "server.key")
     client = ssl.create_default_context(cafile=str(trusted / "ca.crt"))
@@ -540,7 +540,7 @@ def test_histories_from_a_file_stand_in_the_catalogues_columns(tmp_path: Path) -
     path.write_text("0 7 5\n1\n2 9\n")
     found = FromFile(path).begin("run", Catalogue([9, 5, 6, 7]))
     assert found.matrix.toarray().tolist() == [[0, 1, 0, 1], [1, 0, 0, 0]]
-    assert found.user_ids.tolist() == [0, 2]  # the one without items is nobody to hide behind
+    assert found.user_ids.tolist() == [0, 2]  # the client without items adds no privacy
 
 
 def test_items_outside_the_catalogue_are_left_out_of_files_and_stores_alike(
@@ -558,7 +558,7 @@ def test_items_outside_the_catalogue_are_left_out_of_files_and_stores_alike(
         caplog.clear()
         found = source.begin("other", Catalogue([1, 2]))
         assert found.n_users == 0
-        (said,) = caplog.messages  # to the owner; a refusal would tell the server
+        (said,) = caplog.messages  # told to the owner only; a refusal would tell the server
         assert "no item of catalogue.txt" in said
         assert "7" not in said.replace(str(tmp_path), "")
         caplog.clear()

@@ -1,9 +1,9 @@
-"""A client that dies, or finds no room, at any of its writes never hides two vectors with one mask.
+"""Tests of faults at every write of a client: two vectors never leave under one mask.
 
-An honest run is recorded: every message for client 0, and its folder from before each. Then, for
-every write that it makes in answering a message, it is killed there (a process of its own that
-ends in the middle) or refused there (`ENOSPC`, also in the middle of a write), and a server that
-lies asks for everything it could. What left over a client's whole life is compared at the end.
+An honest run is recorded: every message for client 0, and its folder before each message. Then, for
+every write made in answering a message, the client is killed there (in a child process) or the disk
+is full there (`ENOSPC`, also halfway through a write). Afterwards a lying server asks for
+everything it could. At the end the test compares everything that left the client.
 """
 
 from __future__ import annotations
@@ -65,8 +65,11 @@ CLIENT = 0
 
 @pytest.fixture(autouse=True)
 def _the_whole_disk_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These tests put folders back as they were, which a client notices by the time at which the
-    file system changed its note: take the time that copies keep instead."""
+    """Compare modification times, which copies keep, instead of change times.
+
+    These tests restore folders, which a client would otherwise notice by the change time of its
+    note.
+    """
     monkeypatch.setattr(memory, "changed_at", lambda path: path.stat().st_mtime_ns)
 
 
@@ -75,13 +78,13 @@ def _the_whole_disk_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Recorded:
-    """A run as client 0 sees it."""
+    """Run as client 0 sees it."""
 
     federation: Federation
     run: str
     messages: list[bytes]
     folders: list[Path]
-    """The client's folder before each message."""
+    """Copies of the client's folder before each message."""
     plan: RunPlan
 
     def node(self, home: Path) -> Node:
@@ -90,7 +93,7 @@ class Recorded:
         return elsewhere.node(CLIENT)
 
     def place(self, name: str, number: int = 0) -> int:
-        """Of the message of this step; "hello" is the first."""
+        """Return the index of this step's message; "hello" is the first."""
         if name == "hello":
             return 0
         steps = self.plan.steps
@@ -129,7 +132,7 @@ class _Recorder(Talk):
 
 @pytest.fixture(scope="module")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """In memory if possible: thousands of waits for the disk are not what is tested."""
+    """Return a folder in memory if possible, because waiting for the disk is not tested."""
     memory_disk = Path("/dev/shm")  # noqa: S108
     inside = memory_disk if os.access(memory_disk, os.W_OK) else tmp_path_factory.mktemp("writes")
     with tempfile.TemporaryDirectory(dir=inside) as folder:
@@ -154,11 +157,11 @@ def recorded(shared_folder: Path) -> Recorded:
     return Recorded(federation, talk.server.run, talk.messages, talk.folders, talk.server.plan)
 
 
-# --- a server that lies ---------------------------------------------------------------------------
+# --- a lying server -------------------------------------------------------------------------------
 
 
 def other_messages(recorded: Recorded, place: int) -> list[bytes]:
-    """What else a server could say in the place of this message, under the same number."""
+    """Return messages that a server could send instead of this one, under the same number."""
     honest = envelope.peek(recorded.messages[place], "to-client")
     parts = [bytes(part) for part in honest.parts]
     step, said = recorded.step(place), honest.message
@@ -184,7 +187,7 @@ def other_messages(recorded: Recorded, place: int) -> list[bytes]:
 
 
 def another_ask(ask: Any) -> Any:
-    """One that the plan allows too."""
+    """Return a different ask that the plan allows too."""
     if isinstance(ask, PowerStep):
         return replace(ask, block=-ask.block)
     if isinstance(ask, SeededStep):
@@ -193,7 +196,7 @@ def another_ask(ask: Any) -> Any:
 
 
 def another_survivor(message: bytes) -> bytes | None:
-    """One client that is there is said to be gone."""
+    """Return the message with one surviving client declared as dropped, or None."""
     told: Any = decode(message)
     if not getattr(told, "survivors", ()) or not hasattr(told, "dropped"):
         return None
@@ -206,10 +209,10 @@ def another_survivor(message: bytes) -> bytes | None:
 
 @dataclass
 class Heard:
-    """All that ever left a client in one life."""
+    """Everything that left a client in one life."""
 
     blocks: dict[tuple[str, int, int], set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    """By run, step and place in the upload."""
+    """Blocks by run, step and index in the upload."""
     answers: dict[tuple[str, int], set[bytes]] = field(default_factory=lambda: defaultdict(set))
     codes: list[Code] = field(default_factory=list)
 
@@ -231,7 +234,7 @@ class Heard:
         return sorted(key for key, found in self.blocks.items() if len(found) > 1)
 
     def check(self) -> None:
-        """One vector a sum, one answer a step, and of nobody two secrets."""
+        """Fail unless there is one vector per sum, one answer per step, one secret per client."""
         assert not self.two_time_pads()
         for key, found in self.answers.items():
             assert len(found) == 1, key
@@ -240,12 +243,12 @@ class Heard:
                     told: Any = decode(answered)
                 except ProtocolError:
                     continue
-                if hasattr(told, "seed_shares"):  # one share of each of the five others, at most
+                if hasattr(told, "seed_shares"):  # at most one share of each of the five others
                     assert len(told.seed_shares) + len(told.key_shares) <= 5
 
 
 class Liar:
-    """Asks a client for everything, in some order."""
+    """Server that asks a client for everything, in a given order."""
 
     def __init__(self, recorded: Recorded, place: int, heard: Heard) -> None:
         self._recorded = recorded
@@ -253,7 +256,7 @@ class Liar:
         self._heard = heard
 
     def ask(self, node: Node, order: int) -> None:
-        """In three orders: another message first, or what lies on the disk, or the honest one."""
+        """Ask in one of three orders: an altered message, the upload or the honest one first."""
         here = self._here()
         for turn in ((1, 0, 2), (2, 1, 0), (0, 2, 1))[order % 3]:
             here[turn](node)
@@ -276,7 +279,7 @@ class Liar:
         return [honest, others, self._uploads]
 
     def _uploads(self, node: Node) -> None:
-        """Every block of every upload that there may be."""
+        """Ask for every block of every possible upload."""
         recorded = self._recorded
         for step in range(max(self._place - 3, 0), self._place + 2):
             first = 0
@@ -288,7 +291,7 @@ class Liar:
                 first += 1
 
     def _rest(self) -> Iterator[bytes]:
-        """Earlier and later steps, honest and not, and the invitation once more."""
+        """Yield earlier and later messages, honest and altered, and the invitation again."""
         recorded = self._recorded
         for place in range(len(recorded.messages)):
             yield recorded.messages[place]
@@ -301,7 +304,7 @@ class Liar:
 
 @dataclass
 class Life:
-    """A client to whom something happens in answering one message."""
+    """Client that meets a fault while it answers one message."""
 
     recorded: Recorded
     place: int
@@ -313,7 +316,7 @@ class Life:
         shutil.copytree(self.recorded.folders[self.place], self.home)
 
     def suffer(self, at: int, fault: Fault) -> bool:
-        """Whether there was such a write."""
+        """Answer the message with a fault at this write; return False if there is no such write."""
         message = self.recorded.messages[self.place]
         trap = Trap(at, fault)
         if fault.kills:
@@ -328,7 +331,7 @@ class Life:
                 self.heard.listen(node.answer(message))
             node.close()
         except (OSError, FederationError):
-            assert trap.sprung  # it did not even start
+            assert trap.sprung  # the client did not even start
         return trap.sprung
 
     def go_on(self, order: int) -> None:
@@ -337,8 +340,7 @@ class Life:
         node.close()
 
     def check(self) -> None:
-        """Beside what left: every vector that did, or may have, is in the record of what the client
-        has spent."""
+        """Check also that every vector that left, or may have, is in the spending record."""
         self.heard.check()
         node = self.recorded.node(self.home)
         counted = {(one.run, one.sum_number) for one in node.budget.account().sums}
@@ -349,7 +351,7 @@ class Life:
 
 
 def lives(recorded: Recorded, place: int, fault: Fault, folder: Path) -> Iterator[Life]:
-    """One for each write in answering this message, after the liar has asked."""
+    """Yield one life per write made in answering this message, after the liar has asked."""
     at = 0
     while True:
         life = Life(recorded, place, folder / "life")
@@ -383,7 +385,7 @@ def _no_logs() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_no_logs")
 def test_every_write_is_seen(recorded: Recorded, folder: Path) -> None:
-    """As many as the kernel has counted."""
+    """The trap counts as many writes as the kernel."""
     for name, number in PLACES:
         life = Life(recorded, recorded.place(name, number), folder / "life")
         life.begin()
@@ -411,7 +413,7 @@ def test_no_write_leads_to_a_second_vector(
         answered += bool(life.heard.answers or life.heard.blocks)
         count += 1
     assert count > 30
-    assert answered > count // 2  # somebody was answered: the checks above had something to check
+    assert answered > count // 2  # some clients answered, so the checks above were not empty
 
 
 @pytest.mark.long
@@ -427,7 +429,7 @@ def test_no_write_of_any_step_leads_to_a_second_vector(
     assert count > 20
 
 
-# --- with the guard off ---------------------------------------------------------------------------
+# --- without the guard ----------------------------------------------------------------------------
 
 
 def _any_message_for_the_next_step(self: Node, state: ClientRun, step: int, digest: str) -> None:
@@ -444,13 +446,13 @@ def _any_upload_on_the_disk(self: Node, state: ClientRun, step: int, first: int)
 
 
 def without_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps are bound to no message, and an upload is sent before the state knows of it."""
+    """Bind steps to no message, and send uploads before the state records them."""
     monkeypatch.setattr(Node, "_check_next", _any_message_for_the_next_step)
     monkeypatch.setattr(Node, "_blocks", _any_upload_on_the_disk)
 
 
 def without_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers leave, and what they leave behind reaches the disk too late."""
+    """Send answers before their state reaches the disk."""
     monkeypatch.setattr(Memory, "save", lambda *_: None)
     monkeypatch.setattr(Memory, "commit", lambda *_: None)
     monkeypatch.setattr(Memory, "note_answer", lambda *_: None)
@@ -465,9 +467,9 @@ def test_without_the_order_two_vectors_leave_under_one_mask(
     monkeypatch: pytest.MonkeyPatch,
     guard_off: Callable[[pytest.MonkeyPatch], None],
 ) -> None:
-    """And their difference is that of the plain vectors: what a mask hides no longer."""
+    """Their difference is that of the plain vectors, so the mask no longer hides them."""
     guard_off(monkeypatch)
-    # Masks know what is asked for, so that another ask has other masks between clients.
+    # Masks depend on the ask, so another ask gives other masks between clients.
     monkeypatch.setattr(steps, "asked_digest", lambda _plan, _ask: NOTHING_ASKED)
     place = recorded.place("input", 3)
     found = []
@@ -502,7 +504,7 @@ def read_block(sent: bytes, shape: Any) -> Any:
 
 
 def is_early_piece(message: bytes) -> bool:
-    """Whether this is a piece of the artifact, and not its last: they are all alike."""
+    """Return True for a piece of the artifact other than the last; all of these behave the same."""
     told = envelope.peek(message, "to-client")
     if not isinstance(told.message, ArtifactPiece):
         return False
@@ -511,7 +513,7 @@ def is_early_piece(message: bytes) -> bool:
 
 
 class _Unlucky(Talk):
-    """Client 0 meets the fault at its first write, then at its second, ... in every message."""
+    """Conversation in which client 0 meets the fault at each write of each message in turn."""
 
     fault: Fault
     met = 0
@@ -546,8 +548,8 @@ class _Unlucky(Talk):
     "fault", [pytest.param(Fault.KILL, marks=pytest.mark.long), Fault.FULL], ids=["KILL", "FULL"]
 )
 def test_an_honest_run_ends_right_whatever_write_fails(folder: Path, fault: Fault) -> None:
-    """At every write once, in one run: it ends with the simulation's numbers and a model."""
-    # Kernels look for a place for their cache when they are imported, which is not what fails here.
+    """Every write fails once in one run, which still gives the simulation's numbers and a model."""
+    # Kernels look for a cache folder when they are imported; that must not fail here.
     for kernels in ("dp.sampler_loops", "federated.kernels", "secagg.ring_loops"):
         import_module(f"privirec.{kernels}")
     federation = Federation(folder)
@@ -567,12 +569,12 @@ def test_an_honest_run_ends_right_whatever_write_fails(folder: Path, fault: Faul
         assert (installed / name).read_bytes() == (artifact / name).read_bytes()
 
 
-# --- a disk that is full --------------------------------------------------------------------------
+# --- a full disk ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 512 KiB."""
+    """Mount a file system of 512 KiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
@@ -590,7 +592,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_is_full_at_any_page(
     recorded: Recorded, small_disk: Path, name: str, number: int
 ) -> None:
-    """Really full: so many pages are left, from none to enough."""
+    """Fill a real disk up to a number of free pages, from none to enough."""
     place = recorded.place(name, number)
     message = recorded.messages[place]
     refused = 0
@@ -606,10 +608,10 @@ def test_a_disk_that_is_full_at_any_page(
             said = life.heard.listen(node.answer(message))
             node.close()
         except OSError:
-            pass  # it did not even start
+            pass  # the client did not even start
         refused += not isinstance(said, Answer | Blocks)
         if pages % 2:
-            ballast.unlink()  # room again; in the other lives the liar meets a full disk too
+            ballast.unlink()  # free again; in the other lives the disk stays full for the liar
         try:
             life.go_on(pages // 2)
         except OSError:

@@ -1,4 +1,4 @@
-"""Flower as the carrier: real processes over TLS. Skips visibly where Flower is not installed."""
+"""Tests of Flower as the carrier: real processes over TLS; skipped if Flower is not installed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_flower_reports_nothing_home(tmp_path: Path) -> None:
 
 
 def test_flwr_run_takes_the_repository_as_well() -> None:
-    """What `server run` writes for an installed package is the app of our own pyproject."""
+    """`server run` writes the same app for an installed package as our own pyproject defines."""
     ours = Path(__file__).parents[2] / "pyproject.toml"
     written = installed._APP.format(version=installed.__version__)
     one, other = (tomllib.loads(text) for text in (written, ours.read_text("utf-8")))
@@ -130,7 +130,7 @@ def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path
 @check
 @needs_flower
 def test_a_killed_client_comes_back(tmp_path: Path) -> None:
-    """kill -9 of all processes of a client after the first sum; Flower lets it in again."""
+    """Kill all processes of a client with SIGKILL after the first sum; Flower lets it reconnect."""
     train, settings = _planted(), PrivirecKSettings(rank=4, rounds=2)
     spec = RunSpec(program=settings, config={"rank": 4})
     deadlines = spec.deadlines.model_copy(update={"silence": 15.0})
@@ -180,7 +180,7 @@ def test_a_run_that_cannot_be_started_burns_no_name(
 
 
 def _planted() -> Interactions:
-    """Histories whose users and items can be found again wherever they turn up."""
+    """Return histories whose users and items are recognisable wherever they appear."""
     rng = np.random.default_rng(7)
     touched = (rng.random((24, 40)) < 0.3).astype(np.float32)
     touched[:, 0] = 1
@@ -190,8 +190,7 @@ def _planted() -> Interactions:
 
 
 def _check_nothing_leaked(folder: Path) -> None:
-    """Names of users nowhere outside a client's own histories; of items in the catalogue and in
-    models only."""
+    """Fail if names leak: users outside their own histories, items outside catalogue and models."""
     for path in folder.rglob("*"):
         if not path.is_file() or path.name in ("history.txt", "catalogue.txt"):
             continue
@@ -222,7 +221,7 @@ def test_a_node_that_ends_is_started_again_but_not_for_ever(
         assert node.keep_up() == ""
         assert node.keep_up() == "Not connected: not registered; trying again"
     node.keep_up()
-    node.began -= installed.LONG + 1  # it was connected for long
+    node.began -= installed.LONG + 1  # it was connected long ago
     assert node.keep_up()
     node.tries = 2
     node.keep_up()

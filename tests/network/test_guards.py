@@ -1,4 +1,4 @@
-"""Guards that stand behind others: each is tried with the one in front of it out of the way."""
+"""Tests of guards behind other guards: each is tested with the one before it disabled."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def federation(tmp_path: Path) -> Federation:
 
 
 def test_what_was_sealed_in_one_direction_does_not_pass_in_the_other() -> None:
-    """Nothing can be turned back to its sender, whoever holds both ends' keys."""
+    """A message cannot be reflected to its sender, even with the keys of both ends."""
     one = Identity(bytes(range(32)))
     sealed = Envelope("0" * 32, 0, Goodbye()).seal(one, "to-server")
     envelope.check(sealed, one.public, "to-server")
@@ -100,7 +100,7 @@ def test_headers_that_cannot_be_are_refused(changes: dict[str, Any], behind: byt
 
 
 def hand_out(talk: Talk, artifact: Path, client: int = 0) -> Any:
-    """What a client says to the whole artifact in one piece."""
+    """Return a client's reply to the whole artifact in one piece."""
     files = [(name, (artifact / name).read_bytes()) for name in ARTIFACT_FILES]
     piece = ArtifactPiece(files=tuple((name, len(data)) for name, data in files), offset=0)
     return talk.forged(client, piece, b"".join(data for _, data in files))
@@ -164,7 +164,7 @@ def test_the_pieces_of_an_artifact_leave_no_hole(federation: Federation) -> None
 
 
 def test_participants_outside_the_plan_end_the_clients_part(federation: Federation) -> None:
-    """The protocol's map has six clients, the plan that this client was given five."""
+    """The protocol's map has six clients, but the plan given to this client has five."""
     talk = Talk(federation)
     talk.until("advertise")
     announcement = bytes(envelope.peek(talk.message_for(0), "to-client").parts[0])
@@ -186,7 +186,7 @@ def seal_again(federation: Federation, reply: Envelope) -> bytes:
 def test_the_clients_of_a_later_sum_are_those_of_the_first(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the protocol lets pass: in a sparse graph it sees its neighbours only."""
+    """The client checks this itself: in a sparse graph the protocol sees only neighbours."""
     monkeypatch.setattr(BellClient, "check_summed", lambda *_: None)
     talk = Talk(federation)
     talk.until("unmask", 2)
@@ -199,7 +199,7 @@ def test_the_clients_of_a_later_sum_are_those_of_the_first(
 def test_participants_are_judged_before_shares_leave(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All six were in the run before; now one of them never comes, and the plan passes."""
+    """All six clients were in the previous run; now one never appears, and the plan is accepted."""
     monkeypatch.setattr(CohortGuard, "check_plan", lambda *_: None)
     Talk(federation).until(Stage.COMPUTED)
     now = [0.0]
@@ -214,7 +214,7 @@ def test_participants_are_judged_before_shares_leave(
 
 
 def test_the_first_sum_is_judged_by_the_policy(federation: Federation) -> None:
-    """All six take part, as in the run before, but one of them is not in the sum."""
+    """All six take part, as in the previous run, but one of them is not in the sum."""
     Talk(federation).until(Stage.COMPUTED)
     now = [0.0]
     talk = Talk(federation, name="second", clock=lambda: now[0])
@@ -256,7 +256,7 @@ def test_an_exchange_has_the_parts_that_belong_to_it(
 def test_what_the_policy_asks_for_is_asked_of_the_protocol(
     federation: Federation, policy: dict[str, Any], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the policy's own look at the plan out of the way."""
+    """Disable the policy's own check of the plan."""
     monkeypatch.setattr(Policy, "check_run", lambda *_: None)
     monkeypatch.setattr(CohortGuard, "check_plan", lambda *_: None)
     monkeypatch.setattr(CohortGuard, "check_sum", lambda *_: None)
@@ -275,7 +275,7 @@ def test_what_the_policy_asks_for_is_asked_of_the_protocol(
 
 
 def test_the_bits_of_the_policy_are_those_of_the_protocol(federation: Federation) -> None:
-    """They change nothing among six clients, who are all neighbours."""
+    """The value changes nothing among six clients, because all are neighbours."""
     strict = federation.policy.model_copy(update={"security_bits": 77})
     assert federation.node(0, policy=strict)._answerer._insists().security_bits == 77
 
@@ -336,7 +336,7 @@ def test_an_upload_is_whole_or_not_there(tmp_path: Path) -> None:
 
 
 def test_one_run_at_a_time(federation: Federation) -> None:
-    """Of the run before nothing is kept but that it was: no secret of two runs lies about."""
+    """A client keeps only the fact of an earlier run, so the secrets of two runs never coexist."""
     first = Talk(federation)
     first.until("unmask", 1)
     Talk(federation, name="second").until("share")
@@ -352,7 +352,7 @@ def test_memory_is_tagged_for_backup_tools(federation: Federation) -> None:
     assert tag.startswith(b"Signature: 8a477f597d28d172789f06886806bc55")
 
 
-# --- what the server takes ------------------------------------------------------------------------
+# --- messages that the server accepts -------------------------------------------------------------
 
 
 def test_the_server_takes_nothing_under_another_key_run_or_address(federation: Federation) -> None:
@@ -378,7 +378,7 @@ def test_the_server_takes_nothing_under_another_key_run_or_address(federation: F
 
 
 def test_who_comes_late_is_not_in_the_run(federation: Federation) -> None:
-    """The plan was signed without it."""
+    """The signed plan does not include the late client."""
     now = [0.0]
     talk = Talk(federation, clock=lambda: now[0])
     for _ in range(40):

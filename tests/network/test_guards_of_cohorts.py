@@ -1,5 +1,7 @@
-"""Guards around cohorts, pledges, what was opened, and rosters, each tried alone: with the one in
-front of it out of the way, or without a federation around it."""
+"""Tests of the guards of cohorts, pledges, opened sums and rosters, one at a time.
+
+Each is tested with the guard before it disabled, or without a federation.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def federation(tmp_path: Path) -> Federation:
 
 
 def second_run_without(federation: Federation, client: int, *, after: str, until: str) -> Talk:
-    """All six were in a sum; in the next run one of them is not heard of any more."""
+    """Begin a second run without one of the six clients that were in a sum together."""
     Talk(federation).until(Stage.COMPUTED)
     now = [0.0]
     talk = Talk(federation, name="second", clock=lambda: now[0])
@@ -65,7 +67,7 @@ def second_run_without(federation: Federation, client: int, *, after: str, until
     raise AssertionError(talk.server.status())
 
 
-# --- every sum is judged, however far it has come -------------------------------------------------
+# --- every sum is checked, at any stage -----------------------------------------------------------
 
 
 def test_a_plan_without_those_of_earlier_sums_is_refused(federation: Federation) -> None:
@@ -109,7 +111,7 @@ def test_the_strictest_newcomer_decides() -> None:
         check_new(inside, 0)
 
 
-# --- what was opened ------------------------------------------------------------------------------
+# --- opened sums ----------------------------------------------------------------------------------
 
 
 def opening(federation: Federation, share: float) -> Any:
@@ -130,7 +132,7 @@ def test_a_plan_counts_what_was_opened_in_the_life_of_a_client(federation: Feder
 
 
 def test_a_sum_counts_what_was_opened_in_the_life_of_a_client(federation: Federation) -> None:
-    """The policy became stricter in the middle of a run."""
+    """The policy becomes stricter in the middle of a run."""
     Talk(federation).until(Stage.COMPUTED)
     before = federation.node(0).memory.opened_share()
     talk = Talk(federation, name="second")
@@ -141,7 +143,7 @@ def test_a_sum_counts_what_was_opened_in_the_life_of_a_client(federation: Federa
 
 
 def test_a_sum_is_measured_by_the_items_in_use(tmp_path: Path) -> None:
-    """Eight of 24 items: what the plan says, by the catalogue, is far too little."""
+    """Eight of 24 items are in use; the plan's share, over the catalogue, is far too low."""
     parts = histories(4, 4, 4)
     for part in parts:
         part[:, 8:] = False
@@ -225,7 +227,7 @@ def test_nobody_knows_more_than_its_past() -> None:
     )
 )
 def test_pledges_come_out_as_they_went_in(pledges: dict[int, Pledge]) -> None:
-    """Through text, and whatever several of them have in common."""
+    """Pledges survive encoding, whatever several of them have in common."""
     found = Pledges.model_validate_json(Pledges.of(pledges).model_dump_json())
     assert {client: found.pledge(client) for client in pledges} == pledges
     assert found.users() == {client: one.people for client, one in pledges.items()}
@@ -237,12 +239,12 @@ def test_pledges_come_out_as_they_went_in(pledges: dict[int, Pledge]) -> None:
 def test_what_everybody_says_is_said_once() -> None:
     many = Pledges.of({number: replace(pledged(), people=1) for number in range(1000)})
     assert len(many.said) == 1
-    assert len(many.model_dump_json()) < 1000 * (64 * 4 / 3 + 8)  # a signature, and who and what
+    assert len(many.model_dump_json()) < 1000 * (64 * 4 / 3 + 8)  # a signature and its content
 
 
 @pytest.mark.parametrize("liar", range(3))
 def test_every_pledge_of_a_plan_must_be_signed(liar: int) -> None:
-    """The first, the last and those between."""
+    """Test the first, the last and one in between."""
     one = Pledge(4, ASKS)
     pledges = {n: one.signed(RUN, n, KEYS[n], ROSTER) for n in range(3)}
     Pledges.of(pledges).check(RUN, ROSTER)
@@ -252,7 +254,7 @@ def test_every_pledge_of_a_plan_must_be_signed(liar: int) -> None:
 
 
 def test_a_list_of_mistakes_ends_with_the_first() -> None:
-    """Each would be kept, with all that it is about, before anybody looks."""
+    """Otherwise each mistake would be stored, with its content, before any check."""
     with pytest.raises(ValidationError) as refused:
         Pledges.model_validate(GOOD | {"clients": ["x"] * 1000})
     assert refused.value.error_count() == 1
@@ -324,14 +326,14 @@ def test_the_periods_of_all_who_pledge_are_found() -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "000", "0g", "0A", "00 ", " 00", "00\n"])
 def test_a_pledged_set_is_bytes_in_small_letters(text: str) -> None:
-    """One set has one text: they are compared as such."""
+    """Each set has exactly one text, because sets are compared as text."""
     with pytest.raises(ValidationError, match="pattern"):
         Pledges.model_validate(GOOD | {"sets": (text,)})
 
 
 @pytest.mark.parametrize("change", [{"rounds": 10**30}, {"rounds": 10**6}, {"rank": 10**9}])
 def test_numbers_of_a_plan_that_would_fill_the_memory(change: dict[str, int]) -> None:
-    """Before a policy looks at how many sums there are, they are listed."""
+    """The sums are listed before a policy checks their number."""
     with pytest.raises(ValidationError, match="less than or equal"):
         PrivirecKSettings(**change)
     if "rank" in change:
@@ -362,7 +364,7 @@ NODE = "ecdsa-sha2-nistp256 AAAA"
 
 
 def test_the_new_key_of_a_rotation_is_somebodys() -> None:
-    """The old key alone cannot name a key that nobody has."""
+    """The old key alone cannot name a key without an owner."""
     operator = KEYS[3].public.hex()
     card = Card.make("client 0", KEYS[1], NODE)
     Rotation.make(operator, 0, KEYS[0], card).check()

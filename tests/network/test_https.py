@@ -1,4 +1,4 @@
-"""The HTTPS carrier: who is let in, how much, in which pieces, and what a client believes."""
+"""Tests of the HTTPS carrier: admission, limits, ranges, and replies that a client accepts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def ask(
     stamp: int | None = None,
     **changes: Any,
 ) -> httpx.Response:
-    """One request, signed as it should be unless something is changed."""
+    """Send one request, signed correctly unless something is changed."""
     digest = changes.pop("digest", content_digest(content))
     stamp = Stamps().next() if stamp is None else stamp
     request = Request(client, stamp, method, target, digest)
@@ -101,7 +101,7 @@ async def ask(
         )
 
 
-# --- who is let in --------------------------------------------------------------------------------
+# --- admission ------------------------------------------------------------------------------------
 
 
 def test_a_signed_request_says_by_whom_for_whom_what_and_when() -> None:
@@ -129,7 +129,7 @@ def test_a_signed_request_says_by_whom_for_whom_what_and_when() -> None:
 
 
 def test_a_request_counts_once(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy that keeps a request cannot send it again; without the guard it could."""
+    """A proxy cannot replay a recorded request; without the guard it could."""
     server = HttpsServer(federation)
     stamp = Stamps().next()
     assert done(ask(server, federation, stamp=stamp)).status_code == 204
@@ -147,7 +147,7 @@ def test_stamps_of_before_the_server_was_started_do_not_count() -> None:
     assert before.take(1, now[0] + AHEAD)  # a client whose clock is ahead
     taken = StampsTaken(lambda: now[0])
     assert not taken.take(1, 10**18 - 1)
-    assert not taken.take(1, 10**18 + AHEAD)  # it does not count in the server's next process
+    assert not taken.take(1, 10**18 + AHEAD)  # refused by the server's next process
     now[0] += BEHIND * 2
     assert not taken.take(1, now[0] + AHEAD + 1)
     assert not taken.take(1, now[0] - BEHIND - 1)
@@ -159,7 +159,7 @@ def test_stamps_of_before_the_server_was_started_do_not_count() -> None:
 
 @pytest.mark.parametrize("wrong", [-(10**18), -10 * BEHIND, 0, AHEAD + 10**9, 10**18])
 def test_a_wrong_clock_is_put_right_by_the_server(federation: Federation, wrong: int) -> None:
-    """In the first seconds of the server's process, in which nobody's own stamp counts, as well."""
+    """Test also the first seconds of a server process, in which no client's stamp is accepted."""
     server = HttpsServer(federation)
     server.gate._stamps = StampsTaken()
     stamps = Stamps(lambda: time.time_ns() + wrong)
@@ -168,13 +168,13 @@ def test_a_wrong_clock_is_put_right_by_the_server(federation: Federation, wrong:
         assert device.turn() >= 0
     assert device.requests == 4
     again = server.device(federation, 0, echo, stamps=Stamps(lambda: time.time_ns() - AHEAD // 2))
-    assert again.turn() >= 0  # a new process of the client, with a clock that was set back
+    assert again.turn() >= 0  # a new process of the client, with its clock set back
 
 
 def test_nobody_but_the_server_moves_a_clients_clock(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proxy that does TLS tells a time in a year and keeps what is signed then."""
+    """A proxy that terminates TLS claims a time in a year, to record what is signed then."""
     in_a_year = time.time_ns() + 365 * 86400 * 10**9
     kept: list[int] = []
 
@@ -189,7 +189,7 @@ def test_nobody_but_the_server_moves_a_clients_clock(
         device.turn()
     assert len(kept) == 1
     assert kept[0] < time.time_ns()
-    monkeypatch.setattr(signing_module, "verify", lambda *_: None)  # with the guard off
+    monkeypatch.setattr(signing_module, "verify", lambda *_: None)  # without the guard
     with pytest.raises(NotLetIn):
         device.turn()
     assert kept[-1] >= in_a_year
@@ -211,7 +211,7 @@ def test_the_servers_word_is_about_one_request() -> None:
 
 
 def test_time_does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server whose clock is set back an hour goes on."""
+    """A server whose clock is set back an hour keeps working."""
     now = signing_module.steady_time()
     before = now()
     monkeypatch.setattr(signing_module.time, "time_ns", lambda: 0)
@@ -236,7 +236,7 @@ def test_strangers_hear_a_number_and_nothing_else(
     server.mailbox.send(0, b"secret")
     reply = done(ask(server, federation, **changes))
     assert (reply.status_code, reply.content) == (401, b"")
-    if "identity" in changes and "client" not in changes:  # with the guard off it succeeds
+    if "identity" in changes and "client" not in changes:  # without the guard it succeeds
         monkeypatch.setattr(gate_module, "check_signature", lambda *_: None)
         assert done(ask(server, federation, **changes)).content == b"secret"
 
@@ -283,7 +283,7 @@ def test_a_revoked_client_hears_that(federation: Federation) -> None:
 
 
 def test_keys_that_were_changed_are_used(federation: Federation) -> None:
-    """By a client that runs on: it looks for others once the server does not know its own."""
+    """A running client reads its keys again once the server rejects the old ones."""
     server, own = HttpsServer(federation), federation.identities[0]
     former = Identity(b"x" * 32)
     now = [former]
@@ -299,7 +299,7 @@ def test_keys_that_were_changed_are_used(federation: Federation) -> None:
 
 
 def test_a_proxy_revokes_nobody(federation: Federation) -> None:
-    """A client that is revoked ends for good; one that somebody on the way turns away does not."""
+    """Only the server can end a client by revoking it; a refusal by a proxy cannot."""
     device = HttpsServer(federation).device(federation, 0, echo, lying(403, b"revoked"))
     with pytest.raises(Unreachable, match="403"):
         device.turn()
@@ -315,7 +315,7 @@ def test_content_that_was_not_signed_is_refused(federation: Federation) -> None:
     assert not list(server.mailbox.answers())
 
 
-# --- in pieces ------------------------------------------------------------------------------------
+# --- ranges ---------------------------------------------------------------------------------------
 
 
 def test_messages_and_answers_travel_in_pieces(
@@ -335,8 +335,7 @@ def test_messages_and_answers_travel_in_pieces(
 def test_what_was_interrupted_is_taken_up(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In every request once: nothing that has arrived travels again, and the answer is computed
-    once."""
+    """Interrupt every third request: no byte is resent, and the answer is computed once."""
     in_small_pieces(monkeypatch, 100)
     server = HttpsServer(federation)
     question = random.Random(2).randbytes(950)
@@ -378,7 +377,7 @@ def test_a_range_that_does_not_follow_is_told_where_to_go_on(tmp_path: Path) -> 
             mailbox.put(1, number, digest, 6, offset, part)
         assert refused.value.received == 3
     other = hashlib.sha256(b"other").hexdigest()
-    assert mailbox.received(1, number, other) == 0  # another answer begins anew
+    assert mailbox.received(1, number, other) == 0  # another answer starts from the beginning
     mailbox.put(1, number, other, 5, 0, b"other")
     assert list(mailbox.answers()) == [(1, b"other")]
     assert mailbox.put(1, number, digest, 6, 3, b"def") is None
@@ -410,7 +409,7 @@ def test_a_message_that_nobody_answers_is_given_up(tmp_path: Path) -> None:
     mailbox.seen(4)
     assert set(carrier.connected()) == {4}
     assert carrier.send(4, b"question")
-    assert carrier.send(4, b"question")  # the same: it is on its way
+    assert carrier.send(4, b"question")  # the same message, already on its way
     assert not carrier.is_idle()
     assert list(carrier.arrivals()) == []
     now[0] = 6.0
@@ -421,7 +420,7 @@ def test_a_message_that_nobody_answers_is_given_up(tmp_path: Path) -> None:
     assert not carrier.connected()
 
 
-# --- how much -------------------------------------------------------------------------------------
+# --- limits ---------------------------------------------------------------------------------------
 
 
 def limited(federation: Federation, **limits: Any) -> HttpsServer:
@@ -433,7 +432,7 @@ def test_a_client_that_asks_too_often_is_told_to_wait(federation: Federation) ->
     found = [done(ask(server, federation)) for _ in range(3)]
     assert [reply.status_code for reply in found] == [204, 204, 429]
     assert found[2].headers["retry-after"] == "2"
-    assert done(ask(server, federation, client=1)).status_code == 204  # the others have theirs
+    assert done(ask(server, federation, client=1)).status_code == 204  # limits are per client
 
 
 @pytest.mark.parametrize(("limits", "status"), [({"at_once": 1}, 429), ({"together": 1}, 503)])
@@ -466,7 +465,7 @@ def test_what_is_too_large_is_refused(
         assert reply.status_code == 400
     assert not spooled(federation)
     device = server.device(federation, 0, lambda _: b"x" * 151)
-    assert device.turn() > 0  # it goes on with what comes next
+    assert device.turn() > 0  # the client continues with the next message
     assert server.mailbox.received(0, number, digest) == 0
 
 
@@ -515,7 +514,7 @@ def test_the_more_clients_the_longer_each_waits() -> None:
     assert pauses == [limits.busy_pause, 5, 10, limits.idle_pause]
 
 
-# --- what a client believes -----------------------------------------------------------------------
+# --- replies that a client accepts ----------------------------------------------------------------
 
 
 def lying(status: int, content: bytes = b"", **headers: str) -> httpx.AsyncBaseTransport:
@@ -607,7 +606,7 @@ def test_what_is_told_when_the_connection_comes_and_goes(federation: Federation)
     assert told[1:] == ["Connected"]
 
 
-# --- for whoever watches --------------------------------------------------------------------------
+# --- monitoring -----------------------------------------------------------------------------------
 
 
 def test_health_and_metrics(federation: Federation) -> None:

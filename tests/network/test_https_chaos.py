@@ -1,4 +1,4 @@
-"""The chaos of `test_chaos`, on the HTTPS carrier: real requests over a bad network."""
+"""Tests of `test_chaos` over the HTTPS carrier: real requests over an unreliable network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client's process over HTTPS: its folder is its own, and what changes there counts at once."""
+"""Tests of a client's process over HTTPS: one process per folder, and changes apply at once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def answering(client: ClientFolder) -> Iterator[Answering]:
 
 @pytest.fixture
 def during(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[dict[str, Any]], None]], Any]:
-    """What is done while a client is connected, with all that its `Device` was given."""
+    """Run a function while a client is connected, with the arguments of its `Device`."""
 
     class Connected:
         do: Callable[[dict[str, Any]], None]
@@ -80,14 +80,14 @@ def nothing(_: object) -> None:
 
 
 def changed(path: Path) -> None:
-    """Somebody writes the same again; the clock of the disk is coarse."""
+    """Update the change time of a file, despite the coarse clock of the file system."""
     before = path.stat().st_ctime_ns
     while path.stat().st_ctime_ns == before:
         os.utime(path)
 
 
 def test_a_client_is_connected_once(client: ClientFolder, during: Callable[..., Any]) -> None:
-    """A second process of it would answer in its name, and take its stamps."""
+    """A second process would answer in the client's name and use up its stamps."""
     tried: list[str] = []
 
     def second(_: object) -> None:
@@ -105,7 +105,7 @@ def test_a_client_is_connected_once(client: ClientFolder, during: Callable[..., 
 def test_a_connection_ends_with_the_client(
     client: ClientFolder, during: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However it ends."""
+    """Interrupt the client: its node and its connection are closed."""
     ended: list[Node] = []
     close = Node.close
 
@@ -127,7 +127,7 @@ def test_a_connection_ends_with_the_client(
 def test_a_client_that_stays_looks_at_its_folder(
     homes: Homes, client: ClientFolder, during: Callable[..., Any]
 ) -> None:
-    """At its policy before each message, and at its keys when the server does not know them."""
+    """Read the policy before each message, and the keys when the server rejects them."""
     server, _ = homes
     seen: list[str] = []
 
@@ -172,7 +172,7 @@ def test_whom_to_trust_is_in_the_folder(client: ClientFolder, during: Callable[.
 def test_a_file_that_was_changed_is_read_again(
     client: ClientFolder, answering: Answering, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """By a new node; the former one is closed first, since one memory has one user."""
+    """A new node reads it; the old node is closed first, since a memory has one user at a time."""
     open_now: list[Memory] = []
     begin, close = Node.__init__, Node.close
 
@@ -202,7 +202,7 @@ def test_a_file_that_was_changed_is_read_again(
 def test_a_folder_that_cannot_be_read_is_tried_again_later(
     client: ClientFolder, answering: Answering, name: str, half: bytes | None
 ) -> None:
-    """It may be in the middle of a change; the client ends neither then nor by a message."""
+    """The folder may be in the middle of a change; neither that nor a message ends the client."""
     answering.keys()
     kept = (client.folder / name).read_bytes()
     (client.folder / name).unlink()

@@ -1,4 +1,4 @@
-"""A client over HTTPS: whom it trusts, with which keys, how often it tries, what it gives up."""
+"""Tests of a device over HTTPS: trust, keys, retries and abandoned messages."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def asking(
 
 
 def abc_for(http: httpx.Request) -> httpx.Response | None:
-    """A message for a request that asks for one; None for one that brings an answer."""
+    """Return a message for a GET request, and None for a request that sends an answer."""
     if http.method != "GET":
         return None
     return httpx.Response(200, headers={"etag": ETAG}, stream=httpx.ByteStream(b"abc"))
 
 
-# --- whom it trusts -------------------------------------------------------------------------------
+# --- trust ----------------------------------------------------------------------------------------
 
 
 def handshake(client: ssl.SSLContext, server: Path, name: str) -> None:
-    """TLS with a server that has the certificates of this folder; raises where it is refused."""
+    """Do a TLS handshake with a server that has this folder's certificates; raise if refused."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(server / "server.crt", server / "server.key")
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -62,7 +62,7 @@ def handshake(client: ssl.SSLContext, server: Path, name: str) -> None:
 
 @pytest.fixture
 def two_authorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """Certificates of the operator's, and others whose authority the machine trusts."""
+    """Return the operator's certificates, and others issued by a CA that the machine trusts."""
     own, other = tmp_path / "own", tmp_path / "other"
     for folder in (own, other):
         make_certificates(folder, ["fed.example"])
@@ -71,10 +71,10 @@ def two_authorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Pa
 
 
 def test_only_the_authority_in_the_folder_is_trusted(two_authorities: tuple[Path, Path]) -> None:
-    """Not those that the machine trusts, and not for another host."""
+    """CAs that the machine trusts, and certificates for another host, are refused."""
     own, other = two_authorities
     handshake(trusting(own / "ca.crt"), own, "fed.example")
-    handshake(ssl.create_default_context(), other, "fed.example")  # which the machine would
+    handshake(ssl.create_default_context(), other, "fed.example")  # the machine would trust it
     with pytest.raises(ssl.SSLCertVerificationError, match="verify failed"):
         handshake(trusting(own / "ca.crt"), other, "fed.example")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
@@ -105,7 +105,7 @@ def test_a_connection_is_made_with_that_trust(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def listen() -> None:
-            with contextlib.suppress(OSError):  # the client hangs up
+            with contextlib.suppress(OSError):  # the client closes the connection
                 tls.wrap_socket(listening.accept()[0], server_side=True).close()
 
         thread = threading.Thread(target=listen)
@@ -119,7 +119,7 @@ def test_a_connection_is_made_with_that_trust(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address at which nobody listens."""
+    """Return an address at which no server listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
@@ -128,7 +128,7 @@ def nobody() -> Iterator[str]:
 def test_no_proxy_of_the_environment_is_used(
     tmp_path: Path, nobody: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would learn which server a person's device talks to."""
+    """A proxy would learn which server a person's device connects to."""
     make_certificates(tmp_path)
     monkeypatch.setattr(device_module, "TIMEOUT", httpx.Timeout(0.2))
     for name in ("no_proxy", "NO_PROXY"):
@@ -156,7 +156,7 @@ def test_no_request_waits_for_ever(federation: Federation) -> None:
     assert waits == [{"connect": 10.0, "read": 30.0, "write": 30.0, "pool": 30.0}]
 
 
-# --- with which keys ------------------------------------------------------------------------------
+# --- keys -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("changed", [{"identity"}, {"server_key"}, {"identity", "server_key"}])
@@ -190,12 +190,12 @@ def test_keys_that_were_not_changed_are_not_tried_again(federation: Federation) 
     assert device.requests == 1
 
 
-# --- what it gives up -----------------------------------------------------------------------------
+# --- abandoned messages ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [404, 416])
 def test_a_message_that_is_gone_is_forgotten(federation: Federation, status: int) -> None:
-    """The server waits for something else by now, and the client asks what that is."""
+    """The server now waits for something else, so the client asks for the next message."""
     asked: list[str] = []
 
     def handle(http: httpx.Request) -> httpx.Response:
@@ -249,7 +249,7 @@ def test_an_answer_arrives_though_each_piece_is_refused_once(
 
 
 def test_an_answer_is_there_when_the_server_has_taken_it(federation: Federation) -> None:
-    """One that has all of it, and refuses it, has not."""
+    """A server that has received all bytes but refuses them has not accepted the answer."""
     replies = [409, 204]
 
     def handle(http: httpx.Request) -> httpx.Response:
@@ -261,7 +261,7 @@ def test_an_answer_is_there_when_the_server_has_taken_it(federation: Federation)
     assert not replies
 
 
-# --- how often it tries ---------------------------------------------------------------------------
+# --- retries --------------------------------------------------------------------------------------
 
 
 def test_a_busy_server_cannot_make_a_client_wait_for_ever(federation: Federation) -> None:
@@ -277,7 +277,7 @@ def test_a_busy_server_cannot_make_a_client_wait_for_ever(federation: Federation
 def test_a_server_that_is_there_again_is_asked_as_before(
     federation: Federation, messages: int
 ) -> None:
-    """Whether it had a message or not."""
+    """Test a server with a message and one without."""
     server = HttpsServer(federation)
     device = server.device(federation, 0, echo)
     for _ in range(10):

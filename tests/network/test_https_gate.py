@@ -1,4 +1,4 @@
-"""The gate of the HTTPS carrier: who hears what when it is turned away, and what that costs."""
+"""Tests of the gate of the HTTPS carrier: refusals, and the cost of refused requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def federation(tmp_path: Path) -> Federation:
 
 @pytest.fixture(autouse=True)
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long those were kept waiting who were turned away; nobody waits here."""
+    """Record the delays of refused requests instead of waiting."""
     found: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -47,7 +47,7 @@ def turn_of(client: int) -> Request:
 def test_who_is_in_the_roster_does_not_show_by_the_work(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signature is checked for a number that nobody has as well."""
+    """Check a signature also for a number without a client."""
     checked: list[int] = []
     check = gate_module.check_signature
 
@@ -73,7 +73,7 @@ def test_who_is_revoked_is_told_to_nobody_else(federation: Federation, slept: li
 
 
 def test_a_stranger_uses_up_nothing_of_a_clients(federation: Federation) -> None:
-    """Neither its stamps nor its turns."""
+    """Use up neither the client's stamps nor its turns."""
     server = limited(federation, rate=0.5, burst=1)
     server.gate._stamps.now = lambda: 10**18
     server.gate._stamps._began = 0
@@ -94,14 +94,14 @@ def test_who_is_late_hears_the_time_from_the_server(
     assert word is not None
     assert word.code == CLOCK
     assert abs(word.now - Stamps().next()) < 60 * 10**9
-    assert not slept  # it is known
+    assert not slept  # this client is known
 
 
 # --- the roster -----------------------------------------------------------------------------------
 
 
 def test_a_roster_that_cannot_be_read_is_tried_once(federation: Federation) -> None:
-    """The last one counts until there is another."""
+    """The last valid roster stays in force until there is a new one."""
     tried: list[int] = []
 
     class Broken:
@@ -123,7 +123,7 @@ def test_a_roster_that_cannot_be_read_is_tried_once(federation: Federation) -> N
 
 
 def test_a_machine_that_cannot_read_tries_again(federation: Federation) -> None:
-    """Too many open files, for example; whoever is revoked meanwhile is out a second later."""
+    """After an error such as too many open files, a revoked client is refused a second later."""
     server = HttpsServer(federation)
     revoking = operator_of(federation, revoked=[1])
 
@@ -157,7 +157,7 @@ def test_another_key_of_the_server_counts_once_the_roster_names_it(federation: F
 
 
 def test_a_key_of_the_server_that_comes_after_its_roster_is_read(federation: Federation) -> None:
-    """It was brought in two files; whoever was revoked is out at once."""
+    """Roster and key arrive as two files; revoked clients are refused at once."""
     server = HttpsServer(federation)
     former, federation.operator = federation.operator, Identity(b"s" * 32)
     arrived = operator_of(federation, revoked=[1])
@@ -209,7 +209,7 @@ def test_a_turn_is_given_back_however_it_ends(
 def test_who_asks_too_often_hears_when_to_come_back(
     federation: Federation, rate: float, after: str, slept: list[float]
 ) -> None:
-    """In whole seconds, and never at once; it is known, and is not kept waiting here."""
+    """The delay is in whole seconds and at least one; a known client's refusal is not delayed."""
     server = limited(federation, rate=rate, burst=1)
     assert done(ask(server, federation)).status_code == 204
     reply = done(ask(server, federation))

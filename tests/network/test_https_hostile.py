@@ -1,5 +1,8 @@
-"""The HTTPS carrier between people who do not mean well: forged records, servers that keep a client
-busy, clients that fill the disk, the memory, the log, or all connections."""
+"""Tests of the HTTPS carrier against attackers.
+
+Forged records, servers that keep a client busy, and clients that exhaust the disk, the memory, the
+log or the connections.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +63,11 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-# --- to a client ----------------------------------------------------------------------------------
+# --- attacks on a client --------------------------------------------------------------------------
 
 
 def test_a_forged_record_ends_no_client(tmp_path: Path) -> None:
-    """Anybody on the way can send one: the connection is over, the client is not."""
+    """Anybody on the network path can send one: it ends the connection, not the client."""
     make_certificates(tmp_path)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
@@ -90,7 +93,7 @@ def test_a_forged_record_ends_no_client(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["tel:1", "https://xn--zzzzzzzzzzzz99999/", "https://a:x/"])
 def test_a_redirection_ends_no_client(federation: Federation, where: str) -> None:
-    """httpx reads where to, though it does not go there."""
+    """httpx parses the target even though it does not follow redirects."""
     for status in (303, 308):
         lies = lying(status, location=where)
         with pytest.raises(Unreachable):
@@ -112,7 +115,7 @@ def test_no_cookie_is_kept(federation: Federation) -> None:
 
 
 def test_a_message_that_does_not_fit_is_asked_for_anew(federation: Federation) -> None:
-    """A total that was made up once on the way does not keep a client from the message."""
+    """A total forged once in transit does not keep the client from the message."""
     server = HttpsServer(federation)
     server.mailbox.send(0, b"abc")
     made_up = [lying(206, b"a", etag=ETAG, content_range="bytes 0-0/999")]
@@ -129,8 +132,10 @@ def test_a_message_that_does_not_fit_is_asked_for_anew(federation: Federation) -
 
 
 def test_a_server_cannot_keep_a_client_busy(federation: Federation) -> None:
-    """Between two questions is always a pause, whatever the server says: neither a message that is
-    gone as soon as it is asked for nor pauses of no length make it ask without end."""
+    """Wait between two requests, whatever the server replies.
+
+    Test a message that is gone as soon as it is asked for, and pauses of length zero.
+    """
     asked: list[str] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -169,7 +174,7 @@ def test_a_message_has_no_more_bytes_than_the_policy_allows(
         HttpsServer(federation).device(federation, 0, echo, larger, **given).turn()
 
 
-# --- to the server: disk and memory ---------------------------------------------------------------
+# --- attacks on the server: disk and memory -------------------------------------------------------
 
 
 def test_a_client_has_one_answer_on_the_disk(tmp_path: Path) -> None:
@@ -186,7 +191,7 @@ def test_a_client_has_one_answer_on_the_disk(tmp_path: Path) -> None:
 
 
 def test_memory_is_set_aside_for_what_was_announced(tmp_path: Path) -> None:
-    """Many clients that announce little, say one byte of it, and send the rest all at once."""
+    """Clients announce short answers, send one byte each, then the rest at the same time."""
     mailbox = Mailbox(tmp_path, Limits(in_memory=10))
     for client in range(3):
         mailbox.send(client, b"question")
@@ -195,7 +200,7 @@ def test_memory_is_set_aside_for_what_was_announced(tmp_path: Path) -> None:
     for client in range(3):
         mailbox.put(client, NUMBER, digest(b"x" * 5), 5, 1, b"xxxx")
     assert len(list(mailbox.answers())) == 3
-    for message in (b"1", b"2"):  # and it is given back, however an answer ends
+    for message in (b"1", b"2"):  # and the memory is freed, however an answer ends
         mailbox.send(0, message)
         mailbox.put(0, message_number(message), digest(b"y" * 5), 5, 0, b"y")
     mailbox.put(0, message_number(b"2"), digest(b"z" * 5), 5, 0, b"z")
@@ -206,7 +211,7 @@ def test_memory_is_set_aside_for_what_was_announced(tmp_path: Path) -> None:
 
 
 def test_a_total_that_changes_begins_anew(tmp_path: Path) -> None:
-    """Otherwise one byte would be announced, and memory filled under its name."""
+    """Otherwise a client could announce one byte, then fill the memory."""
     mailbox = Mailbox(tmp_path, Limits(in_memory=10))
     mailbox.send(1, b"question")
     mailbox.put(1, NUMBER, digest(b"x" * 50), 2, 0, b"x")
@@ -218,7 +223,7 @@ def test_a_total_that_changes_begins_anew(tmp_path: Path) -> None:
 
 
 def test_strangers_do_not_fill_what_the_server_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """uvicorn has a line for each request that is none, and for each connection too many."""
+    """uvicorn logs a line for each malformed request and for each connection above the limit."""
     told = logging.getLogger("uvicorn.error")
     monkeypatch.setattr(told, "level", logging.WARNING)
     server_module._config(None, {})
@@ -306,11 +311,11 @@ def test_only_so_many_messages_wait_for_a_client(tmp_path: Path) -> None:
     assert first.content == b"\x01"
 
 
-# --- to the server: connections, log, paths -------------------------------------------------------
+# --- attacks on the server: connections, log, paths -----------------------------------------------
 
 
 class FakeLine:
-    """What `Lines` needs of a connection."""
+    """The part of a connection that `Lines` uses."""
 
     def __init__(self, idle_since: float | None, busy_since: float = 0.0) -> None:
         self.idle_since, self.busy_since = idle_since, busy_since
@@ -322,7 +327,7 @@ class FakeLine:
 
 
 def test_a_request_has_its_time() -> None:
-    """Whoever sends a byte now and then, or does not take its answer, is cut."""
+    """Close the connection of a client that sends too slowly or does not read its answer."""
     lines, other = Lines(within=300.0), Lines()
     idle, slow, long = FakeLine(0.0), FakeLine(None), FakeLine(None)
     fakes: list[Any] = [idle, slow]
@@ -362,7 +367,7 @@ def test_connections_of_strangers_and_of_each_client_are_limited(
 def test_a_run_ends_no_server_by_being_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start that somebody deletes while the server looks."""
+    """A run's start file is deleted while the server reads it."""
     looks: list[int] = []
     stop = threading.Event()
 
@@ -392,7 +397,7 @@ def test_whoever_is_turned_away_does_not_fill_the_log(
     server = HttpsServer(federation)
 
     async def strangers() -> None:
-        for number in range(20):  # as many addresses as somebody has
+        for number in range(20):  # as many addresses as an attacker has
             transport = httpx.ASGITransport(server.door.application, client=(f"::{number}", 1))
             async with httpx.AsyncClient(transport=transport, base_url="https://s") as http:
                 assert (await http.get("/v1/next")).status_code == 401
@@ -421,7 +426,7 @@ def test_nobody_is_led_to_another_host(federation: Federation) -> None:
         assert "location" not in reply.headers
 
 
-# --- guards of which nothing else would notice that they are gone ---------------------------------
+# --- guards whose absence no other test would notice ----------------------------------------------
 
 
 def test_stamps_grow_where_the_clock_does_not() -> None:
@@ -513,7 +518,7 @@ def test_a_word_means_what_it_says(federation: Federation, status: int, code: st
 def test_a_lie_is_noticed_at_once(
     federation: Federation, server: httpx.AsyncBaseTransport, words: str
 ) -> None:
-    """Not only by the digest of the whole, when everything has been taken in."""
+    """Detect the lie before the digest of the whole message can be checked."""
     device = HttpsServer(federation).device(federation, 0, echo, server)
     with pytest.raises(Unreachable, match=words):
         device.turn()
@@ -528,7 +533,7 @@ def test_an_answer_that_drips_for_long_is_given_up(
 
     def drops() -> Iterator[bytes]:
         nonlocal now
-        for _ in range(3):  # 300 seconds for all of it
+        for _ in range(3):  # 300 seconds in total
             now += seconds
             yield b"x"
 
@@ -563,7 +568,7 @@ def test_a_redirect_is_not_followed(federation: Federation) -> None:
 
 @pytest.mark.parametrize("told", ["", "-1", "x", "11", "9" * 30])
 def test_an_offset_that_cannot_be_is_not_believed(federation: Federation, told: str) -> None:
-    """A server that has more of an answer than there is of it."""
+    """The server claims to have received more bytes than the answer has."""
     sent: list[str] = []
 
     def handle(http: httpx.Request) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""The HTTPS carrier over real TLS, and with real processes that are killed."""
+"""Tests of the HTTPS carrier over real TLS, and with real processes that are killed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def histories() -> Interactions:
 
 
 def check_model(home: OperatorFolder, train: Interactions) -> None:
-    """Bit for bit what the simulation gives."""
+    """Fail unless the model equals the simulation's, bit for bit."""
     program = program_of(SETTINGS, train.n_users, train.n_items)
     expected, _ = execute(program.steps(), Simulation(train))
     model = Recommender.load(home.folder / "runs/one/model", mmap=False)
@@ -63,7 +63,7 @@ def check_model(home: OperatorFolder, train: Interactions) -> None:
 
 @contextlib.contextmanager
 def serving(home: OperatorFolder, listening: Listening) -> Iterator[threading.Thread]:
-    """A server in a thread of this process; it ends with the process."""
+    """Start a server in a thread of this process; it ends with the process."""
     ready = threading.Event()
     limits = Limits(busy_pause=0.0, idle_pause=0.0)
     servers: list[Any] = []
@@ -100,7 +100,7 @@ def device_of(path: Path, url: str, ca: Path | None = None) -> tuple[Device, Ans
 
 
 def run_with(home: OperatorFolder, clients: list[Path], url: str) -> dict[str, Any]:
-    """A run, with a thread for each device, until its result is there."""
+    """Run with one thread per device until the result is available."""
     start_run(home, "one", FILE)
     result = home.run("one") / "result.json"
     both = [device_of(path, url) for path in clients]
@@ -129,7 +129,7 @@ def test_a_run_over_tls_is_the_simulation(tmp_path: Path) -> None:
     home, clients = make_federation(tmp_path, train, 3, small_policy())
     with pytest.raises(FederationError, match="nobody listens"):
         start_run(home, "one", FILE)
-    assert not home.run("one").joinpath("run.json").exists()  # the name is not burnt
+    assert not home.run("one").joinpath("run.json").exists()  # the name is still free
     with serving(home, Listening("127.0.0.1", port, watched)):
         assert is_up(home)
         url = f"https://127.0.0.1:{port}"
@@ -149,7 +149,7 @@ def test_a_run_over_tls_is_the_simulation(tmp_path: Path) -> None:
 
 
 def test_behind_a_proxy_that_does_tls(tmp_path: Path) -> None:
-    """The server speaks HTTP on this machine only; whoever does TLS passes bytes on."""
+    """The server speaks HTTP on this machine only; a proxy terminates TLS for it."""
     train, inside, outside = histories(), free_port(), free_port()
     home, clients = make_federation(tmp_path, train, 3, small_policy())
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -222,8 +222,10 @@ def test_without_a_certificate_one_line(tmp_path: Path) -> None:
 @pytest.mark.check
 @pytest.mark.parametrize("seed", range(REAL_RUNS))
 def test_killed_processes_come_back(seed: int, tmp_path: Path) -> None:
-    """kill -9 at each sum, of a client's process or of the server's. A server that is started again
-    goes on with the run by itself."""
+    """Kill a client's or the server's process with SIGKILL at each sum.
+
+    A restarted server continues the run by itself.
+    """
     rng = random.Random(seed)
     plan = [rng.choice(("client", "server")) for _ in range(3)] if seed else ["client", "server"]
     train, done = histories(), []

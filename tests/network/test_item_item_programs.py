@@ -1,4 +1,4 @@
-"""Programs that are not of the paper over the network: the simulation's model, bit for bit."""
+"""Tests of programs outside the paper, over the network: bit for bit the simulation's model."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_network_gives_the_model_of_the_simulation(
     if len(planned) == len(sums):
         assert asked == planned
         return
-    # It ended before its plan did, and clients take the model of such a run as of any other.
+    # The run ended before its plan did; clients accept its model as that of any other run.
     assert asked == [one.name for one in sums][: len(asked)]
     assert len(planned) <= len(asked) < len(sums)
     assert talk.server.found == {"rounds_run": len(asked) // 2}

@@ -1,4 +1,4 @@
-"""A registered client says what it likes: the server neither ends nor opens anything else."""
+"""Tests of registered clients that lie: the server neither stops nor opens another sum."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def say(talk: Talk, message: Message, *parts: bytes, run: str = "") -> None:
 
 
 def lies(talk: Talk, step: int) -> None:
-    """Whatever does not belong here, none of it a block of an upload that is asked for."""
+    """Send messages that do not belong here, none of them a block of a requested upload."""
     for place in (0, step, step + 1, max(0, step - 1), LARGE):
         say(talk, Answer(step=place), b"")
         say(talk, Answer(step=place), bytes(1000))
@@ -54,7 +54,7 @@ def test_what_does_not_belong_here_changes_nothing(federation: Federation) -> No
     talk = Talk(federation, clock=lambda: now[0])
     talk.until("advertise")
     for _ in range(60):
-        now[0] += 1.5  # who has sent what is dropped is asked again after a moment
+        now[0] += 1.5  # a client whose message was dropped is asked again after a moment
         if talk.server.stage is Stage.COMPUTED:
             break
         talk.server.connected(set(federation.roster))
@@ -110,7 +110,7 @@ def test_a_client_that_counts_its_users_wrongly_ends_at_most_the_run(
 
 
 def test_headers_of_strangers_are_short(tmp_path: Path) -> None:
-    """A header is read before it is known who sent it: it must not take much to read."""
+    """A header is read before its sender is known, so it must be cheap to read."""
     for parts in (MOST_PARTS + 1, 5_000_000):
         text = b'{"client":0,"fields":{},"kind":"goodbye","parts":[' + b"0," * (parts - 1)
         text += b'0],"run":""}'

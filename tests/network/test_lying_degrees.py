@@ -1,7 +1,7 @@
-"""A server that lies about public inputs learns nothing from who objects: nobody does.
+"""Tests of servers that lie about public inputs: no client objects, so the server learns nothing.
 
-Each attack reads who has an item, or a whole history, with the guard off; with it on the server
-sees what it would have seen anyway.
+Without the guard each attack reads who has an item, or a whole history. With it the server sees
+only what it would have seen anyway.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ ITEMS = 24
 RARE = ITEMS - 1
 HEAD = ITEMS - 4
 HOLDER = 2
-"""The only one who has the rare item."""
+"""The only client that has the rare item."""
 
 
 def people() -> list[np.ndarray]:
-    """Seven clients of one person each."""
+    """Return the histories of seven clients with one person each."""
     rng = np.random.default_rng(11)
     touched = rng.random((7, ITEMS)) < 0.4
     touched[:, 0] = True
@@ -66,7 +66,7 @@ def silos(folder: Path, settings: ProgramSettings | None = None) -> Silos:
 
 @contextmanager
 def lying(lie: Callable[[np.ndarray], np.ndarray]) -> Iterator[None]:
-    """A server that says something else about the item degrees than it has summed."""
+    """Let the server announce other item degrees than it has summed."""
     collect = ItemDegrees.collect
     with mock.patch.object(ItemDegrees, "collect", lambda ask, blocks: lie(collect(ask, blocks))):
         yield
@@ -81,7 +81,7 @@ def objecting(_: ClientContext, claim: str) -> NoReturn:
 
 
 def said_to_the_lie(folder: Path) -> tuple[list[Any], Talk]:
-    """What each client says when it is told that nobody has the rare item."""
+    """Return each client's reply to the claim that nobody has the rare item."""
     federation = silos(folder)
     talk = Talk(federation)
     with lying(nobody_has_the_rare_one):
@@ -89,7 +89,7 @@ def said_to_the_lie(folder: Path) -> tuple[list[Any], Talk]:
         return [said_in(federation.node(c).answer(talk.message_for(c))) for c in range(7)], talk
 
 
-# --- who objects ----------------------------------------------------------------------------------
+# --- objections -----------------------------------------------------------------------------------
 
 
 def test_whoever_objects_to_degrees_has_the_item(
@@ -104,7 +104,7 @@ def test_whoever_objects_to_degrees_has_the_item(
     said, talk = said_to_the_lie(tmp_path / "on")
     assert all(one == said[0] for one in said)
     assert isinstance(said[0], Blocks)
-    assert [line.count("cannot be") for line in caplog.messages].count(1) == 1  # to its owner
+    assert [line.count("cannot be") for line in caplog.messages].count(1) == 1  # for its owner
     run_number = talk.server.run
     claims = [remembered(talk.federation, client).spoilt() for client in range(7)]
     assert claims.pop(HOLDER) == {run_number: "item degrees below this client's own"}
@@ -112,7 +112,7 @@ def test_whoever_objects_to_degrees_has_the_item(
 
 
 def with_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that send zeros once something contradicts what they have."""
+    """Make clients send zeros once a claim contradicts their own data."""
     note, answer = steps._note_contradictions, steps.answer
     now: list[bool] = []
 
@@ -129,7 +129,7 @@ def with_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def difference_made_by_the_lie(folder: Path) -> np.ndarray:
-    """Of the sums of two runs over the same people, one with the lie: P' of the head."""
+    """Return the difference in P' of the head between an honest and a lying run."""
     federation = silos(folder, HeadGramSettings(head=HEAD))
     sums = []
     for name, lie in (("honest", lambda degrees: degrees), ("lying", nobody_has_the_rare_one)):
@@ -146,8 +146,10 @@ def difference_made_by_the_lie(folder: Path) -> np.ndarray:
 def test_zeros_in_place_of_an_objection_would_give_a_whole_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are missing from the sum, and the difference to an honest one is who has the item. So a
-    client sends what it would have sent: the lie makes no difference to any sum."""
+    """Zeros are missing from the sum, and the difference to an honest sum is the holder's history.
+
+    Therefore clients send the vector they would have sent anyway: the lie changes no sum.
+    """
     with monkeypatch.context() as off:
         with_zeros(off)
         shown = difference_made_by_the_lie(tmp_path / "zeros")
@@ -159,11 +161,11 @@ def test_zeros_in_place_of_an_objection_would_give_a_whole_history(
     assert not difference_made_by_the_lie(tmp_path / "on").any()
 
 
-# --- vectors that do not fit what was claimed -----------------------------------------------------
+# --- vectors that exceed the claimed bound --------------------------------------------------------
 
 
 def smallest_claim(federation: Federation) -> Talk:
-    """At the sum of the item-item matrix, whose scale follows from the largest item degree."""
+    """Go to the sum of the item-item matrix, whose scale follows from the largest item degree."""
     federation.policy = POLICY
     spec = federation.spec.model_copy(update={"program": PrivirecSettings(rank=2, rounds=2)})
     talk = Talk(federation, spec=spec)
@@ -174,7 +176,7 @@ def smallest_claim(federation: Federation) -> Talk:
 def test_a_vector_that_is_too_large_for_a_lie_does_not_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four people who all have one item, where the server claims that nobody has any."""
+    """Four people share an item, but the server claims that nobody has any."""
     federation = Federation(tmp_path / "off")
     talk = smallest_claim(federation)
     honest = wire.decode(bytes(envelope.peek(talk.message_for(0), "to-client").parts[-1]))
@@ -193,7 +195,7 @@ def test_a_vector_that_is_too_large_for_a_lie_does_not_show(
 
 
 def handed_out(folder: Path) -> tuple[Federation, Talk, list[Any]]:
-    """A run in which the server lies to the end, and what the clients say to its model."""
+    """Run with a server that lies to the end; return the clients' replies to its model."""
     federation = silos(folder)
     talk = Talk(federation)
     with lying(nobody_has_the_rare_one):
@@ -214,9 +216,9 @@ def test_the_model_of_a_spoilt_run_is_left_out_and_the_server_does_not_hear_it(
     assert federation.node(HOLDER).memory.spoilt() == {
         talk.server.run: "item degrees below this client's own"
     }
-    assert said_in(hand_out(talk, tmp_path / "artifact", HOLDER)) == said[0]  # asked again
+    assert said_in(hand_out(talk, tmp_path / "artifact", HOLDER)) == said[0]  # a repeated message
     Talk(federation, name="next").until(Stage.COMPUTED)
-    assert talk.server.run in federation.node(HOLDER).memory.spoilt()  # for life
+    assert talk.server.run in federation.node(HOLDER).memory.spoilt()  # permanently
 
 
 def test_a_model_that_is_none_is_refused_by_all_alike(tmp_path: Path) -> None:
@@ -234,8 +236,10 @@ def test_a_model_that_is_none_is_refused_by_all_alike(tmp_path: Path) -> None:
 
 
 def test_entries_of_64_bits_are_refused_by_everybody_alike(tmp_path: Path) -> None:
-    """An unsigned word of 64 bits has no signed number to be taken modulo its size: a vector that a
-    lie has made too large would be refused, and that would tell."""
+    """A 64-bit unsigned word has no signed type in which a value could wrap around.
+
+    A vector that a lie made too large would be refused, and the refusal would reveal it.
+    """
     federation = silos(tmp_path)
     settings = PrivirecSettings(rank=2, rounds=2, ring_bits=64)
     federation.spec = federation.spec.model_copy(update={"program": settings})

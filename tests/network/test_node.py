@@ -1,4 +1,4 @@
-"""A client believes nothing: lies are refused in one line each, and crashes change nothing."""
+"""Tests of the client's node: lies are refused in one line each, and crashes change nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def federation(tmp_path: Path) -> Federation:
 
 
 class Talk:
-    """A server and its clients, one message after the other, with a hand on each."""
+    """Conversation of a server and its clients, one message at a time, under the test's control."""
 
     def __init__(self, federation: Federation, **changes: Any) -> None:
         self.federation = federation
@@ -52,7 +52,7 @@ class Talk:
         self.last: dict[int, bytes] = {}
 
     def step(self, skip: set[int] = frozenset()) -> None:  # type: ignore[assignment]
-        """One exchange with everybody."""
+        """Exchange one message with each client."""
         self.server.connected(set(self.federation.roster))
         for address, message in list(self.server.outgoing()):
             self.last[int(str(address))] = message
@@ -63,7 +63,7 @@ class Talk:
         self.server.tick()
 
     def until(self, place: Stage | str, number: int = 0) -> None:
-        """Until a stage, or a step of this name in a sum of at least this number."""
+        """Exchange messages up to a stage, or to a step of this name in this sum or a later one."""
         for _ in range(200):
             status = self.server.status()
             there = place in (self.server.stage, status["step"])
@@ -73,12 +73,12 @@ class Talk:
         raise AssertionError(f"never came to {place}: {self.server} {self.server.reason}")
 
     def message_for(self, client: int) -> bytes:
-        """What this client is to be sent now."""
+        """Return the message that the server has for this client now."""
         self.server.connected(set(self.federation.roster))
         return self.server.message_for(client)
 
     def forged(self, client: int, message: Message, *parts: bytes) -> Envelope:
-        """The answer to a message that the operator's key signed, whatever is in it."""
+        """Return the reply to an arbitrary message signed with the operator's key."""
         sealed = Envelope(self.server.run, client, message, parts)
         answer = self.federation.node(client).answer(
             sealed.seal(self.federation.operator, "to-client")
@@ -97,7 +97,7 @@ class Talk:
 
 
 class _Remembered(logging.Handler):
-    """What clients wrote into their logs last: details of a refusal stay there."""
+    """Last lines of the clients' logs, which keep the details of refusals."""
 
     lines: ClassVar[deque[str]] = deque(maxlen=3)
 
@@ -109,7 +109,7 @@ logging.getLogger("privirec.client").addHandler(_Remembered())
 
 
 def refused(reply: bytes | Envelope, said: str, code: Code, *, final: bool) -> None:
-    """Refused with this code, and somebody who reads the answer or the client's log hears why."""
+    """Fail unless refused with this code, and with the reason in the reply or the client's log."""
     found = said_in(reply)
     assert isinstance(found, Refused), found
     assert any(said in words for words in (found.reason, *_Remembered.lines)), found
@@ -122,7 +122,7 @@ def said_in(reply: bytes | Envelope) -> Message:
     return found.message
 
 
-# --- who is it? -----------------------------------------------------------------------------------
+# --- identity -------------------------------------------------------------------------------------
 
 
 def test_a_message_of_another_operator_is_dropped(federation: Federation) -> None:
@@ -187,7 +187,7 @@ def test_a_replayed_invitation_is_refused(federation: Federation) -> None:
     refused(reply, "replayed invitation", Code.REPLAYED_RUN, final=False)
 
 
-# --- what is asked --------------------------------------------------------------------------------
+# --- asks -----------------------------------------------------------------------------------------
 
 
 def plan_with(talk: Talk, **changes: Any) -> bytes:
@@ -251,8 +251,7 @@ def test_a_plan_that_lies_ends_the_clients_part(
 
 
 def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: Federation) -> None:
-    """Neither where the plan says so, nor where only the announcement does, nor after the client
-    has changed its mind."""
+    """Refuse it in the plan, in the announcement alone, and after consent was withdrawn."""
     spec = TERMS.model_copy(update={"aggregator": "none"})
     talk = Talk(federation, spec=spec)
     for _ in range(4):
@@ -280,7 +279,7 @@ def test_nobody_sends_in_the_clear_without_consent(tmp_path: Path, federation: F
     "clients",
     [
         {1, 2, 3, 4, 5},  # not itself
-        {0, 1, 2, 3, 4},  # fewer than are in the sum
+        {0, 1, 2, 3, 4},  # fewer than in the sum
         set(),
     ],
 )
@@ -320,7 +319,7 @@ def degrees_of(federation: Federation) -> np.ndarray:
 
 
 def seeded(federation: Federation, degrees: np.ndarray, **changes: Any) -> Any:
-    """The second sum as it is planned, but for these changes."""
+    """Return the second sum as planned, with these changes."""
     plan = program_of(TERMS.program, federation.train.n_users, 17)
     return replace(plan.sums()[1].ask(item_degrees=degrees), **changes)
 
@@ -399,7 +398,7 @@ STEPS = [("advertise", 0), ("share", 0), ("input", 1), ("unmask", 1), ("input", 
 
 
 class Countdown:
-    """Lets so many chances pass, then takes every one."""
+    """Generator that spares the first `left` chances and takes every later one."""
 
     def __init__(self, left: int) -> None:
         self._left = left
@@ -421,7 +420,7 @@ def test_the_same_message_gets_the_same_answer(federation: Federation) -> None:
 
 
 def test_a_kill_at_every_write_of_every_stage_changes_nothing(federation: Federation) -> None:
-    """Die at the first write, then at the second, ...: the answer is the same in the end."""
+    """Kill the client at each write in turn: the final answer is always the same."""
     talk = Talk(federation)
     kills = 0
     for step, number in STEPS:
@@ -455,7 +454,7 @@ def test_an_older_state_is_not_answered_from(federation: Federation) -> None:
 def test_a_step_answers_one_message_only_even_after_a_crash(
     federation: Federation, step: str, number: int
 ) -> None:
-    """Killed at any write, a client never answers another message in the place of the first."""
+    """A client killed at any write never answers another message in place of the first."""
     talk = Talk(federation)
     talk.until(step, number)
     message = talk.message_for(0)
@@ -463,7 +462,7 @@ def test_a_step_answers_one_message_only_even_after_a_crash(
     other = Envelope(talk.server.run, 0, honest.message, honest.parts).seal(
         federation.operator, "to-client"
     )
-    if other == message:  # it was sealed for this client: seal it for everybody
+    if other == message:  # sealed for this client: seal it for all clients instead
         other = Envelope(talk.server.run, EVERYBODY, honest.message, honest.parts).seal(
             federation.operator, "to-client"
         )
@@ -482,7 +481,7 @@ def test_a_step_answers_one_message_only_even_after_a_crash(
         refused(reply, "another message", Code.ANSWERED_BEFORE, final=False)
         state = remembered(federation, 0).load(talk.server.run)
         assert state is not None
-        if state.step < asked_step:  # not committed: what is on the disk must not leave
+        if state.step < asked_step:  # not committed: the stored answer must not leave
             blocks = talk.forged(0, SendBlocks(step=asked_step, first=0))
             refused(blocks, "no such upload", Code.NO_UPLOAD, final=False)
     assert kills > 2

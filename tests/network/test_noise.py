@@ -1,4 +1,4 @@
-"""Noise has a place: what clients add is in every runtime's sum, bit for bit, and in the ledger."""
+"""Tests of clients' noise: in every runtime's sum, bit for bit, and in the ledger."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ REACH = 50
 
 @dataclass(frozen=True)
 class NoisyDegrees(Contribution):
-    """Item degrees, to which every client adds whole numbers from -REACH to REACH."""
+    """Item degrees, to which every client adds integers from -REACH to REACH."""
 
     name: ClassVar[str] = "toy-noisy-degrees"
     gives_away: ClassVar[str] = "about how many people touched each item"
@@ -65,7 +65,7 @@ class NoisyDegrees(Contribution):
 
     @property
     def noise(self) -> Noise:
-        """There are at most as many clients as users."""
+        """Noise of all clients, of which there are at most as many as users."""
         scale = float(np.sqrt(self.n_users * REACH * (REACH + 1) / 3))
         return AddedNoise("uniform", scale, "nothing", float(self.n_users * REACH))
 
@@ -102,7 +102,7 @@ class NoisySettings(ProgramSettings):
 
 
 class Noisy(Program[NoisySettings]):
-    """The same noisy sum twice: two draws of noise."""
+    """Program that asks for one noisy sum twice, with two draws of noise."""
 
     name: ClassVar[str] = "toy-noisy"
     title: ClassVar[str] = "Noisy"
@@ -199,7 +199,7 @@ def test_over_the_network_noise_is_a_client_s_own(tmp_path: Path) -> None:
         spec = RunSpec(program=NoisySettings(), dropped_share=0.2)
         talk = Talk(federation, spec=spec, name=name)
         talk.until("input", 1)
-        # A client that is asked again, in another process, draws the same noise again.
+        # A client that is asked again in another process draws the same noise.
         message = talk.message_for(0)
         assert federation.node(0).answer(message) == federation.node(0).answer(message)
         talk.until(Stage.COMPUTED)

@@ -1,5 +1,8 @@
-"""What sums open adds up, over items in use and over the life of a client, and blocks do not aim:
-each attack reads histories with the guard off, and is refused with it on."""
+"""Tests of the limits on opened sums, and of aimed blocks.
+
+Opened shares add up over the items in use and over the life of a client. Without the guard each
+attack reads histories; with it the attack is refused.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,11 @@ ALLOWED = allowing(EXACT)
 WIDE = allowing(EXACT, largest_item_share=1, largest_item_leverage=1)
 LONGEST = 8
 MULTIPLE = 840
-"""Every history has 1 to 8 items: so many times its weight 1/d is a whole number."""
+"""Common multiple of the lengths 1 to 8: times a weight 1/d it is an integer."""
 
 
 def histories(rng: np.random.Generator, users: int, items: int, in_use: int) -> np.ndarray:
-    """Short ones, over the first items only, each of which somebody has."""
+    """Return short histories over the first items, each of which at least one user has."""
     touched = np.zeros((users, items), bool)
     for user in range(users):
         length = int(rng.integers(3, LONGEST + 1))
@@ -53,7 +56,7 @@ def silos(folder: Path, touched: np.ndarray, policy: Policy = ALLOWED, **setting
 
 
 def item_item(seen: list[tuple[Any, Any]], used: np.ndarray) -> np.ndarray:
-    """P' between the items in use by least squares: symmetric, and P' W = Y for every block."""
+    """Solve for P' between the items in use: symmetric, with P' W = Y for every block."""
     m = len(used)
     places = np.zeros((m, m), int)
     upper = np.triu_indices(m)
@@ -77,11 +80,11 @@ def item_item(seen: list[tuple[Any, Any]], used: np.ndarray) -> np.ndarray:
 
 
 def recovered(seen: list[tuple[Any, Any]]) -> list[tuple[int, ...]]:
-    """Histories out of what the server has learned: P' by least squares, then peeling."""
+    """Recover histories from the opened sums: P' by least squares, then peeling."""
     degrees = seen[0][1].astype(np.int64)
     used = np.flatnonzero(degrees)
     lengths = np.arange(13)
-    multiple = MULTIPLE * 11 * 9 * 3  # of every length up to 12
+    multiple = MULTIPLE * 11 * 9 * 3  # a multiple of every length up to 12
     exact = np.rint(item_item(seen, used) * multiple).astype(np.int64)
     weights = np.zeros(len(lengths), np.int64)
     weights[1:] = multiple // lengths[1:]
@@ -102,7 +105,7 @@ def true_histories(touched: np.ndarray) -> list[tuple[int, ...]]:
 def test_one_run_over_few_items_in_use_gives_whole_histories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """56 of 2,000 items: measured by the catalogue the run opens an eighth of the matrix."""
+    """56 of 2,000 items are in use; by the catalogue, the run opens an eighth of the matrix."""
     touched = histories(np.random.default_rng(5), 72, 2000, 56)
     with monkeypatch.context() as off:
         off.setattr(OuterProducts, "items_in_use", OuterProducts.n_items)
@@ -113,7 +116,7 @@ def test_one_run_over_few_items_in_use_gives_whole_histories(
 
     guarded = silos(tmp_path / "on", touched, rank=64, rounds=2)
     talk = Talk(guarded)
-    talk.until("input", 2)  # item degrees alone are open; now the clients know what is in use
+    talk.until("input", 2)  # only item degrees are open; now the clients know the items in use
     assert codes(guarded, talk) == {Code.OPENED_TOO_MUCH}
     assert not list(tmp_path.glob("on/client-*/runs/*/upload-4"))
 
@@ -124,7 +127,7 @@ def test_one_run_over_few_items_in_use_gives_whole_histories(
 def test_runs_that_differ_in_their_seed_give_whole_histories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each opens less than half of the matrix."""
+    """Each run alone opens less than half of the matrix."""
     touched = histories(np.random.default_rng(6), 60, 40, 40)
 
     def runs(federation: Silos, count: int) -> tuple[list[Any], list[Talk]]:
@@ -171,7 +174,7 @@ def test_what_was_opened_is_counted_with_the_upload_and_once(tmp_path: Path) -> 
 
 
 def test_a_memory_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> None:
-    """It did not count what was opened, or did not know of spoilt runs."""
+    """Older versions did not record opened sums or spoilt runs."""
     Memory(tmp_path).close()
     with sqlite3.connect(tmp_path / "memory.db") as database:
         database.execute("PRAGMA user_version = 1")
@@ -180,14 +183,14 @@ def test_a_memory_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -
     assert "\n" not in str(error.value)
 
 
-# --- blocks that aim ------------------------------------------------------------------------------
+# --- aimed blocks ---------------------------------------------------------------------------------
 
 GROUP = 20
-"""Items with powers of two in one column."""
+"""Number of items with powers of two in one column."""
 
 
 def aimed(item_degrees: np.ndarray) -> np.ndarray:
-    """A block X = V^1/2 W with orthonormal columns in which the entries of W are powers of two."""
+    """Return X = V^1/2 W with orthonormal columns, where the entries of W are powers of two."""
     items = len(item_degrees)
     w = np.zeros((items, -(-items // GROUP)))
     w[np.arange(items), np.arange(items) // GROUP] = 2.0 ** (np.arange(items) % GROUP)
@@ -196,7 +199,7 @@ def aimed(item_degrees: np.ndarray) -> np.ndarray:
 
 
 def read_row(values: np.ndarray, w: np.ndarray) -> tuple[int, ...]:
-    """The history behind q = mean of W over it: for each length, the powers that add up."""
+    """Return the history whose mean of W is q: for some length, the powers that add up to it."""
     smallest = np.where(w > 0, w, np.inf).min(axis=0)
     for length in range(1, 20):
         left, items = values * length, []
@@ -211,7 +214,7 @@ def read_row(values: np.ndarray, w: np.ndarray) -> tuple[int, ...]:
 
 
 def rare(rng: np.random.Generator) -> np.ndarray:
-    """300 people and 200 items, 91 of which one person has."""
+    """Return histories of 300 people over 200 items, 91 of which only one person has."""
     touched = np.zeros((300, 200), bool)
     touched[:, :109] = rng.random((300, 109)) < 0.05
     touched[np.arange(91), np.arange(109, 200)] = True

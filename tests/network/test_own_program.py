@@ -1,4 +1,4 @@
-"""A program that nobody has heard of, written in this file alone, runs wherever programs run."""
+"""Tests of a new program, defined only in this file: it runs wherever programs run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from .test_node import Talk
 
 @dataclass(frozen=True)
 class KeenDegrees(Contribution):
-    """How many users with at least `least` items touched each item."""
+    """Number of users per item, among users with at least `least` items."""
 
     name: ClassVar[str] = "toy-keen-degrees"
     gives_away: ClassVar[str] = "how many keen people touched each item"
@@ -82,7 +82,7 @@ class ToySettings(ProgramSettings):
 
 
 class Keen(Program[ToySettings]):
-    """What keen users like: a matrix of rank one."""
+    """Popularity among keen users: a matrix of rank one."""
 
     name: ClassVar[str] = "toy-keen"
     title: ClassVar[str] = "Keen"

@@ -1,5 +1,7 @@
-"""People are counted, clients are known by their keys, and pledges cannot be changed: each attack
-reads somebody's history with the guard off, and is refused with it on."""
+"""Tests of the number of people, of clients' keys and of pledges.
+
+Without the guard each attack reads a person's history; with it the attack is refused.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,11 @@ ITEMS = 24
 
 
 def histories(*people: int, seed: int = 3) -> list[np.ndarray]:
-    """One array of histories for each client, with so many people."""
+    """Return one array of histories per client, with the given numbers of people."""
     rng = np.random.default_rng(seed)
     parts = [rng.random((count, ITEMS)) < 0.3 for count in people]
     for part in parts:
-        part[:, 0] = True  # a store does not know of users without items
+        part[:, 0] = True  # a store has no users without items
     return parts
 
 
@@ -49,7 +51,7 @@ def policy(**changes: Any) -> Policy:
 
 
 def codes(federation: Federation, talk: Talk) -> set[Code]:
-    """With which codes clients refuse what the server has for them now."""
+    """Return the codes with which clients refuse the server's current messages."""
     talk.server.connected(set(federation.roster))
     found = set()
     for address, message in list(talk.server.outgoing()):
@@ -78,11 +80,11 @@ def test_the_degrees_of_one_person_among_empty_clients_are_a_history(
     talk = Talk(silos)
     talk.until("advertise")
     assert codes(silos, talk) == {Code.TOO_FEW_PEOPLE}
-    assert run(Silos(tmp_path / "lax", parts, lax), "server")[0] == []  # nor by asking for little
+    assert run(Silos(tmp_path / "lax", parts, lax), "server")[0] == []  # nor with a smaller ask
 
 
 def with_idle_people(folder: Path) -> Silos:
-    """One person, and three clients of twelve whose items the catalogue does not have."""
+    """Return a client with one person, and three whose people have no item of the catalogue."""
     silos = Silos(folder, histories(1, 0, 0, 0), allowing(EXACT, largest_opened_share=1000))
     for client in (1, 2, 3):
         with silos.store(client) as store:
@@ -108,7 +110,7 @@ def test_people_with_nothing_in_the_catalogue_hide_nobody(
 
 @pytest.mark.parametrize("people", [(5, 5, 5), (40, 3, 3, 3), (5, 1, 1, 1, 1, 1, 1)])
 def test_ten_other_people_are_asked_for_by_default(tmp_path: Path, people: tuple[int, ...]) -> None:
-    """One client of each roster may be corrupt, and it may be the one with the most people."""
+    """One client of each roster may be corrupt, possibly the one with the most people."""
     silos = Silos(tmp_path, histories(*people), allowing(EXACT))
     talk = Talk(silos)
     talk.until("advertise")
@@ -131,11 +133,11 @@ def test_a_default_client_refuses_an_exact_run_and_names_the_line(tmp_path: Path
     assert 'puts computations = ["item-degrees", "seeded-step", "power-step"] into' in said
 
 
-# --- a key in the place of another ----------------------------------------------------------------
+# --- a replaced key -------------------------------------------------------------------------------
 
 
 def rotated(silos: Silos) -> None:
-    """Client 3 gets a key that the server invented, and what the server likes as histories."""
+    """Give client 3 a key that the server invented, and histories of the server's choice."""
     shutil.move(silos.folder / "client-3", silos.folder / "the real client 3")
     silos.identities[3] = Identity(b"invented" * 4)
     silos.parts = [*silos.parts[:3], np.eye(4, ITEMS, dtype=bool)]
@@ -152,7 +154,7 @@ def test_an_invented_key_in_the_place_of_a_client_isolates_it(
     with monkeypatch.context() as off:
         made = Node.__init__
         off.setattr(Node, "__init__", lambda *a, **k: made(*a, **k, lineages=by_number))
-        # The invented client is the server's own, and remembers nothing that it was not in.
+        # The invented client belongs to the server, and has no memory of earlier sums.
         off.setattr(cohorts, "is_forgotten", lambda *_: False)
         first, _ = run(silos, "first")
         rotated(silos)
@@ -193,8 +195,7 @@ def test_a_rotation_that_keeps_the_lasting_name_goes_on(
 
 
 def begun_and_changed(folder: Path) -> tuple[Silos, Talk]:
-    """Clients that were in a sum together begin a run; then client 3 leaves the roster and client
-    4 comes."""
+    """Begin a second run of the same clients, then replace client 3 by client 4 in the roster."""
     silos = Silos(folder, histories(4, 4, 4, 4, 4), policy())
     silos.use_roster(range(4))
     run(silos, "first")
@@ -210,13 +211,13 @@ def test_a_client_does_not_pledge_twice_when_the_roster_changes(
     with monkeypatch.context() as off:
         off.setattr(node_module, "check_taking_part", lambda *_: None)
         silos, talk = begun_and_changed(tmp_path / "off")
-        # It pledged to be with client 3, who is gone.
+        # It pledged to be in a sum with client 3, which is gone.
         refused(talk.forged(0, talk.hello()), "", Code.OWN_PROBLEM, final=False)
         silos.use_roster(range(5))
         again = talk.forged(0, talk.hello())
         made = talk.server.plan.pledges.pledge(0)
         assert isinstance(again.message, Here)
-        assert bytes.fromhex(again.message.signature) != made.signature  # two for one run
+        assert bytes.fromhex(again.message.signature) != made.signature  # two pledges for one run
 
     for clients in ([0, 1, 2, 4], range(5)):
         silos, talk = begun_and_changed(tmp_path / f"on {len(clients)}")
@@ -225,11 +226,11 @@ def test_a_client_does_not_pledge_twice_when_the_roster_changes(
         refused(reply, "another roster", Code.OTHER_ROSTER, final=True)
         message = talk.forged(1, Exchange(step=1), b"")
         refused(message, "another roster", Code.OTHER_ROSTER, final=True)
-        silos.use_roster(range(4))  # and it does not come back
+        silos.use_roster(range(4))  # and the client does not rejoin
         refused(talk.forged(0, talk.hello()), "has left", Code.OWN_PROBLEM, final=False)
 
 
-# --- rosters that differ --------------------------------------------------------------------------
+# --- different rosters ----------------------------------------------------------------------------
 
 A, B, V = (0, 1, 2), (3, 4, 5), (6,)
 ORDERS = {"all first": ((*A, *B, *V), A, B), "all last": (A, B, (*A, *B, *V))}
@@ -259,7 +260,7 @@ def test_sums_over_a_b_and_v_over_a_and_over_b_isolate_v(tmp_path: Path, order: 
 
 @pytest.mark.parametrize("strict_before", [True, False])
 def test_a_laxer_policy_does_not_undo_what_was_pledged(tmp_path: Path, strict_before: bool) -> None:
-    """Clients that ask for nothing from now on, and a roster without one they were in sums with."""
+    """Clients relax their policy, and a former peer is missing from the roster."""
     lax = policy(smallest_change=1)
     silos = Silos(tmp_path, histories(4, 4, 4, 4), policy() if strict_before else lax)
     run(silos, "first")
@@ -270,7 +271,7 @@ def test_a_laxer_policy_does_not_undo_what_was_pledged(tmp_path: Path, strict_be
 
 
 def test_who_is_alone_leaves_and_the_others_go_on(tmp_path: Path) -> None:
-    """A newcomer with one person waits until more come; nobody else has to."""
+    """A new client with one person waits for more people; the others continue."""
     parts = histories(4, 4, 4, 4, 1)
     silos = Silos(tmp_path, parts, policy(), dropped_share=0.2)
     silos.use_roster(range(4))
@@ -283,7 +284,7 @@ def test_who_is_alone_leaves_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 def left_out(silos: Silos) -> Any:
-    """A run in which client 4 sends its vector, hears nothing more, and is not in the sum."""
+    """Run without client 4 in the sum, although it sent its vector; it gets no further message."""
     clock = [0.0]
     talk = Talk(silos, name="first", clock=lambda: clock[0])
     with sums_opened() as seen:
@@ -301,8 +302,10 @@ def left_out(silos: Silos) -> Any:
 def test_a_client_that_was_left_out_and_never_heard_of_it_is_not_added_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that client 4 knows is who might have been in the sum: that the others were, and were
-    without it, is in their pledges."""
+    """Client 4 knows only its possible peers.
+
+    The pledges of the others show that they were in the sum without it.
+    """
     parts = histories(4, 4, 4, 4, 1)
     with monkeypatch.context() as off:
         off.setattr(cohorts, "check_new", lambda *_: None)
@@ -339,7 +342,7 @@ def plan_with_pledge(talk: Talk, client: int, pledge: Pledge) -> bytes:
 
 
 def made(talk: Talk, people: int, run: str | None = None, **sets: bytes) -> Pledge:
-    """A pledge in the name of client 1, signed by it."""
+    """Return a pledge signed by client 1."""
     federation = talk.federation
     pledge = Pledge(people, Demands(3, 4, 4), **sets)
     return pledge.signed(run or talk.server.run, 1, federation.identities[1], federation.roster)
@@ -399,7 +402,7 @@ def test_a_plan_without_the_sets_that_were_pledged_is_refused(federation: Federa
 
 
 def test_the_server_takes_no_pledge_that_would_end_its_run(federation: Federation) -> None:
-    """Nor can a client pledge for another by the server's carelessness."""
+    """A client cannot pledge for another through a mistake of the server either."""
     talk = Talk(federation)
     talk.server.connected({0})
     ((_, hello),) = talk.server.outgoing()
@@ -421,7 +424,7 @@ def test_a_pledge_is_the_same_however_often_it_is_asked_for(federation: Federati
     assert (bytes(here.parts[0]), bytes(here.parts[1])) == (first.known, first.past)
 
 
-# --- a memory that is gone ------------------------------------------------------------------------
+# --- a lost memory --------------------------------------------------------------------------------
 
 
 def test_others_remember_for_a_client_that_lost_everything(federation: Federation) -> None:
@@ -463,7 +466,7 @@ def test_a_memory_from_before_the_last_answer_that_was_no_vector_begins_no_run(
 
 
 def test_who_was_in_a_sum_is_remembered_when_it_is_opened(federation: Federation) -> None:
-    """Also where the run ends there."""
+    """Remember them even if the run ends there."""
     talk = Talk(federation)
     talk.until("unmask", 1)
     assert remembered(federation, 0).cohorts(told=True) == []
@@ -483,7 +486,7 @@ def test_a_memory_without_the_note_of_its_last_answer_begins_no_run(
 
 
 def test_a_forgotten_store_is_no_way_around(federation: Federation) -> None:
-    """Who a client was with is not in its store of histories."""
+    """A client's former peers are not stored with its histories."""
     federation.policy = federation.policy.model_copy(update={"days_between_changes": 0})
     run(federation, "first")
     with Store(federation.folder / "client-0/history.db") as store:

@@ -1,4 +1,4 @@
-"""A client's own settings: each limit refuses in one line, and nothing passes a misspelt one."""
+"""Tests of a client's policy: each limit refuses in one line, and misspelt settings are errors."""
 
 from __future__ import annotations
 

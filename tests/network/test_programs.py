@@ -1,4 +1,4 @@
-"""The programs as docs/how-to/federation.md starts them: an operator and three clients."""
+"""Tests of the programs as docs/how-to/federation.md starts them: an operator and three clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def privirec(*arguments: str | Path, cwd: Path, code: int = 0) -> str:
 
 @contextlib.contextmanager
 def program(*arguments: str, cwd: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """One that stays up, until it is interrupted."""
+    """Start a program that stays up until it is interrupted."""
     with log.open("ab") as out:
         process = subprocess.Popen([*COMMAND, *arguments], cwd=cwd, stdout=out, stderr=out)
     try:
@@ -64,7 +64,7 @@ def wait_for(said: str, log: Path, process: subprocess.Popen[bytes], count: int 
 
 
 def agree(policy: Path) -> None:
-    """What a client of a small federation writes into its policy.toml."""
+    """Edit policy.toml as a client of a small federation would."""
     text = policy.read_text()
     for before, after in (
         ("computations = []", 'computations = ["item-degrees", "seeded-step", "power-step"]'),
@@ -77,7 +77,7 @@ def agree(policy: Path) -> None:
 
 
 def enrolled(folder: Path, address: str) -> list[Path]:
-    """Folders of an operator (with a certificate for localhost and nothing else) and clients."""
+    """Create folders of clients and of an operator whose certificate is for localhost only."""
     server = folder / "server"
     operator = privirec("server", "new", "server", cwd=folder).split()[1]
     (server / "catalogue.txt").write_text("".join(f"{item}\n" for item in ITEMS))
@@ -119,13 +119,13 @@ def enrolled(folder: Path, address: str) -> list[Path]:
     return clients
 
 
-# The start page of an operator (tests/test_paths.py) goes the same way in CI.
+# CI also runs the operator's start page (tests/test_paths.py).
 @pytest.mark.long
 def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
     port = str(free_port())
     lyon, oslo, porto, _ = enrolled(tmp_path, f"https://localhost:{port}")
     for client in (lyon, oslo, porto):
-        (client / "policy.toml").unlink()  # a client that names nothing takes part where noise is
+        (client / "policy.toml").unlink()  # by default a client joins protected runs
     up = tmp_path / "up.log"
     said = privirec("server", "run", "server", "early", cwd=tmp_path, code=3)
     assert "privirec server up server" in said
@@ -142,7 +142,7 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
             assert "another process is at work" in privirec(*second, cwd=tmp_path, code=3)
             for log, client in zip(logs, clients, strict=True):
                 wait_for("Connected", log, client)
-        # A server that is started anew does not know its clients; they come back by themselves.
+        # A restarted server does not know its clients; they reconnect by themselves.
         with program(*server, cwd=tmp_path, log=up) as process:
             wait_for("Up on", up, process, 2)
             run = ("server", "run", "server", "monday")
@@ -182,9 +182,9 @@ def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
     assert str(tmp_path) not in left
 
 
-@pytest.mark.long  # two more runs of real programs; what is said is tested without them too
+@pytest.mark.long  # two more runs of real programs; other tests cover the messages too
 def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path) -> None:
-    """Nobody there yet, and nobody any more; never approved, revoked, an expired certificate."""
+    """Test a missing server, clients not approved or revoked, and an expired certificate."""
     from datetime import UTC, datetime, timedelta
 
     from privirec.runtime.enrolment.certificates import make_certificates
@@ -201,7 +201,7 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
         assert (tmp_path / "server" / name).stat().st_mode & 0o077 == 0
     for name in (".", "identity.key", "node.key", "history.db"):
         assert (lyon / name).stat().st_mode & 0o077 == 0
-    for name in ("client.json", "roster.json", "catalogue.txt", "ca.crt"):  # it helps itself
+    for name in ("client.json", "roster.json", "catalogue.txt", "ca.crt"):  # it copies them
         shutil.copy(lyon / name, stranger)
     assert "memory.db: gone" in privirec("client", "up", stranger, cwd=tmp_path, code=3)
     server = ("server", "up", "server", "--host", "127.0.0.1", "--port", port, *UNWATCHED)
@@ -236,7 +236,7 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
 
 
 def _check_nothing_leaked(folder: Path) -> None:
-    """No user and no item outside the clients' stores, but for the public list of items."""
+    """Fail if users or items appear outside the clients' stores, except in the public catalogue."""
     for path in folder.rglob("*"):
         where = path.relative_to(folder).parts
         if not path.is_file() or path.suffix in (".csv", ".db") or path.name == "recommended.json":

@@ -1,4 +1,4 @@
-"""A client parses the plan of a run once, and reads its histories once."""
+"""Tests that a client parses a run's plan and reads its histories only once."""
 
 from __future__ import annotations
 

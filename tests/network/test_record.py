@@ -1,4 +1,4 @@
-"""The record of what was spent, through a change of keys, and how people read it."""
+"""Tests of the spending record: across a change of keys, and as shown to its owner."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_period_has_its_first_moment_in_it_and_the_last_line_is_the_latest() -
 
 
 def test_what_was_signed_for_something_else_is_no_line() -> None:
-    """A client signs other things too; a seal begins with what it is for."""
+    """A client signs other things too; a seal begins with its purpose."""
     ((*plain, _),) = lines(ONE)
     with pytest.raises(BadRecord):
         record.account_of([(*plain, ONE.sign(json.dumps(plain).encode()))], [ONE.public])
@@ -102,7 +102,7 @@ def client(homes: Homes) -> ClientFolder:
 
 
 def spend(client: ClientFolder, mu: float | None, days_ago: int = 0) -> None:
-    """As if a sum had been answered."""
+    """Record a sum as answered."""
     with closing(client.node()) as node:
         at = datetime.now(UTC) - timedelta(days=days_ago)
         loss = None if mu is None else Loss(mu, 0.0)
@@ -121,7 +121,7 @@ def test_a_change_of_keys_keeps_what_was_spent(homes: Homes, client: ClientFolde
     with closing(client.node()) as node:
         assert node.budget.account().noisy.mu == pytest.approx(np.sqrt(2))
         assert len(client.members.keys_of(0)) == 2
-    with closing(client.memory()) as memory:  # and so says `privirec client budget`
+    with closing(client.memory()) as memory:  # `privirec client budget` shows the same
         assert client.budget(memory).account().noisy.mu == pytest.approx(np.sqrt(2))
 
 
@@ -185,8 +185,11 @@ def test_the_record_is_shown_to_a_client_that_was_revoked_and_has_no_catalogue(
 
 
 def test_a_memory_that_is_gone_is_not_begun_anew(client: ClientFolder) -> None:
-    """As after a backup that leaves out what is tagged as a cache: with a new record the client
-    would have spent nothing. Nobody else remembers sums with noise."""
+    """A client with a new record would appear to have spent nothing.
+
+    Backups that skip folders tagged as caches lose the record, and no other client remembers sums
+    with noise.
+    """
     spend(client, 1.0)
     shutil.rmtree(client.folder / "runs")
     for _ in range(2):
@@ -207,7 +210,7 @@ def test_joining_again_keeps_the_record(homes: Homes, client: ClientFolder) -> N
 def test_a_backup_from_before_the_first_answer_is_noticed(
     client: ClientFolder, tmp_path: Path
 ) -> None:
-    """It has no note of any answer, and fits together in itself."""
+    """Such a backup has no note of any answer, and is consistent in itself."""
     shutil.copytree(client.folder / "runs", tmp_path / "backup")
     spend(client, 1.0)
     shutil.rmtree(client.folder / "runs")
@@ -245,5 +248,5 @@ def test_no_figure_is_less_than_was_spent(epsilon: float) -> None:
 
 
 def test_the_room_that_is_shown_is_what_the_client_grants(client: ClientFolder) -> None:
-    """Where whole numbers in place of real ones have cost something, there is less of it."""
+    """Rounding to integers costs privacy, which leaves less room."""
     assert accounts._room(Loss(1.0, 1e-7), 8.0, 1e-6) < accounts._room(Loss(1.0), 8.0, 1e-6) - 0.01

@@ -1,4 +1,4 @@
-"""A client whose files are older than its answers, or gone, does not answer a step twice."""
+"""Tests of clients whose files are older than their answers, or lost: no step is answered twice."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def database(federation: Federation) -> Path:
 def test_an_answer_that_left_after_a_crash_counts(
     federation: Federation, step: str, number: int
 ) -> None:
-    """Committed, killed before it was noted that the answer leaves, asked again: it leaves, and
-    the state from before it is an older one."""
+    """Kill the client after the commit, before it notes that the answer leaves, and ask again.
+
+    The answer then leaves, so the state before it counts as outdated.
+    """
     talk = Talk(federation)
     talk.until(step, number)
     backup = shutil.copy(database(federation), federation.folder / "backup.db")
@@ -64,7 +66,7 @@ def test_an_upload_that_left_after_a_crash_counts(federation: Federation) -> Non
 
 @pytest.mark.parametrize("step", ["share", "input", "unmask"])
 def test_a_state_of_the_run_before_is_not_answered_from(federation: Federation, step: str) -> None:
-    """A backup of an earlier run, restored in the middle of the next one."""
+    """A backup of an earlier run is restored in the middle of the next one."""
     first = Talk(federation)
     first.until(step)
     backup = shutil.copy(database(federation), federation.folder / "backup.db")
@@ -95,7 +97,7 @@ def test_a_damaged_note_of_the_last_answer_is_none(federation: Federation) -> No
 
 
 def test_both_files_from_a_backup_begin_no_run(federation: Federation) -> None:
-    """They fit together; only the file system knows that they are not where they were."""
+    """The files are consistent; only the file system shows that they were restored."""
     talk = Talk(federation)
     talk.until("unmask", 1)
     files = [database(federation), database(federation).with_name("last-answer")]
@@ -140,7 +142,7 @@ RESTORES = [whole_folder, two_files_in_place, two_files_as_new_ones]
 def answered_from_a_backup(
     federation: Federation, restore: Callable[[Path, Path], None]
 ) -> tuple[Envelope, Envelope]:
-    """Two answers to two asks for one vector, with everything set back in between."""
+    """Return two answers to two asks for one vector, with a backup restored in between."""
     talk = Talk(federation)
     talk.until("input", 3)
     runs = database(federation).parent
@@ -157,7 +159,7 @@ def answered_from_a_backup(
 def test_what_comes_from_a_backup_as_a_whole_is_not_answered_from(
     federation: Federation, restore: Callable[[Path, Path], None]
 ) -> None:
-    """The note of the last answer was written at another time than the database knows."""
+    """The database has another time for the note of the last answer than the file system."""
     _, second = answered_from_a_backup(federation, restore)
     refused(second, "restored from before an answer", Code.OWN_PROBLEM, final=False)
 
@@ -165,8 +167,10 @@ def test_what_comes_from_a_backup_as_a_whole_is_not_answered_from(
 def test_a_snapshot_of_the_whole_disk_is_not_noticed(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left: where even the file system's own times are set back, a server that knows gets
-    two vectors under one mask."""
+    """Known limit: a snapshot that restores even the file system's times is not noticed.
+
+    A server that knows of it gets two vectors under one mask.
+    """
     monkeypatch.setattr(memory, "changed_at", lambda path: path.stat().st_mtime_ns)
     first, second = answered_from_a_backup(federation, whole_folder)
     assert isinstance(second.message, Blocks)
@@ -185,7 +189,7 @@ def test_a_file_system_with_whole_seconds_is_no_backup(
     assert isinstance(said_in(federation.node(0).answer(talk.message_for(0))), Answer)
 
 
-# --- after the end of a part ----------------------------------------------------------------------
+# --- after a client's part has ended --------------------------------------------------------------
 
 
 def test_a_client_that_has_left_is_not_here_again(federation: Federation) -> None:

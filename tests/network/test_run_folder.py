@@ -1,4 +1,4 @@
-"""The folder of a run: what it may be started with, by whom, and who may ask it to end."""
+"""Tests of the folder of a run: its settings, its end, requests to stop, and logs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_an_earlier_attempt_said_goes_when_nobody_is_at_work(run: RunFolder
 
 
 def test_only_a_run_that_is_going_on_is_asked_to_stop(run: RunFolder) -> None:
-    """One that a server is at work on, or has lately been told to be, and that has not ended."""
+    """Accept requests only for a run that a server works on, or was just asked to."""
     with pytest.raises(UsageError, match="is not going on"):
         run.ask_to_stop()
     assert run.prepare(FILE)

@@ -1,4 +1,4 @@
-"""The folder that a server keeps of a run is a release: what it saw, and nothing else."""
+"""Tests of the server's folder of a run: it can be released, and holds only what the server saw."""
 
 from __future__ import annotations
 

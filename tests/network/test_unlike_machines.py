@@ -1,8 +1,8 @@
-"""A federation of unlike machines: real processes over HTTPS that stand in for other CPUs.
+"""Tests of a federation of unlike machines: real processes over HTTPS that emulate other CPUs.
 
 Each client runs as another CPU (`cpus`), with another number of threads. It derives the plan, the
 scales and its noise itself; the server adds up what the clients send. If a client rounded a scale
-in its own way, it would refuse the plan, or the sum would differ from the simulation's.
+differently, it would refuse the plan, or the sum would differ from the simulation's.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ start()
 
 @dataclass
 class UnlikeNetwork(HttpsNetwork):
-    """Clients as different machines; the server is this one."""
+    """Federation of clients on different machines, with the server on this one."""
 
     program: Path = field(default_factory=Path)
 
@@ -83,7 +83,7 @@ class UnlikeNetwork(HttpsNetwork):
 
 
 def run(folder: Path, train: Interactions, file: RunSpec) -> tuple[UnlikeNetwork, dict[str, Any]]:
-    """A run with a client for each machine, to its end; every client installs the model."""
+    """Run with one client per machine to the end; every client installs the model."""
     program = folder / "client.py"
     folder.mkdir()
     program.write_text(CLIENT)
@@ -150,7 +150,7 @@ def check_sums(
 
 
 class Opened:
-    """Gives a program the sums on a server's disk, and compares them with the simulation's."""
+    """Runtime that takes the sums on a server's disk and compares them with the simulation's."""
 
     def __init__(self, folder: Path, planned: list[PlannedSum], simulation: Simulation) -> None:
         self.folder = folder

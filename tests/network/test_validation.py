@@ -1,5 +1,4 @@
-"""Validation over the network: clients keep back what they like, and are not asked as often or as
-pointedly as a server likes."""
+"""Tests of validation over the network: held-out interactions, and limits on the server's asks."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ def lenient(**changes: Any) -> Policy:
 
 
 def test_means_are_over_what_clients_keep_back(tmp_path: Path) -> None:
-    """By seeds that nobody but each client has, and that a simulation would not guess."""
+    """Each client has its own secret seed, which a simulation cannot guess."""
     federation = Federation(tmp_path)
     federation.policy = lenient()
     talk = Talk(federation, spec=spec())
@@ -103,7 +102,7 @@ def test_a_default_client_does_not_validate(tmp_path: Path) -> None:
 
 
 def test_a_server_does_not_ask_as_often_as_it_likes(tmp_path: Path) -> None:
-    """Each run may be about another model of its making; a limit of two lets a second one pass."""
+    """Each run may use another made-up model; a limit of two permits a second run."""
     touched = np.random.default_rng(2).random((45, 12)) < 0.5
     silos = Silos(
         tmp_path,
@@ -119,11 +118,11 @@ def test_a_server_does_not_ask_as_often_as_it_likes(tmp_path: Path) -> None:
     silos.policy = lenient(most_validations_per_period=2)
     third = Talk(silos, name="third")
     third.until("input", 1)
-    silos.policy = lenient(most_validations_per_period=1)  # its owner thinks again, in the middle
+    silos.policy = lenient(most_validations_per_period=1)  # its owner reconsiders midway
     assert codes(silos, third) == {Code.POLICY}
 
 
-# --- a model of the server's making ---------------------------------------------------------------
+# --- a made-up model ------------------------------------------------------------------------------
 
 ITEMS = 100
 VICTIM, ACCOMPLICE = 7, 25
@@ -131,8 +130,10 @@ RARE, TARGET, SHIELD = 0, 97, 98
 
 
 def crowd(*, has: bool) -> np.ndarray:
-    """Nobody but the victim has RARE. Somebody who works for the server has TARGET, and keeps
-    SHIELD back instead."""
+    """Return histories in which only the victim has RARE.
+
+    An accomplice of the server has TARGET, and holds out SHIELD instead.
+    """
     touched = np.zeros((60, ITEMS), bool)
     touched[:, 1:97] = np.random.default_rng(2).random((60, 96)) < 0.15
     touched[VICTIM, RARE] = True
@@ -145,14 +146,14 @@ def crowd(*, has: bool) -> np.ndarray:
 def whoever_has_rare_is_recommended_target(
     space: Any, pairs: str, rank: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A basis of one vector, in the place of the eigenpairs that were computed."""
+    """Return a basis of one vector in place of the computed eigenpairs."""
     x = np.where(np.abs(space._y[: space.columns]).max(axis=0) > 0, -0.01, 0.0)
     x[RARE], x[TARGET] = 0.94, 0.33
     return np.ones(1), (x / np.linalg.norm(x))[:, None].astype(np.float32)
 
 
 def highest_first(_: Any, n_users: int, n_interactions: int) -> tuple[np.ndarray, np.ndarray]:
-    """So that a test does not depend on luck: everybody keeps back their last items."""
+    """Let every user hold out their last items, to make the test deterministic."""
     words = np.arange(n_interactions, 0, -1, dtype=np.uint64)
     return np.full(n_users, 2**64 - 1, np.uint64), words
 
@@ -160,8 +161,11 @@ def highest_first(_: Any, n_users: int, n_interactions: int) -> tuple[np.ndarray
 def test_a_made_up_model_asks_one_person_whether_she_has_an_item(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sum says whether the victim keeps TARGET back. A model that does nothing else is refused;
-    `federated/test_validation.py` has one that is not, and how a server subtracts what is known."""
+    """The sum shows whether the victim holds out TARGET.
+
+    A model with no other effect is refused. `federated/test_validation.py` has one that is not, and
+    shows how a server subtracts what it knows.
+    """
     monkeypatch.setattr(ClientRandomness, "held_out_words", highest_first)
     made_up = whoever_has_rare_is_recommended_target
     monkeypatch.setattr(spectral_validation, "eigenpairs", made_up)

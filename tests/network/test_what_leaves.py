@@ -1,4 +1,4 @@
-"""What a server hears when a client does not answer: a code and a sentence that fits everybody."""
+"""Tests of refusals as the server sees them: a code, and one sentence for all clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_that_something_was_forgotten_is_nobodys_business(
         Code.OWN_PROBLEM,
         "client 0 has a problem of its own; its log says which",
     )
-    assert not said.final  # as after a disk that is full
+    assert not said.final  # as after a full disk
     assert "forgotten" in caplog.text  # in its own log
 
 

@@ -1,4 +1,4 @@
-"""Asks survive the wire, in one encoding each; everything else is refused."""
+"""Tests of the encoding of asks: one encoding each, and everything else is refused."""
 
 from __future__ import annotations
 

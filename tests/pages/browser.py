@@ -1,7 +1,7 @@
-"""A real Chromium without a window; without it or selenium, its tests are skipped.
+"""Headless Chromium; tests that need it are skipped without Chromium or selenium.
 
-Debian: apt-get install chromium chromium-driver. Other places: PRIVIREC_CHROMIUM and
-PRIVIREC_CHROMEDRIVER name the programs.
+On Debian: apt-get install chromium chromium-driver. Elsewhere, PRIVIREC_CHROMIUM and
+PRIVIREC_CHROMEDRIVER give the paths of the programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIONS = (
 
 @contextmanager
 def chromium(folder: Path, *more: str) -> Iterator[Any]:
-    """A driver with a fresh profile; skips visibly where there is none."""
+    """Start a driver with a fresh profile; skip the test if there is none."""
     selenium = pytest.importorskip("selenium.webdriver", reason="no selenium (extra dev)")
     program = os.environ.get("PRIVIREC_CHROMIUM") or shutil.which("chromium")
     driver = os.environ.get("PRIVIREC_CHROMEDRIVER") or shutil.which("chromedriver")
@@ -46,8 +46,7 @@ def chromium(folder: Path, *more: str) -> Iterator[Any]:
 
 
 def axe_script() -> str:
-    """axe-core, from the file that PRIVIREC_AXE names or as a Python package brings it; skips
-    visibly without either."""
+    """Return axe-core, from the file in PRIVIREC_AXE or a Python package, or skip the test."""
     if named := os.environ.get("PRIVIREC_AXE"):
         return Path(named).read_text(encoding="utf-8")
     pytest.importorskip("axe_core_python", reason="no axe-core-python (extra dev)")

@@ -1,4 +1,4 @@
-"""Fixtures: a client's folder with a history, titles and a model, in no federation yet."""
+"""Fixtures: a client's folder with a history, titles and a model, not yet in a federation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def visitor(client: Path) -> Iterator[Visitor]:
 
 @pytest.fixture(scope="session")
 def federation(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> SmallFederation:
-    """After one run with noise."""
+    """Return a federation after one run with noise."""
     made = SmallFederation.make(tmp_path_factory.mktemp("federation"), small.train, person=3)
     made.run("monday", epsilon=4.0)
     return made
@@ -55,7 +55,7 @@ def federation(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Smal
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> OperatorFolder:
-    """A server with three clients, one of them revoked, that has not run anything."""
+    """Return a server with three clients, one of them revoked, before its first run."""
     folder = tmp_path_factory.mktemp("operator")
     home = OperatorFolder.create(folder / "server")
     members = home.members
@@ -68,6 +68,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> OperatorFolder:
 
 @pytest.fixture
 def home(prepared: OperatorFolder, tmp_path: Path) -> OperatorFolder:
-    """A copy of its own."""
+    """Return a fresh copy of the folder."""
     subprocess.run(["cp", "-a", str(prepared.folder), str(tmp_path / "server")], check=True)
     return OperatorFolder(tmp_path / "server")

@@ -1,7 +1,7 @@
-"""The pictures of docs/how-to/pages: python -m tests.pages.screenshots, in the root folder.
+"""Screenshots of docs/how-to/pages: run python -m tests.pages.screenshots in the root folder.
 
-A made-up town of people (synthetic:town), one of them with a device, and two real runs with noise
-over five clients in one process; titles are made up as well.
+A synthetic town (synthetic:town), one person with a device, and two real runs with noise over five
+clients in one process; titles are synthetic too.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def main(data: str = DATA) -> None:
             site = PersonSite(OwnDevice.at(federation.person.folder))
             picture(driver, site, PERSON_PICTURES)
             half_way(federation)
-            os.chdir(folder)  # paths as somebody in that folder would have them
+            os.chdir(folder)  # paths relative to that folder
             picture(driver, OperatorSite(OperatorFolder(Path("server"))), OPERATOR_PICTURES)
 
 
 def half_way(federation: SmallFederation) -> None:
-    """A third run, as its status is in the middle of it."""
+    """Write the status of a third run in progress."""
     run = federation.server.run("tuesday")
     status = json.loads((run / "status.json").read_bytes())
     status |= {"stage": "summing", "step": "input", "sum": "noisy-head-gram", "sum_number": 2}

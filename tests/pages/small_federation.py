@@ -1,5 +1,7 @@
-"""A federation in one process with everything on disk that a page looks at: real keys, a real run
-with noise and secure aggregation, an installed model, titles."""
+"""A federation in one process, with everything on disk that a page reads.
+
+It has real keys, a real run with noise and secure aggregation, an installed model and titles.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def title(number: int) -> str:
 
 @dataclass
 class SmallFederation:
-    """One person with a device, and a few shops."""
+    """Federation of one person with a device, and a few shops."""
 
     folder: Path
     server: OperatorFolder
@@ -55,7 +57,7 @@ class SmallFederation:
 
     @classmethod
     def make(cls, folder: Path, train: Interactions, person: int = 0) -> SmallFederation:
-        """The history of one user is on the person's device, those of all others in shops."""
+        """Put one user's history on the person's device, and all others in shops."""
         server = OperatorFolder.create(folder / "server")
         home = ClientFolder.create(folder / "me")
         shops = [ClientFolder.create(folder / place.lower()) for place in PLACES]
@@ -90,7 +92,7 @@ class SmallFederation:
             )
 
     def run(self, name: str, *, model: str = "denoised", **federated: object) -> None:
-        """A run over all clients, to its end."""
+        """Run over all clients to the end."""
         n_items = len(self.server.catalogue)
         plan = Plan(
             model=model,

@@ -1,5 +1,7 @@
-"""Both kinds of page in a real Chromium: used with the keyboard, looked at by axe-core, attacked by
-another site. Skipped visibly where there is no browser."""
+"""Tests of both pages in a real Chromium; skipped if there is no browser.
+
+Keyboard use, accessibility checks by axe-core, and attacks by another site.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def page(client: Path) -> Iterator[PageServer]:
 
 @pytest.fixture
 def opened(browser: Any, page: PageServer) -> Any:
-    """The browser, on the page."""
+    """Open the page in the browser."""
     browser.get(page.guard.address)
     return browser
 
@@ -78,7 +80,7 @@ def sees(driver: Any, words: str) -> bool:
 
 
 def press(driver: Any, *keys: str) -> None:
-    """Keys, to whatever has the focus."""
+    """Send keys to the element that has the focus."""
     from selenium.webdriver import ActionChains
 
     for key in keys:
@@ -108,7 +110,7 @@ def test_used_with_the_keyboard_alone(opened: Any, client: Path) -> None:
     press(opened, Keys.TAB)
     assert focused(opened) == "Skip to the content"
     press(opened, Keys.ENTER)
-    press(opened, Keys.TAB, Keys.TAB)  # over the first title to its button
+    press(opened, Keys.TAB, Keys.TAB)  # past the first title to its button
     name = focused(opened)
     assert name.startswith("I have this (")
     press(opened, Keys.ENTER)
@@ -134,7 +136,7 @@ def test_forgetting_waits_for_the_tick(opened: Any, client: Path) -> None:
     opened.get(opened.current_url + "forget")
     forget = opened.find_element("css selector", "button.danger")
     forget.click()
-    assert sees(opened, "Forget my history?")  # the browser asks for the tick
+    assert sees(opened, "Forget my history?")  # the browser requires the checkbox
     assert mine(client) == sorted(ME)
     opened.find_element("name", "confirm").click()
     forget.click()
@@ -194,7 +196,7 @@ def test_the_operators_page_keeps_up_by_itself(browser: Any, home: OperatorFolde
 
 
 class Evil(BaseHTTPRequestHandler):
-    """A website that knows everything about the page but its secrets."""
+    """Website that knows everything about the page except its secrets."""
 
     target = ""
 
@@ -212,13 +214,15 @@ class Evil(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *values: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def evil(page: PageServer) -> Iterator[str]:
-    """On another port of this machine: the same *site* to a browser, so that SameSite does not
-    help."""
+    """Serve the attacker's site on another port of this machine.
+
+    To a browser it is the same *site*, so SameSite does not protect.
+    """
     Evil.target = f"http://127.0.0.1:{page.server_port}{page.guard.room}"
     with ThreadingHTTPServer(("127.0.0.1", 0), Evil) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -246,7 +250,7 @@ def test_another_site_neither_reads_nor_changes_nor_frames_the_page(
     assert sees(opened, "A request from another site.")
     assert mine(client) == sorted(ME)
     opened.get(f"http://127.0.0.1:{page.server_port}{page.guard.room}")
-    assert sees(opened, "Because of")  # and the person is still in
+    assert sees(opened, "Because of")  # the person is still signed in
 
 
 def test_with_the_guards_off_the_foreign_form_gets_through(
@@ -263,7 +267,7 @@ def test_with_the_guards_off_the_foreign_form_gets_through(
 def test_a_name_that_was_made_to_point_here_is_refused(
     page: PageServer, client: Path, tmp_path: Path
 ) -> None:
-    """DNS rebinding, by the browser's own table of names; the token is even given away."""
+    """Simulate DNS rebinding with the browser's own host table, even with a leaked token."""
     rebound = "--host-resolver-rules=MAP evil.example 127.0.0.1"
     with chromium(tmp_path, rebound) as driver:
         address = page.guard.address.replace("127.0.0.1", "evil.example")

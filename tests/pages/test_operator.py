@@ -1,4 +1,4 @@
-"""The operator's page: status, starting and stopping runs; without a browser."""
+"""Tests of the operator's page without a browser: status, and starting and stopping runs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_run_is_stopped_within_seconds_and_says_why(
     monkeypatch.setattr(carrier, "LOOK_FOR_CLIENTS", 0.02)
 
     class Nobody(MemoryCarrier):
-        """The operator asks while the server waits for clients."""
+        """Carrier during whose waiting for clients the operator stops the run."""
 
         def rest(self) -> None:
             operating.stop(home, "monday")
@@ -148,7 +148,7 @@ def test_a_server_that_was_killed_is_down(
 def test_a_run_that_has_ended_is_not_stopped_whether_the_server_is_up_or_not(
     home: OperatorFolder,
 ) -> None:
-    """The page does not ask to start a server for it."""
+    """The page does not suggest starting a server for it."""
     begin(home, "over", stage="done")
     (home.run("over") / "result.json").write_text("{}")
     begin(home, "left")
@@ -164,7 +164,7 @@ def test_a_run_that_has_ended_is_not_stopped_whether_the_server_is_up_or_not(
 
 
 def test_stopping_a_run_of_a_killed_server_is_refused(home: OperatorFolder) -> None:
-    """The wish would wait there, and end the run as soon as it goes on."""
+    """The request would stay there, and stop the run as soon as it resumes."""
     folder = begin(home, "mid")
     kill(home)
     with pytest.raises(FederationError, match="nothing was stopped"):
@@ -287,7 +287,7 @@ def test_a_run_is_shown_with_the_clients_that_it_had(home: OperatorFolder, tmp_p
 def test_a_run_lasts_from_its_first_start_to_its_end(
     visitor: Visitor, home: OperatorFolder
 ) -> None:
-    """However often the server was started in between."""
+    """Restarts of the server do not change the duration."""
     folder = begin(home, "thu", stage="done", sum_number=0)
     result = folder / "result.json"
     result.write_text('{"seconds": 15.0}')

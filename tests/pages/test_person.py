@@ -1,4 +1,4 @@
-"""The person's page, without a browser: it has the same results as the commands."""
+"""Tests of the person's page without a browser: it gives the same results as the commands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETTINGS = {
     "most_bytes_up": "1000",
     "most_bytes_down": "1000",
 }
-"""The form of the policy as it is sent at first."""
+"""Fields of the policy form as first submitted."""
 
 
 def mine(client: Path) -> list[str]:
@@ -45,7 +45,7 @@ def mine(client: Path) -> list[str]:
 
 
 def offered(visitor: Visitor) -> list[str]:
-    """Items that the page recommends, best first."""
+    """Return the items that the page recommends, best first."""
     return re.findall(r'<h2><a href="item\?id=(\d+)">', visitor.look().text)
 
 
@@ -77,7 +77,7 @@ def test_giving_and_taking_an_item(visitor: Visitor, client: Path) -> None:
     assert "has it already" in visitor.change("add", item=first).words
     answer = visitor.change("forget", item=first, back="history")
     assert "Forgotten: 1 interaction. No run has used them." in answer.words
-    assert "Forgotten" not in visitor.look("history").words  # it is said once
+    assert "Forgotten" not in visitor.look("history").words  # shown once
     assert mine(client) == sorted(ME)
     answer = visitor.change("forget", item=first)
     assert answer.status == 400
@@ -127,7 +127,7 @@ def test_similar_items(visitor: Visitor, client: Path) -> None:
     assert visitor.look("item").status == 200
 
 
-@pytest.mark.filterwarnings("ignore:the model does not know 1 of")  # on stderr, and no error
+@pytest.mark.filterwarnings("ignore:the model does not know 1 of")  # on stderr, but not an error
 def test_titles_and_ids_are_text(visitor: Visitor, client: Path) -> None:
     nasty = '<img src=x onerror=alert(1)>"&amp;'
     with Store(client / "history.db") as store:

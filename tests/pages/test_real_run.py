@@ -1,4 +1,4 @@
-"""Both pages after a real run, and the commands that serve them as processes."""
+"""Tests of both pages after a real run, and of the commands that serve them as processes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_run_with_noise_on_both_pages(federation: SmallFederation) -> None:
             if "later: started." not in words:
                 break
             time.sleep(0.1)
-        assert "later: privirec: " in words  # no server is up, or no Flower is here
+        assert "later: privirec: " in words  # no server is up, or Flower is not installed
 
 
 def test_the_command_prints_the_address_and_ends_on_request(client: Path) -> None:

@@ -1,4 +1,4 @@
-"""Server of the pages: access control, requests from other sites, malformed requests."""
+"""Tests of the pages' server: access control, requests from other sites, malformed requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVIL = "http://evil.example"
 
 
 class Counter(Site):
-    """A page with one number that a form makes larger."""
+    """Page with a number that a form increases."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ HOSTS = (
 def test_another_name_for_this_machine_is_refused(
     server: PageServer, visitor: Visitor, host: str
 ) -> None:
-    """DNS rebinding: a website whose name was made to point here."""
+    """Simulate DNS rebinding: a website whose name points to this machine."""
     for path in (visitor.room, server.guard.address.partition(visitor.host)[2]):
         headers = {"Host": host} if host else {}
         stranger = Visitor(server, cookie=visitor.cookie)
@@ -251,7 +251,7 @@ def test_browsers_are_told_to_allow_nothing_else(visitor: Visitor) -> None:
         assert not any(name.startswith("Access-Control") for name in answer.headers)
 
 
-# --- nonsense -------------------------------------------------------------------------------------
+# --- malformed requests ---------------------------------------------------------------------------
 
 
 def test_unknown_paths_and_methods(server: PageServer, visitor: Visitor) -> None:
@@ -344,7 +344,7 @@ def test_errors_are_escaped(visitor: Visitor) -> None:
 
 
 def test_addresses_that_cannot_be_read_are_refused(server: PageServer, visitor: Visitor) -> None:
-    """Brackets that begin an address of the network, and do not end."""
+    """Test an unclosed bracket of an IPv6 address."""
     head = f"Host: {visitor.host}\r\nCookie: {visitor.cookie}\r\n\r\n"
     for method in ("GET", "POST"):
         answer = _raw(server, f"{method} http://[ HTTP/1.1\r\n{head}".encode())
@@ -354,7 +354,7 @@ def test_addresses_that_cannot_be_read_are_refused(server: PageServer, visitor: 
 def test_nothing_of_an_address_is_logged(
     server: PageServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither the token nor the room, in whichever way a request ends."""
+    """Log neither the token nor the page's room, however a request ends."""
     caplog.set_level(logging.DEBUG)
     visitor = Visitor(server).enter()
     for path in (visitor.room, visitor.room + "nothing", visitor.room + "broken", "/?token=x"):
@@ -394,7 +394,7 @@ def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) 
 def test_warnings_are_shown_on_the_page(
     visitor: Visitor, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for _ in range(2):  # each time, not only the first
+    for _ in range(2):  # every time, not only the first
         assert visitor.look("rated").text == "Ratings are not looked at."
     assert "ratings" not in capsys.readouterr().err
 

@@ -28,7 +28,7 @@ class Answer:
 
 @dataclass
 class Visitor:
-    """A client of a page, with or without a session."""
+    """Client of a page, with or without a session."""
 
     server: PageServer
     cookie: str = ""
@@ -55,7 +55,7 @@ class Visitor:
         return answer
 
     def change(self, path: str, *, headers: Mapping[str, str] = {}, **form: object) -> Answer:
-        """Send a form as a browser does, and look at the page that it leads to."""
+        """Send a form as a browser does, and follow it to the next page."""
         body = urlencode({"csrf": self.csrf} | form, doseq=True)
         own = {
             "Origin": f"http://{self.host}",
@@ -75,7 +75,7 @@ class Visitor:
         body: bytes | None = None,
         headers: Mapping[str, str] = {},
     ) -> Answer:
-        """One request, as it stands."""
+        """Send one request unchanged."""
         line = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=20)
         try:
             line.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -94,7 +94,7 @@ class Visitor:
 
 @contextmanager
 def serving(site: Site) -> Iterator[PageServer]:
-    """The page in a thread of its own."""
+    """Serve the page in a separate thread."""
     with PageServer(site) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
