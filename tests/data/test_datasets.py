@@ -179,7 +179,7 @@ def test_separate_files_of_train_and_test(write: Write) -> None:
     train = write("a.csv", "user,item\nann,1\nbob,2\n")
     test = write("b.tsv", "user\titem\nann\tx\n")
     data = load_dataset(train, test=test)
-    assert data.train.item_ids.tolist() == ["1", "2", "x"]  # numbers next to names are read as names
+    assert data.train.item_ids.tolist() == ["1", "2", "x"]  # numbers with names are names
     assert data.train.n_interactions == 2
     assert data.test.item_ids[data.test.matrix.indices].tolist() == ["x"]
     assert data.together().n_interactions == 3

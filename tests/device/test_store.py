@@ -293,7 +293,7 @@ SINCE = datetime.now(UTC) - timedelta(hours=1)
 
 
 def test_runs_of_one_period_use_one_history(path: Path) -> None:
-    """Test that interactions added after an upload are used only from the next period on."""
+    """Test that, once a vector was sent, new interactions wait until the next period."""
     with Store(path, create=True) as store:
         store.add([("ann", "a")])
         store.begin_run("unsent", ALL, SINCE)
@@ -371,7 +371,7 @@ def test_after_forgetting_a_store_sits_out_the_period(path: Path) -> None:
 
 
 def test_a_store_of_version_1_is_taken_over(path: Path) -> None:
-    """Test that every run begun in the old store counts as possibly sent."""
+    """Test that every run begun in the old version counts as sent."""
     with Store(path, create=True) as store:
         store.add([("ann", "a")])
         store.begin_run("one", ALL)
