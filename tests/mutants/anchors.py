@@ -60,10 +60,10 @@ _VARIABLES = {
     ast.MatchAs: "name",
     ast.MatchStar: "name",
 }
-"""Where a local variable stands as a string."""
+"""Fields that hold the name of a local variable as a string."""
 _IGNORED = ("ctx", "kind", "type_comment", "type_ignores")
 _ANNOTATIONS = ("annotation", "returns")
-"""Anything may stand where a pattern has none of these."""
+"""Fields that match anything if they are empty in the pattern."""
 _CONDITIONS = {(ast.If, "test"), (ast.While, "test"), (ast.IfExp, "test"), (ast.Assert, "test")}
 _CONDITIONS |= {(ast.comprehension, "ifs"), (ast.match_case, "guard")}
 _PARTS = {(ast.BoolOp, "values"), (ast.Call, "args"), (ast.Call, "keywords"), (ast.Dict, "keys")}
@@ -73,7 +73,7 @@ _PARTS |= {(kind, "decorator_list") for kind in (*_FUNCTIONS, ast.ClassDef)}
 
 
 class Stale(Exception):
-    """Say why there is no one place for a change."""
+    """Error that says why there is no unique place for a change."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Anchor:
         return self.scope.partition(":")[2]
 
     def resolve(self) -> str:
-        """Return the module that the change is in, be it the named one or not."""
+        """Return the module that contains the change, which may differ from the named one."""
         if path_of(self.module).exists() and definitions(_parsed(self.module), self.name):
             return self.module
         holders = modules_with(self.name)
@@ -131,7 +131,7 @@ class Anchor:
 
 
 def path_of(module: str) -> Path:
-    """Return where a module is, or would be."""
+    """Return the path that a module has or would have."""
     path = SRC.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
@@ -162,7 +162,7 @@ def modules_with(name: str) -> list[str]:
 
 
 def definitions(tree: ast.Module, name: str) -> list[ast.stmt]:
-    """Return what defines this qualified name: more than one statement for a property, say."""
+    """Return the statements that define this qualified name; a property, say, has several."""
     found: list[ast.stmt] = []
     bodies: list[ast.AST] = [tree]
     for part in name.split("."):
@@ -180,7 +180,7 @@ def _qualified(node: ast.AST) -> Iterator[str]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Yield the statements of a module or class, those under an `if` or a `try` too."""
+    """Yield the statements of a module or class, including those under an `if` or a `try`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
             yield child
@@ -384,7 +384,7 @@ def fill(template: Any, bound: Bound) -> Any:
 
 
 class _Region:
-    """Know of every node in some statements what it is part of."""
+    """Map of every node in some statements to its parent."""
 
     def __init__(self, statements: list[ast.stmt]) -> None:
         self.statements = statements
@@ -407,7 +407,7 @@ class _Region:
             node = place[0]
 
     def around(self, node: ast.AST, kinds: set[Any]) -> tuple[ast.AST, Place] | None:
-        """Return the nearest thing that is in one of these fields."""
+        """Return the nearest enclosing node that is in one of these fields."""
         return next(
             ((one, place) for one, place in self.up(node) if (type(place[0]), place[1]) in kinds),
             None,
@@ -420,7 +420,7 @@ def _change(within: list[ast.stmt], anchor: Anchor) -> None:
     by = read_pattern(anchor.by) if anchor.operation == "replace" else []
     in_statements = isinstance(pattern[0], ast.stmt)
     if anchor.operation == "replace" and not in_statements and isinstance(by[0], ast.stmt):
-        # The expression has to be a statement, as a call for its effect is.
+        # The expression must be a statement, like a call for its effect.
         pattern, in_statements = [ast.Expr(pattern[0])], True
     found: dict[Any, tuple[Any, Bound]] = {}
     given = _parameters(within[0])
@@ -466,7 +466,7 @@ def _parameters(statement: ast.stmt) -> Bound:
 def _match_run(
     pattern: list[Any], region: _Region, node: ast.AST, given: Bound
 ) -> Iterator[tuple[ast.AST, Bound]]:
-    """Yield where these statements begin with `node`, one after the other."""
+    """Yield each place where these statements begin with `node`."""
     if not isinstance(node, ast.stmt) or node not in region.parents:
         return
     parent, field, place = region.parents[node]
@@ -484,7 +484,7 @@ def _note(
     region: _Region,
     operation: str,
 ) -> None:
-    """Add what the operation changes because the pattern occurs at this node, if it does."""
+    """Record the change if the pattern occurs at this node."""
     target: Place | None = None
     if operation in ("never", "always"):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.If):
