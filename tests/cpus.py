@@ -68,7 +68,7 @@ class Machine:
             made["GLIBC_TUNABLES"] = f"glibc.cpu.hwcaps={self.libm}"
         if self.compiled_for and compiled:
             made["NUMBA_CPU_NAME"] = self.compiled_for
-            made["NUMBA_CPU_FEATURES"] = ""  # loops compiled for that CPU
+            made["NUMBA_CPU_FEATURES"] = ""  # features of that CPU
         return made
 
     def cannot_be(self) -> str:

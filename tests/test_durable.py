@@ -27,7 +27,7 @@ def test_a_tail_that_was_never_written_is_cut_off(tmp_path: Path, tail: bytes) -
 
 
 def test_damage_is_not_taken_for_the_end(tmp_path: Path) -> None:
-    """Test that no flipped bit hides the last event or later ones."""
+    """Test every flipped bit: neither the last event nor later ones may silently disappear."""
     journal = Journal(tmp_path / "journal")
     for number in range(3):
         journal.add({"number": number}, bytes([number]) * 20)

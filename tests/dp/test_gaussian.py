@@ -185,8 +185,8 @@ def test_the_cost_of_a_gap_is_rounded_up() -> None:
     [(2.5066282746316563e-06, 1e-6), (1.0, delta_of(0.0, 1.0)), (6.0, delta_of(0.0, 6.0))],
 )
 def test_the_search_for_epsilon_leaves_zero(mu: float, delta: float) -> None:
-    """Test that delta fits exactly at zero but not at the next smaller double, which the search
-    tries."""
+    """Test where epsilon zero meets delta exactly, but not the next smaller double, which the
+    search needs."""
     epsilon = epsilon_with(mu, delta, 0.0)
     assert 0 < epsilon <= 1e-9
     assert delta_of(epsilon, mu) <= delta

@@ -1,8 +1,8 @@
 """Find the place of a mutant in the syntax tree of the code, and change it there.
 
-An anchor names a function (`in`) and an operation in it. What the operation is about is given by a
-pattern: Python that has to occur in the function, whatever its local variables are called, however
-it is laid out and whatever its comments and messages say.
+An anchor names a function (`in`) and an operation in it. A pattern gives the place of the operation:
+Python code that must occur in the function. Names of local variables, layout, comments and messages
+do not matter.
 
     never      the condition in which the pattern occurs, or that of the `if` whose body has the
                statement (`raise Stale(...)`), becomes False
@@ -24,13 +24,13 @@ In a pattern
     it         any expression: the part that `by` replaces, if not all of the pattern
     arg1       in `by`: the first parameter of the function that is not `self` or `cls`
 
-and letters, `it` and `...` (in their order) stand in `by` for what they stood for in the pattern.
-Everything else is meant literally: functions, attributes, keywords, constants. A pattern has to
-lead to exactly one place; where it cannot, `nth = "2 of 3"` chooses.
+In `by`, letters, `it` and `...` (in their order) stand for the code that they matched in the
+pattern. Everything else is literal: functions, attributes, keywords, constants. A pattern must match
+exactly one place; if it matches several, `nth = "2 of 3"` selects one.
 
-`in` is `module:qualified name`: a function, a method, a class, or what is assigned in a module or a
-class. A function within a function counts as part of it. If the module is gone, or has it no more,
-the one module of the package is meant that has the qualified name, and in which the anchor fits.
+`in` is `module:qualified name`: a function, a method, a class, or a name assigned in a module or a
+class. A nested function is part of the outer one. If the module no longer exists or no longer has
+the name, the anchor refers to the only module of the package that has the name and that it fits.
 """
 
 from __future__ import annotations

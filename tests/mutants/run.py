@@ -2,8 +2,8 @@
 
 `mutants.toml` holds the list. Each entry names a function and one change of it (`anchors.py` says
 how), and the tests that are run with that change; one of them has to fail. The broken module is
-made up at import, so that no file is touched and nothing else is compiled again. A process that has
-imported what is slow to import, but nothing of ours, forks one child for each mutant.
+compiled at import, so that no file changes and nothing else is compiled again. A process that has
+imported the slow third-party modules, but nothing of this package, forks one child per mutant.
 
     killed      a test failed, as it should
     survived    all passed: write the test that fails
@@ -44,7 +44,7 @@ TOGETHER = 100
 """Number of tests that run at a time on the unchanged code."""
 GOOD = ("killed", "equivalent")
 
-# Modules of others that are slow to import.
+# Third-party modules that are slow to import.
 WARM = (
     *("numba", "scipy.sparse", "scipy.linalg", "scipy.stats", "safetensors.numpy", "sqlite3"),
     *("pydantic.main", "cryptography.x509", "cryptography.hazmat.primitives.ciphers.aead"),

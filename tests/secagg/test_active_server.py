@@ -266,8 +266,8 @@ FORGED = [case for case in ACTIVE_BAD["cases"] if case["error"] in ("BadSignatur
 def test_signatures_that_will_not_do_would_open_shares_if_nobody_looked(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Test replayed signatures, those of strangers, and too few; test_vectors.py checks each
-    refusal."""
+    """Test that replayed, foreign or too few signatures would open shares without the check;
+    test_vectors.py tests their refusal."""
     monkeypatch.setattr(BellClient, "check_confirmed", lambda *_: None)
     recorded = next(one for one in ACTIVE_RUN["clients"] if one["client"] == ACTIVE_BAD["client"])
     deceived = session(recorded, case["policy"], ACTIVE_RUN)

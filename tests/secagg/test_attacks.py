@@ -77,7 +77,7 @@ class Run:
             self.server.receive(client, self.clients[client].receive(self.server.announcement))
 
     def answer(self, outgoing: Iterator[tuple[int, bytes]]) -> dict[int, ProtocolMessage]:
-        """Let every client answer its request."""
+        """Let every client answer, and return the messages to the clients."""
         asked = {}
         for client, message in outgoing:
             asked[client] = decode(message)

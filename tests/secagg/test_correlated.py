@@ -287,7 +287,8 @@ def test_levels_have_limits(levels: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("own_bits", [0, 1])
 def test_own_noise_without_a_positive_variance_is_refused(own_bits: int) -> None:
-    """Test the variance that is left: rounding to integers takes four square units of it."""
+    """Test the minimum of own noise: rounding to integers takes four square units of its
+    variance."""
     with pytest.raises(ValueError, match=r"own noise of 2.* too coarse"):
         NoiseLevels(0, own_bits, 9)
     assert distinguishability(1, NoiseLevels(0, 2, 9), 1.0) > 0

@@ -71,7 +71,8 @@ def test_the_default_policy_accepts_the_default_noise_and_hardly_less() -> None:
 
 
 def test_less_noise_between_clients_than_the_rule_gives_is_refused() -> None:
-    """Test that the policy's minimum alone would let a server see almost every vector."""
+    """Test pair noise below the rule: under the policy's minimum alone, vectors would be almost
+    visible."""
     policy = ClientPolicy(corrupt_share=0.1)
     levels = start(policy=policy).announce().noise[0]
     for by in (-1, levels.own_bits - levels.pair_bits):

@@ -152,7 +152,8 @@ def test_uploads_that_the_server_does_not_get_tell_it_nothing(
 def test_noise_that_only_one_side_adds_hides_no_less(
     graph: tuple[np.ndarray, np.ndarray], given: NoiseLevels, chance: int
 ) -> None:
-    """Test different lists of participants for different clients, so that noise does not cancel."""
+    """Test noise that does not cancel, because the server names different participants to
+    clients."""
     neighbours, honest = graph
     full = covariance(neighbours, honest, given)
     loose = full.copy()

@@ -128,7 +128,7 @@ def lying_run(seed: int, model: ServerModel = ServerModel.ACTIVE) -> Ending:
     keeps_back = not truth and chance.random() < 0.3
 
     def kept_back() -> Mapping[int, Set[int]]:
-        """Return neighbours whose shares are withheld from some clients."""
+        """Return, for some clients, the neighbours whose shares are withheld from them."""
         if not keeps_back:
             return {}
         most = server.parameters.neighbours - server.parameters.threshold

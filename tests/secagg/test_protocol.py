@@ -409,7 +409,7 @@ def test_wrong_contributions_never_leave(values: np.ndarray, name: str) -> None:
 
 @pytest.mark.parametrize("length", [16, 37])
 def test_a_contribution_that_is_too_long_is_never_sent_whole(length: int) -> None:
-    """Test also an announced length, or caller's blocks, that end at a block boundary."""
+    """Test lengths that end at a block boundary, of the announcement or of the caller's blocks."""
     shape = VectorShape(length, 20, bound=500)
     settings = ServerSettings(block_entries=8)
     run = LocalFederation("secagg", 5, [shape], corrupt_share=0.2, settings=settings)
