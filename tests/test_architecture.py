@@ -24,7 +24,7 @@ ELSEWHERE = {
     *("decimal", "math", "exp", "log", "erf", "cos", "sqrt", "ldexp", "frexp", "rint", "fsum"),
     *("pow", "none", "secagg"),
 }
-"""Names of Python, of NumPy, of an entry point, of protocols."""
+"""Names from Python, NumPy, an entry point and protocols."""
 
 Arrows = set[tuple[str, str]]
 

@@ -1,6 +1,6 @@
-"""Modules whose numbers decide something use only operations that all machines agree on.
+"""Tests that numbers with consequences come from operations that are exact on all machines.
 
-ARCHITECTURE.md, "Numbers that decide", has the rule. Here it is held by reading the source: in the
+ARCHITECTURE.md, "Numbers that decide", has the rule. The tests read the source: in the
 modules below, a function of `math`, `numpy` or `scipy` that is not in the lists of exact ones, a
 matrix product, a sum of an array or a float power is an error, unless the function that contains it
 is listed with the reason why it may differ. Names are followed through imports and their aliases.

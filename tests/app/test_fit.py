@@ -1,4 +1,4 @@
-"""`privirec fit` on all interactions; defaults of `cost` and `sweep` for small catalogues."""
+"""Tests of `privirec fit` on all interactions, and of defaults of `cost` and `sweep`."""
 
 from __future__ import annotations
 

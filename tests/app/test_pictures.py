@@ -1,4 +1,4 @@
-"""Pictures: PNG and SVG files, their texts and colours, and atomic writes."""
+"""Tests of pictures: PNG and SVG files, their texts and colours, and atomic writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`privirec plan`: methods that fit a budget, the proposal, and bytes equal to those of a run."""
+"""Tests of `privirec plan`: methods within a budget, the proposal, and the bytes of a run."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_over_secure_aggregation_too(more: str, server: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_spectral_keeps_its_blocks_as_narrow_as_planned(seed: int) -> None:
-    """Blocks whose columns rounding would bring too close together are sent with more bits."""
+    """Test that blocks whose columns rounding would make too similar are sent with more bits."""
     rng = np.random.default_rng(seed)
     users, items = rng.integers(130, 700, 2).tolist()
     popularity = np.arange(1.0, items + 1) ** -rng.uniform(0, 1.2)

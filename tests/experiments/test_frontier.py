@@ -1,4 +1,4 @@
-"""`privirec frontier`: resuming, bytes equal to the ledger's, and the columns of the CSV file."""
+"""Tests of `privirec frontier`: resuming, the bytes of the ledger, and columns of the CSV file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`privirec privacy-table`: resuming, error messages, and NDCG by fifths of the items."""
+"""Tests of `privirec privacy-table`: resuming, error messages, and NDCG by fifths of the items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`privirec tune`: budget, resuming, and no use of the test split."""
+"""Tests of `privirec tune`: budget, resuming, and no use of the test split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`privirec tune --federated`: trace and settings from the mean metrics of clients."""
+"""Tests of `privirec tune --federated`: trace and settings from the mean metrics of clients."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Find the place of a mutant in the syntax tree of the code, and change it there.
 
-An anchor names a function (`in`) and an operation in it. A pattern gives the place of the operation:
-Python code that must occur in the function. Names of local variables, layout, comments and messages
-do not matter.
+An anchor names a function (`in`) and an operation in it. A pattern gives the place of the
+operation: Python code that must occur in the function. Names of local variables, layout, comments
+and messages do not matter.
 
     never      the condition in which the pattern occurs, or that of the `if` whose body has the
                statement (`raise Stale(...)`), becomes False
@@ -25,8 +25,8 @@ In a pattern
     arg1       in `by`: the first parameter of the function that is not `self` or `cls`
 
 In `by`, letters, `it` and `...` (in their order) stand for the code that they matched in the
-pattern. Everything else is literal: functions, attributes, keywords, constants. A pattern must match
-exactly one place; if it matches several, `nth = "2 of 3"` selects one.
+pattern. Everything else is literal: functions, attributes, keywords, constants. A pattern must
+match exactly one place; if it matches several, `nth = "2 of 3"` selects one.
 
 `in` is `module:qualified name`: a function, a method, a class, or a name assigned in a module or a
 class. A nested function is part of the outer one. If the module no longer exists or no longer has
@@ -50,7 +50,7 @@ WITH_BY = ("replace", "text")
 
 Bound = dict[str, Any]
 Place = tuple[ast.AST, str, int | None]
-"""A node's parent, the field that holds it, and where in the field if that is a list."""
+"""A node's parent, the field that holds it, and the index in the field if that is a list."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _VARIABLES = {

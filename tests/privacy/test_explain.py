@@ -1,4 +1,4 @@
-"""`privirec explain-privacy`: the privacy statement of an artifact."""
+"""Tests of `privirec explain-privacy`: the privacy statement of an artifact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the test vectors of secure aggregation; they are the same every time.
+"""Write the test vectors of secure aggregation; the output is reproducible.
 
     python tests/secagg/make_vectors.py
 
