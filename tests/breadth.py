@@ -1,4 +1,4 @@
-"""Parameters of which `make test` tries a few, and `make check` all."""
+"""Test parameters: `make test` tries a few of them, `make check` all."""
 
 from __future__ import annotations
 

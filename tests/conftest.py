@@ -33,34 +33,34 @@ if os.access(MEMORY_DISK, os.W_OK) and shutil.disk_usage(MEMORY_DISK).free > 2 <
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
 
 FIRST = (
-    # The longest, so that no worker is left with one of them at the end.
+    # The slowest files first, so that no worker is left with one of them at the end.
     *("test_programs.py", "test_paths.py", "test_flower.py", "test_unlike_machines.py"),
-    # Kernels that take a quarter of a minute to compile, which other files need too.
+    # Files whose kernels take about 15 seconds to compile, and are used by other files too.
     "test_peeling.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Some files before all others."""
+    """Run the slow files before all others."""
     items.sort(key=lambda item: item.path.name not in FIRST)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """On arrays this small several threads only wait for each other: ten times slower."""
+    """Use a single thread: on arrays this small, several threads are ten times slower."""
     with threads.limit(1):
         yield
 
 
 @pytest.fixture(scope="session")
 def small() -> Dataset:
-    """About 200 users and 300 items, with communities."""
+    """Return a data set of about 200 users and 300 items, with communities."""
     return synthetic("synthetic:small")
 
 
 @pytest.fixture(scope="session")
 def holes() -> Interactions:
-    """Random histories among which user 0 has none and item 2 has no users."""
+    """Return random histories in which user 0 has no items and item 2 has no users."""
     rng = np.random.default_rng(1)
     touched = rng.random((30, 17)) < 0.25
     touched[0] = False

@@ -1,9 +1,9 @@
-"""Other machines than this one, as far as a process can be told to be one.
+"""Emulate other CPUs in a child process.
 
-NumPy picks loops, and OpenBLAS matrix products, by what the CPU can do; the C library has an exp, a
-log and a pow for CPUs with fused multiplications and others for those without; numba compiles for
-the CPU that it finds. All of them read their orders when a process starts, so an unlike machine is
-a process with an environment of its own.
+NumPy selects its loops, and OpenBLAS its matrix products, by the features of the CPU. The C library
+has one version of exp, log and pow for CPUs with fused multiplication and one for those without.
+Numba compiles for the CPU that it finds. All of them read their settings when a process starts, so
+each emulated machine is a process with its own environment.
 """
 
 from __future__ import annotations
@@ -41,23 +41,24 @@ _NO_WIDE = "-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ"
 
 @dataclass(frozen=True)
 class Machine:
-    """A kind of CPU that this one can stand in for."""
+    """A kind of CPU that this one can emulate."""
 
     name: str
     blas: str = ""
-    """Whose matrix products OpenBLAS computes; as it likes if empty."""
+    """CPU type whose matrix products OpenBLAS uses; empty for OpenBLAS's own choice."""
     without: Sequence[str] = ()
-    """Loops of NumPy that it does not have."""
+    """NumPy loops to disable."""
     libm: str = ""
-    """What the C library is told that the CPU lacks."""
+    """CPU features to hide from the C library."""
     compiled_for: str = ""
-    """A CPU by LLVM's name for it."""
+    """LLVM's name of the CPU to compile for."""
     needs: str = ""
-    """What this CPU must have to stand in for it, by NumPy's name."""
+    """Feature that this CPU must have to emulate the other, by NumPy's name."""
 
     def environment(self, *, compiled: bool = True) -> dict[str, str]:
-        """For a process that is such a machine. Not `compiled`: loops that numba has compiled for
-        this CPU are used, and not compiled again."""
+        """Return the environment of a process that emulates this machine. If not `compiled`, the
+        process uses the loops that numba has compiled for this CPU and does not compile them
+        again."""
         made = {name: value for name, value in os.environ.items() if name not in _SWITCHES}
         if self.blas:
             made["OPENBLAS_CORETYPE"] = self.blas
@@ -67,11 +68,11 @@ class Machine:
             made["GLIBC_TUNABLES"] = f"glibc.cpu.hwcaps={self.libm}"
         if self.compiled_for and compiled:
             made["NUMBA_CPU_NAME"] = self.compiled_for
-            made["NUMBA_CPU_FEATURES"] = ""  # those of that CPU
+            made["NUMBA_CPU_FEATURES"] = ""  # features of that CPU
         return made
 
     def cannot_be(self) -> str:
-        """Why this machine cannot stand in for it; empty if it can."""
+        """Return why this machine cannot emulate it; empty if it can."""
         if self.name == PLAIN.name:
             return ""
         if platform.machine().lower() not in ("x86_64", "amd64"):
@@ -82,22 +83,22 @@ class Machine:
 
 
 PLAIN = Machine("plain")
-"""The CPU that is there."""
+"""The CPU of this machine."""
 HASWELL = Machine("haswell", "Haswell", _WIDE, _NO_WIDE, "haswell", needs="AVX2")
-"""An ordinary CPU: no AVX-512."""
+"""An ordinary CPU without AVX-512."""
 SANDYBRIDGE = Machine(
     *("sandybridge", "Sandybridge", list(__cpu_dispatch__)),
     *(f"-AVX2,-FMA,-FMA4,{_NO_WIDE}", "nehalem", "AVX"),
 )
-"""An old one: no fused multiplications either, neither in matrix products nor in the C library."""
+"""An old CPU without fused multiplication in matrix products or in the C library."""
 SKYLAKE = Machine("skylake", "SkylakeX", compiled_for="skylake-avx512", needs="AVX512_SKX")
-"""A server's: AVX-512 also in matrix products, which OpenBLAS does not use on all that have it."""
+"""A server CPU with AVX-512 in matrix products too; OpenBLAS does not use it on every such CPU."""
 MACHINES = (PLAIN, HASWELL, SANDYBRIDGE, SKYLAKE)
 
 
 def unlike() -> list[Any]:
-    """All machines but this one, as parameters of a test; those that cannot be are skipped and say
-    why."""
+    """Return all machines except this one as test parameters; those that cannot be emulated are
+    skipped with a reason."""
     return [
         pytest.param(
             one,
@@ -110,7 +111,7 @@ def unlike() -> list[Any]:
 
 
 def run(machine: Machine, program: str, *arguments: str, compiled: bool = True) -> Any:
-    """What a program prints, as JSON, on such a machine."""
+    """Run a program on an emulated machine and return its output, parsed as JSON."""
     done = subprocess.run(
         [sys.executable, program, *arguments],
         env=machine.environment(compiled=compiled) | {"OPENBLAS_NUM_THREADS": "1"},
@@ -124,7 +125,8 @@ def run(machine: Machine, program: str, *arguments: str, compiled: bool = True) 
 
 
 def taken_for() -> dict[str, list[str]]:
-    """What this process takes its machine for: loops of NumPy, and whose matrix products."""
+    """Return the CPU features that this process uses: loops of NumPy, and types of matrix
+    products."""
     libraries = [one for one in threadpoolctl.threadpool_info() if one["user_api"] == "blas"]
     return {
         "loops": [name for name in __cpu_dispatch__ if __cpu_features__[name]],
@@ -133,15 +135,15 @@ def taken_for() -> dict[str, list[str]]:
 
 
 def check_taken(machine: Machine, said: dict[str, list[str]]) -> None:
-    """Fail unless a process that said so was such a machine: a switch that nobody reads would let
-    every comparison pass."""
+    """Fail unless the process emulated the machine as requested; if a setting had no effect, every
+    comparison would pass."""
     assert not set(said["loops"]) & set(machine.without), said
     if machine.blas:
         assert said["blas"] == [machine.blas], said
 
 
 def main() -> int:
-    """Run a command as on another machine: `cpus.py MACHINE COMMAND...`."""
+    """Run a command on an emulated machine: `cpus.py MACHINE COMMAND...`."""
     machine = next(one for one in MACHINES if one.name == sys.argv[1])
     if why := machine.cannot_be():
         print(f"Skipped, the tests as on {machine.name}: {why}")

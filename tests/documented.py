@@ -1,5 +1,5 @@
-"""Pages as scripts: every block of a page that is marked `sh` or `python`, in order. And the
-commands that a page names anywhere."""
+"""Run documentation pages as scripts: every block marked `sh` or `python`, in order. Also list the
+commands that a page names."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _SHOWN = re.compile(r"^(?:\$ |To run it: | {4})?(privirec .*)$", flags=re.MULTIL
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """Language and text of each block that is to be run."""
+    """Return language and text of each block to run."""
     return _BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
 def lines_of(block: str) -> list[str]:
-    """The lines of a block of shell, those that go on joined."""
+    """Return the lines of a shell block, with continued lines joined."""
     return [line for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def commands_of(page: Path) -> list[list[str]]:
-    """The words of every `privirec` command of a page, in blocks and in running text."""
+    """Return the words of every `privirec` command of a page, in blocks and in running text."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     running = _FENCED.sub("", text).replace("\n", " ")
     named = [*_SHOWN.findall(text), *_SPAN.findall(running)]
@@ -43,7 +43,7 @@ def commands_of(page: Path) -> list[list[str]]:
 
 
 def _words(line: str) -> list[str]:
-    """Up to a redirection, a pipe, or where a page leaves something out."""
+    """Return the words up to a redirection, a pipe or an ellipsis."""
     words = [word.strip("[]") for word in shlex.split(line, comments=True)]
     ends = [n for n, word in enumerate(words) if word in {">", "&", "|", ";", "..."}]
     words = words[: min(ends, default=len(words))]
@@ -51,7 +51,7 @@ def _words(line: str) -> list[str]:
 
 
 def script_of(page: Path) -> str:
-    """One shell script; blocks of Python that follow each other are one program in it."""
+    """Return one shell script; consecutive Python blocks become one program in it."""
     return "set -eu\n" + "".join(_segments(page))
 
 
@@ -62,7 +62,8 @@ def _segments(page: Path) -> Iterator[str]:
 
 
 def run_script(script: str, folder: Path, seconds: int) -> str:
-    """Run a script with this environment's programs; what it said. Nothing is left running."""
+    """Run a script with this environment's programs and return its output; end all its
+    processes."""
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     running = subprocess.Popen(
         ["bash", "-c", script],
@@ -72,7 +73,7 @@ def run_script(script: str, folder: Path, seconds: int) -> str:
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
-        start_new_session=True,  # so that whatever it left behind can be ended too
+        start_new_session=True,  # so that processes it leaves behind can be ended too
     )
     try:
         said, _ = running.communicate(timeout=seconds)

@@ -24,7 +24,8 @@ def read(path: Path) -> Notebook:
 
 
 def shown_by(notebook: Notebook, folder: Path) -> list[str]:
-    """What each code cell prints, and the value of its last line, when all are run in a folder."""
+    """Run all code cells in a folder; return the output of each, including the value of its last
+    line."""
     names: dict[str, Any] = {"__name__": "__main__"}
     before = Path.cwd()
     os.chdir(folder)
@@ -39,7 +40,7 @@ def code_cells(notebook: Notebook) -> list[dict[str, Any]]:
 
 
 def stored(cell: dict[str, Any]) -> str:
-    """What a cell showed when it was last written."""
+    """Return the output that is stored in a cell."""
     return "".join("".join(output["text"]) for output in cell["outputs"])
 
 
@@ -57,7 +58,7 @@ def _run(source: str, names: dict[str, Any]) -> str:
 
 
 def write(path: Path) -> None:
-    """Run it and keep what its cells show."""
+    """Run a notebook and store the output of its cells."""
     notebook = read(path)
     with tempfile.TemporaryDirectory() as folder:
         shown = shown_by(notebook, Path(folder))

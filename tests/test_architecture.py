@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md: its picture shows the imports as they are, and all names in it exist."""
+"""Tests of ARCHITECTURE.md: its picture shows the real imports, and all names in it exist."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TEXT = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
 MOST_LINES = 200
 ROOMS = {path.parent.name for path in ROOT.glob("*/__init__.py")}
 ADDITIONS = "extra"
-"""Room that the others find by entry points. Arrows to it are drawn dotted, all of them."""
+"""Room that the others find by entry points; all arrows to it are dotted."""
 
 ELSEWHERE = {
     *("Fraction", "Decimal", "math.isqrt", "math.comb", "np.power", "privirec.protocols"),
     *("decimal", "math", "exp", "log", "erf", "cos", "sqrt", "ldexp", "frexp", "rint", "fsum"),
     *("pow", "none", "secagg"),
 }
-"""Names of Python, of NumPy, of an entry point, of protocols."""
+"""Names from Python, NumPy, an entry point and protocols."""
 
 Arrows = set[tuple[str, str]]
 

@@ -1,4 +1,4 @@
-"""Commands of the README and of the guides: what the parser takes, and what runs as written."""
+"""Tests of the commands in the README and the guides: parsed, and run as written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NOT_RUN = {
     "privirec server run": "needs server and clients that are up; test_paths.py runs it",
     "privirec recommend --store client/": "needs the model of that run; test_paths.py runs it",
 }
-"""Lines of shell that are only parsed, and why."""
+"""Lines of shell that are only parsed, with the reason."""
 
 
 def _id(page: Path) -> str:
@@ -56,7 +56,7 @@ def test_every_command_of_a_page_is_one_that_there_is(page: Path) -> None:
     wrong = [
         f"{' '.join(words)}: {why}"
         for words in documented.commands_of(page)
-        # An option that a sentence is about may end it, without a value.
+        # An option that a sentence mentions may end it, without a value.
         if (why := _refused(words)) and _refused([*words, "VALUE"])
     ]
     assert not wrong, "\n".join(wrong)
@@ -79,8 +79,8 @@ def test_every_block_of_shell_is_shell(page: Path) -> None:
 
 
 def _refused(words: list[str]) -> str:
-    """Why the real parser does not take these words; nothing if it does. Words in capitals stand
-    for something else, and what has to be there may be left out in running text."""
+    """Return why the real parser refuses these words; empty if it accepts them. Words in capitals
+    are placeholders, and required arguments may be missing in running text."""
     command: Any = TOP
     context: Any = None
     words = list(words)
@@ -112,7 +112,8 @@ def _not_run(line: str) -> bool:
 
 
 def _run(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run one line in a folder: commands of ours in this process, with somebody who says yes."""
+    """Run one line in a folder: our commands in this process, with every question answered by
+    yes."""
     monkeypatch.chdir(folder)
     words = shlex.split(line, comments=True)
     if words[0] != "privirec":
@@ -170,8 +171,8 @@ def test_the_readme_runs_from_an_empty_folder(
 def test_the_guides_run_on_four_machines_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: None
 ) -> None:
-    """Four folders for the server's machine and the clients'. Files go from one to the other where
-    the guides say so, and what was read out stands where they have an example."""
+    """Test four folders for the machines of the server and the clients. Files are copied where the
+    guides say so, and values that are read out replace the examples."""
     stick = tmp_path / "stick"
     server, *clients = machines = [tmp_path / name for name in ("fed", "lyon", "oslo", "porto")]
     for folder in (stick, *machines):

@@ -1,4 +1,4 @@
-"""The files in deploy/ name commands and options that there are."""
+"""Tests of the files in deploy/: the commands and options that they name exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is damaged on the disk is told as such, whatever the damage."""
+"""Tests of damaged files: any damage is reported as damage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_tail_that_was_never_written_is_cut_off(tmp_path: Path, tail: bytes) -
 
 
 def test_damage_is_not_taken_for_the_end(tmp_path: Path) -> None:
-    """A flipped bit anywhere must not make later events, or the last one, disappear."""
+    """Test every flipped bit: neither the last event nor later ones may silently disappear."""
     journal = Journal(tmp_path / "journal")
     for number in range(3):
         journal.add({"number": number}, bytes([number]) * 20)
@@ -75,7 +75,7 @@ def test_what_was_cut_off_does_not_come_back_behind_a_shorter_record(tmp_path: P
     journal.add({"what": 1})
     journal.add({"what": "long"}, bytes(range(256)) * 4)
     whole = journal.path.read_bytes()
-    journal.path.write_bytes(whole[:-10])  # killed in the middle of it
+    journal.path.write_bytes(whole[:-10])  # killed in the middle of a write
     again = Journal(journal.path)
     assert [what for what, _ in again.records()] == [{"what": 1}]
     again.add({"what": 2})
@@ -104,7 +104,7 @@ def test_looking_whether_a_folder_is_taken_writes_nothing_and_keeps_nobody_out(
     assert not is_taken(tmp_path)
     with (tmp_path / LOCK).open("rb") as look:
         fcntl.flock(look, fcntl.LOCK_SH)
-        # Whoever looked is gone after the pause.
+        # The other reader has left after the pause.
         monkeypatch.setattr(durable, "time", SimpleNamespace(sleep=lambda _: look.close()))
         with alone(tmp_path, wait=False):
             assert is_taken(tmp_path)

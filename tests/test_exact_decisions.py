@@ -1,6 +1,6 @@
-"""Modules whose numbers decide something use only operations that all machines agree on.
+"""Tests that numbers with consequences come from operations that are exact on all machines.
 
-ARCHITECTURE.md, "Numbers that decide", has the rule. Here it is held by reading the source: in the
+ARCHITECTURE.md, "Numbers that decide", has the rule. The tests read the source: in the
 modules below, a function of `math`, `numpy` or `scipy` that is not in the lists of exact ones, a
 matrix product, a sum of an array or a float power is an error, unless the function that contains it
 is listed with the reason why it may differ. Names are followed through imports and their aliases.
@@ -38,11 +38,12 @@ DECIDING = (
     "extra/correlated/*.py",
     "extra/lightsecagg/*.py",
 )
-"""Modules of which a client uses something to compute or to check what it sends.
+"""Modules that a client uses to compute or to check its uploads.
 
-Not among them: the rest of `filters/` (eigenproblems, bases and scores: the server's or a device's
-own, through BLAS; of its compiled loops clients use `gather_sum`, which adds in order) and
-`evaluation/ranking.py` (metrics that are shown; the contribution `validation` ranks by itself).
+Not among them: the rest of `filters/` (eigenproblems, bases and scores, which the server or a
+device computes for itself with BLAS; of its compiled loops clients use `gather_sum`, which adds in
+order) and `evaluation/ranking.py` (displayed metrics; the contribution `validation` does its own
+ranking).
 """
 
 MATH = {
@@ -56,28 +57,28 @@ NUMPY = {
     *("arange", "array", "asarray", "ascontiguousarray", "concatenate", "empty", "empty_like"),
     *("eye", "frombuffer", "full", "hstack", "memmap", "ones", "repeat", "roll", "split", "stack"),
     *("zeros", "zeros_like", "packbits", "unpackbits", "typing.ArrayLike", "typing.NDArray"),
-    # Places, order and comparison.
+    # Indices, order and comparison.
     *("argmin", "argsort", "array_equal", "bincount", "count_nonzero", "diag", "diag_indices"),
     *("diagonal", "fill_diagonal", "flatnonzero", "isfinite", "isin", "ix_", "nonzero"),
     *("searchsorted", "setdiff1d", "sort", "triu", "triu_indices", "unique", "where"),
-    # Operations that IEEE 754 rounds correctly, one entry at a time; in order, where they add up.
+    # Operations that IEEE 754 rounds correctly, entry by entry; sums are in order.
     *("abs", "add", "add.accumulate", "add.at", "bitwise_and", "ceil", "clip", "cumsum", "diff"),
     *("divide", "floor", "frexp", "ldexp", "maximum", "maximum.accumulate", "minimum", "multiply"),
     *("nan_to_num", "nextafter", "outer", "rint", "sqrt", "square", "subtract"),
     "polynomial.polynomial.polyval",  # Horner's rule: products and sums of entries
-    # Errors of what is itself not allowed; random bits.
+    # Errors of functions that are not allowed; random bits.
     *("linalg.LinAlgError", "random.Generator", "random.Philox"),
 }
 SCIPY = {"sparse.coo_array", "sparse.csr_array"}
 ALLOWED = {"math": MATH, "numpy": NUMPY, "scipy": SCIPY, "cmath": set(), "statistics": set()}
-"""Names that may be used, of each package that has inexact ones."""
+"""Allowed names of each package that also has inexact ones."""
 NOT_ARRAYS = ("self", "runtime", "ring")
-"""Names of objects whose methods have such names and are our own."""
+"""Names of our own objects whose methods have such names."""
 METHODS = {
     *("sum", "mean", "std", "var", "dot", "trace", "prod", "cumprod", "reduce", "reduceat"),
     *("nanmean", "nansum", "vecdot"),
 }
-"""Not allowed of arrays: the order of a sum depends on the machine."""
+"""Methods of arrays that are not allowed: the order of a sum depends on the machine."""
 
 WHOLE = "whole numbers, or powers of two: exact in any order"
 SERVER = "the server's own computation: clients get its results as whole numbers"
@@ -129,7 +130,7 @@ EXCEPTIONS = {
     "extra/correlated/server.py::CorrelatedServer.deviation": WHOLE,
     "secagg/local_federation.py::Traffic.mean_by_step": SHOWN,
 }
-"""Functions that may use other operations, and why."""
+"""Functions that may use other operations, with the reason."""
 
 
 def modules() -> list[Path]:
@@ -191,12 +192,12 @@ def _operation(node: ast.AST, names: dict[str, str]) -> str | None:
         return f"from {node.module} import *"
     if isinstance(node, ast.Name | ast.Attribute) and (name := _dotted(node, names)):
         package, _, rest = name.partition(".")
-        # A package by itself is no operation: np in `np.sqrt`, or given to a function.
+        # A package by itself is not an operation: np in `np.sqrt`, or passed to a function.
         return name if rest and package in ALLOWED and rest not in ALLOWED[package] else None
     if not isinstance(node, ast.Call):
         return None
     called = node.func
-    # With a modulus, pow is about whole numbers.
+    # With a modulus, pow is for whole numbers.
     if isinstance(called, ast.Name) and called.id == "pow" and len(node.args) == 2:
         return None if _whole(node.args[0]) else "pow"
     if (
@@ -210,7 +211,7 @@ def _operation(node: ast.AST, names: dict[str, str]) -> str | None:
 
 
 def _whole(base: ast.AST) -> bool:
-    """Whether the base of a power is a whole number, a rational or a decimal on sight."""
+    """Return True if the base of a power is clearly a whole number, a rational or a decimal."""
     if isinstance(base, ast.Constant):
         return type(base.value) is int
     called = base.func if isinstance(base, ast.Call) else None

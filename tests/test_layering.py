@@ -1,4 +1,4 @@
-"""Imports between parts of the package: one direction, no unpickling, no connections."""
+"""Tests of imports between parts of the package: one direction, no unpickling, no connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import privirec
 
 ROOT = Path(privirec.__file__).parent
 
-# Parts that a part may use beside itself, `version` and `compiled`. A new part needs a line here.
+# Parts that a part may use besides itself, `version` and `compiled`. A new part needs a line here.
 ALLOWED = {
     "errors": set(),
     "compiled": set(),
@@ -44,7 +44,7 @@ ALLOWED |= {
     "experiments": LIBRARY - {"private"},
     "app": LIBRARY | {"experiments"},
     "__main__": {"app"},
-    # Additions; the rest finds them by the entry points of the installed package.
+    # Additions; the other parts find them by the entry points of the installed package.
     "extra": LIBRARY - {"private"},
 }
 
@@ -82,7 +82,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 
 def part_of(path: Path) -> str:
-    """The part of the package that a module belongs to: its folder, or its own name."""
+    """Return the part of the package that a module belongs to: its folder, or its own name."""
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
@@ -143,7 +143,7 @@ def what_it_runs(path: Path) -> str:
 def network_it_knows(path: Path) -> str:
     if part_of(path) not in SILENT:
         return ""
-    # urllib.parse only takes addresses apart.
+    # urllib.parse only splits addresses.
     names = {name for name in imported(path) if not name.startswith("urllib.parse.")}
     found = {name.split(".")[0] for name in names} & NETWORK
     return f"{part_of(path)} must not import {sorted(found)}" if found else ""
@@ -193,7 +193,7 @@ def circles(uses: dict[str, set[str]]) -> list[tuple[str, ...]]:
 
 
 def complaints(rule: Callable[[Path], str]) -> list[str]:
-    """Of every module that breaks a rule."""
+    """Return a message for every module that breaks a rule."""
     return [f"{path.relative_to(ROOT)}: {said}" for path in MODULES if (said := rule(path))]
 
 
@@ -225,7 +225,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 
 def test_circles_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Late imports, strings, and a package on the way to a module all count."""
+    """Test late imports, strings, and packages on the way to a module."""
     folder = tmp_path / "data"
     folder.mkdir()
     files = {
@@ -251,7 +251,7 @@ def test_circles_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_reader_of_imports_sees_all_forms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the tests above could not fail."""
+    """Test that the tests above can fail."""
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     path = tmp_path / "data" / "spy.py"
     path.parent.mkdir()

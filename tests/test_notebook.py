@@ -1,4 +1,4 @@
-"""The tutorial runs, and shows what it says that it shows."""
+"""Tests of the tutorial: it runs, and its stored output is what it prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed: a wheel, without a network, with all that the program needs."""
+"""Tests of the wheel: it installs without a network and contains all that the program needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privirec.app.doctor import PACKAGES, facts
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "privirec"
 PART_OF = {"llvmlite": "numba"}
-"""What a dependency hands us itself: the types of intrinsics."""
+"""Packages that are part of a declared dependency: llvmlite, for the types of intrinsics."""
 USED_EXTRAS = ("parquet", "frames", "flower")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
@@ -53,7 +53,7 @@ def test_a_wheel_is_installed_and_works_without_a_network(
     fresh = home / "bin" / "python"
     _run(*PIP, "--python", fresh, "install", *offline, wheel)
     (packages,) = home.glob("lib/python*/site-packages")
-    # Dependencies are this environment's; its own privirec, if any, comes after the installed one.
+    # Dependencies come from this environment; its own privirec, if any, is found after the wheel.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     where = _run(fresh, "-c", "import privirec; print(privirec.__file__)").strip()
     assert Path(where).is_relative_to(home)
@@ -67,7 +67,8 @@ def test_a_wheel_is_installed_and_works_without_a_network(
 
 
 def test_nothing_tells_people_to_fetch_us_from_an_index() -> None:
-    """`pip install privirec` would install whatever somebody else puts there under that name."""
+    """Test that no page says `pip install privirec`, which would install anything under that
+    name."""
     asked = re.compile(r"pip install[^`\n]*")
     texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/**/*.ipynb")]
     texts += [*ROOT.glob("benchmarks/*"), *PACKAGE.rglob("*.py")]
@@ -80,7 +81,7 @@ def test_nothing_tells_people_to_fetch_us_from_an_index() -> None:
 
 
 def test_everything_that_is_imported_is_declared() -> None:
-    """What another dependency happens to bring today, it may not bring tomorrow."""
+    """Test that every import is declared: a dependency may drop its own dependencies."""
     imported = {
         name.split(".")[0]
         for path in PACKAGE.rglob("*.py")
@@ -100,7 +101,7 @@ def test_the_doctor_knows_everything_that_is_declared() -> None:
 
 
 def declared() -> list[str]:
-    """Packages that the project needs, and those of its extras, in their order."""
+    """Return the packages that the project needs, and those of its extras, in their order."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     return [

@@ -1,4 +1,4 @@
-"""The three ways to begin, each from an empty folder: the lines of its page, and no others."""
+"""Tests of the three ways to begin, each from an empty folder: only the lines of its page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privirec.runtime.child_processes import free_port
 
 PAGES = documented.ROOT / "docs" / "tutorials"
 SECONDS = 600
-"""The pages promise ten minutes."""
+"""Time limit; the pages promise ten minutes."""
 
 pytestmark = pytest.mark.check
 
@@ -28,7 +28,7 @@ def test_who_knows_implicit_and_pandas(folder: Path) -> None:
     said = documented.run_script(documented.script_of(PAGES / "library.md"), folder, SECONDS)
     measured = {line.split()[0]: float(line.split()[1]) for line in said.splitlines() if _two(line)}
     assert measured["GFCF"] > measured["Popularity"] > 0
-    assert "True" in said  # what was loaded recommends the same
+    assert "True" in said  # the loaded model recommends the same
     assert (folder / "my-model" / "model.safetensors").is_file()
     assert "read 200 of 200 whole histories" in said
 
@@ -36,7 +36,7 @@ def test_who_knows_implicit_and_pandas(folder: Path) -> None:
 def test_an_operator(folder: Path) -> None:
     script = documented.script_of(PAGES / "operator.md")
     assert "9443" in script
-    script = script.replace("9443", str(free_port()))  # the only word that is not the page's
+    script = script.replace("9443", str(free_port()))  # the only word that is not from the page
     said = documented.run_script(script, folder, SECONDS)
     assert "Model signed and handed out" in said
     assert said.count("installed") == 3

@@ -1,4 +1,4 @@
-"""The documentation site is whole, and loads nothing from anywhere else."""
+"""Tests of the documentation site: no broken links, and no resources from elsewhere."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from privirec.app.cli.every import app
 
 ROOT = Path(__file__).parent.parent
 NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
-"""Nobody listens there."""
+"""Proxies at an address without a server."""
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
-"""What a browser fetches by itself, but for links that only say where something is."""
+"""Attributes that a browser fetches by itself; links that only name an address do not count."""
 
 
 @pytest.fixture(scope="module")

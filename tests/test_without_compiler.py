@@ -1,4 +1,4 @@
-"""What a device does without a compiler and without SciPy is, bit for bit, what others do."""
+"""Tests of devices without a compiler and without SciPy: bit-identical results."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_noise_is_drawn_alike(dtype: Any, deviation: int, factor: int, seed: int
     table = GaussianNoise(deviation).table
     rng = np.random.default_rng(seed)
     words = rng.integers(0, 1 << 32, 500, dtype=np.uint32)
-    # Some that do not decide: the first bits are those of the threshold.
+    # Words that leave the draw undecided: the first bits equal those of the threshold.
     cell = rng.integers(0, len(table.cells), 50).astype(np.uint32)
     bits = np.uint32(table.cell_bits)
     words[:50] = cell << (np.uint32(32) - bits) | table.cells[cell] >> bits
@@ -165,7 +165,7 @@ def test_few_rows_are_a_sparse_matrix(seed: int) -> None:
 
 @given(seeds)
 def test_one_person_sends_the_same(seed: int) -> None:
-    """The sums of the program for devices, noise included."""
+    """Test the sums of the program for devices, noise included."""
     rng = np.random.default_rng(seed)
     items = np.flatnonzero(rng.random(40) < 0.4)
     names = (np.array(["me"]), np.arange(40))
@@ -205,7 +205,7 @@ def test_one_person_sends_the_same(seed: int) -> None:
 
 
 def test_one_person_takes_the_steps_of_spectral_and_validates_alike() -> None:
-    """From the first sum to the metrics of what was kept back."""
+    """Test from the first sum to the metrics of the held-out items."""
     rng = np.random.default_rng(5)
     rows, columns = np.nonzero(rng.random((12, 30)) < 0.4)
     names = (np.arange(12), np.arange(30))
@@ -234,7 +234,7 @@ def test_one_person_takes_the_steps_of_spectral_and_validates_alike() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_client_starts_without_the_compiler_and_without_scipy() -> None:
-    """And what is imported later after all works as usual."""
+    """Test also that modules imported later work as usual."""
     program = """
 import sys
 sys.argv = ["privirec", "client", "up", "nowhere"]

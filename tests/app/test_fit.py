@@ -1,4 +1,4 @@
-"""`privirec fit` on all interactions; defaults of `cost` and `sweep` for small catalogues."""
+"""Tests of `privirec fit` on all interactions, and of defaults of `cost` and `sweep`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_fit_is_the_library_on_train_and_test(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [8, 11, 12])
 @pytest.mark.parametrize("program", [Privirec, PrivirecK])
 def test_costs_cover_only_programs_that_can_run(program: type[Privirec], bits: int) -> None:
-    """In the ring that is asked for, a run is refused exactly where its cost is not listed."""
+    """Test that a run in the requested ring is refused exactly if its cost is not listed."""
     train = load_dataset("synthetic:small").train
     people = int(train.item_degrees.max())
     sizes = Sizes(train.n_users, train.n_items, 8, 8, 3, bits, largest_degree=people)

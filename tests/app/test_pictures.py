@@ -1,4 +1,4 @@
-"""Pictures: PNG and SVG files, their texts and colours, and atomic writes."""
+"""Tests of pictures: PNG and SVG files, their texts and colours, and atomic writes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from privirec.models import GFCF
 from privirec.runtime.timeline import Timeline
 
 RUNNER = CliRunner()
-# Machado, Oliveira and Fernandes 2009: how linear RGB looks to others, at full severity.
+# Machado, Oliveira and Fernandes 2009: simulation of colour blindness in linear RGB, full severity.
 VISIONS = {
     "usual": np.eye(3),
     "protanopia": [
@@ -56,14 +56,14 @@ VISIONS = {
 
 
 def words_of(path: Path) -> str:
-    """All words of an SVG file, which must be one."""
+    """Return all words of an SVG file, and check that it is one."""
     root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314 - our own file
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     return " | ".join(text.strip() for text in root.itertext() if text.strip())
 
 
 def is_drawn(path: Path, *expected: str, hues: tuple[str, ...] = ()) -> None:
-    """PNG and SVG are there, and the SVG has these words and colours."""
+    """Check that PNG and SVG exist, and that the SVG has these words and colours."""
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     svg = path.with_suffix(".svg")
     words = words_of(svg)

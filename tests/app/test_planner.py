@@ -1,4 +1,4 @@
-"""`privirec plan`: methods that fit a budget, the proposal, and bytes equal to those of a run."""
+"""Tests of `privirec plan`: methods within a budget, the proposal, and the bytes of a run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def command(line: str, out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-# --- to the byte ----------------------------------------------------------------------------------
+# --- exact byte counts ----------------------------------------------------------------------------
 
 DATA = "synthetic:170x150"
 BY_DATA = f"privirec plan --dataset {DATA} --budget 1MB"
@@ -100,7 +100,7 @@ def test_a_run_of_the_printed_command_has_the_planned_bytes(
     [("", "active"), ("", "semi-honest"), ("--epsilon 20 --drop-share 0.2", "semi-honest")],
 )
 def test_over_secure_aggregation_too(more: str, server: str, tmp_path: Path) -> None:
-    """The number of clients gives paths of different lengths in the tree of keys."""
+    """Test several numbers of clients, which give key trees of different depths."""
     said = f"--server-model {server}"
     plan = f"privirec plan --dataset synthetic:37x60 --budget 1MB --drop-share 0.05 {more} {said}"
     row = command(plan, tmp_path / "plan.jsonl")[0]
@@ -114,7 +114,7 @@ def test_over_secure_aggregation_too(more: str, server: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_spectral_keeps_its_blocks_as_narrow_as_planned(seed: int) -> None:
-    """Blocks whose columns rounding would bring too close together are sent with more bits."""
+    """Test that blocks whose columns rounding would make too similar are sent with more bits."""
     rng = np.random.default_rng(seed)
     users, items = rng.integers(130, 700, 2).tolist()
     popularity = np.arange(1.0, items + 1) ** -rng.uniform(0, 1.2)
@@ -153,11 +153,11 @@ def test_the_largest_there_are_can_be_planned() -> None:
     assert aggregation_bytes(whole.sums[:1], "secagg+", Assumptions(), MOST_USERS)[1] > 2**29
 
 
-# --- what is proposed -----------------------------------------------------------------------------
+# --- proposals ------------------------------------------------------------------------------------
 
 
 def test_tuned_presets_are_proposed_for_their_budgets() -> None:
-    """The presets of spectral: columns, rank and rounds, in their width."""
+    """Test the presets of spectral: columns, rank, rounds and ring width."""
     small = choose(GOWALLA, 60_000_000).proposed.plan
     assert (small.method, small.rank, small.federated["columns"]) == ("spectral", 552, "8x115")
     large = choose(GOWALLA, 200_000_000).proposed.plan
@@ -297,7 +297,7 @@ def test_time_is_transfer_with_all_that_is_added() -> None:
 
 
 def test_every_kernel_counts_as_often_as_it_runs(no_kernels: pytest.MonkeyPatch) -> None:
-    """Each of them at one second a time, the others at none."""
+    """Set one kernel at a time to one second per call, and all others to zero."""
     graph: Parameters = protocol("secagg+").parameters(Assumptions().statement(29_858, 16))
     n, k, t, sums = 29_858, graph.neighbours, graph.threshold, 16
     items, columns = 40_981, 115

@@ -1,4 +1,4 @@
-"""Progress bars: each reaches 100 % before it disappears, except after an error."""
+"""Tests of progress bars: each reaches 100 % before it disappears, except after an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets small enough to check by hand."""
+"""Fixtures: data sets small enough to check by hand."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def write(tmp_path: Path) -> Callable[[str, str | bytes], Path]:
 
 @pytest.fixture(autouse=True)
 def _nothing_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No test sees the data, or writes to the cache, of whoever runs it."""
+    """Hide the data and the cache of the user who runs the tests."""
     monkeypatch.delenv("PRIVIREC_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -1,4 +1,4 @@
-"""Items found by their ids, without a dictionary of them."""
+"""Tests of item lookup by id, without a dictionary."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_is_not_written_as_a_number_is_a_name(tmp_path: Path, name: str) ->
 
 @pytest.mark.parametrize("last", [["x"], []])
 def test_long_catalogues_are_read_in_blocks(tmp_path: Path, last: list[str]) -> None:
-    """A name at the end makes names of the numbers before it."""
+    """Test that a single name at the end turns all earlier numbers into names."""
     ids: list[object] = [*range(2 * AT_ONCE + 5), *last]
     write_catalogue(tmp_path / "c", Catalogue([str(each) for each in ids]))
     found = read_catalogue(tmp_path / "c")

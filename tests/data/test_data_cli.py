@@ -1,4 +1,4 @@
-"""`privirec data` as people use it."""
+"""Tests of the command `privirec data`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, folders and files: what is found where, and what is said when it is not."""
+"""Tests of data set names, folders and files: lookup, and messages if something is missing."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ FULL_DATA = os.environ.get("PRIVIREC_DATA")  # read before the tests hide it
     ],
 )
 def test_published_statistics(name: str, paper: tuple, more: tuple | None) -> None:
-    """The paper's table, and what else is known of the splits."""
+    """Test the statistics in the paper's table and other published facts about the splits."""
     if FULL_DATA is None:
         pytest.skip("set PRIVIREC_DATA to the folder with the real data sets")
     folder = Path(FULL_DATA) / name
@@ -179,7 +179,7 @@ def test_separate_files_of_train_and_test(write: Write) -> None:
     train = write("a.csv", "user,item\nann,1\nbob,2\n")
     test = write("b.tsv", "user\titem\nann\tx\n")
     data = load_dataset(train, test=test)
-    assert data.train.item_ids.tolist() == ["1", "2", "x"]  # numbers beside names are names
+    assert data.train.item_ids.tolist() == ["1", "2", "x"]  # numbers with names are names
     assert data.train.n_interactions == 2
     assert data.test.item_ids[data.test.matrix.indices].tolist() == ["x"]
     assert data.together().n_interactions == 3

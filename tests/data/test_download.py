@@ -1,4 +1,4 @@
-"""Downloads against a small server of our own: whole, resumed, truncated, wrong, refused."""
+"""Tests of downloads from a local server: complete, resumed, truncated, wrong and refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTENT = {
 
 
 class Server(ThreadingHTTPServer):
-    """Serves CONTENT as /data/gowalla/...; attributes make it misbehave."""
+    """Server of CONTENT as /data/gowalla/...; its attributes make it misbehave."""
 
     daemon_threads = True
     ranges = True
@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body[start:stop])
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_server_without_ranges_starts_over(server: Server, tmp_path: Path, part:
 
 
 def test_complete_part_is_accepted(server: Server, tmp_path: Path) -> None:
-    """Interrupted between the last byte and the rename."""
+    """Test an interruption between the last byte and the rename."""
     (tmp_path / "gowalla").mkdir()
     (tmp_path / "gowalla" / "train.txt.part").write_bytes(CONTENT["train.txt"])
     download("gowalla", tmp_path, source=server.url)

@@ -1,4 +1,4 @@
-"""Tables: MovieLens, RecBole, and any file with two named columns."""
+"""Tests of tables: MovieLens, RecBole, and any file with two named columns."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_of_two_columns_the_one_that_was_taken_is_said(header: str, column: str,
     with pytest.warns(DataWarning, match=rf'{said}.*: {kind}_column="..." names another'):
         chosen = choose_columns(Path("x.csv"), names, TableOptions())
     assert names[getattr(chosen, kind)] == column
-    # Whoever names it hears nothing.
+    # A caller that names the column gets no warning.
     choose_columns(Path("x.csv"), names, TableOptions(**{f"{kind}_column": column}))
 
 
@@ -295,7 +295,7 @@ def test_ratings_are_not_looked_at_in_silence(write: Write) -> None:
     assert pairs(read_interactions(path, min_rating=4)) == {(1, 10), (7, 10)}
     assert read_interactions(path, min_rating=0).n_interactions == 3
     same = write("y.csv", "user,item,rating\n1,10,1\n1,20,1\n")
-    assert read_interactions(same).n_interactions == 2  # nothing that could be missed
+    assert read_interactions(same).n_interactions == 2  # no warning at all
 
 
 @pytest.mark.parametrize(

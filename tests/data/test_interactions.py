@@ -1,4 +1,4 @@
-"""The sparse matrix and its ids."""
+"""Tests of the sparse matrix and its ids."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_is_no_matrix_of_interactions_is_refused(
 
 
 def test_times_stay_with_their_interactions() -> None:
-    """Through repeated pairs (the latest counts), selections, other users and larger catalogues."""
+    """Test repeated pairs (the latest counts), selections, other users and larger catalogues."""
     timed = Interactions.from_pairs([2, 1, 2, 2], [5, 9, 9, 5], times=[40, 10, 20, 30])
     assert timed.times is not None
     assert timed.matrix.indices.tolist() == [1, 0, 1]

@@ -1,4 +1,4 @@
-"""Tables in parts to shards: the same data as from one table, whatever the parts and pieces."""
+"""Tests of conversion from several tables to shards: equal to one table, whatever the parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rows_of(data: Dataset, part: str) -> set[tuple[str, str]]:
 
 
 def write_tables(folder: Path, pairs: list[tuple[str, str]], parts: int) -> None:
-    """One table of everything, and the same rows dealt to several."""
+    """Write one table of all rows, and the same rows spread over several tables."""
     folder.mkdir()
     header = "item,rating,user\n"
     lines = [
@@ -144,7 +144,7 @@ def test_an_interrupted_conversion_goes_on(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(KeyboardInterrupt):
             convert()
     with monkeypatch.context() as patch:
-        patch.setattr("privirec.data.parts.read_pieces", None)  # the first pass is not done again
+        patch.setattr("privirec.data.parts.read_pieces", None)  # the first pass is not repeated
         made = convert()
     clean = convert_parts(source, tmp_path / "clean", rows_per_shard=20)
     assert made.fingerprint == clean.fingerprint

@@ -1,4 +1,4 @@
-"""Shards: the same data as in memory, written whole or not at all, and refused when damaged."""
+"""Tests of shards: equal to data in memory, written atomically, refused if damaged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def made(tmp_path: Path) -> ShardedDataset:
 
 
 def in_shards(whole: Interactions, folder: Path, users: int, seed: int = 0) -> ShardedDataset:
-    """The rows of a matrix in shards of so many."""
+    """Write the rows of a matrix as shards of `users` users each."""
     n_shards = -(-whole.n_users // users)
     return write_shards(
         folder,
@@ -113,7 +113,7 @@ def test_an_interrupted_writing_goes_on(
         make_shards(NAME, folder, seed=3, users_per_shard=40)
     assert make_shards(NAME, folder, users_per_shard=40).fingerprint == made.fingerprint
     assert asked == [0, 1, 1, 2]
-    make_shards(NAME, folder, users_per_shard=40)  # all there: nothing is made
+    make_shards(NAME, folder, users_per_shard=40)  # all shards exist: nothing is written
     assert asked == [0, 1, 1, 2]
     assert sorted(path.name for path in folder.iterdir()) == [
         *(".lock", "00000", "00001", "00002", "manifest.json")
@@ -123,7 +123,7 @@ def test_an_interrupted_writing_goes_on(
 def test_a_shard_is_there_whole_or_not_at_all(
     tmp_path: Path, made: ShardedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash at each renaming, one after the other; what is there afterwards is finished."""
+    """Crash at each rename in turn, and check that every existing shard is complete."""
     replace, left, folder = os.replace, 0, tmp_path / "again"
 
     def crash(source: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Splits: a partition, the same every time, whatever the order and whoever else is there."""
+"""Tests of splits: a partition, reproducible, independent of the order and of other users."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ def test_refuses_impossible_shares(share: float) -> None:
 
 
 def test_the_split_of_today_is_the_split_of_tomorrow() -> None:
-    """Changing the rule would silently change every result that people saved."""
+    """Test against fixed values: a changed rule would silently change every saved result."""
     interactions = Interactions.from_matrix(sp.csr_array(np.ones((3, 8))))
     held = split(interactions, test=0.25, seed=7).test
     assert [held.matrix[[row]].indices.tolist() for row in range(3)] == [[0, 2], [2, 7], [5, 7]]
 
 
 def timed() -> Interactions:
-    """Three users over time; the third begins late."""
+    """Return three users over time; the third one starts late."""
     users = [0, 0, 0, 0, 1, 1, 1, 2, 2]
     items = [0, 1, 2, 3, 0, 1, 2, 0, 3]
     times = [1, 2, 3, 9, 4, 5, 6, 8, 7]
@@ -130,6 +130,6 @@ def test_one_left_out_is_the_latest_or_drawn() -> None:
     again = split(without, by="leave-one-out", seed=1).test
     assert drawn.fingerprint() == again.fingerprint()
     one = split(Interactions.from_pairs([0, 1, 1], [0, 0, 1]), by="leave-one-out")
-    assert one.test.user_degrees.tolist() == [0, 1]  # nobody is left with nothing
+    assert one.test.user_degrees.tolist() == [0, 1]  # every user keeps at least one item
     with pytest.raises(UsageError, match="no way to split by 'size'"):
         split(without, by="size")  # type: ignore[arg-type]

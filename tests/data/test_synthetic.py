@@ -1,4 +1,5 @@
-"""Synthetic data: reproducible, of the size asked for, and worth more than its popularity."""
+"""Tests of synthetic data: reproducible, of the requested size, with more than popularity to
+learn."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def test_size_and_histories(name: str, users: int, items: int) -> None:
 
 
 def test_gowalla_look_alike_has_its_degrees() -> None:
-    """Within a few percent of the quantiles of the real training set."""
+    """Test that degrees are within a few percent of the quantiles of the real training set."""
     dataset = synthetic("synthetic:gowalla")
     found = statistics(dataset)
     assert (found.users, found.items) == (29_858, 40_981)

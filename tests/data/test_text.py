@@ -1,4 +1,4 @@
-"""The text format: what is read, what is refused, and that writing and reading agree."""
+"""Tests of the text format: accepted and refused files, and write-read round trips."""
 
 from __future__ import annotations
 

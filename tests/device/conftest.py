@@ -1,4 +1,4 @@
-"""A small model with names, and a place for its artifact."""
+"""Fixtures: a small model with item names, and a path for its artifact."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def train() -> Interactions:
 
 @pytest.fixture(scope="session")
 def named(train: Interactions) -> Interactions:
-    """The same histories with names instead of numbers."""
+    """Return the training histories with names instead of numbers."""
     items = np.array([f"item-{number:04d}" for number in range(train.n_items)])
     users = np.array([f"user-{number:04d}" for number in range(train.n_users)])
     return Interactions.from_matrix(train.matrix, users, items)

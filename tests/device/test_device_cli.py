@@ -1,4 +1,4 @@
-"""`privirec device` and `privirec recommend` as people use them."""
+"""Tests of the commands `privirec device` and `privirec recommend`."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_forgetting_says_when_it_takes_effect(mine: Path) -> None:
 
 
 def test_forgetting_says_what_it_shows_and_what_cannot_be_stopped(mine: Path) -> None:
-    """Only where something has left that was made of the history."""
+    """Test that the warning appears only after data derived from the history has been sent."""
     store = ("--store", mine)
     catalogue = Catalogue([f"item-{number:04d}" for number in range(20)])
     with Store(mine) as opened:
@@ -193,7 +193,7 @@ def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
 
 
 def test_an_own_export_needs_no_column_of_users(tmp_path: Path) -> None:
-    """Whose it is: the one who is named, or the only user of the store, or simply "me"."""
+    """Test the owner of an export: the named user, else the only user of the store, else "me"."""
     export, store = tmp_path / "export.csv", tmp_path / "me.db"
     export.write_text("Product,Bought at\nitem-0001,monday\nitem-0005,tuesday\n")
     assert "2 interactions of user me in" in run("device", "import", export, "--store", store)

@@ -1,4 +1,4 @@
-"""Installed artifacts: one whole artifact is current at every moment."""
+"""Tests of installed artifacts: exactly one complete artifact is current at any time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 
 @pytest.fixture
 def versions(train: Interactions, tmp_path: Path) -> list[Path]:
-    """Three artifacts that differ."""
+    """Return three different artifacts."""
     return [
         GFCF(rank=rank).fit(train).save(tmp_path / f"v{rank}", signing_key=KEY)
         for rank in (4, 8, 12)
@@ -165,7 +165,7 @@ def test_killed_while_installing(versions: list[Path], tmp_path: Path) -> None:
             try:
                 assert child.stdout is not None
                 assert child.stdout.readline() == b"ready\n"
-                for _ in range(20):  # a reader beside the writer sees a whole one at every moment
+                for _ in range(20):  # a concurrent reader sees a complete artifact at any time
                     seen.add(rank_of(installed))
                 time.sleep(rng.uniform(0, 0.1))
             finally:

@@ -1,4 +1,4 @@
-"""kill -9 at random moments: every operation of the store is there whole or not at all."""
+"""Tests of kill -9 at random moments: every operation of the store is atomic."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from privirec.device import Catalogue, Store
 
-# Announces every operation before it begins and when it is done, so that the parent knows what
-# must be there, what must not, and which single one may be either.
+# Announces every operation before it starts and after it has finished. The parent then knows
+# what must exist, what must not, and which single operation may be either.
 WORKER = """
 import itertools, sys
 from privirec.device import Catalogue, Store
@@ -45,7 +45,7 @@ for batch in itertools.count(start):
 
 
 def killed_run(path: Path, start: int, out: Path, after: float) -> list[list[str]]:
-    """What the worker said before it was killed `after` seconds of work."""
+    """Kill the worker after `after` seconds of work and return its output."""
     child = subprocess.Popen(
         [sys.executable, "-c", WORKER, str(path), str(start), str(out)],
         stdout=subprocess.PIPE,
@@ -64,9 +64,10 @@ def killed_run(path: Path, start: int, out: Path, after: float) -> list[list[str
 
 
 def check(path: Path, said: list[list[str]], forgotten: set[int]) -> None:
-    """Everything announced as done is done; the last begun is done or not, never half.
+    """Check that everything announced as done is done, and that the last operation is done or not
+    begun.
 
-    `forgotten` collects the batches that are gone for good, over all kills.
+    `forgotten` collects the batches that have been deleted for good, over all kills.
     """
     done = {(what, int(batch)) for state, what, batch in said if state == "done"}
     begun = {(what, int(batch)) for state, what, batch in said if state == "begin"}
@@ -105,7 +106,7 @@ def kill_often(folder: Path, times: int, seed: int) -> None:
         if out.exists():
             lines = out.read_text().splitlines()
             assert (len(lines) - 1) % 60 == 0
-    assert finished > times  # it was killed at work, not before
+    assert finished > times  # it was killed while it worked, not before
 
 
 @pytest.mark.check
@@ -118,7 +119,7 @@ def test_killed_at_many_random_moments(tmp_path: Path) -> None:
     kill_often(tmp_path, times=50, seed=2)
 
 
-# Dies at the N-th thing that it does to the disk while it makes a store.
+# Exits at the N-th disk operation while it creates a store.
 MAKER = """
 import os, signal, sys
 from privirec.device import Store
@@ -136,7 +137,7 @@ Store(sys.argv[1], create=True)
 
 @pytest.mark.check
 def test_killed_while_it_is_made(tmp_path: Path) -> None:
-    """Killed at every step of its creation the store is there and sound, or not there."""
+    """Kill at every step of creation: the store is sound or does not exist."""
     killed, there = 0, 0
     for step in range(100):
         path = tmp_path / str(step) / "s.db"
@@ -152,4 +153,4 @@ def test_killed_while_it_is_made(tmp_path: Path) -> None:
         with Store(path, create=True) as store:
             store.add([("ann", "x")])
     assert made.returncode == 0
-    assert 0 < there < killed  # some before it was there, some after
+    assert 0 < there < killed  # some kills before the store existed, some after

@@ -1,4 +1,4 @@
-"""Recommending and explaining on the device."""
+"""Tests of recommendations and explanations on the device."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def test_a_cold_user_with_three_items_works_at_once(device: Device, store: Store
 
 
 def all_models(train: Interactions) -> list[Recommender]:
-    """Every model on the exact matrix, Turbo-CF with all filters, GF-CF on low rank."""
+    """Return every model on the exact matrix, Turbo-CF with all filters, and GF-CF on low rank."""
     fitted: list[Recommender] = []
     for kind in MODELS.values():
-        if kind is Popularity:  # the history has no part in its scores
+        if kind is Popularity:  # its scores do not depend on the history
             continue
         has_rank = "rank" in kind.config_type.model_fields
         fitted.append((kind(rank=12) if has_rank else kind()).fit(train))
@@ -187,7 +187,7 @@ print(*(each.item for each in found))
 
 
 def test_no_network(store: Store, saved: Path, device: Device) -> None:
-    """No socket is even made, by us or by what we import."""
+    """Test that no socket is created, by this package or by anything it imports."""
     done = subprocess.run(
         [sys.executable, "-c", OFFLINE, str(store.path), str(saved)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Artifacts: what is written comes back, and nothing else is accepted."""
+"""Tests of artifacts: write-read round trips, signatures and refusals."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def refused(folder: Path, match: str | None = None, **options: Any) -> None:
 
 
 def reseal(folder: Path, **changes: Any) -> None:
-    """Write a manifest that fits the arrays, as a forger would."""
+    """Write a manifest that matches the arrays, as a forger would."""
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["sha256"] = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     (folder / "manifest.json").write_bytes(artifact.canonical(manifest | changes))
 
 
-# --- what is written comes back -----------------------------------------------------------------
+# --- round trips --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mmap", [True, False])
@@ -122,7 +122,7 @@ def test_format_1_stays_readable(saved: Path, model: Recommender, named: Interac
 
 @pytest.mark.parametrize("name", ["signed", "unsigned", "low-rank"])
 def test_format_2_stays_readable(name: str) -> None:
-    """Artifacts as the last version with format 2 wrote them."""
+    """Test artifacts written by the last version with format 2."""
     folder = Path(__file__).parents[1] / "vectors" / "artifact-2"
     expected = json.loads((folder / "expected.json").read_text())
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(expected["key"]))
@@ -201,7 +201,7 @@ def test_no_signature_at_all(saved: Path, content: bytes) -> None:
     refused(saved, "not a signature", trusted_key=KEY.public_key())
 
 
-# --- what is refused ----------------------------------------------------------------------------
+# --- refusals -----------------------------------------------------------------------------------
 
 
 @given(data=st.data())

@@ -1,4 +1,4 @@
-"""The local store: what it holds, what it forgets, who may read it."""
+"""Tests of the local store: content, deletion, runs and file permissions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def files(path: Path) -> list[Path]:
 
 
 def content(path: Path) -> bytes:
-    """Every byte that the store has on the disk."""
+    """Return every byte that the store has on disk."""
     return b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
@@ -41,7 +41,7 @@ def held(store: Store) -> set[tuple[str, str]]:
     return {(user, item) for user in store.users() for item in store.items(user)}
 
 
-# --- adding, looking, exporting -----------------------------------------------------------------
+# --- adding, listing, exporting -----------------------------------------------------------------
 
 
 def test_add_and_look(path: Path) -> None:
@@ -159,7 +159,7 @@ def test_export(path: Path) -> None:
 
 def test_forgotten_items_are_not_in_the_file(path: Path) -> None:
     with Store(path, create=True) as store:
-        # Enough that pages split and merge, which is where copies are left behind.
+        # Enough that pages split and merge, which can leave copies behind.
         store.add((f"user{u:03d}", f"secret-{u:03d}-{i:03d}") for u in range(60) for i in range(40))
         store.forget_items("user007", [f"secret-007-{i:03d}" for i in range(0, 40, 2)])
         store.forget_user("user033")
@@ -245,7 +245,7 @@ def test_forgetting_takes_effect_at_the_next_run(path: Path) -> None:
         (run,) = store.runs()
         assert (run.run, run.users, run.interactions, run.forgotten) == ("one", 1, 2, 1)
         assert used(store, "two") == [[0, 1, 0, 0]]
-        assert store.pending_forgets() == 1  # until the new filters are there
+        assert store.pending_forgets() == 1  # until the new filters arrive
         store.finish_run("two")
         assert store.pending_forgets() == 0
         assert [run.run for run in store.runs()] == ["two"]
@@ -260,7 +260,7 @@ def test_a_run_sees_one_history_from_beginning_to_end(path: Path) -> None:
         assert used(store, "one") == first == [[1, 1, 0, 0]]
         assert used(store, "two") == [[1, 1, 1, 0], [1, 0, 0, 0]]
         store.forget_items("ann", ["c"])
-        assert used(store, "one") == first  # it never had that one
+        assert used(store, "one") == first  # it never had this item
         with pytest.raises(FederationError, match="forgotten since run two began"):
             store.begin_run("two", ALL)
         assert used(store, "three") == [[1, 1, 0, 0], [1, 0, 0, 0]]
@@ -293,13 +293,13 @@ SINCE = datetime.now(UTC) - timedelta(hours=1)
 
 
 def test_runs_of_one_period_use_one_history(path: Path) -> None:
-    """Once something has left; what was added waits, and is used from the next period on."""
+    """Test that, once a vector was sent, new interactions wait until the next period."""
     with Store(path, create=True) as store:
         store.add([("ann", "a")])
         store.begin_run("unsent", ALL, SINCE)
         store.add([("ann", "b")])
         first = store.begin_run("one", ALL, SINCE)[0]
-        assert first.matrix.toarray().tolist() == [[1, 1, 0, 0]]  # nothing had left
+        assert first.matrix.toarray().tolist() == [[1, 1, 0, 0]]  # nothing had been sent
         store.note_sent("one")
         store.add([("ann", "c"), ("bob", "a")])
         for run in ("two", "three"):
@@ -315,7 +315,7 @@ def test_runs_of_one_period_use_one_history(path: Path) -> None:
 
 
 def test_filters_of_a_run_that_sent_nothing_do_not_end_the_period(path: Path) -> None:
-    """Nor are earlier runs' forgotten items counted any more once other filters are there."""
+    """Test also that items forgotten in earlier runs no longer count once other filters arrive."""
     with Store(path, create=True) as store:
         store.add([("ann", "a"), ("ann", "b")])
         store.begin_run("old", ALL, SINCE)
@@ -334,7 +334,7 @@ def test_filters_of_a_run_that_sent_nothing_do_not_end_the_period(path: Path) ->
         assert [run.run for run in store.runs()] == ["two"]
         store.begin_run("unsent", ALL)
         store.finish_run("unsent")
-        store.forget_items("ann", ["c"])  # that "two" has not used
+        store.forget_items("ann", ["c"])  # which "two" has not used
         assert [run.forgotten for run in store.runs()] == [0, 1]
         store.begin_run("next", ALL)
         store.finish_run("next")
@@ -371,7 +371,7 @@ def test_after_forgetting_a_store_sits_out_the_period(path: Path) -> None:
 
 
 def test_a_store_of_version_1_is_taken_over(path: Path) -> None:
-    """Whatever began there may have left."""
+    """Test that every run begun in the old version counts as sent."""
     with Store(path, create=True) as store:
         store.add([("ann", "a")])
         store.begin_run("one", ALL)
@@ -392,7 +392,7 @@ def test_a_store_of_version_1_is_taken_over(path: Path) -> None:
 
 @pytest.mark.parametrize("guarded", [True, False])
 def test_a_later_run_uses_what_was_there_when_its_period_began(path: Path, guarded: bool) -> None:
-    """Whenever it is asked: the moment is not the server's to choose."""
+    """Test at any time of request: the server must not be able to choose the moment."""
     with Store(path, create=True) as store:
         store.add([("ann", "a")])
         store.begin_run("one", ALL, SINCE)
@@ -430,7 +430,7 @@ def test_runs_with_noise_use_everything_and_leave_the_calendar_alone(path: Path)
 
 
 def test_who_has_forgotten_before_a_run_of_the_period_sits_it_out(path: Path) -> None:
-    """What was there when the period began cannot be used any more."""
+    """Test that a history from the beginning of the period cannot be used after a deletion."""
     with Store(path, create=True) as store:
         store.add([("ann", "a"), ("ann", "b")])
         store.begin_run("one", ALL, SINCE)
@@ -442,7 +442,7 @@ def test_who_has_forgotten_before_a_run_of_the_period_sits_it_out(path: Path) ->
         assert later.n_interactions == 1
 
 
-# --- who may read it, and what is refused -------------------------------------------------------
+# --- permissions and refusals -------------------------------------------------------------------
 
 
 def test_owner_only(path: Path) -> None:

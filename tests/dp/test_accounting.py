@@ -1,4 +1,4 @@
-"""Our conversions beside those of dp-accounting and beside published values."""
+"""Tests of privacy conversions against dp-accounting and published values."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from privirec.dp.loss import Loss
 @pytest.mark.parametrize("mu", first(2, [0.25, 1.5315, 1.0, 3.0]))
 @pytest.mark.parametrize("delta", first(1, [1e-6, 1e-5, 1e-9]))
 def test_one_gaussian_as_dp_accounting_has_it(mu: float, delta: float) -> None:
-    """By privacy loss distributions, whose grid rounds up; and Renyi's way is an upper bound."""
+    """Test against privacy loss distributions, whose grid rounds up; Renyi DP gives an upper
+    bound."""
     ours = Loss(mu).epsilon(delta)
     exact = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
     theirs = exact.get_epsilon_for_delta(delta)
-    # Theirs adds up probabilities in doubles: an error of 1e-16 is 1e-7 of the least delta here,
-    # and epsilon changes by less than its logarithm does.
+    # dp-accounting adds probabilities in doubles: an error of 1e-16 is 1e-7 of the least delta
+    # here, and epsilon changes by less than the logarithm of delta does.
     assert theirs - 0.01 < ours <= theirs + 1e-7
     renyi = RdpAccountant().compose(GaussianDpEvent(1 / mu)).get_epsilon(delta)
     assert ours < renyi
-    assert ours < concentrated_epsilon(mu, delta) < renyi * (1 + 1e-6)  # of any order, not of some
+    assert ours < concentrated_epsilon(mu, delta) < renyi * (1 + 1e-6)  # over all orders
 
 
 @pytest.mark.parametrize("runs", [2, 7, 30])
@@ -45,8 +46,9 @@ def test_many_gaussians_as_dp_accounting_has_them(runs: int) -> None:
 
 
 def test_published_values() -> None:
-    """Dong, Roth and Su 2022 (1-GDP is about (4.89, 1e-6)); Balle and Wang 2018, by their formula:
-    at epsilon 1 and delta 1e-5 noise of deviation 3.73, where the classical bound asks for 4.84."""
+    """Test Dong, Roth and Su 2022 (1-GDP is about (4.89, 1e-6)), and Balle and Wang 2018: by their
+    formula, epsilon 1 and delta 1e-5 need a deviation of 3.73, where the classical bound needs
+    4.84."""
     assert epsilon_of(1.0, 1e-6) == pytest.approx(4.89, abs=0.01)
     assert 1 / mu_of(1.0, 1e-5) == pytest.approx(3.73, abs=0.005)
     assert math.sqrt(2 * math.log(1.25e5)) == pytest.approx(4.84, abs=0.01)
@@ -55,8 +57,8 @@ def test_published_values() -> None:
 
 @pytest.mark.parametrize(("deviation", "step"), [(64, 64), (64, 20), (100, 150)])
 def test_whole_numbers_as_dp_accounting_has_them(deviation: int, step: int) -> None:
-    """A discrete Gaussian on one entry that one person moves by so many whole units: what we say is
-    no less than what dp-accounting computes from the probabilities themselves."""
+    """Test a discrete Gaussian on one entry that one person changes by `step` units: the stated
+    epsilon is at least the one that dp-accounting computes from the probabilities."""
     exact = pld.from_discrete_gaussian_mechanism(
         deviation, sensitivity=step, value_discretization_interval=1e-4
     )
@@ -96,8 +98,8 @@ def test_nothing_costs_nothing_and_no_noise_has_no_epsilon() -> None:
 
 @pytest.mark.parametrize("runs", [1, 5, 12])
 def test_many_runs_of_whole_numbers_have_an_epsilon(runs: int) -> None:
-    """A gap that one run can afford is too much for many at a large epsilon; then the concentration
-    of the noise counts, and no figure is far from what the Gaussian alone would give."""
+    """Test a gap that one run can afford but many runs at a large epsilon cannot. The concentration
+    of the noise then decides, and every epsilon stays near that of the continuous Gaussian."""
     one = Loss(mu_of(8, 0.99e-6), 1e-13)
     together = Loss.together([one] * runs)
     exact = Loss(together.mu).epsilon(1e-6)

@@ -1,4 +1,4 @@
-"""Levels of noise against published values, and noise of whole numbers against the Gaussian."""
+"""Tests of noise levels against published values, and of integer noise against the Gaussian."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_published_values(mu: float, delta: float, epsilon: float) -> None:
 
 
 def exact_delta(epsilon: float, mu: float) -> mpmath.mpf:
-    """delta of the same formula, in 60 digits."""
+    """Return delta by the same formula, in 60 digits."""
     level, wanted = mpmath.mpf(mu), mpmath.mpf(epsilon)
     first = mpmath.ncdf(level / 2 - wanted / level)
     return first - mpmath.exp(wanted) * mpmath.ncdf(-level / 2 - wanted / level)
@@ -72,7 +72,7 @@ def test_delta_is_rounded_up(epsilon: float, mu: float) -> None:
 @example(7e-39, 0.0)
 @example(2.0**-1074, 1.0)
 def test_delta_of_a_tiny_level_is_rounded_up(mu: float, apart: float) -> None:
-    """Both terms of the formula agree in more digits than are computed."""
+    """Test where both terms of the formula agree in more digits than are computed."""
     with mpmath.workdps(800):
         epsilon = apart * mu
         assert mpmath.mpf(delta_of(epsilon, mu)) >= exact_delta(epsilon, mu) > 0
@@ -145,7 +145,7 @@ def test_epsilon_with_a_gap_holds_in_exact_arithmetic(mu: float, delta: float, g
 
 @pytest.mark.parametrize("mu", [0.01, 0.3, 0.5, 0.7, 0.9, 1.0, 1.1, 1.3, 2.0, 3.0])
 def test_what_a_gap_leaves_of_delta_is_rounded_down(mu: float) -> None:
-    """A gap of a third of the last place of delta is lost if the difference rounds to nearest."""
+    """Test a gap of a third of delta's last place, which rounding to nearest would lose."""
     delta = delta_of(0.0, mu)
     gap = math.ulp(delta) / 5
     assert delta - 2 * gap == delta
@@ -156,8 +156,9 @@ def test_what_a_gap_leaves_of_delta_is_rounded_down(mu: float) -> None:
 
 
 def test_the_cost_of_a_gap_is_rounded_up() -> None:
-    """At the first epsilon, the nearest double of the cost leaves a last place of delta, which
-    would do for delta of the Gaussian; the cost itself leaves too little."""
+    """Test that the cost is rounded up. At the first epsilon, the cost rounded to the nearest
+    double leaves one last place of delta, enough for the Gaussian; the exact cost leaves too
+    little."""
     step = Fraction(discrete._FIRST_STEP)
     gap = 1e-8  # from a delta of e^-17 on, the concentrated epsilon of a tiny level is zero
     while True:
@@ -184,7 +185,8 @@ def test_the_cost_of_a_gap_is_rounded_up() -> None:
     [(2.5066282746316563e-06, 1e-6), (1.0, delta_of(0.0, 1.0)), (6.0, delta_of(0.0, 6.0))],
 )
 def test_the_search_for_epsilon_leaves_zero(mu: float, delta: float) -> None:
-    """At zero, delta fits exactly: not into one double less, for which the search asks."""
+    """Test where epsilon zero meets delta exactly, but not the next smaller double, which the
+    search needs."""
     epsilon = epsilon_with(mu, delta, 0.0)
     assert 0 < epsilon <= 1e-9
     assert delta_of(epsilon, mu) <= delta
@@ -209,7 +211,7 @@ def test_there_and_back(mu: float, delta: float) -> None:
 
 @given(st.floats(1e-4, 60), st.floats(-30, -1e-9).map(lambda power: 10**power))
 def test_the_level_of_any_promise_keeps_it(epsilon: float, delta: float) -> None:
-    """Beside the same formula in numbers of any precision."""
+    """Test against the same formula in arbitrary precision."""
     with mpmath.workdps(60):
         mu = mu_of(epsilon, delta)
         assert mu > 0
@@ -233,7 +235,8 @@ def test_a_promise_that_is_none(bad: float) -> None:
 
 @pytest.mark.parametrize("deviation", [4, 8, 16, 32])
 def test_whole_numbers_are_as_near_as_stated(deviation: int) -> None:
-    """The divergence of the discrete from the rounded Gaussian, by quadrature in long doubles."""
+    """Test the divergence of the discrete from the rounded Gaussian, by quadrature in long
+    doubles."""
     real = np.longdouble
     nodes, weights = np.polynomial.legendre.leggauss(24)
     spread = nodes.astype(real) / 2
@@ -255,7 +258,8 @@ def test_whole_numbers_are_as_near_as_stated(deviation: int) -> None:
 
 @pytest.mark.parametrize(("deviation", "entries"), [(64, 1), (64, 10_000), (1000, 500_500)])
 def test_the_distance_is_the_one_that_was_shown(deviation: int, entries: int) -> None:
-    """Twice Pinsker's bound on the divergence of the test above, which grows with the entries."""
+    """Test against twice Pinsker's bound on the divergence of the test above; it grows with the
+    entries."""
     pinsker = math.sqrt(entries / 691_200 / deviation**8 / 2)
     assert distance(deviation, entries) == pytest.approx(2 * pinsker, rel=1e-3)
 
@@ -264,8 +268,8 @@ def test_the_distance_is_the_one_that_was_shown(deviation: int, entries: int) ->
     ("mu", "gap"), [(0.1, 3e-7), (1.0, 1e-9), (1.5, 1e-11), (1.5, 0.0), (0.01, 1e-10)]
 )
 def test_a_gap_is_paid_on_both_sides(mu: float, gap: float) -> None:
-    """One distance for the outcomes with a person, and e^epsilon times one for those without; and
-    the least epsilon at which all of it fits into delta."""
+    """Test that a gap costs one distance for the outcomes with a person plus e^epsilon distances
+    for those without, and that epsilon is the least one at which this fits into delta."""
 
     def paid(epsilon: float) -> float:
         return delta_of(epsilon, mu) + (1 + math.exp(epsilon)) * gap
@@ -277,8 +281,9 @@ def test_a_gap_is_paid_on_both_sides(mu: float, gap: float) -> None:
 
 
 def test_no_figure_beyond_what_can_be_shown() -> None:
-    """The tables of the sampler are wrong by 2^-160 for each of 2^16 values at most, in each of up
-    to 2^26 draws in a client's life; e^epsilon times that must be nothing beside delta."""
+    """Test the limit of epsilon: the sampler's tables are wrong by at most 2^-160 for each of 2^16
+    values, in each of up to 2^26 draws of a client; e^epsilon times that must be negligible next to
+    delta."""
     assert math.exp(LARGEST_EPSILON) * 2.0 ** (-160 + 16 + 26) < 0.01 * 1e-6
     largest = mu_of(LARGEST_EPSILON, 1e-6)
     assert epsilon_of(largest, 1e-6) <= LARGEST_EPSILON
@@ -308,8 +313,8 @@ def test_what_discreteness_costs() -> None:
 def test_epsilon_is_found_in_few_steps_where_the_gap_eats_delta(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of 30,000 people and two runs: at some mu, which a search for the room that is left comes
-    near to, the gap takes just all of delta, and steps of 1e-9 would not end."""
+    """Test 30,000 people and two runs. At some mu near which the search passes, the gap takes
+    exactly all of delta, and a search in steps of 1e-9 would not end."""
     exact, asked = discrete.epsilon_of, 0
 
     def counted(mu: float, delta: float) -> float:

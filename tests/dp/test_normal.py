@@ -1,4 +1,4 @@
-"""The normal distribution in decimals, beside mpmath."""
+"""Tests of the normal distribution in decimals, against mpmath."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_upward_is_no_less_and_next_to_it(value: Decimal) -> None:
 @given(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300))
 @example(2.0)
 def test_upward_covers_the_error_of_its_argument(double: float) -> None:
-    """The exact value may be larger than a double that approximates it."""
+    """Test an exact value that is larger than the double that approximates it."""
     value = Decimal(double)
     with localcontext(Context(prec=1200)):
         largest = value + abs(value) * Decimal(10) ** -DIGITS

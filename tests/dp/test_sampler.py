@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise from a seed: tables, streams, distribution."""
+"""Tests of discrete Gaussian noise from a seed: tables, streams and distribution."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_probabilities_are_those_of_the_discrete_gaussian(variance: Fraction) ->
     "variance", [Fraction(1, 3), Fraction(256), Fraction(65536), Fraction(7, 5)]
 )
 def test_an_alias_table_holds_exactly_these_probabilities(variance: Fraction) -> None:
-    """Add up what each cell gives to its two values, in units of 2^-160."""
+    """Test by adding up the weight that each cell gives to its two values, in units of 2^-160."""
     table, probabilities = gaussian_table(variance), gaussian_probabilities(variance)
     size = len(table.cells)
     assert size == 1 << table.cell_bits
@@ -90,7 +90,7 @@ def test_levels_add_up_to_the_deviation(deviation: int) -> None:
     variance = Fraction(deviation**2, scale)
     assert variance <= LARGEST_TABLE_DEVIATION**2
     assert shifts[0] == 0
-    # What makes a sum of levels a discrete Gaussian again: tables much wider than a step is long.
+    # A sum of levels is a discrete Gaussian again if the tables are much wider than a step.
     steps = [2 ** (upper - lower) for lower, upper in itertools.pairwise(shifts)]
     assert all(2 <= step <= 128 for step in steps)
     if steps:
@@ -129,8 +129,8 @@ def test_what_one_adds_the_other_takes_away(seeds: list[bytes], deviation: int) 
 
 
 def reference(deviation: int, entry: int, seed: bytes) -> tuple[int, bool]:
-    """The value of one entry from 160-bit numbers, as the specification says; whether the first 32
-    bits left it open."""
+    """Return the value of one entry by the specification, from 160-bit numbers, and whether the
+    first 32 bits left it undecided."""
     noise = GaussianNoise(deviation)
     table = noise.table
     probabilities = gaussian_probabilities(table.variance)
@@ -174,7 +174,8 @@ def test_values_are_those_of_160_bit_numbers() -> None:
 
 
 def chi_square(drawn: np.ndarray, probabilities: np.ndarray, first: int) -> float:
-    """Standardised: about normal with deviation 1 if the values have these probabilities."""
+    """Return the standardised statistic: about normal with deviation 1 if the probabilities are
+    right."""
     counts = np.bincount(drawn - first, minlength=len(probabilities))
     expected = probabilities * len(drawn)
     kept = expected >= 10

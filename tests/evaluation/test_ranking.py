@@ -1,4 +1,4 @@
-"""The metrics of this literature: by hand, by brute force and by ranx."""
+"""Tests of the metrics: by hand, by brute force and against ranx."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from privirec.models import GFCF, Popularity
 
 
 class Fixed:
-    """Scores that are known beforehand, found by a user's history."""
+    """A model with given scores, looked up by a user's history."""
 
     def __init__(self, train: sp.csr_array, scores: NDArray[np.float32]) -> None:
         self._by_history = {
@@ -41,7 +41,7 @@ def dataset(train: object, test: object) -> Dataset:
 
 
 def distinct_histories(n_users: int, n_items: int, rng: np.random.Generator) -> sp.csr_array:
-    """Random 0/1 rows, no two alike."""
+    """Return random 0/1 rows that are all distinct."""
     while True:
         rows = rng.random((n_users, n_items)) < 0.2
         if len(np.unique(rows, axis=0)) == n_users:
@@ -49,7 +49,7 @@ def distinct_histories(n_users: int, n_items: int, rng: np.random.Generator) -> 
 
 
 def test_by_hand() -> None:
-    """Two users; the first has 2 of 3 found at ranks 1 and 3, the second 0 of 1."""
+    """Test two users: the first has 2 of 3 found at ranks 1 and 3, the second 0 of 1."""
     data = dataset(
         [[1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]],
         [[0, 1, 0, 1, 0, 1], [0, 0, 0, 0, 0, 1]],
@@ -64,7 +64,7 @@ def test_by_hand() -> None:
 
 
 def test_others_by_hand() -> None:
-    """A hit at place 2 and none at all; items 1, 2, 3 and 0, 2, 3 are shown to the two."""
+    """Test one hit at rank 2 and no hit; the two users are shown items 1, 2, 3 and 0, 2, 3."""
     data = dataset(
         [[1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0]],
         [[0, 0, 1, 0, 0, 1], [0, 0, 0, 0, 0, 1]],
@@ -74,7 +74,7 @@ def test_others_by_hand() -> None:
     assert found.mrr == pytest.approx((1 / 2 + 0) / 2)
     assert found.hit_rate == 1 / 2
     assert found.coverage == 4 / 6
-    # Items 0 and 1 have one user of two: one bit. The others have nobody, and count like those.
+    # Items 0 and 1 have one user of two: one bit. The others have no users and count the same.
     assert found.novelty == pytest.approx(1.0)
     assert set(found.full_row()) == {
         *("ndcg@3", "recall@3", "mrr@3", "hit_rate@3", "coverage@3", "novelty@3")
@@ -189,7 +189,7 @@ print(json.dumps({name: float(value) for name, value in found.items()}))
 
 
 def by_ranx(qrels: dict, run: dict, names: list[str]) -> dict[str, float]:
-    """In a process of its own, where not compiling its functions saves a minute."""
+    """Return ranx's metrics from a separate process without compilation, which saves a minute."""
     if importlib.util.find_spec("ranx") is None:
         pytest.skip("ranx is not installed")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""`privirec frontier`: resuming, bytes equal to the ledger's, and the columns of the CSV file."""
+"""Tests of `privirec frontier`: resuming, the bytes of the ledger, and columns of the CSV file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_second_run_measures_only_what_is_new(data: Dataset, tmp_path: Path) -
     assert [(row["family"], row["epochs"]) for row in whole] == [
         (family, epochs) for family in ("mf", "lightgcn") for epochs in (1, 2, 3)
     ]
-    # Stopped after the second of six: the rest comes out as if it had not been.
+    # Stopped after the second of six points: the rest is as in an uninterrupted run.
     path.write_text("".join(json.dumps(row) + "\n" for row in whole[:2]))
     again, fresh = measured_rows(path), points_of([data], ["mf", "lightgcn"])
     assert len(again.missing(fresh)) == 4

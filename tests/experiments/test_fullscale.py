@@ -1,4 +1,4 @@
-"""Published figures on the real data sets; skipped if the data is not available."""
+"""Tests of published figures on the real data sets; skipped if the data is not available."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CENTRALISED = {
 }
 
 
-# The same for the relatives in the paper's comparison. `privirec paper table` has the longer ones:
+# NDCG@20 of the related models in the paper's comparison. `privirec paper table` has slower ones:
 # EASE on all items takes a quarter of an hour, LinkProp-Multi a minute.
 RELATIVES = {
     ("gowalla", "linkprop"): 0.1477,
@@ -70,7 +70,7 @@ def test_the_tables_figures(name: str, model: str) -> None:
     ],
 )
 def test_lists_are_those_of_full_scoring(model: str, every: int) -> None:
-    """For users of Gowalla, all or some batches of them, to the last bit of the scores."""
+    """Test users of Gowalla, all or some batches of them, to the last bit of the scores."""
     dataset = load_dataset("gowalla")
     train = dataset.train
     recommender = Plan(model=model).recommender(dataset.name, train.n_items).fit(train)

@@ -1,4 +1,4 @@
-"""Resuming an experiment: rows on disk, crashes in the middle of a row, files of other commands."""
+"""Tests of resumed experiments: rows on disk, crashes within a row, files of other commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row(number: int) -> dict[str, Any]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Path of a file with two rows."""
+    """Return the path of a file with two rows."""
     measured = rows_in(tmp_path / "rows.jsonl")
     measured.add(row(1))
     measured.add(row(2))

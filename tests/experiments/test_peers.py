@@ -1,4 +1,5 @@
-"""Peers: sensitivity to one person, the privacy promise, and accuracy with little noise."""
+"""Tests of the peers: sensitivity to one person, the privacy promise, accuracy with little
+noise."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def person(items: set[int]) -> Histories:
 
 
 def squared_length(ask: RowSum, items: set[int]) -> int:
-    """In units and integers of any size."""
+    """Return the squared length in units, as an integer of any size."""
     return sum(int(entry) ** 2 for block in ask.exact_blocks(person(items)) for entry in block)
 
 
@@ -130,7 +131,7 @@ def test_one_person_changes_a_step_of_als_by_at_most_one(
 
 
 def test_the_guard_is_what_bounds_a_person() -> None:
-    """Rows as they come, without the cut to length one, are longer: the tests above can fail."""
+    """Test that rows are longer without the cut to length one, so that the tests above can fail."""
     ask = PowerSum(
         **fixed(12),
         items=HEAD,
@@ -185,7 +186,7 @@ def data() -> Dataset:
 
 @pytest.mark.parametrize("name", PEERS)
 def test_a_peer_keeps_its_promise_and_spends_it(name: str, data: Dataset) -> None:
-    """The ledger, which looks at the sums that were really asked, says the same epsilon."""
+    """Test that the ledger computes the same epsilon from the sums that were asked for."""
     train = data.train
     promise = Promise(4.0, 1e-6, train.n_users, train.n_users * 3 // 4)
     peer = PEERS[name](promise, train.n_users, train.n_items, **SMALL[name])
@@ -215,7 +216,7 @@ def four_tastes() -> Dataset:
 
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "popularity"])
 def test_with_little_noise_a_peer_finds_tastes(name: str, four_tastes: Dataset) -> None:
-    """Accuracy lost in the table is lost to noise only."""
+    """Test that with little noise no accuracy is lost: all loss in the table is due to noise."""
     data, train = four_tastes, four_tastes.train
     promise = Promise(50.0, 1e-2, 1, 1)
     found = {}
@@ -237,7 +238,7 @@ def test_tuned_settings_are_settings(data: Dataset) -> None:
 
 
 def test_noise_share_is_that_of_protected() -> None:
-    """The peers' sums take the same shares, and say the same of them."""
+    """Test that the sums of the peers take the same noise shares and report the same level."""
     share = NoiseShare(40, 10, 9, 12)
     planned = PowerSum.planned(40, 100, share, head=20, columns=3)
     assert planned.protection == share.protection(60)

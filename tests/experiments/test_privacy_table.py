@@ -1,4 +1,4 @@
-"""`privirec privacy-table`: resuming, error messages, and NDCG by fifths of the items."""
+"""Tests of `privirec privacy-table`: resuming, error messages, and NDCG by fifths of the items."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_second_run_measures_only_what_is_new(
     assert len(again.of(first)) == 2
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert {row.pop("version") for row in rows} == {__version__}
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))  # as rows were before
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))  # rows of an earlier version
     assert not measured_rows(path).missing(more)
 
 
@@ -140,7 +140,7 @@ def test_fifths_have_equal_interactions_and_hits() -> None:
     assert found.overall.as_row() == overall.as_row()
     assert found.overall.users == overall.users
     where = fifth_of_items(data.train.item_degrees)
-    # Item 9 is user 0's best unseen one; nobody else's test item is in its fifth.
+    # Item 9 is user 0's best unseen item; no other user has a test item in its fifth.
     assert [user for user in range(4) if (test[user] * (where == where[9])).any()] == [0]
     assert found.ndcg[where[9]] == pytest.approx(1.0)
 

@@ -1,4 +1,4 @@
-"""Trained peers: sums, derivatives and bytes."""
+"""Tests of the trained peers: sums, derivatives and bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(training: Training, epochs: int) -> Ledger:
 
 
 def random_sum(seed: int, width: int = 16, clip: float = 3.0) -> tuple[WeightedRows, sp.csr_array]:
-    """A sum of made-up rows, and the weights behind it."""
+    """Return a sum of random rows, and the weights behind it."""
     generator = np.random.default_rng(seed)
     matrix = sp.random_array((30, 12), density=0.3, rng=generator, format="csr", dtype=np.float32)
     matrix.data -= np.float32(0.5)
@@ -102,7 +102,7 @@ def test_broadcast_values_are_rounded_row_by_row() -> None:
 
 
 def test_the_gradient_of_matrix_factorisation_is_that_of_its_loss() -> None:
-    """Also where people answer with other vectors: at their best ones that changes nothing."""
+    """Test also with other answer vectors: at the optimum they change nothing."""
     training = MatrixFactorization(PEOPLE, columns=4, ring_bits=40, told_bits=24, seed=5)
     run(training, 2)
     touched = DATA.train.matrix.toarray().astype(np.float64)
@@ -139,7 +139,7 @@ def check_gradient(loss: Callable[[Any], float], place: Any, gradient: Any) -> N
 def test_the_gradient_of_lightgcn_is_that_of_its_loss(
     layers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a dense graph, whose layers are powers of one matrix."""
+    """Test against a dense graph, whose layers are powers of one matrix."""
     training = LightGCN(PEOPLE, columns=4, layers=layers, ring_bits=44, told_bits=24, start=0.5)
     ledger, simulation = Ledger(), Simulation(DATA.train)
     execute_steps(training.start(), simulation, ledger)

@@ -1,4 +1,4 @@
-"""`privirec tune`: budget, resuming, and no use of the test split."""
+"""Tests of `privirec tune`: budget, resuming, and no use of the test split."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BUDGET = 40_000
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few changes a step."""
+    """Limit the search to a few changes per step."""
 
     def some(config: SpectralConfig, step: float, most: int) -> list[SpectralConfig]:
         near = [{"history_exponent": round(config.history_exponent - step, 3)}]
@@ -68,7 +68,7 @@ def test_the_best_point_can_be_run(small: Dataset, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_polynomial_is_fitted_at_the_best_point(small: Dataset, tmp_path: Path) -> None:
-    """The climb starts at the closest polynomial and keeps all other settings."""
+    """Test that the search starts at the closest polynomial and keeps all other settings."""
     tuning, best = tuned(small, tmp_path / "trace.jsonl")
     fitted = [one for one in tuning.points if one["config"]["response"] == "polynomial"]
     others = [one for one in tuning.points if one not in fitted]
@@ -89,7 +89,8 @@ def test_a_polynomial_is_fitted_at_the_best_point(small: Dataset, tmp_path: Path
 
 
 def test_polynomials_by_their_heights() -> None:
-    """The nearest to a power that is a polynomial is that power; a step moves one height."""
+    """Test that a power that is a polynomial is its own best fit, and that a step moves one
+    height."""
     heights = np.array(tune.NODES)
     square = as_polynomial(SpectralConfig(response="power", power=2.0))
     np.testing.assert_allclose(square.responses(heights)[1:], (3 * heights[1:]) ** 2, atol=1e-3)

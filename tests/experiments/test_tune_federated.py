@@ -1,4 +1,4 @@
-"""`privirec tune --federated`: trace and settings from the mean metrics of clients."""
+"""Tests of `privirec tune --federated`: trace and settings from the mean metrics of clients."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_best_point_can_be_run_and_the_run_that_found_it_is_within_the_budge
     assert best["run_bytes_down_per_client"] <= 1.5 * best["run_bytes_up_per_client"]
     shape = ValidatedShape(tuple(best["columns"]), best["ring_bits"])
     sizes = small.train.n_users, small.train.n_items
-    assert tuned.paid == shape.bytes(*sizes, most)  # what was planned is what the ledger says
+    assert tuned.paid == shape.bytes(*sizes, most)  # the plan equals the ledger
     one_more = ValidatedShape(tuple(each + 1 for each in best["columns"]), best["ring_bits"])
     assert one_more.bytes(*sizes)[0] > BUDGET
     difference = best["run_bytes_up_per_client"] - best["bytes_up_per_client"]
@@ -84,7 +84,7 @@ def test_clients_under_secure_aggregation_give_the_simulation_s_points(
     simulated = tuning(small, tmp_path / "b", clients=4)
     assert metrics(secure.run()) == metrics(simulated.run())
     assert list(map(metrics, secure.points)) == list(map(metrics, simulated.points))
-    assert secure.paid[0] > simulated.paid[0]  # masks and keys have their price
+    assert secure.paid[0] > simulated.paid[0]  # masks and keys cost bytes
 
 
 def test_points_of_processes_come_from_the_server(

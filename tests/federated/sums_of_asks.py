@@ -1,9 +1,10 @@
-"""Prints, as JSON, what this machine makes of the asks in a folder, and of what it need not ask.
+"""Print, as JSON, digests of the sums that this machine computes for the requests in a folder.
 
     python sums_of_asks.py FOLDER [in-numpy]
 
-Runs as a program of its own, because a process is one machine from its start on (`cpus`). Every
-total and every client's stream becomes a digest: equal digests are equal bits.
+The output also covers plans, single numbers and synthetic data. It is a separate program because a
+process emulates one machine from its start on (`cpus`). Every total and every client's stream
+becomes a digest: equal digests mean equal bits.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ SETTINGS: list[dict[str, Any]] = [
         for way, more in (("gram", {}), ("power", {"columns": 3}))
     ),
 ]
-"""Of each program, so that every kind of contribution is asked for, with powers of all kinds."""
+"""Programs that together ask for every kind of contribution, with all kinds of exponents."""
 CLIENTS = 4
 
 
 def people(train: Interactions, program: Program[Any]) -> Histories:
-    """Everybody, less what they keep back where they do."""
+    """Return all histories, without the held-out items if the program holds any out."""
     return split_as_dealt(Histories(train.matrix), program.held_out, CLIENTS, 0)
 
 
@@ -80,7 +81,7 @@ def digest(*parts: Any) -> str:
 
 
 def sums(number: int, ask: Contribution, histories: Histories) -> dict[str, str]:
-    """What a cohort adds up to, and what a client that has the second half of it sends."""
+    """Return digests of the cohort's total and of the upload of a client with its second half."""
     n_users = histories.n_users
     total = ask.total(histories, streams_of(n_users, CLIENTS, 0, number, ask.name))
     half = n_users // 2
@@ -97,7 +98,8 @@ def sums(number: int, ask: Contribution, histories: Histories) -> dict[str, str]
 
 
 def plans(made: Iterable[Program[Any]]) -> dict[str, str]:
-    """What clients agree to before the first sum, and what they find of noise and of loss."""
+    """Return digests of what clients agree to before the first sum, and of noise and privacy
+    loss."""
     found = {}
     for number, program in enumerate(made):
         planned = program.sums()
@@ -111,8 +113,8 @@ def plans(made: Iterable[Program[Any]]) -> dict[str, str]:
 
 
 def numbers() -> dict[str, str]:
-    """Of which clients make what they send, to the last bit: rounded to whole units they would
-    seldom show that they are unlike."""
+    """Return digests of the numbers from which clients compute uploads. Rounded to whole units,
+    they would seldom show a difference."""
     degrees = np.arange(2000)
     values = np.linspace(0, 1, 300).astype(np.float32)
     exponents = (-1.0, -0.66, -0.5, -0.35, 0.0, 0.1, 0.33, 0.5, 1.2)
@@ -127,7 +129,7 @@ def numbers() -> dict[str, str]:
 
 
 def data() -> dict[str, str]:
-    """Data sets that are made up, and what is held out of them."""
+    """Return digests of synthetic data sets and their test splits."""
     found = {}
     for name in ("synthetic:small", "synthetic:demo"):
         made = synthetic(name)

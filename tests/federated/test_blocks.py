@@ -1,4 +1,4 @@
-"""Blocks that a server chooses: what they aim at is measured, and what a sum opens is counted."""
+"""Tests of blocks chosen by a server: measured aim, and counted openings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def step(x: NDArray[np.float64], histories: Histories) -> PowerStep:
 def test_every_block_that_an_honest_server_sends_is_orthonormal(
     seed: int, users: int, items: int, columns: int
 ) -> None:
-    """Also with items of any degree, and with columns that depend on each other."""
+    """Test items of any degree, and linearly dependent columns."""
     rng = np.random.default_rng(seed)
     matrix = sp.csr_array((rng.random((users, items)) < rng.random(items)).astype(np.float32))
     histories = Histories(matrix)
@@ -78,7 +78,8 @@ def test_other_blocks_are_refused(change: object, small: Dataset) -> None:
 
 
 def test_units_so_coarse_that_anything_would_pass_are_refused(small: Dataset) -> None:
-    """What rounding may do to a block follows from its units, which the server names."""
+    """Test that too coarse units are refused: they bound the rounding of a block, and the server
+    names them."""
     histories = Histories(small.train.matrix)
     basis, _ = orthonormalize(np.random.default_rng(1).standard_normal((histories.n_items, 4)))
     fine = step(basis, histories)
@@ -90,7 +91,7 @@ def test_units_so_coarse_that_anything_would_pass_are_refused(small: Dataset) ->
 
 
 def test_a_block_does_not_lie_on_items_that_nobody_is_said_to_have(small: Dataset) -> None:
-    """By the claimed degrees such a row weighs nothing, and could be as large as it likes."""
+    """Test a row that the claimed degrees give no weight, so that its size would be unlimited."""
     histories = Histories(small.train.matrix)
     degrees = histories.item_degrees
     target = int(degrees.argmax())
@@ -103,7 +104,7 @@ def test_a_block_does_not_lie_on_items_that_nobody_is_said_to_have(small: Datase
     block = honest.block.copy()
     block[target, 0] = 1 << 29
     aimed = replace(honest, block=block)
-    assert aimed.aim.share < 0.25  # by what it claims, it aims at nothing
+    assert aimed.aim.share < 0.25  # by its claim, it aims at nothing
     with pytest.raises(FederationError, match="on items which nobody has"):
         aimed.check(context(histories))
 
@@ -116,11 +117,11 @@ def test_claiming_that_few_items_are_in_use_gives_no_room_to_aim(small: Dataset)
     aimed.check(context(histories))
     with pytest.raises(PolicyRefusal, match="aimed at single items"):
         Policy().check_aim(aimed.aim)
-    Policy().check_aim(replace(aimed.aim, items=20))  # what it would be if the claim counted
+    Policy().check_aim(replace(aimed.aim, items=20))  # its aim if the claim counted
 
 
 def test_honest_blocks_aim_at_nothing(small: Dataset) -> None:
-    """Every block of a run, by the default policy."""
+    """Test every block of a run under the default policy."""
     train = small.train
     histories = Histories(train.matrix)
     program = program_of(PrivirecKSettings(rank=16, rounds=5), train.n_users, train.n_items)
@@ -138,9 +139,10 @@ def test_honest_blocks_aim_at_nothing(small: Dataset) -> None:
 
 
 def test_what_is_left_a_block_with_small_powers_of_two_beside_large_entries() -> None:
-    """The bound on an item's share stops blocks that are plainly aimed. One that hides the powers
-    of two in the low bits of an even block passes, and reads the row of a single person: exact sums
-    are not safe, whatever block they are of, and so no client computes them by default."""
+    """Test the limit of the defence. The bound on an item's share stops blocks that are plainly
+    aimed. A block that hides powers of two in the low bits of an even block passes, and reads the
+    history of a single person. Exact sums are not safe for any block, so no client computes them by
+    default."""
     rng = np.random.default_rng(4)
     items, watched = 400, 12
     touched = rng.random((300, items)) < 0.03

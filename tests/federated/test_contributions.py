@@ -1,4 +1,4 @@
-"""Every contribution: the same bits from any split of the users, and never a sum that wraps."""
+"""Tests of every contribution: the same bits for any split of the users, and no sum that wraps."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ KINDS = sorted(
     for name, kind in REGISTRY.items()
     if not issubclass(kind, NormedSum) and not kind.counts_hits  # test_protected, test_validation
 )
-"""Those with noise have tests of their own (test_protected.py)."""
+"""Kinds without noise; test_protected.py tests the others."""
 COUNTS = {"item-degrees", "score-histogram", "link-degrees", "row-reach"}
-"""Whole numbers, in a ring of their own."""
+"""Kinds that sum whole numbers, in a ring of their own."""
 FITTED = {"scaled-step", "seeded-scaled-step"}
-"""Scaled row by row until they fit, however narrow the ring."""
+"""Kinds that scale each row until it fits, however narrow the ring."""
 
 
 def ask_of(
     kind: str, train: Interactions, x: NDArray[np.float64], width: int, alpha: float = 0.5
 ) -> Contribution:
-    """A contribution of each kind that this cohort could be asked for; x has enough rows."""
+    """Return a contribution of this kind that the cohort could be asked for; x has enough rows."""
     degrees = train.item_degrees
     made: dict[str, Any] = {
         "item-degrees": lambda: ItemDegrees(train.n_items, train.n_users),
@@ -86,7 +86,7 @@ def ask_of(
 
 
 def scaled_step(train: Interactions, x: NDArray[np.float64], width: int) -> ScaledStep:
-    """With the reaches that this cohort has."""
+    """Return a scaled step with the reaches of this cohort."""
     degrees = train.item_degrees
     block = CoarseBlock.of(x, degrees, 4)
     reach = RowReach.of(block, degrees)
@@ -95,7 +95,8 @@ def scaled_step(train: Interactions, x: NDArray[np.float64], width: int) -> Scal
 
 
 def stages(train: Interactions, alpha: float, width: int, decided: int) -> dict[str, Any]:
-    """Two stages of likely links, so many of which have a threshold that some scores reach."""
+    """Return two stages of likely links; `decided` of them have a threshold that some scores
+    reach."""
     degrees = train.item_degrees
     ask = ItemItem(train.n_items, int(degrees.max()), alpha, width)
     matrix = ask.total(Histories(train.matrix))
@@ -117,13 +118,13 @@ def stages(train: Interactions, alpha: float, width: int, decided: int) -> dict[
 
 
 def silos(train: Interactions, cuts: list[int]) -> list[Histories]:
-    """The users in consecutive runs."""
+    """Return the users in consecutive groups."""
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < train.n_users}), train.n_users]
     return [Histories(train.matrix[a:b], a) for a, b in pairwise(edges)]
 
 
 def ring_sum(ask: Contribution, cohort: list[Histories]) -> Iterator[NDArray[np.int64]]:
-    """What a server gets: blocks summed in the ring, then decoded."""
+    """Yield the opened sum: blocks summed in the ring, then decoded."""
     for blocks in zip(*(ask.blocks(silo) for silo in cohort), strict=True):
         total = np.zeros(len(blocks[0]), np.uint64)
         for block in blocks:
@@ -155,7 +156,7 @@ blocks_of_x = arrays(np.float64, st.tuples(st.just(9), st.integers(1, 5)), eleme
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_bound_by_norm_is_no_less_than_the_exact_one(seed: int) -> None:
-    """In rationals: no rounding of squares, sums and roots makes it too small."""
+    """Test in rationals: rounding of squares, sums and roots must not make the bound too small."""
     rng = np.random.default_rng(seed)
     block = rng.integers(-(2**31), 2**31, (300, 2)).astype(np.int32)
     degrees = rng.integers(1, 1000, 300)
@@ -188,7 +189,7 @@ def test_any_split_gives_the_total_bit_for_bit(
     entries: int,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        # A histogram is long: not in tens of thousands of pieces.
+        # A histogram is long: do not cut it into tens of thousands of pieces.
         least = 1 << 14 if kind == "score-histogram" else 1
         patch.setattr(base, "BLOCK_ENTRIES", max(entries, least))
         try:
@@ -220,10 +221,10 @@ def test_no_sum_leaves_its_ring(
 @pytest.mark.parametrize("width", [12, 16, 31, 32, 53, 60, 63, 64])
 @pytest.mark.parametrize("users", [1, 2, 31, 32, 64])
 def test_the_worst_cohort_fits(users: int, width: int) -> None:
-    """All users hold the same one item: every bound is reached."""
+    """Test users that all hold the same single item, so that every bound is reached."""
     train = Interactions.from_matrix(np.ones((users, 1), np.float32))
     x = np.ones((max(users, 1), 1))
-    for kind in {*KINDS} - {"score-histogram", "link-degrees"}:  # nobody has an unseen item
+    for kind in {*KINDS} - {"score-histogram", "link-degrees"}:  # no user has an unseen item
         ask = ask_of(kind, train, x, width)
         total = np.concatenate(list(ring_sum(ask, silos(train, list(range(users))))))
         every = [np.concatenate(list(ask.blocks(user))) for user in silos(train, [*range(users)])]
@@ -235,7 +236,7 @@ def test_the_worst_cohort_fits(users: int, width: int) -> None:
 @given(users=st.integers(1, 64), width=st.integers(8, 20), top=st.integers(2**29, 2**30))
 @example(users=8, width=9, top=round(0.99375 * 2**30))
 def test_roundings_that_all_go_up_fit_too(users: int, width: int, top: int) -> None:
-    """Eight times 31.8 fits below 256, eight times 32 does not."""
+    """Test 8 * 31.8, which fits below 256, although 8 * 32 does not."""
     train = Interactions.from_matrix(np.ones((users, 1), np.float32))
     block = np.full((users, 1), top, np.int32)
     for ask in (
@@ -389,7 +390,7 @@ def test_the_head_follows_from_degrees_that_a_client_checks(holes: Interactions)
             HeadItemItem(17, wrong, 5).check(ClientContext(30, 17, LinkPropMultiSettings(), own))
 
 
-# --- what the integers stand for ------------------------------------------------------------------
+# --- meaning of the integers ----------------------------------------------------------------------
 
 
 def test_degrees(holes: Interactions) -> None:
@@ -417,7 +418,7 @@ def test_item_item_is_the_matrix_within_rounding(small: Dataset, alpha: float) -
 
 
 def test_item_item_weights_are_those_of_any_machine() -> None:
-    """Powers of doubles are rounded unlike by different libraries; these are to 60 digits."""
+    """Test powers to 60 digits: libraries round powers of doubles differently."""
     ask = ItemItem(10, 1, alpha=0.6, width=53)
     assert ask.encoding.fraction_bits == 52
     assert ask.weights(np.arange(5)).tolist() == [
@@ -452,7 +453,7 @@ def test_power_step_multiplies_with_the_matrix(small: Dataset) -> None:
     allowed = 0.5 * unit * np.sqrt(train.item_degrees)[:, None] * (1 + 1e-6)
     assert (np.abs(image - p_tilde(train) @ x) <= allowed).all()
     assert unit < 1e-6
-    # and the float operator agrees, so both sides of the design speak of the same matrix
+    # the float operator agrees, so both sides of the design mean the same matrix
     np.testing.assert_allclose(factored(train).times(x.astype(np.float32)), image, atol=1e-5)
 
 
@@ -486,7 +487,7 @@ def test_a_user_beyond_the_start_block_is_refused(holes: Interactions) -> None:
 
 
 def test_a_block_of_another_catalogue_is_refused(holes: Interactions) -> None:
-    """Compiled loops do not check where they read: a client must not be made to read elsewhere."""
+    """Test that a client refuses such a block: compiled loops do not check array bounds."""
     short = np.zeros((holes.n_items - 1, 2), np.int32)
     with pytest.raises(FederationError, match="16 rows for 17 items"):
         PowerStep(holes.item_degrees, short, 30)
@@ -510,7 +511,8 @@ def test_broadcast_blocks_are_as_fine_as_32_bits_allow(x: NDArray[np.float64]) -
 
 
 def test_start_signs_are_frozen() -> None:
-    """Every client derives them: a change is a change of the protocol."""
+    """Test against fixed values: every client derives them, so a change would break the
+    protocol."""
     signs = start_signs(SEED, 1001, 7)
     assert hashlib.sha256(signs.tobytes()).hexdigest() == FROZEN_SIGNS
 

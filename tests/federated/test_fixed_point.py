@@ -1,4 +1,4 @@
-"""Integers in a ring: encoding, bounds, refusals."""
+"""Tests of integers in a ring: encoding, bounds and refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ bounds = st.floats(2.0**-20, 2.0**50) | st.integers(-20, 50).map(lambda e: 2.0**
 
 
 def largest_unit(encoding: FixedPoint) -> int:
-    """The largest whole number that the ring can tell from others."""
+    """Return the largest integer that the ring represents uniquely."""
     return int(2 ** (encoding.width - 1 if encoding.signed else encoding.width) - 1)
 
 
@@ -43,7 +43,7 @@ def test_a_sum_that_wraps_on_the_way_decodes_to_the_true_sum(
     top = min(largest_unit(encoding), 2**62)
     total = data.draw(st.integers(-top if signed else 0, top))
     parts = data.draw(st.lists(st.integers(-(2**62), 2**62), max_size=6))
-    parts.append(total - sum(parts))  # whatever the others are: only the sum has to fit
+    parts.append(total - sum(parts))  # whatever the other entries are: only the sum has to fit
     ring = np.zeros(1, np.uint64)
     for part in parts:
         wrapped = (part + 2**63) % 2**64 - 2**63
@@ -83,7 +83,8 @@ def test_the_scale_fits_the_bound_and_is_the_finest(
 
 
 def test_a_bound_that_only_floating_point_thinks_small_enough() -> None:
-    """2^60 - 1 rounds to 2^60 as a double, and 2^10 weights of 2^50 are 0 modulo 2^60."""
+    """Test 2^60 - 1, which rounds to 2^60 as a double, and 2^10 weights of 2^50, which are 0 modulo
+    2^60."""
     encoding = FixedPoint.for_sum(60, 2.0**10, 0, signed=False)
     total = np.array([2**10 * 2**encoding.fraction_bits], np.int64)
     np.testing.assert_array_equal(encoding.from_ring(encoding.to_ring(total)), total)

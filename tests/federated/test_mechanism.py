@@ -1,4 +1,4 @@
-"""A second mechanism, written here alone, runs wherever the discrete Gaussian does."""
+"""Tests with a second noise mechanism, defined here, in place of the discrete Gaussian."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BITS = 12
 
 
 class EveryEntry:
-    """The same number in every entry."""
+    """Noise with one constant number in every entry."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -38,7 +38,8 @@ class EveryEntry:
 
 
 class Constant(Mechanism):
-    """Noise that is no noise: its sums are known, and what it says of privacy is made up."""
+    """A mechanism with constant noise: its sums are known, and its privacy statement is
+    invented."""
 
     name: ClassVar[str] = "toy constant"
 
@@ -126,7 +127,7 @@ def test_another_mechanism_than_planned_is_refused(toy: Mechanism) -> None:
 
 @pytest.mark.parametrize("entries", [1, 1000, 10**9])
 def test_a_gaussian_stays_within_its_reach_in_all_entries(entries: int) -> None:
-    """An entry is beyond r deviations with a chance of at most 2 exp(-r^2 / 2)."""
+    """Test that an entry exceeds r deviations with a probability of at most 2 exp(-r^2 / 2)."""
     reach = mechanism_named(DEFAULT_MECHANISM).reach(entries, 64)
     assert math.log2(2 * entries) - reach**2 / 2 / math.log(2) == pytest.approx(-64, abs=1e-9)
 

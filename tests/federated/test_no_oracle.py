@@ -1,5 +1,5 @@
-"""No refusal depends on what is in histories: whatever a server asks, clients that differ in
-nothing else accept it or refuse it alike, in the same words."""
+"""Tests that no refusal depends on histories: clients that differ only in their histories accept or
+refuse every request alike, in the same words."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from privirec.filters.spectral import KeptBasis
 from privirec.runtime.local.client import split_as_dealt
 
 ITEMS, USERS, PEOPLE = 6, 9, 4
-"""Of the catalogue, of the cohort, and of the client."""
+"""Sizes of the catalogue, of the cohort and of the client."""
 
 
 def asks(rng: np.random.Generator, degrees: np.ndarray) -> dict[str, Any]:
-    """One of each kind, with these degrees, made when it is looked at."""
+    """Return one request of each kind with these degrees, built on first access."""
     basis = np.linalg.qr(rng.standard_normal((ITEMS, 2)))[0]
     rows, entries = np.arange(0, 3 * ITEMS + 1, 3), 3 * ITEMS
     public = {
@@ -63,7 +63,7 @@ def asks(rng: np.random.Generator, degrees: np.ndarray) -> dict[str, Any]:
 
 
 def outcome(ask: Contribution, histories: Histories) -> tuple[str, int]:
-    """What the server sees: a refusal, or a vector of so many entries within the ring."""
+    """Return what the server sees: a refusal, or the length of a vector within the ring."""
     context = ClientContext(USERS, ITEMS, PrivirecKSettings(rank=2, rounds=2), histories)
     try:
         ask.check(context)
@@ -94,7 +94,7 @@ def test_clients_with_other_histories_do_not_differ_in_what_they_refuse(
         try:
             ask = make()
         except PrivirecError:
-            continue  # cannot even be written down
+            continue  # cannot be encoded at all
         assert len({outcome(ask, histories) for histories in clients}) == 1, kind
 
 
@@ -106,7 +106,7 @@ def test_wrapping_keeps_what_fits_and_the_sum_of_what_does_not(
     width: int, signed: bool, value: int
 ) -> None:
     if width == 1 and signed:
-        return  # no plan has such a ring
+        return  # no plan has this ring
     unit = FixedPoint(width, 0, signed)
     most = 2 ** (min(width, 63) - signed) - 1
     low = -most if signed else 0

@@ -1,4 +1,4 @@
-"""A program and its plan cannot disagree: whoever drives the steps sees the first departure."""
+"""Tests of programs against their plans: the first deviation is detected."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MATRIX = ItemItem.planned(5, 0.5, 32)
 
 @dataclass(frozen=True)
 class Signed(ItemItem):
-    """The same name, length and ring, and another sign than it was planned with."""
+    """A sum with the planned name, length and ring, but another sign."""
 
     @property
     def encoding(self) -> FixedPoint:
@@ -90,7 +90,8 @@ def test_no_other_sum_takes_the_place_of_an_optional_one() -> None:
 
 
 def test_optional_sums_come_last() -> None:
-    """Keys are dealt for sums in their order: none can be skipped."""
+    """Test the order of optional sums: keys are dealt for sums in order, and none can be
+    skipped."""
     settings = SpectralSettings(rank=4, columns=(2,) * 5, settle=0.1)
     optional = [one.optional for one in program_of(settings, 9, 30).sums()]
     assert optional == sorted(optional)
@@ -120,7 +121,7 @@ def test_departures_are_refused(plan: list[Any], steps: list[Any], says: str) ->
 
 
 def links(holes: Interactions) -> list[tuple[PlannedSum, Any]]:
-    """Sums over likely links, at the second stage."""
+    """Return the sums over likely links at the second stage."""
     matrix = ItemItem(holes.n_items, 20).total(Histories(holes.matrix))
     fixed = {"n_items": holes.n_items, "n_users": holes.n_users, "width": 32, "alpha": 0.34}
     fixed |= {"left": 0.5, "right": 0.25, "user_exponent": 1.0}
@@ -163,17 +164,17 @@ def test_a_plan_s_shapes_are_those_of_its_asks(holes: Interactions) -> None:
         assert not program.gives_away.endswith(".")
 
 
-# --- what a client checks -------------------------------------------------------------------------
+# --- checks by a client ---------------------------------------------------------------------------
 
 
 def client(holes: Interactions, **changes: Any) -> ClientContext:
-    """A client with the first ten of thirty users."""
+    """Return a client with the first ten of thirty users."""
     own = Histories(holes.matrix[:10])
     return replace(ClientContext(30, 17, PrivirecSettings(), own), **changes)
 
 
 def test_degrees_that_cannot_be_are_refused_or_noted(holes: Interactions) -> None:
-    """Refused where everybody can see it, noted where only this client can."""
+    """Test degrees that every client can refute (refused) and that only this client can (noted)."""
     degrees, own = holes.item_degrees, holes.rows(0, 10).item_degrees
     for kind in (PowerStep, UserStart):
         rows = 17 if kind is PowerStep else 30
@@ -208,7 +209,7 @@ def test_public_inputs_are_pinned_for_a_run(holes: Interactions) -> None:
     pinned: dict[str, str] = {}
     SeededStep(degrees, bytes(32), 2).check(client(holes, pinned=pinned))
     assert list(pinned) == ["item degrees"]
-    # Another process of the same client has the digests from where it kept them.
+    # Another process of the same client reads the digests from storage.
     PowerStep.of(np.eye(17, 2), degrees, 32).check(client(holes, pinned=dict(pinned)))
     with pytest.raises(FederationError, match="other item degrees than in an earlier sum"):
         PowerStep.of(np.eye(17, 2), degrees + 1, 32).check(client(holes, pinned=dict(pinned)))
@@ -218,7 +219,8 @@ def test_public_inputs_are_pinned_for_a_run(holes: Interactions) -> None:
 
 
 def test_settings_of_earlier_versions_keep_their_meaning() -> None:
-    """One type held the fields of both methods; those without effect were written down too."""
+    """Test old settings: one type held the fields of both methods, those without effect
+    included."""
     shared = {"rank": 4, "rounds": 3, "start": "items", "alpha": 0.5, "ring_bits": 32, "seed": 7}
     shared |= {"eigenvalues": "diagonal", "low_pass_from": "server"}
     old = {"method": "privirec", **shared}

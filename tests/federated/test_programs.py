@@ -1,4 +1,4 @@
-"""PriviRec and PriviRec-k, driven by hand."""
+"""Tests of PriviRec and PriviRec-k, driven by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from privirec.filters.normalize import Normalisation, degree_power
 
 
 def drive(train: Interactions, steps: Any) -> Any:
-    """Answer every ask with its total, return what the generator returns."""
+    """Answer every request with its total, and return the result of the generator."""
     answer = None
     while True:
         try:
@@ -147,13 +147,13 @@ def test_power_rounds_are_the_power_method(
     np.testing.assert_allclose(found.image, p_tilde(train) @ found.before, atol=1e-6)
     np.testing.assert_allclose(found.basis @ found.triangle, found.image, atol=1e-9)
     np.testing.assert_allclose(found.basis.T @ found.basis, np.eye(8), atol=1e-9)
-    # A shorter run is the beginning of a longer one.
+    # A shorter run is a prefix of a longer one.
     again = drive(train, program.power_rounds(program.power_sums()[:2], train.item_degrees))
     np.testing.assert_array_equal(again.basis, seen[1][1])
 
 
 def test_the_paper_s_algorithm_step_by_step(small: Dataset) -> None:
-    """L = 2: orthonormal Omega per user, Y = A^T Omega, QR, Y = A^T A X, QR: S and diag(T)."""
+    """Test L = 2: orthonormal Omega per user, Y = A^T Omega, QR, Y = A^T A X, QR: S and diag(T)."""
     train = small.train
     r = train.matrix.toarray().astype(np.float64)
     a = degree_power(train.user_degrees, -0.5)[:, None] * r

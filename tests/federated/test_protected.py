@@ -1,4 +1,4 @@
-"""Sums with differential privacy: how much one person changes, and how the noise adds up."""
+"""Tests of sums with differential privacy: the influence of one person, and the added noise."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ HEAD = np.arange(0, 60, 2)
 
 
 def length_in_units(ask: NormedSum, person: Histories) -> int:
-    """The square of it, in integers of any size."""
+    """Return the squared length in units, as an integer of any size."""
     return sum(int(entry) ** 2 for block in ask.exact_blocks(person) for entry in block)
 
 
@@ -108,7 +108,8 @@ WEIGHTS = arrays(np.int64, 30, elements=st.integers(1, (1 << 20) - 1))
 def test_one_person_changes_a_sum_by_at_most_one(
     items: set[int], bits: int, weights: np.ndarray
 ) -> None:
-    """In units, exactly: the length of what anybody adds is at most 2^bits, rounding included."""
+    """Test exactly, in units: one person's vector has a length of at most 2^bits, rounding
+    included."""
     share = NoiseShare(40, 10, 9, bits)
     person = one_person(items, 60)
     on_head = sum(item % 2 == 0 for item in items)
@@ -119,7 +120,7 @@ def test_one_person_changes_a_sum_by_at_most_one(
     ):
         length = length_in_units(ask, person)
         assert length <= 4**bits
-        if have >= fewest:  # and not much less: rounding is all that is lost
+        if have >= fewest:  # and not much less: only rounding is lost
             assert length >= 4**bits * max(0, 1 - 30 * 2.0**-bits) ** 2
         else:
             assert length == 0
@@ -136,7 +137,7 @@ def test_one_person_changes_a_sum_by_at_most_one(
 def test_one_person_changes_a_power_step_by_at_most_one(
     items: set[int], bits: int, block: np.ndarray, weights: np.ndarray
 ) -> None:
-    """Whatever a server broadcasts, extremes of its integers included."""
+    """Test any broadcast of a server, extreme integers included."""
     ask = power_step(60, HEAD, block, NoiseShare(40, 10, 9, bits), weights)
     ask.check(ClientContext(100, 60, ProtectedSettings(), one_person(items, 60)))
     length = length_in_units(ask, one_person(items, 60))
@@ -150,7 +151,7 @@ def test_one_person_changes_a_power_step_by_at_most_one(
 
 
 def test_a_power_step_of_a_long_history_stays_within_one() -> None:
-    """Millions of squares are summed, so that errors of rounding have room to add up."""
+    """Test a sum of millions of squares, in which rounding errors could add up."""
     rng = np.random.default_rng(3)
     block = rng.integers(-(2**31), 2**31, (20_000, 64))
     weights = rng.integers(1, 1 << 20, 20_000)
@@ -164,7 +165,7 @@ def test_a_power_step_of_a_long_history_stays_within_one() -> None:
 
 
 def test_pairs_of_a_long_history_stay_within_one() -> None:
-    """Thousands of products are summed, so that errors of rounding have room to add up."""
+    """Test a sum of thousands of products, in which rounding errors could add up."""
     rng = np.random.default_rng(5)
     items, weights = np.arange(2_000), rng.integers(1, 1 << 20, 2_000)
     ask = head_gram(2_000, items, NoiseShare(40, 10, 9, 40), weights)
@@ -196,8 +197,8 @@ def test_pairs_are_the_weighted_item_item_matrix_without_its_diagonal() -> None:
 def test_a_power_step_stays_within_one_where_every_square_is_lost(
     loops: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A block with one large number and 65,536 small ones, whose squares are each too small to be
-    seen beside the large one: together they are not, and no rounding towards zero hides them."""
+    """Test a block with one large number and 65,536 small ones. Each small square is lost next to
+    the large one, but their sum is not, and no rounding towards zero hides it."""
     monkeypatch.setattr(noisy_power, "kernels", loops)
     n_items, small = 1025, 64
     block = np.zeros((n_items, 1 + small), np.int64)
@@ -234,7 +235,8 @@ def test_a_power_step_is_the_item_item_matrix_without_its_diagonal() -> None:
 def test_any_split_of_the_people_gives_the_same_bits(
     matrix: np.ndarray, cuts: list[int], entries: int
 ) -> None:
-    """What clients send, noise included and modulo the ring, is what a simulation computes."""
+    """Test that the sum of uploads, with noise and modulo the ring, is what a simulation
+    computes."""
     everybody = sp.csr_array(matrix.astype(np.float64))
     edges = [0, *sorted({cut for cut in cuts if cut < len(matrix)}), len(matrix)]
     block = np.random.default_rng(4).integers(-(2**31), 2**31, (6, 3))
@@ -273,7 +275,7 @@ def test_the_triangle_is_the_gram_matrix(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def assert_gaussian(noise: np.ndarray, deviation: float) -> None:
-    """Moments, and a chi-squared test in fifty cells of equal probability."""
+    """Check moments, and a chi-squared test in fifty cells of equal probability."""
     entries = len(noise)
     assert abs(noise.mean()) < 5 * deviation / math.sqrt(entries)
     assert noise.var() / deviation**2 == pytest.approx(1, abs=5 * math.sqrt(2 / entries))
@@ -287,7 +289,7 @@ def assert_gaussian(noise: np.ndarray, deviation: float) -> None:
 
 @pytest.mark.parametrize("gone", [0, 3])
 def test_noise_of_real_clients_adds_up_to_the_stated_gaussian(gone: int) -> None:
-    """On sums of clients' shares, also when some are missing."""
+    """Test sums of clients' noise shares, also with some clients missing."""
     clients, entries = 12, 40_000
     share = NoiseShare(33, clients, clients - 3, 12)
     ask = popularity(entries, share)
@@ -305,8 +307,8 @@ def test_noise_of_real_clients_adds_up_to_the_stated_gaussian(gone: int) -> None
 
 @pytest.mark.parametrize("kind", ["pairs", "power step"])
 def test_noise_in_opened_sums_when_clients_drop_out(kind: str) -> None:
-    """Real masks, four of twenty clients gone before the sum: what is opened is the exact sum over
-    the others and their noise, no less than was promised."""
+    """Test real masks with four of twenty clients gone before the sum: the result is the exact sum
+    over the others plus their noise, which is no less than promised."""
     clients, n_items, share = 20, 400, NoiseShare(50, 20, 15, 12)
     rng = np.random.default_rng(2)
     train = Interactions.from_matrix(sp.csr_array((rng.random((60, n_items)) < 0.05).astype(float)))
@@ -421,7 +423,7 @@ def test_the_promise_is_kept_and_not_by_wasting(
 
 
 def test_noise_that_is_too_coarse_for_a_client_promises_nothing() -> None:
-    """However many clients add it: the sum of all is fine, but it is no discrete Gaussian."""
+    """Test any number of clients: the sum would be fine enough, but it is no discrete Gaussian."""
     assert NoiseShare(8, 10**6, 10**6, 12).protection(1).loss.mu > 0
     for deviation in (-8, 0, 1, 7):
         with pytest.raises(UsageError, match="too coarse"):
@@ -429,7 +431,7 @@ def test_noise_that_is_too_coarse_for_a_client_promises_nothing() -> None:
 
 
 def test_a_client_of_a_large_crowd_adds_noise_that_is_fine_enough() -> None:
-    """Each of a million adds little; 128 units are rounded up by 0.8 % at most."""
+    """Test a million clients that each add little; 128 units are rounded up by at most 0.8 %."""
     for square in (Fraction(32**2), Fraction(1), Fraction(1, 10**6)):
         promise = Promise(8.0, 1e-6, 10**6, 10**6)
         share = promise.share(square, 1, 1.0)
@@ -447,7 +449,7 @@ def test_a_client_of_a_large_crowd_adds_noise_that_is_fine_enough() -> None:
 def test_whole_numbers_take_no_more_of_delta_than_their_share(
     epsilon: float, delta: float, contributors: int
 ) -> None:
-    """(1 + e^epsilon) times the distance of all sums, in rationals."""
+    """Test (1 + e^epsilon) times the distance of all sums, in rationals."""
     lengths = [5000, 500_500]
     promise = Promise(epsilon, delta, contributors, contributors)
     found = Calibration.of(promise, [0.3, 0.7], lengths)
@@ -461,7 +463,7 @@ def test_whole_numbers_take_no_more_of_delta_than_their_share(
 
 
 def test_a_share_keeps_its_level_where_there_is_nothing_to_round_up() -> None:
-    """4096 / 32 is a whole number: without what rounding to whole numbers costs it would do."""
+    """Test 4096 / 32, a whole number, which would do if integer noise had no extra cost."""
     share = Promise(8.0, 1e-6, 1, 1).share(Fraction(32**2), 1, 1.0)
     assert share == NoiseShare(129, 1, 1, 12)
     assert share.protection(1).loss.mu <= 32.0
@@ -469,7 +471,7 @@ def test_a_share_keeps_its_level_where_there_is_nothing_to_round_up() -> None:
 
 
 def test_parts_of_the_budget_add_up_to_it() -> None:
-    """Each sum gets its part of mu^2, all of them together the whole."""
+    """Test that each sum gets its part of mu^2, and all sums together the whole."""
     for way in ("gram", "power"):
         program = Protected(ProtectedSettings(way=way, clients=1000, contributors=900), 1000, 500)
         squares = [
@@ -496,7 +498,7 @@ def test_the_way_and_its_size_follow_from_public_numbers() -> None:
     small = Protected(ProtectedSettings(way="power", columns=9, head=7), 5, 4).way
     assert isinstance(small, Power)
     assert (small.head, small.columns) == (4, 4)
-    # Noise that need not be there because nobody dropped out is noise all the same.
+    # Noise for drop-outs that did not happen still counts.
     half = Promise(8, 1e-6, clients=100, contributors=25)
     assert half.signal(10) == pytest.approx(Promise(8, 1e-6, 1, 1).signal(10) / 2)
 
@@ -544,11 +546,11 @@ def test_asks_travel_as_bytes_and_keep_to_the_plan() -> None:
 def test_a_sum_leaves_its_ring_less_often_than_is_stated(
     deviation: int, clients: int, bits: int, n_items: int, n_users: int
 ) -> None:
-    """With the noise of all clients in it, however few of them are counted on."""
+    """Test with the noise of all clients in the sum, however few of them are counted on."""
     ask = popularity(n_items, NoiseShare(deviation, clients, 1, bits), n_users)
     room = 2 ** (ask.encoding.width - 1) - 1 - (n_users << bits)
     reach = room / (deviation * math.sqrt(clients))
-    # An entry's noise is beyond `room` with a chance of at most 2 exp(-reach^2 / 2).
+    # An entry's noise exceeds `room` with a probability of at most 2 exp(-reach^2 / 2).
     assert math.log2(2 * n_items) - reach**2 / 2 / math.log(2) <= -64
     stated = ask.noise
     assert stated.tail == 2.0**-64
@@ -611,8 +613,8 @@ def test_a_head_that_cannot_be_is_refused() -> None:
 def test_whatever_a_server_plans_is_planned_or_refused(
     epsilon: float, delta: float, clients: int, contributors: int, part: float, way: Any
 ) -> None:
-    """In words: a client meets such plans before anybody has looked at them. And what it counts is
-    no less than what its noise lets through."""
+    """Test that bad plans get a clear message, since a client meets them unchecked, and that the
+    loss a client counts is at least the loss that its noise permits."""
     wanted = ProtectedSettings(
         epsilon=epsilon,
         delta=delta,

@@ -1,4 +1,4 @@
-"""A client's streams: the same from any position, different for every purpose, never printed."""
+"""Tests of a client's streams: reproducible from any position, one per purpose, never printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The same sums, plans and data on every CPU: bit for bit, since clients and server must agree."""
+"""Tests that sums, plans and data are bit-identical on every CPU, as clients and server must
+agree."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from privirec.runtime.local.simulation import Simulation
 
 
 class Noting(Simulation):
-    """A simulation that writes down what it is asked."""
+    """A simulation that records its requests."""
 
     def __init__(self, folder: Path, place: int, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -35,7 +36,7 @@ class Noting(Simulation):
 
 @pytest.fixture(scope="module")
 def asks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the server of each program asks for, of every kind that there is."""
+    """Return a folder with the requests of every program, covering every kind."""
     folder = tmp_path_factory.mktemp("asks")
     train = synthetic("synthetic:small").train
     names: set[str] = set()
@@ -50,7 +51,7 @@ def asks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def here(asks: Path) -> dict[str, Any]:
-    """What this machine makes of them, with compiled loops."""
+    """Return the results of this machine, with compiled loops."""
     return sums_of_asks.answers(asks)
 
 

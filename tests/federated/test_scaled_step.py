@@ -1,4 +1,4 @@
-"""Rows fitted to narrow rings by measured reaches: bounds that hold, blocks that may not aim."""
+"""Tests of rows scaled to narrow rings by measured reaches: bounds, and refusal of aimed blocks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def basis_of(histories: Histories, columns: int, seed: int = 1) -> NDArray[np.fl
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.integers(1, 12), st.integers(0, 20))
 def test_no_part_of_a_cohort_leaves_the_ring(seed: int, users: int, items: int, more: int) -> None:
-    """Also where everybody has the item, so that roundings add up, and whoever drops out."""
+    """Test any subset of clients, also if all have the item so that roundings add up."""
     rng = np.random.default_rng(seed)
     touched = rng.random((users, items)) < rng.choice((0.05, 0.5, 1.0))
     histories = Histories(sp.csr_array(touched.astype(np.float32)))
@@ -92,10 +92,11 @@ def test_scales_are_as_fine_as_the_bound_allows(reach: int, degree: int, width: 
 
 @pytest.mark.parametrize(("people", "width"), [(20, 12), (2000, 12), (200_000, 12), (5000, 20)])
 def test_what_rounding_adds_is_within_its_bound(people: int, width: int) -> None:
-    """Bernstein's inequality: in logarithms to base e, twice the tail of every entry together."""
+    """Test Bernstein's inequality: in natural logarithms, twice the tail of all entries
+    together."""
     entries, most = 10**6, 2 ** (width - 1) - 1
     reach = int(rounding_reach(np.array([people]), width, entries)[0])
-    if reach == people:  # nobody moves by more than one
+    if reach == people:  # each person's rounding moves the sum by at most one
         return
     variance = min(people / 4, most)
     exponent = reach**2 / 2 / (variance + reach / 3)
@@ -106,12 +107,12 @@ def test_what_rounding_adds_is_within_its_bound(people: int, width: int) -> None
 
 @pytest.mark.parametrize(("people", "width"), [(23, 6), (24, 7), (47, 7), (48, 8)])
 def test_a_quarter_of_a_ring_is_for_what_is_summed(people: int, width: int) -> None:
-    """Few people: rounding may add as much as there are of them."""
+    """Test few people: rounding may add as much as their number."""
     assert narrowest_ring(people, 1000) == width
 
 
 def test_whoever_rounds_refuses_a_ring_for_little_but_rounding(small: Dataset) -> None:
-    """Scales that a server sends say nothing of the ring."""
+    """Test that the ring is checked independently of the scales that a server sends."""
     histories = Histories(small.train.matrix)
     _, step = made(basis_of(histories, 4), histories)
     assert step.encoding.width == 12
@@ -127,7 +128,7 @@ def test_what_was_left_over_in_a_wide_ring_fits_64_bits() -> None:
 
 
 def test_reaches_are_never_less_than_the_truth(small: Dataset) -> None:
-    """Told in coarse units, and rounded up."""
+    """Test reaches that are sent in coarse units and rounded up."""
     histories = Histories(small.train.matrix)
     reach, _ = made(basis_of(histories, 4), histories)
     assert reach._shift > 0
@@ -137,7 +138,7 @@ def test_reaches_are_never_less_than_the_truth(small: Dataset) -> None:
 
 
 def test_rows_in_two_parts_are_part_of_the_plan() -> None:
-    """More of them with fewer columns make a vector of the same length."""
+    """Test the plan: more such rows with fewer columns would make a vector of the same length."""
     rng = np.random.default_rng(5)
     histories = Histories(sp.csr_array((rng.random((50, 40)) < 0.3).astype(np.float32)))
     planned = ScaledStep.planned(40, 4, 12, 4)
@@ -166,8 +167,8 @@ def one_item(people: int) -> Histories:
 
 @pytest.mark.parametrize("part", [0.5, 0.3, 0.02, -0.02, -0.7, 1.25])
 def test_small_parts_of_many_people_add_up(part: float) -> None:
-    """Half a unit or less of each of a hundred thousand: rounded to the nearest it would be lost,
-    or doubled."""
+    """Test at most half a unit from each of 100,000 people: rounding to nearest would lose or
+    double it."""
     people = 100_000
     step = SeededScaledStep(np.array([people]), bytes(32), 3, 40)
     sent = np.full((people, 3), round(part * 2**20), np.int64)
@@ -181,7 +182,7 @@ def test_small_parts_of_many_people_add_up(part: float) -> None:
 
 
 def test_coins_are_those_of_the_formula() -> None:
-    """By arbitrary-precision integers; another implementation must flip the same coins."""
+    """Test against arbitrary-precision integers; other implementations must flip the same coins."""
     mask = 2**64 - 1
 
     def mixed(value: int) -> int:
@@ -193,7 +194,7 @@ def test_coins_are_those_of_the_formula() -> None:
     touched = np.array([[1, 0, 1], [1, 1, 1], [0, 0, 1]])
     histories = Histories(sp.csr_array(touched.astype(np.float32)), first_user=70)
     step = SeededScaledStep(np.array([2, 1, 3]), b"s" * 32, 2, 16, fine_rows=1)
-    finer = (2**15 - 1 - 3) // 3  # of three people nobody moves by more than one
+    finer = (2**15 - 1 - 3) // 3  # each of the three moves the sum by at most one
     sent = np.array([[3, -5], [7, 11], [-13, 17]], np.int64) << 20
     digest = hashlib.sha256(b"privirec/rounding/1\0" + b"s" * 32).digest()
     seed = int.from_bytes(digest[:8], "little")
@@ -217,7 +218,7 @@ def test_coins_are_those_of_the_formula() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 20), st.integers(1, 9))
 def test_coins_do_not_depend_on_who_sits_with_whom(seed: int, users: int, cut: int) -> None:
-    """More columns than are summed at a time, and rows in pieces."""
+    """Test more columns than are summed at a time, and rows in pieces."""
     rng = np.random.default_rng(seed)
     touched = sp.csr_array((rng.random((users, 9)) < 0.5).astype(np.float32))
     everybody = Histories(touched)
@@ -230,7 +231,8 @@ def test_coins_do_not_depend_on_who_sits_with_whom(seed: int, users: int, cut: i
 
 
 def test_reaches_are_hundreds_of_times_below_bounds_from_degrees(small: Dataset) -> None:
-    """What the extra number an item buys: with bounds by degrees alone, all would be lost."""
+    """Test the benefit of the extra number per item: bounds from degrees alone would lose
+    everything."""
     histories = Histories(small.train.matrix)
     degrees = histories.item_degrees
     reach, step = made(basis_of(histories, 16), histories)
@@ -246,7 +248,7 @@ def test_reaches_are_hundreds_of_times_below_bounds_from_degrees(small: Dataset)
 
 
 def test_rows_in_two_parts_are_finer(small: Dataset) -> None:
-    """Popular rows lose most by rounding; what was left over brings most of it back."""
+    """Test that the remainders restore most of what popular rows lose by rounding."""
     histories = Histories(small.train.matrix)
     degrees = histories.item_degrees
     _, step = made(basis_of(histories, 16), histories, width=10)
@@ -273,7 +275,7 @@ def test_the_first_step_needs_no_reach(small: Dataset) -> None:
 
 
 def test_bytes_are_those_of_the_codec(small: Dataset) -> None:
-    """But for the header, and for the degrees that everybody has been told."""
+    """Test the bytes without the header and the degrees, which all clients already have."""
     histories = Histories(small.train.matrix)
     for bits, columns in ((4, 6), (4, 7), (8, 6), (16, 6)):
         for ask in made(basis_of(histories, columns), histories, bits=bits):
@@ -296,7 +298,7 @@ def test_half_bytes(numbers: list[int]) -> None:
     np.testing.assert_array_equal(again, values)
 
 
-# --- blocks that a server chooses with a purpose --------------------------------------------------
+# --- blocks aimed by a server ---------------------------------------------------------------------
 
 
 def test_honest_blocks_pass(small: Dataset) -> None:
@@ -312,7 +314,8 @@ def test_honest_blocks_pass(small: Dataset) -> None:
 def test_every_block_that_an_honest_server_sends_passes(
     seed: int, users: int, items: int, columns: int
 ) -> None:
-    """Small catalogues get more bits, where four would leave columns too far from orthonormal."""
+    """Test that small catalogues get more bits; four would leave columns too far from
+    orthonormal."""
     rng = np.random.default_rng(seed)
     touched = rng.random((users, items)) < rng.random(items)
     histories = Histories(sp.csr_array(touched.astype(np.float32)))
@@ -355,8 +358,8 @@ def test_a_block_does_not_lie_on_items_that_nobody_is_said_to_have(small: Datase
 
 
 def test_an_aim_that_only_a_mixture_of_columns_shows(small: Dataset) -> None:
-    """Columns that are spread out, each with a little of one item: what the server wants is their
-    difference. Squares of single entries do not see it; the span does."""
+    """Test columns that are spread out, each with a little of one item, whose difference is the
+    aim. Squares of single entries do not show it; the span does."""
     histories = Histories(small.train.matrix)
     target = int(histories.item_degrees.argmax())
     columns = 16
@@ -424,7 +427,7 @@ def test_asks_without_entries_are_refused_like_others() -> None:
 
 
 def test_wide_blocks_are_the_power_step(small: Dataset) -> None:
-    """The same block, in a wide ring without scales: the same product."""
+    """Test that a wide ring without scales gives the same product for the same block."""
     histories = Histories(small.train.matrix)
     _, step = made(basis_of(histories, 4), histories, width=40, bits=16)
     wide = PowerStep(histories.item_degrees, step.step.block, step.block_bits, 64)

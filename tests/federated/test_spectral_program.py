@@ -1,4 +1,4 @@
-"""The program `spectral`: how near it comes to the exact solver, and in which rings."""
+"""Tests of the program `spectral`: its error against the exact solver, by ring."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def eigenvalue_error(found: Components, train: Interactions) -> float:
 
 
 def test_errors_of_rings_against_the_exact_solver(small: Dataset) -> None:
-    """Largest error of the leading twelve eigenvalues, of which the largest is one. What is left in
-    a wide ring is what eight rounds have not found; twelve bits add nothing to it."""
+    """Test the largest error of the leading twelve eigenvalues, the largest of which is one. The
+    error in a wide ring is due to the limit of eight rounds; twelve bits add nothing to it."""
     errors = {
         bits: eigenvalue_error(
             computed(small.train, ring_bits=bits, columns=(16,) * 8)[0], small.train
@@ -57,7 +57,7 @@ def test_errors_of_rings_against_the_exact_solver(small: Dataset) -> None:
 
 
 def test_coarse_blocks_cost_nothing_of_what_is_computed(small: Dataset) -> None:
-    """Eigenvalues are those of the blocks that were sent, so four bits do as well as sixteen."""
+    """Test that four bits do as well as sixteen: eigenvalues are those of the blocks as sent."""
     four, sixteen = (
         eigenvalue_error(computed(small.train, ring_bits=32, block_bits=bits)[0], small.train)
         for bits in (4, 16)
@@ -75,7 +75,8 @@ def test_as_good_as_centralised(small: Dataset, pairs: str) -> None:
 
 
 def test_what_it_costs_is_what_was_planned(small: Dataset) -> None:
-    """Up: twelve bits a number, four bytes for each reach. Down: half a byte twice a column."""
+    """Test the bytes. Up: twelve bits per number, four bytes per reach. Down: half a byte twice per
+    column."""
     train = small.train
     _, ledger = computed(train)
     program = program_of(
@@ -85,7 +86,7 @@ def test_what_it_costs_is_what_was_planned(small: Dataset) -> None:
     assert (ledger.bytes_up, ledger.bytes_down) == (planned.bytes_up, planned.bytes_down)
     degree_bits = train.n_users.bit_length()
     bits = degree_bits + 5 * 32
-    twice = -(-train.n_items // 32)  # of the most popular items, what rounding left over
+    twice = -(-train.n_items // 32)  # remainders of rounding, for the most popular items
     up = (train.n_items * bits + (train.n_items + twice) * 6 * 12 * 12) / 8
     assert ledger.bytes_up == pytest.approx(up, abs=20)
     blocks = 5 * (12 + 3 * 4)
@@ -134,7 +135,7 @@ def test_settings_that_cannot_run(small: Dataset) -> None:
 
 
 def test_a_run_ends_when_its_ritz_values_have_settled(small: Dataset) -> None:
-    """The rounds that it computes are those of a run that was planned without the others."""
+    """Test that the computed rounds equal those of a run planned without the others."""
     train, columns = small.train, (12,) * 8
     settled, ledger = computed(train, columns=columns, settle=0.02)
     rounds = ledger.sums // 2
@@ -148,7 +149,8 @@ def test_a_run_ends_when_its_ritz_values_have_settled(small: Dataset) -> None:
 
 
 def test_what_a_run_that_may_end_early_can_cost_at_most(small: Dataset) -> None:
-    """Clients agree to all rounds, and a run that never settles needs them."""
+    """Test the maximum cost: clients agree to all rounds, and a run that never settles needs
+    them."""
     train = small.train
     settings = {"rank": RANK, "columns": (12,) * 4}
     whole, ledger = computed(train, **settings, settle=1e-12)
@@ -184,8 +186,8 @@ def refit(train: Interactions, basis: np.ndarray, **settings: Any) -> tuple[Comp
 
 
 def test_a_warm_refit_in_one_round_is_a_fit_from_scratch() -> None:
-    """After a twentieth of the interactions, some of them of new people and items: within 0.003 of
-    a full fit (of 0.2), for well under half of its bytes."""
+    """Test a refit after 5 % of the interactions, with some new people and items: within 0.003 of a
+    full fit (of 0.2), for well under half of its bytes."""
     data = load_dataset("synthetic:1200x1500", None)
     train, rank, columns = data.train, 48, (16,) * 8
     matrix = train.matrix.copy()

@@ -1,4 +1,4 @@
-"""Validation with the clients: the evaluator's numbers, whoever sits with whom; what is asked."""
+"""Tests of validation with the clients: equal to the evaluator, however users are grouped."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from privirec.runtime.local.simulation import Simulation
 
 RANK = 12
 RESOLUTION = 2.0 ** -(FRACTION_BITS + 1)
-"""By which the rounding of everybody's metrics can change a mean."""
+"""Maximum change of a mean by the rounding of all clients' metrics."""
 
 
 def candidate(rank: int = 1, a: float = 0.5, b: float = 0.5, **more: Any) -> Candidate:
@@ -87,7 +87,7 @@ def validated(train: Interactions, runtime: Runtime, **changes: Any) -> list[dic
 
 
 def ask_of(histories: Histories, rank: int = RANK, seed: int = 1, **changes: Any) -> Any:
-    """With a basis that an honest run could have."""
+    """Return a request with a basis that an honest run could have."""
     degrees = histories.item_degrees
     x = np.random.default_rng(seed).standard_normal((histories.n_items, rank))
     basis, _ = orthonormalize(x * (degrees > 0)[:, None])
@@ -99,11 +99,11 @@ def ask_of(histories: Histories, rank: int = RANK, seed: int = 1, **changes: Any
 
 @pytest.fixture(scope="module")
 def people(small: Dataset) -> Histories:
-    """Everybody, with a fifth kept back."""
+    """Return all histories with a fifth of the items held out."""
     return split_as_dealt(Histories(small.train.matrix), 0.2, None, 0)
 
 
-# --- what is kept back ----------------------------------------------------------------------------
+# --- held-out items -------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 0.5), st.integers(1, 12))
@@ -126,7 +126,7 @@ def test_everybody_keeps_something_and_keeps_back_a_share(
 
 
 def test_what_is_kept_back_is_a_client_s_own_secret() -> None:
-    """It depends on the seed that the client keeps, and on nothing that a server could say."""
+    """Test that held-out items depend only on the client's secret seed, not on the server."""
     first, second = (ClientRandomness(bytes([i]) * 32).held_out_words(9, 40) for i in range(2))
     assert not set(first[1].tolist()) & set(second[1].tolist())
     assert not set(first[0].tolist()) & set(second[0].tolist())
@@ -135,8 +135,8 @@ def test_what_is_kept_back_is_a_client_s_own_secret() -> None:
 
 
 def test_if_a_server_chose_who_keeps_back_what_it_would_read_histories() -> None:
-    """Item 3 is kept back by one person, and by nobody else: the degrees show whether she has it.
-    That is why the words of `held_out_words` come from the client alone."""
+    """Test an item that only one person holds out: the degrees show whether she has it. For this
+    reason the words of `held_out_words` come from the client alone."""
     for has in (True, False):
         touched = np.random.default_rng(3).random((20, 10)) < 0.5
         touched[:, 0] = True
@@ -155,7 +155,7 @@ def test_if_a_server_chose_who_keeps_back_what_it_would_read_histories() -> None
 
 
 def test_means_are_what_the_evaluator_computes_centrally(small: Dataset) -> None:
-    """On the same items kept back, with the model as devices keep it, to 2^-21."""
+    """Test against the evaluator on the same held-out items and the model on devices, to 2^-21."""
     train = small.train
     made = program(train)
     components = execute_steps(made.validated(), Simulation(train, held_out=made.held_out))
@@ -198,7 +198,7 @@ def test_a_simulation_is_the_clients_one_by_one_bit_for_bit(
 def test_sums_do_not_depend_on_who_sits_with_whom_and_stay_in_the_ring(
     seed: int, cuts: list[int]
 ) -> None:
-    """Whatever model is made up: also one that no check would let pass."""
+    """Test any invented model, also one that no check would accept."""
     rng = np.random.default_rng(seed)
     touched = rng.random((15, 25)) < rng.random((15, 1))
     everybody = split_as_dealt(Histories(sp.csr_array(touched.astype(np.float32))), 0.3, 15, seed)
@@ -257,7 +257,7 @@ def test_nobody_to_validate_on_is_said_in_one_line(holes: Interactions) -> None:
         validated(alone, Simulation(alone, held_out=0.2), **given)
 
 
-# --- what a plan says -----------------------------------------------------------------------------
+# --- plans ----------------------------------------------------------------------------------------
 
 
 def planned_and_asked(people: Histories) -> tuple[PlannedSum, Any]:
@@ -290,7 +290,7 @@ def test_other_candidates_than_planned_are_refused(people: Histories) -> None:
 
 
 def test_the_metrics_are_a_small_part_of_a_run() -> None:
-    """Of the 60 MB of Gowalla."""
+    """Test the share of the metrics in the 60 MB of Gowalla."""
     made = SpectralValidation(SpectralValidationSettings(columns="8x119", rank=571), 29_858, 40_981)
     metrics = made.sums()[-1]
     assert len(made.candidates) == 108
@@ -335,7 +335,7 @@ def test_usual_candidates_are_candidates(rank: int) -> None:
     assert max(one.rank for one in found) == rank
 
 
-# --- what a client looks at -----------------------------------------------------------------------
+# --- checks by a client ---------------------------------------------------------------------------
 
 
 def context(people: Histories) -> ClientContext:
@@ -434,12 +434,12 @@ HOSTILE: dict[str, tuple[Any, str]] = {
 NOT_EVEN_READ = frozenset(
     name for name, (_, says) in HOSTILE.items() if "cannot be" in says or "candidate" in says
 ) - {"a unit below nothing", "an eigenvalue above one", "eigenvalues out of order"}
-"""Whose candidates mean nothing, or no such basis."""
+"""Requests that cannot be answered at all: meaningless candidates or an impossible basis."""
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_asks_are_refused_in_one_line(kind: str, people: Histories) -> None:
-    """By the check alone: whoever leaves it out answers."""
+    """Test that only the check refuses them: without it, a client would answer."""
     change, says = HOSTILE[kind]
     honest = ask_of(people)
     honest.check(context(people))
@@ -510,15 +510,15 @@ def test_honest_bases_aim_at_nothing(small: Dataset) -> None:
             seen += 1
 
 
-# --- what a made-up model reads -------------------------------------------------------------------
+# --- attacks with an invented model ---------------------------------------------------------------
 
 VICTIM, ACCOMPLICE, RARE, TARGET, DECOY = 7, 11, 0, 1, 2
-"""Nobody but the victim has RARE. Whether she has TARGET is what the server wants to know; somebody
-who works for it has TARGET and DECOY, so that both are in use."""
+"""Only the victim has RARE, and the server wants to know if she has TARGET. An accomplice of the
+server has TARGET and DECOY, so that both are in use."""
 
 
 def crowd(has: bool) -> Histories:
-    """60 people and 200 items; the victim keeps TARGET back, if she has it."""
+    """Return 60 people and 200 items; the victim holds TARGET out if she has it."""
     rng = np.random.default_rng(5)
     touched = rng.random((60, 200)) < 0.5 / (1 + np.arange(200) / 20)
     touched[:, [RARE, TARGET, DECOY]] = False
@@ -532,7 +532,8 @@ def crowd(has: bool) -> Histories:
 
 
 def made_up(people: Histories, target: int, bluntly: bool) -> ValidationMetrics:
-    """One vector: whoever has RARE is recommended the target, everybody else what they all are."""
+    """Return a model of one vector: it recommends the target to users with RARE, and popular items
+    to all others."""
     degrees = people.item_degrees
     x = np.where(degrees > 0, -1.0, 0.0)
     x[[RARE, target]] = 0
@@ -547,10 +548,10 @@ def made_up(people: Histories, target: int, bluntly: bool) -> ValidationMetrics:
 
 @pytest.mark.parametrize("bluntly", [True, False])
 def test_what_is_left_a_made_up_model_asks_one_person(bluntly: bool) -> None:
-    """Two runs whose models differ in what they recommend to whoever has RARE: the difference says
-    whether the victim has TARGET. A model that does little else is aimed, and refused. One that
-    looks like others passes: exact sums are not safe, so that no client computes them by default,
-    a policy bounds how often it is asked, and people keep back what nobody else knows."""
+    """Test two runs whose models differ in their recommendation to users with RARE: the difference
+    shows if the victim has TARGET. A model that does little else is aimed, and refused. A model
+    that looks like others passes. Exact sums are not safe, so no client computes them by default, a
+    policy limits the number of requests, and the held-out items are secret."""
     differences = []
     for has in (True, False):
         people = crowd(has)

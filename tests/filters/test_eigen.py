@@ -1,4 +1,4 @@
-"""Orthonormal bases and leading eigenvectors."""
+"""Tests of orthonormal bases and leading eigenvectors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Block = NDArray[np.float64]
 
 
 def assert_gram_schmidt(y: Block, atol: float = 1e-7) -> tuple[Block, Block]:
-    """Q and T are what Gram-Schmidt would give."""
+    """Check that Q and T are those of Gram-Schmidt."""
     q, t = orthonormalize(y)
     assert q.shape == y.shape
     alive = np.diagonal(t) > 0
@@ -37,7 +37,7 @@ def assert_gram_schmidt(y: Block, atol: float = 1e-7) -> tuple[Block, Block]:
 
 @st.composite
 def blocks(draw: st.DrawFn) -> Block:
-    """Tall, wide, empty of content, dependent, of uneven scale."""
+    """Return blocks that are tall, wide, zero, linearly dependent or of uneven scale."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n, k = draw(st.integers(1, 40)), draw(st.integers(1, 12))
     y = rng.standard_normal((n, k)) * 10.0 ** draw(st.integers(-6, 6))
@@ -77,7 +77,7 @@ def test_a_huge_column_does_not_make_earlier_ones_vanish() -> None:
 
 @pytest.mark.parametrize("k", [10, 20, 24, 30, 45])
 def test_ill_conditioned_though_no_diagonal_entry_tells(k: int) -> None:
-    """T with ones on and minus ones above the diagonal has a condition number of about 2^k."""
+    """Test T with 1 on and -1 above the diagonal: its condition number is about 2^k."""
     base = np.linalg.qr(np.random.default_rng(0).standard_normal((200, k)))[0]
     y = base @ (np.eye(k) - np.triu(np.ones((k, k)), 1))
     q, t = orthonormalize(y)
@@ -92,7 +92,7 @@ def test_blocks_without_columns_or_rows() -> None:
 
 @pytest.mark.parametrize("decay", [1.0, 3.0, 6.0])
 def test_columns_of_falling_length(decay: float) -> None:
-    """What a power step gives: columns that shrink with their eigenvalues."""
+    """Test the result of a power step: columns that shrink with their eigenvalues."""
     rng = np.random.default_rng(2)
     y = rng.standard_normal((500, 30)) * np.logspace(0, -decay, 30)
     assert_gram_schmidt(y)
@@ -125,7 +125,7 @@ def assert_eigenpairs(
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Notes each use of the dense solver."""
+    """Record each use of the dense solver."""
     used: list[int] = []
     whole = eigen._dense_eigenpairs
 
@@ -163,7 +163,7 @@ def test_krylov_restarts_until_it_has_converged() -> None:
 
 
 def sparse_train(seed: int = 0) -> Interactions:
-    """So few interactions for so many items that products with P~ are the cheaper part."""
+    """Return data so sparse that products with P~ are the cheaper part."""
     rng = np.random.default_rng(seed)
     touched = sp.random_array((300, 1200), density=0.012, rng=rng).tocsr()
     touched.data[:] = 1
@@ -183,7 +183,7 @@ def test_a_filtered_krylov_space_equals_dense(rank: int) -> None:
 def test_a_filtered_krylov_space_goes_on_where_one_sweep_is_not_enough(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With a polynomial that hardly filters: one of degree two."""
+    """Test a polynomial of degree two, which hardly filters."""
     train = sparse_train(3)
     monkeypatch.setattr(eigen, "MOST_RAISED", 2.0)
     monkeypatch.setattr(eigen, "SWEEPS", 1)
@@ -223,7 +223,8 @@ def test_small_catalogues_are_solved_whole(monkeypatch: pytest.MonkeyPatch, smal
 
 @pytest.mark.parametrize(("groups", "rank"), [(40, 36), (100, 50), (100, 90), (100, 120)])
 def test_every_copy_of_a_multiple_eigenvalue_is_found(groups: int, rank: int) -> None:
-    """Separate groups of users and items: one eigenvalue of 1 each, more than a block holds."""
+    """Test separate groups of users and items: one eigenvalue of 1 each, more than a block
+    holds."""
     rng = np.random.default_rng(1)
     parts = [(rng.random((12, 15)) < 0.4).astype(np.float32) for _ in range(groups)]
     train = Interactions.from_matrix(sp.csr_array(sp.block_diag(parts)))
@@ -232,7 +233,7 @@ def test_every_copy_of_a_multiple_eigenvalue_is_found(groups: int, rank: int) ->
 
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_uneven_groups(seed: int) -> None:
-    """Eigenvalues of 1, of 0 and between, in copies of any number."""
+    """Test eigenvalues of 1, of 0 and between, with any multiplicity."""
     rng = np.random.default_rng(seed)
     parts = [
         (rng.random(rng.integers(1, (12, 16))) < rng.choice([0.3, 0.6, 1.0])).astype(np.float32)
@@ -246,7 +247,7 @@ def test_uneven_groups(seed: int) -> None:
 
 @pytest.mark.parametrize("n_users", [0, 1, 5])
 def test_fewer_users_than_vectors(n_users: int) -> None:
-    """The rest of the basis is any orthonormal completion, with eigenvalue zero."""
+    """Test that the rest of the basis is an orthonormal completion with eigenvalue zero."""
     rng = np.random.default_rng(n_users)
     touched = (rng.random((max(n_users, 1), 1500)) < 0.2) & (n_users > 0)
     train = Interactions.from_matrix(sp.csr_array(touched.astype(np.float32)))

@@ -1,4 +1,4 @@
-"""Gathered products against the exact eigenpairs of the same matrix."""
+"""Tests of Krylov spaces from gathered products, against the exact eigenpairs of the matrix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privirec.filters.krylov import KrylovSpace
 def gathered(
     matrix: NDArray[np.float64], columns: tuple[int, ...], rounding: float = 0.0
 ) -> KrylovSpace:
-    """Blocks rounded to multiples of `rounding` before they are multiplied."""
+    """Gather products of blocks that are first rounded to multiples of `rounding`."""
     rng = np.random.default_rng(0)
     space = KrylovSpace(len(matrix), sum(columns))
     for number, count in enumerate(columns):
@@ -32,7 +32,7 @@ def gathered(
 
 
 def decaying(n: int, seed: int = 1) -> NDArray[np.float64]:
-    """Symmetric, with eigenvalues 1, 0.9, 0.81 ..."""
+    """Return a symmetric matrix with eigenvalues 1, 0.9, 0.81 ..."""
     q, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((n, n)))
     return np.asarray((q * 0.9 ** np.arange(n)) @ q.T, np.float64)
 
@@ -40,7 +40,7 @@ def decaying(n: int, seed: int = 1) -> NDArray[np.float64]:
 @pytest.mark.parametrize("columns", [(8,) * 8, (16,) * 4, (20, 12, 8, 4, 20), (8, 16, 16, 24)])
 @pytest.mark.parametrize("rounding", [0.0, 0.02])
 def test_leading_eigenpairs(columns: tuple[int, ...], rounding: float) -> None:
-    """Whatever the number of columns a round, and also with blocks that were sent rounded."""
+    """Test any number of columns per round, also with blocks that were sent rounded."""
     matrix = decaying(200)
     space = gathered(matrix, columns, rounding)
     for values, vectors in (space.rayleigh_ritz(8), space.nystrom(8, 1e-4)):
@@ -50,7 +50,7 @@ def test_leading_eigenpairs(columns: tuple[int, ...], rounding: float) -> None:
 
 
 def test_more_than_the_power_method_finds_with_the_same_columns(small: Dataset) -> None:
-    """Four rounds of eight: the best eight of 32 dimensions against the last eight."""
+    """Test four rounds of eight columns: the best eight of 32 dimensions beat the last eight."""
     operator = factored(small.train)
     matrix = operator.times(np.eye(small.train.n_items, dtype=np.float32)).astype(np.float64)
     exact = np.linalg.eigvalsh(matrix)[::-1][:8]
@@ -66,7 +66,7 @@ def test_more_than_the_power_method_finds_with_the_same_columns(small: Dataset) 
 def test_spaces_that_are_full_or_smaller_than_they_seem(
     n: int, columns: list[int], seed: int
 ) -> None:
-    """More columns than dimensions, and matrices of low rank: finite, ordered, within bounds."""
+    """Test more columns than dimensions, and low rank: results are finite, ordered and bounded."""
     half = np.random.default_rng(seed).standard_normal((n, max(1, n // 3)))
     matrix = half @ half.T
     matrix /= np.linalg.norm(matrix, 2)

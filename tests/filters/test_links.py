@@ -1,4 +1,4 @@
-"""Likely links: histograms find what sorting all pairs would find."""
+"""Tests of likely links: histograms give the result of sorting all pairs."""
 
 from __future__ import annotations
 

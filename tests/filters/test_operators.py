@@ -1,4 +1,4 @@
-"""The item-item matrix in its three forms, against dense arithmetic."""
+"""Tests of the item-item matrix in its three forms, against dense arithmetic."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SYMMETRIC = Normalisation.symmetric()
 def dense_item_item(
     train: Interactions, normalisation: Normalisation = SYMMETRIC
 ) -> NDArray[np.float64]:
-    """P by the formula, with zero weight for whom nothing is known of."""
+    """Return P by the formula, with zero weight for users and items without interactions."""
     r = train.matrix.toarray().astype(np.float64)
 
     def divisor(degrees: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
@@ -68,7 +68,7 @@ def test_degree_zero_has_no_weight(exponent: float) -> None:
 def test_powers_of_degrees_are_the_nearest_doubles(
     quarters: int, dtype: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fourth power of a double's neighbourhood holds the rational number degree^quarters."""
+    """Test that degree^quarters lies between the fourth powers of the double's neighbours."""
 
     def by_library(*_: object, **__: object) -> None:
         raise AssertionError("np.power depends on the CPU")
@@ -87,7 +87,7 @@ def test_powers_of_degrees_are_the_nearest_doubles(
 def test_symmetric_normalisations_are_the_family_of_alpha(
     holes: Interactions, alpha: float
 ) -> None:
-    """R~ = U^-alpha R V^(alpha-1), P~ = R~^T R~."""
+    """Test R~ = U^-alpha R V^(alpha-1) and P~ = R~^T R~."""
     normalisation = Normalisation.symmetric(alpha)
     assert normalisation.alpha == alpha
     assert normalisation.is_symmetric

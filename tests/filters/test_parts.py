@@ -1,4 +1,4 @@
-"""Ranking from parts: the lists and scores of full scoring, to the last bit."""
+"""Tests of ranking from parts: the lists and scores of full scoring, to the last bit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Float32 = NDArray[np.float32]
 
 
 def by_sorting(scores: Float32, count: int) -> tuple[NDArray[np.int64], Float32]:
-    """The best of each row as a stable sort finds them."""
+    """Return the best entries of each row by a stable sort."""
     items = np.full((len(scores), count), -1, np.int64)
     values = np.full((len(scores), count), -np.inf, np.float32)
     for row, line in enumerate(scores):
@@ -28,7 +28,8 @@ def by_sorting(scores: Float32, count: int) -> tuple[NDArray[np.int64], Float32]
 
 @st.composite
 def sums(draw: st.DrawFn) -> tuple[Float32, Float32, Float32]:
-    """Base, coordinates and vectors: of any size, with ties, and where bounds are attained."""
+    """Return base, coordinates and vectors of any size, with ties, and with bounds that are
+    attained."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n_users, n_items = draw(st.integers(1, 4)), draw(st.integers(1, 150))
     rank = draw(st.sampled_from([0, 1, 5, 31, 32, 33, 64, 90]))
@@ -41,7 +42,7 @@ def sums(draw: st.DrawFn) -> tuple[Float32, Float32, Float32]:
             np.round(2 * each) / 2 for each in (base, coordinates, vectors)
         )
     elif how == "parallel":
-        # The bound is the inner product itself, and all scores are alike but for rounding.
+        # The bound is the inner product itself, and all scores are equal except for rounding.
         sizes = rng.random(n_items) + 0.5
         vectors = sizes[:, None] * coordinates[:1]
         base = 3 - (coordinates @ vectors.T)
@@ -74,7 +75,8 @@ def test_best_items_are_those_of_all_scores(
 
 
 def test_few_inner_products_are_computed_to_the_end() -> None:
-    """What is nothing but NaN from its second stage on does no harm where nobody looks at it."""
+    """Test that items without a chance are not read after the first stage, where they are NaN
+    here."""
     rng = np.random.default_rng(0)
     base = rng.pareto(1.0, (3, 4000)).astype(np.float32)
     coordinates = rng.standard_normal((3, 64)).astype(np.float32)
@@ -89,7 +91,7 @@ def test_few_inner_products_are_computed_to_the_end() -> None:
 
 
 def test_without_slack_rounding_would_change_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where bounds are attained, a bound that ignores rounding drops items that belong there."""
+    """Test that a bound that ignores rounding would drop items that belong in the list."""
     rng = np.random.default_rng(5)
     coordinates = rng.standard_normal((1, 320)).astype(np.float32)
     vectors = ((rng.random(3000) + 0.5)[:, None] * coordinates).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Failures inside the shared tests should say what was compared."""
+"""Enable pytest's assertion messages in the shared tests."""
 
 from __future__ import annotations
 

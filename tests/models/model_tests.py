@@ -1,4 +1,4 @@
-"""What every recommender must do, whatever its formula: inherit and name the model."""
+"""Tests that every recommender must pass: inherit from `ModelTests` and set the model."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from privirec.models import GFCF, Recommender, TurboCF, artifact
 
 
 def checkerboard(n: int) -> sp.csr_array:
-    """User u has every item of u's own parity, except item u itself: that is the answer."""
+    """Return a board on which user u has every item of u's parity except item u, the expected
+    answer."""
     board = np.fromfunction(lambda u, i: ((u + i) % 2 == 0) & (u != i), (n, n))
     return sp.csr_array(board.astype(np.float32))
 
 
 def full_rank(components: Components) -> Components:
-    """The same P~ as what PriviRec-k releases when it keeps every eigenvector."""
+    """Return the same P~ in the form that PriviRec-k releases if it keeps every eigenvector."""
     dense = components.item_item.times(np.eye(components.n_items, dtype=np.float32))
     values, vectors = np.linalg.eigh(dense.astype(np.float64))
     basis = np.ascontiguousarray(vectors[:, ::-1], np.float32)
@@ -44,17 +45,17 @@ def full_rank(components: Components) -> Components:
 
 
 class ModelTests:
-    """Subclass it, set `model`, and give settings that fit small catalogues."""
+    """Base class: subclass it, set `model`, and give settings that fit small catalogues."""
 
     pytestmark = pytest.mark.filterwarnings("ignore:.* histories have nothing that the model knows")
 
     model: ClassVar[type[Recommender]]
     small_rank: ClassVar[dict[str, Any]] = {"rank": 1}
-    """Settings with which a catalogue of one item can be fitted."""
+    """Settings that can be fitted to a catalogue of one item."""
     alike: ClassVar[NDArray[np.float64]] = np.full((9, 9), 1 / 9)
-    """An item-item matrix from which all items score alike, to the last bit."""
+    """An item-item matrix that gives all items equal scores, to the last bit."""
     better: ClassVar[float] = 1.3
-    """How many times better than popularity it must be."""
+    """Minimum ratio of its NDCG to that of popularity."""
 
     def fit(self, user_items: Any, rank: int = 1) -> Recommender:
         settings = dict.fromkeys(self.small_rank, rank)
@@ -113,7 +114,8 @@ class ModelTests:
         np.testing.assert_allclose(whole[1], cut[1], rtol=1e-5, atol=1e-6)
 
     def test_histories_as_people_pass_them(self, holes: Interactions) -> None:
-        """A row of a sparse array, counts instead of ones, stored zeros, entries in any order."""
+        """Test a row of a sparse array, counts instead of ones, stored zeros, entries in any
+        order."""
         model = self.fit(holes)
         row = holes.matrix[[3]]
         expected, _ = model.recommend(3, row, N=5)
@@ -151,7 +153,7 @@ class ModelTests:
     def test_all_ways_to_score_many_histories_agree(
         self, small: Dataset, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """One by one, in parts, and by sums of rows of the filter written out."""
+        """Test scoring one by one, in parts, and by sums of rows of the filter written out."""
         histories = small.train.matrix
         model = self.fit(small.train, rank=8)
         users = np.arange(small.train.n_users)
@@ -168,7 +170,7 @@ class ModelTests:
         assert model._rows is not None
         np.testing.assert_allclose(model.score(histories), directly, atol=1e-5 * size)
         again, _ = model.recommend(users, histories, 20, filter_already_liked_items=False)
-        assert (again == ids).mean() > 0.99  # but for rounding where scores are equal
+        assert (again == ids).mean() > 0.99  # except for rounding where scores are equal
 
     def test_fewer_items_than_asked_for(self, holes: Interactions) -> None:
         model = self.fit(holes)
@@ -201,7 +203,7 @@ class ModelTests:
         with pytest.raises(UsageError, match=f"{self.model.name} has not been fitted"):
             self.model().recommend(0, holes.matrix[:1])
 
-    # --- nothing there ----------------------------------------------------------------------------
+    # --- empty input ------------------------------------------------------------------------------
 
     def test_items_without_users_and_users_without_items(self, holes: Interactions) -> None:
         model = self.fit(holes, rank=8)
@@ -242,7 +244,7 @@ class ModelTests:
         ids, _ = model.recommend(np.arange(0), sp.csr_array((0, 4)))
         assert ids.shape == (0, 10)
 
-    # --- where the filters come from --------------------------------------------------------------
+    # --- sources of the filters -------------------------------------------------------------------
 
     @pytest.mark.parametrize("data_set", ["default", "gowalla", "yelp2018", "amazon-book"])
     def test_all_forms_of_the_matrix_give_the_same_scores(
@@ -281,7 +283,7 @@ class ModelTests:
         with pytest.raises(ValueError, match="frozen"):
             self.model().config.gamma = 2  # type: ignore[attr-defined]
 
-    # --- keeping ----------------------------------------------------------------------------------
+    # --- saving -----------------------------------------------------------------------------------
 
     def test_saved_and_loaded_recommends_the_same(self, small: Dataset, tmp_path: Path) -> None:
         model = self.fit(small.train, rank=8)
@@ -331,7 +333,8 @@ class ModelTests:
     def test_nothing_saved_is_as_long_as_the_list_of_users(
         self, holes: Interactions, tmp_path: Path
     ) -> None:
-        """Arrays that hold histories have a row or a pointer a user; 30 and 31 are nothing else."""
+        """Test that no array has a row or a pointer per user; only such arrays have length 30 or
+        31."""
         folder = self.fit(holes, rank=3).save(tmp_path / "saved")
         for name, array in load_file(folder / artifact.ARRAYS).items():
             assert not {holes.n_users, holes.n_users + 1} & set(array.shape), name
@@ -366,7 +369,7 @@ class ModelTests:
         with pytest.raises(ArtifactError, match=f"holds a model of {name}: load it with"):
             other.load(folder)
 
-    # --- what people ask --------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     def test_only_some_items_or_all_but_some(self, small: Dataset) -> None:
         model, histories = self.fit(small.train, rank=8), small.train.matrix
@@ -414,7 +417,7 @@ class ModelTests:
         without, _ = model.similar_users(7, board, N=5, filter_users=one[:2])
         assert not set(one[:2]) & set(without)
         few, values = model.similar_users(7, board, N=3, users=[7, *one[:2]])
-        assert set(few) == {*one[:2], -1}  # never itself, and -1 where there is nobody left
+        assert set(few) == {*one[:2], -1}  # never the user itself, and -1 if no user is left
         assert np.isneginf(values[2])
         with pytest.raises(UsageError, match="not both"):
             model.similar_users(7, board, users=[1], filter_users=[2])

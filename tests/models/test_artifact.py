@@ -1,4 +1,4 @@
-"""Saved models: whole or not at all, and nothing damaged or forged is taken for one."""
+"""Tests of saved models: atomic writes, and refusal of damaged or forged files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def saved(holes: Interactions, tmp_path: Path) -> Path:
 
 
 def arrays(change: Callable[[dict[str, NDArray]], None]) -> Damage:
-    """A forger who repairs the hash."""
+    """Change arrays as a forger would, who repairs the hash."""
 
     def damage(folder: Path) -> None:
         tensors = dict(load_file(folder / artifact.ARRAYS))
@@ -48,7 +48,7 @@ def without(name: str) -> Damage:
 
 
 def manifest(**changes: Any) -> Damage:
-    """Changes in the manifest; None removes."""
+    """Change entries of the manifest; None removes an entry."""
 
     def damage(folder: Path) -> None:
         record = json.loads((folder / artifact.MANIFEST).read_text()) | changes
@@ -185,7 +185,7 @@ def test_an_earlier_artifact_is_replaced(saved: Path, holes: Interactions) -> No
 def test_a_folder_of_something_else_is_left_alone(
     holes: Interactions, tmp_path: Path, names: list[str]
 ) -> None:
-    """Many programs keep a manifest.json."""
+    """Test a folder of another program: many keep a manifest.json."""
     folder = tmp_path / "work"
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

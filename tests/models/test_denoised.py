@@ -1,4 +1,4 @@
-"""Filters from noisy sums: the weights, what the matrix tells of its ridge, artifacts that lie."""
+"""Tests of filters from noisy sums: weights, the ridge from the matrix, and forged artifacts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def noise(size: int, deviation: float, seed: int) -> NDArray[np.float32]:
 
 
 def noisy(small: Dataset, deviation: float, seed: int = 0) -> Components:
-    """What a federation releases, with as much noise."""
+    """Return the release of a federation with this noise."""
     r = small.train.matrix.toarray()
     gram = r.T @ (r / np.maximum(r.sum(axis=1), 1)[:, None])
     degrees = small.train.item_degrees
@@ -61,7 +61,7 @@ def test_entries_are_drawn_towards_zero(threshold: float, seed: int) -> None:
 
 
 def test_more_noise_asks_for_more_ridge() -> None:
-    """Blocks of items that go together, seen through little and through much noise."""
+    """Test blocks of related items, with little and with much noise."""
     group = np.kron(np.eye(10), np.full((20, 20), 1.0)).astype(np.float32) + 0.05
     config = DenoisedConfig()
     chosen = [
@@ -77,7 +77,7 @@ def test_more_noise_asks_for_more_ridge() -> None:
 
 @pytest.mark.parametrize("size", [2, 5, 20])
 def test_noise_alone_of_any_size_gives_a_model(size: int) -> None:
-    """Small matrices of noise have eigenvalues beyond the limit that the ridge is made for."""
+    """Test small noise matrices, whose eigenvalues exceed the limit that the ridge is made for."""
     for seed in range(60):
         operator = SparseOperator(sp.csr_array(noise(size, 100.0, seed)))
         components = Components(
@@ -90,7 +90,7 @@ def test_noise_alone_of_any_size_gives_a_model(size: int) -> None:
 
 
 def test_denoising_is_worth_it(small: Dataset) -> None:
-    """The same noisy matrix, taken as it is and with what is known of its noise."""
+    """Test one noisy matrix, with and without the knowledge of its noise."""
     found, plain = [], []
     for seed in range(3):
         components = noisy(small, 0.15, seed)

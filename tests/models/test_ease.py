@@ -1,4 +1,4 @@
-"""EASE: its weights against the formula, the head, and artifacts that lie about either."""
+"""Tests of EASE: weights against the formula, the head, and artifacts with false values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_weights_are_the_formula(
 
 
 def test_weights_are_the_least_squares_solution_without_a_diagonal(holes: Interactions) -> None:
-    """Column by column: regress an item on all others."""
+    """Test column by column: regress an item on all others."""
     r = holes.matrix.toarray().astype(np.float64)
     model = EASE(regularisation=3.0).fit(holes)
     weights = model.score(np.eye(holes.n_items))
@@ -86,14 +86,14 @@ def test_the_head_alone_is_a_model_of_the_head(small: Dataset, head: int) -> Non
     weights = exact_weights(r[:, items], 20.0)
     expected[:, items] = r[:, items] @ weights
     scores = EASE(regularisation=20.0, head=head).fit(train).score(train.matrix)
-    half_a_unit = np.abs(weights).max(axis=1) / 254  # of a weight, which is a byte
+    half_a_unit = np.abs(weights).max(axis=1) / 254  # of a weight, which takes a byte
     error = np.abs(scores - expected).max(axis=1)
     assert (error <= 1.001 * r[:, items] @ half_a_unit + 1e-5).all()
     assert not np.delete(scores, items, axis=1).any()
 
 
 def test_a_gram_matrix_of_the_head_is_enough(small: Dataset) -> None:
-    """Nothing outside the head is looked at: a federation need not sum it."""
+    """Test that items outside the head are not read, so a federation need not sum them."""
     train = small.train
     whole = centralized(train, normalisation=PLAIN)
     items = most_popular(train.item_degrees, 50)
@@ -119,7 +119,7 @@ def test_the_head_is_saved_and_loaded_bit_for_bit(small: Dataset, tmp_path: Path
 
 
 def test_a_head_that_was_saved_in_single_precision_is_read(small: Dataset, tmp_path: Path) -> None:
-    """As earlier versions did."""
+    """Test the format of earlier versions."""
     model = EASE(head=50).fit(small.train)
     folder = model.save(tmp_path / "saved")
 

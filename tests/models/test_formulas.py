@@ -1,4 +1,4 @@
-"""Scores against the formulas of the papers, computed densely and in double precision here."""
+"""Tests of scores against the formulas of the papers, computed densely in double precision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANK = 6
 
 @pytest.fixture(scope="module")
 def train() -> Interactions:
-    """Random, long-tailed, with an item and a user that have nothing."""
+    """Return random long-tailed data with an empty item and an empty user."""
     rng = np.random.default_rng(11)
     touched = rng.random((90, 50)) < 0.6 * rng.random(50) ** 2
     touched[4] = False
@@ -27,14 +27,14 @@ def train() -> Interactions:
 
 
 def normalised(r: Dense, alpha: float) -> Dense:
-    """R~ = U^-alpha R V^(alpha-1); rows and columns of zeros stay zeros."""
+    """Return R~ = U^-alpha R V^(alpha-1); rows and columns of zeros stay zeros."""
     users = np.maximum(r.sum(axis=1), 1) ** -alpha
     items = np.maximum(r.sum(axis=0), 1) ** (alpha - 1)
     return np.asarray(users[:, None] * r * items[None, :])
 
 
 def low_pass(r: Dense, rank: int) -> Dense:
-    """V^-1/2 S S^T V^1/2 with S from the SVD of R~."""
+    """Return V^-1/2 S S^T V^1/2 with S from the SVD of R~."""
     _, singular, vt = np.linalg.svd(normalised(r, 0.5))
     assert singular[rank - 1] > singular[rank] + 1e-3, "the leading space must be well defined"
     s = vt[:rank].T
@@ -76,7 +76,7 @@ def euler(y: Dense, p: Dense, h: float) -> Dense:
 
 
 def three_eighths(y: Dense, p: Dense, h: float) -> Dense:
-    """One step of dy/dt = -y P by the four stages of Runge and Kutta's 3/8 rule."""
+    """Take one step of dy/dt = -y P by the four stages of Runge and Kutta's 3/8 rule."""
     k1 = -y @ p
     k2 = -(y + h * k1 / 3) @ p
     k3 = -(y + h * (k2 - k1 / 3)) @ p
@@ -85,7 +85,7 @@ def three_eighths(y: Dense, p: Dense, h: float) -> Dense:
 
 
 def bspm(r: Dense, early: bool, settings: dict[str, Any]) -> Dense:
-    """The process as its authors describe it, state by state."""
+    """Run the process as its authors describe it, state by state."""
     a = normalised(r, 0.5)
     p = a.T @ a
     state, blurred = r, []
@@ -126,7 +126,7 @@ def test_bspm(
 
 @pytest.mark.parametrize("model", [BSPMLM, BSPMEM])
 def test_bspm_of_yelp2018_in_one_line(train: Interactions, model: type[BSPMLM]) -> None:
-    """The closed forms that FINDINGS gives for Euler, one step, combination."""
+    """Test the closed forms in FINDINGS for Euler, one step, combination."""
     r = train.matrix.toarray().astype(np.float64)
     a = normalised(r, 0.5)
     p = a.T @ a
@@ -139,7 +139,7 @@ def test_bspm_of_yelp2018_in_one_line(train: Interactions, model: type[BSPMLM]) 
 
 @pytest.mark.parametrize("exponents", [(0.5, 0.67, 0.34), (0.67, 0.5, 0.5), (0.0, 1.0, 1.0)])
 def test_link_prop(train: Interactions, exponents: tuple[float, float, float]) -> None:
-    """Every path user - item - user - item, one by one."""
+    """Test against every path user - item - user - item, one by one."""
     beta, gamma, delta = exponents
     r = train.matrix.toarray().astype(np.float64)
     users, items = r.sum(axis=1), r.sum(axis=0)
@@ -158,7 +158,7 @@ def test_link_prop(train: Interactions, exponents: tuple[float, float, float]) -
 def test_link_prop_multi(
     train: Interactions, iterations: int, exponents: tuple[float, ...], share: float
 ) -> None:
-    """The best pairs of all count into the degrees, and into nothing else."""
+    """Test that the best pairs of all change the degrees, and nothing else."""
     alpha, beta, gamma, delta = exponents
     r = train.matrix.toarray().astype(np.float64)
     users, items = r.sum(axis=1), r.sum(axis=0)
@@ -185,7 +185,7 @@ def test_link_prop_multi(
 
 
 def test_beyond_the_rank_of_the_data_nothing_is_invented() -> None:
-    """Six users span six directions: asking for twenty must not depend on the users' order."""
+    """Test rank twenty on six users, who span six directions: the users' order must not matter."""
     rng = np.random.default_rng(3)
     matrix = (rng.random((6, 40)) < 0.3).astype(float)
     shuffled = matrix[rng.permutation(6)]

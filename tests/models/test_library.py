@@ -1,4 +1,4 @@
-"""The library as its users expect it: what `import privirec` gives, and DataFrames in and out."""
+"""Tests of the library interface: the names in `import privirec`, and DataFrames in and out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def frame(request: pytest.FixtureRequest) -> Frame:
 
 
 def columns_of(small: Dataset) -> dict[str, Any]:
-    """Everybody's train items, as a shop would keep them."""
+    """Return all training interactions as columns, as a shop would keep them."""
     entries = small.train.matrix.tocoo()
     return {
         "when": np.arange(len(entries.row)),
@@ -57,7 +57,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_frames_in_and_out(small: Dataset, frame: Frame) -> None:
-    """The same recommendations as from a matrix, in the shop's own ids."""
+    """Test that a DataFrame gives the recommendations of a matrix, in the shop's own ids."""
     sold = frame(columns_of(small))
     model = GFCF(rank=16).fit(sold)
     expected, scores = (
@@ -139,7 +139,7 @@ def test_values_of_a_matrix_are_not_ignored_in_silence() -> None:
     for matrix in (rated, rated.toarray()):
         with pytest.warns(DataWarning, match="values from 1 to 5 in user_items"):
             GFCF().fit(matrix)
-    GFCF().fit(sp.csr_array(np.array([[2, 2], [0, 2]])))  # nothing that could be missed
+    GFCF().fit(sp.csr_array(np.array([[2, 2], [0, 2]])))  # no warning at all
 
 
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.coo_matrix, sp.csc_array, np.array, list])

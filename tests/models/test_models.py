@@ -1,4 +1,4 @@
-"""Every model inherits the tests of what all models must do."""
+"""Tests of every model: each inherits the tests of `ModelTests`."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ class TestItemKNN(ModelTests):
     def test_all_forms_of_the_matrix_give_the_same_scores(  # type: ignore[override]
         self, small: Dataset
     ) -> None:
-        """With all neighbours: which of two equal ones is the last to be kept, rounding decides."""
+        """Test with all neighbours: otherwise rounding decides which of two equal ones is kept
+        last."""
         model = ItemKNN(neighbours=300)
         central = centralized(small.train, normalisation=model.config.normalisation)
         expected = model.use(central).score(small.train.matrix[:20])
@@ -94,7 +95,7 @@ class TestItemKNN(ModelTests):
             np.testing.assert_allclose(found, expected, atol=2e-4 * float(expected.max()))
 
     def test_cosines_by_hand(self) -> None:
-        """Item 0 has users 0, 1, 2; item 1 users 0, 1; item 2 user 2."""
+        """Test item 0 with users 0, 1, 2, item 1 with users 0, 1, and item 2 with user 2."""
         touched = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 1]])
         model = ItemKNN(shrinkage=1, neighbours=1).fit(touched)
         near, far = 2 / (6**0.5 + 1), 1 / (3**0.5 + 1)
@@ -130,7 +131,7 @@ def test_no_model_escapes() -> None:
 
 
 def test_published_settings() -> None:
-    """FINDINGS 9 of the project, copied here by hand."""
+    """Test against FINDINGS 9 of the project, copied here by hand."""
     for data_set in ("gowalla", "yelp2018"):
         assert GFCF.published[data_set] == GFCFConfig(gamma=0.3, rank=256)
     assert TurboCF.published["gowalla"] == TurboCFConfig(alpha=0.6, s=0.7, filter=1)
@@ -203,7 +204,7 @@ def test_rows_are_summed_where_histories_outnumber_items(name: str) -> None:
 
 @pytest.mark.parametrize("data_set", ["gowalla", "yelp2018"])
 def test_the_low_pass_part_is_sharpened_with_the_rest(data_set: str, small: Dataset) -> None:
-    """On the side of the items, for many histories; as part of the state, for one."""
+    """Test both ways: on the items' side for many histories, as part of the state for one."""
     config = BSPMEM.published[data_set].model_copy(update={"rank": 20})
     model = BSPMEM(config).fit(small.train)
     histories = small.train.matrix[:30]

@@ -1,4 +1,4 @@
-"""What somebody who knows `implicit` and pandas tries first: right answers, or one clear line."""
+"""Tests of first attempts by users of `implicit` and pandas: right answers, or one clear line."""
 
 from __future__ import annotations
 

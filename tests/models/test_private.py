@@ -1,4 +1,4 @@
-"""Private models from data in one place: the promise, where the noise comes from, what is saved."""
+"""Tests of private models from central data: the promise, the noise source, the saved files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spectral family: which known filters are members, and what is kept of them."""
+"""Tests of the spectral family: known filters as members, and saved values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def components(small: Dataset) -> Components:
 
 
 def close(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> bool:
-    """Up to a byte an entry."""
+    """Compare scores up to the rounding of one byte per entry."""
     return bool(np.abs(ours - theirs).max() < 0.02 * np.abs(theirs).max())
 
 

@@ -1,4 +1,4 @@
-"""Weighted interactions: every model against its formula, computed densely in double precision."""
+"""Tests of weighted interactions: every model against its formula in dense double precision."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* histories have nothing that t
 
 @pytest.fixture(scope="module")
 def rated() -> sp.csr_array:
-    """Random, long-tailed, weights from 0.05 to 20, with an item and a user that have nothing."""
+    """Return random long-tailed data with weights from 0.05 to 20, an empty item and an empty
+    user."""
     rng = np.random.default_rng(11)
     touched = rng.random((90, 50)) < 0.6 * rng.random(50) ** 2
     touched[4] = False
@@ -71,7 +72,7 @@ def item_item(r: Dense, user: float = 1.0, left: float = 0.5, right: float = 0.5
 
 
 def low_pass(r: Dense, response: Callable[[Dense], Dense] = np.ones_like) -> Dense:
-    """V^-1/2 S h(lambda) S^T V^1/2."""
+    """Return V^-1/2 S h(lambda) S^T V^1/2."""
     values, vectors = np.linalg.eigh(item_item(r))
     assert values[-RANK] > values[-RANK - 1] + 1e-3, "the leading space must be well defined"
     s, items = vectors[:, -RANK:], r.sum(axis=0)
@@ -80,7 +81,7 @@ def low_pass(r: Dense, response: Callable[[Dense], Dense] = np.ones_like) -> Den
 
 
 def bspm(x: Dense, r: Dense, early: bool) -> Dense:
-    """One Euler step of each kind, to the times 1 and 1.2."""
+    """Take one Euler step of each kind, to the times 1 and 1.2."""
     p, low = item_item(r), 0.3 * x @ low_pass(r)
     blurred = x @ p
     state = blurred + low if early else blurred
@@ -128,12 +129,12 @@ class TestWeights:
     def test_scores_are_the_formula_of_the_weights(
         self, model: Recommender, formula: Formula, rated: sp.csr_array
     ) -> None:
-        """Weights are taken relative to their mean."""
+        """Test that weights are relative to their mean."""
         fitted = fresh(model).fit(rated, weighted=True)
         x = (rated.toarray() > 0).astype(np.float64)
         expected = formula(x, rated.toarray() / rated.data.mean())
         size = np.abs(expected).max()
-        # Spectral keeps a byte an entry.
+        # Spectral keeps one byte per entry.
         close = 0.02 if isinstance(model, Spectral) else 3e-5
         np.testing.assert_allclose(fitted.score(sp.csr_array(x)), expected, atol=close * size)
         assert np.abs(expected - formula(x, x)).max() > 2 * close * size, "weights do matter"
@@ -159,7 +160,7 @@ class TestWeights:
     def test_nearly_equal_weights_make_nearly_the_same_model(
         self, model: Recommender, formula: Formula, rated: sp.csr_array
     ) -> None:
-        """The products for weights against the kernels for counts."""
+        """Compare the products for weights with the kernels for counts."""
         x = sp.csr_array((rated > 0).astype(np.float64))
         nearly = x.copy()
         nearly.data[0] += 1e-9
@@ -167,7 +168,7 @@ class TestWeights:
         assert other.components.is_weighted
         assert not plain.components.is_weighted
         size = float(np.abs(plain.score(x)).max())
-        # A byte of Spectral may be the next one.
+        # A byte of Spectral may differ by one.
         close = 0.01 if isinstance(model, Spectral) else 1e-5
         np.testing.assert_allclose(other.score(x), plain.score(x), atol=close * size)
 
@@ -213,7 +214,8 @@ def test_models_without_weights_say_why(kind: type[Recommender], rated: sp.csr_a
 
 @pytest.mark.parametrize("model", [GFCF(rank=RANK), TurboCF(s=0.7), BSPMEM(**_BSPM)])
 def test_a_user_of_whole_weight_is_so_many_users(model: Recommender, rated: sp.csr_array) -> None:
-    """R~ with alpha = 1/2 takes k times a row for k such rows: sum_u r_u^T r_u / d_u grows by k."""
+    """Test alpha = 1/2, where a row times k equals k such rows: sum_u r_u^T r_u / d_u grows by
+    k."""
     counts = sp.csr_array((rated > 0).astype(np.float64))
     times = np.random.default_rng(5).integers(1, 5, counts.shape[0])
     heavy = sp.csr_array(counts * times[:, None])
@@ -244,7 +246,7 @@ def test_all_ways_of_the_operator_agree(
     np.testing.assert_allclose(operator.rows(x), rows, rtol=1e-4, atol=1e-6)
 
 
-# --- where weights come from ----------------------------------------------------------------------
+# --- sources of weights ---------------------------------------------------------------------------
 
 
 def plays(rated: sp.csr_array) -> dict[str, Any]:
@@ -257,7 +259,7 @@ def plays(rated: sp.csr_array) -> dict[str, Any]:
 
 
 def test_a_column_of_a_frame(rated: sp.csr_array, frame: Frame) -> None:
-    """Named by the caller; the same as the values of a matrix. Nothing is said of the ratings."""
+    """Test a column named by the caller: it equals the values of a matrix, without a warning."""
     table = frame(plays(rated))
     rows, columns = (np.flatnonzero(np.diff(one.indptr)) for one in (rated, rated.T.tocsr()))
     matrix = rated[rows][:, columns]
@@ -343,7 +345,7 @@ def test_a_column_of_a_file(suffix: str, tmp_path: Path) -> None:
         read_file(text, TableOptions(weight_column="plays"))
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf"), "often"])
@@ -354,7 +356,7 @@ def test_weights_are_finite_and_above_zero(wrong: Any, frame: Frame) -> None:
     with pytest.raises(DataError, match=f"DataFrame: column plays.*{why}") as refused:
         GFCF().fit(table, weighted="plays")
     assert "\n" not in str(refused.value)
-    if isinstance(wrong, float) and wrong != 0:  # no entry of a matrix is nothing
+    if isinstance(wrong, float) and wrong != 0:  # zero is no matrix entry
         with pytest.raises(DataError, match="user_items holds"):
             GFCF().fit(np.array([[1.0, wrong]]), weighted=True)
 

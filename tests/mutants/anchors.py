@@ -1,8 +1,8 @@
 """Find the place of a mutant in the syntax tree of the code, and change it there.
 
-An anchor names a function (`in`) and an operation in it. What the operation is about is given by a
-pattern: Python that has to occur in the function, whatever its local variables are called, however
-it is laid out and whatever its comments and messages say.
+An anchor names a function (`in`) and an operation in it. A pattern gives the place of the
+operation: Python code that must occur in the function. Names of local variables, layout, comments
+and messages do not matter.
 
     never      the condition in which the pattern occurs, or that of the `if` whose body has the
                statement (`raise Stale(...)`), becomes False
@@ -24,13 +24,13 @@ In a pattern
     it         any expression: the part that `by` replaces, if not all of the pattern
     arg1       in `by`: the first parameter of the function that is not `self` or `cls`
 
-and letters, `it` and `...` (in their order) stand in `by` for what they stood for in the pattern.
-Everything else is meant literally: functions, attributes, keywords, constants. A pattern has to
-lead to exactly one place; where it cannot, `nth = "2 of 3"` chooses.
+In `by`, letters, `it` and `...` (in their order) stand for the code that they matched in the
+pattern. Everything else is literal: functions, attributes, keywords, constants. A pattern must
+match exactly one place; if it matches several, `nth = "2 of 3"` selects one.
 
-`in` is `module:qualified name`: a function, a method, a class, or what is assigned in a module or a
-class. A function within a function counts as part of it. If the module is gone, or has it no more,
-the one module of the package is meant that has the qualified name, and in which the anchor fits.
+`in` is `module:qualified name`: a function, a method, a class, or a name assigned in a module or a
+class. A nested function is part of the outer one. If the module no longer exists or no longer has
+the name, the anchor refers to the only module of the package that has the name and that it fits.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WITH_BY = ("replace", "text")
 
 Bound = dict[str, Any]
 Place = tuple[ast.AST, str, int | None]
-"""A node's parent, the field that holds it, and where in the field if that is a list."""
+"""A node's parent, the field that holds it, and the index in the field if that is a list."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _VARIABLES = {
@@ -60,10 +60,10 @@ _VARIABLES = {
     ast.MatchAs: "name",
     ast.MatchStar: "name",
 }
-"""Where a local variable stands as a string."""
+"""Fields that hold the name of a local variable as a string."""
 _IGNORED = ("ctx", "kind", "type_comment", "type_ignores")
 _ANNOTATIONS = ("annotation", "returns")
-"""Anything may stand where a pattern has none of these."""
+"""Fields that match anything if they are empty in the pattern."""
 _CONDITIONS = {(ast.If, "test"), (ast.While, "test"), (ast.IfExp, "test"), (ast.Assert, "test")}
 _CONDITIONS |= {(ast.comprehension, "ifs"), (ast.match_case, "guard")}
 _PARTS = {(ast.BoolOp, "values"), (ast.Call, "args"), (ast.Call, "keywords"), (ast.Dict, "keys")}
@@ -73,7 +73,7 @@ _PARTS |= {(kind, "decorator_list") for kind in (*_FUNCTIONS, ast.ClassDef)}
 
 
 class Stale(Exception):
-    """Say why there is no one place for a change."""
+    """Error that says why there is no unique place for a change."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Anchor:
         return self.scope.partition(":")[2]
 
     def resolve(self) -> str:
-        """Return the module that the change is in, be it the named one or not."""
+        """Return the module that contains the change, which may differ from the named one."""
         if path_of(self.module).exists() and definitions(_parsed(self.module), self.name):
             return self.module
         holders = modules_with(self.name)
@@ -131,7 +131,7 @@ class Anchor:
 
 
 def path_of(module: str) -> Path:
-    """Return where a module is, or would be."""
+    """Return the path that a module has or would have."""
     path = SRC.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
@@ -162,7 +162,7 @@ def modules_with(name: str) -> list[str]:
 
 
 def definitions(tree: ast.Module, name: str) -> list[ast.stmt]:
-    """Return what defines this qualified name: more than one statement for a property, say."""
+    """Return the statements that define this qualified name; a property, say, has several."""
     found: list[ast.stmt] = []
     bodies: list[ast.AST] = [tree]
     for part in name.split("."):
@@ -180,7 +180,7 @@ def _qualified(node: ast.AST) -> Iterator[str]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Yield the statements of a module or class, those under an `if` or a `try` too."""
+    """Yield the statements of a module or class, including those under an `if` or a `try`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
             yield child
@@ -384,7 +384,7 @@ def fill(template: Any, bound: Bound) -> Any:
 
 
 class _Region:
-    """Know of every node in some statements what it is part of."""
+    """Map of every node in some statements to its parent."""
 
     def __init__(self, statements: list[ast.stmt]) -> None:
         self.statements = statements
@@ -407,7 +407,7 @@ class _Region:
             node = place[0]
 
     def around(self, node: ast.AST, kinds: set[Any]) -> tuple[ast.AST, Place] | None:
-        """Return the nearest thing that is in one of these fields."""
+        """Return the nearest enclosing node that is in one of these fields."""
         return next(
             ((one, place) for one, place in self.up(node) if (type(place[0]), place[1]) in kinds),
             None,
@@ -420,7 +420,7 @@ def _change(within: list[ast.stmt], anchor: Anchor) -> None:
     by = read_pattern(anchor.by) if anchor.operation == "replace" else []
     in_statements = isinstance(pattern[0], ast.stmt)
     if anchor.operation == "replace" and not in_statements and isinstance(by[0], ast.stmt):
-        # The expression has to be a statement, as a call for its effect is.
+        # The expression must be a statement, like a call for its effect.
         pattern, in_statements = [ast.Expr(pattern[0])], True
     found: dict[Any, tuple[Any, Bound]] = {}
     given = _parameters(within[0])
@@ -466,7 +466,7 @@ def _parameters(statement: ast.stmt) -> Bound:
 def _match_run(
     pattern: list[Any], region: _Region, node: ast.AST, given: Bound
 ) -> Iterator[tuple[ast.AST, Bound]]:
-    """Yield where these statements begin with `node`, one after the other."""
+    """Yield each place where these statements begin with `node`."""
     if not isinstance(node, ast.stmt) or node not in region.parents:
         return
     parent, field, place = region.parents[node]
@@ -484,7 +484,7 @@ def _note(
     region: _Region,
     operation: str,
 ) -> None:
-    """Add what the operation changes because the pattern occurs at this node, if it does."""
+    """Record the change if the pattern occurs at this node."""
     target: Place | None = None
     if operation in ("never", "always"):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.If):

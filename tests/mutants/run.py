@@ -2,8 +2,8 @@
 
 `mutants.toml` holds the list. Each entry names a function and one change of it (`anchors.py` says
 how), and the tests that are run with that change; one of them has to fail. The broken module is
-made up at import, so that no file is touched and nothing else is compiled again. A process that has
-imported what is slow to import, but nothing of ours, forks one child for each mutant.
+compiled at import, so that no file changes and nothing else is compiled again. A process that has
+imported the slow third-party modules, but nothing of this package, forks one child per mutant.
 
     killed      a test failed, as it should
     survived    all passed: write the test that fails
@@ -39,12 +39,12 @@ ROOT = HERE.parent.parent
 SRC = ROOT / "src"
 LIST = HERE / "mutants.toml"
 SECONDS = 240
-"""For the tests of one mutant."""
+"""Time limit for the tests of one mutant."""
 TOGETHER = 100
-"""Tests that are run at a time while nothing is broken."""
+"""Number of tests that run at a time on the unchanged code."""
 GOOD = ("killed", "equivalent")
 
-# Slow to import and not ours.
+# Third-party modules that are slow to import.
 WARM = (
     *("numba", "scipy.sparse", "scipy.linalg", "scipy.stats", "safetensors.numpy", "sqlite3"),
     *("pydantic.main", "cryptography.x509", "cryptography.hazmat.primitives.ciphers.aead"),
@@ -62,7 +62,7 @@ class Mutant:
     anchor: Anchor
     tests: tuple[str, ...]
     equivalent: str = ""
-    """Why no test can notice, if none can."""
+    """Reason why no test can fail, if none can."""
 
     def code(self) -> CodeType:
         """Compile the module with the change, or raise `Stale`."""
@@ -92,7 +92,7 @@ def _read_entry(entry: dict[str, Any], path: Path) -> Mutant:
 
 
 class _Broken(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
-    """Import one module from code that is in no file."""
+    """Importer of one module from code that is in no file."""
 
     def __init__(self, module: str, code: CodeType) -> None:
         super().__init__(module, str(path_of(module)))
@@ -110,7 +110,7 @@ class _Broken(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader
 
 
 def run_tests(tests: tuple[str, ...], mutant: Mutant | None, folder: Path) -> int:
-    """Return pytest's exit code, in a process of its own. What it says goes to `folder`/said."""
+    """Run pytest in a separate process and return its exit code; output goes to `folder`/said."""
     said = os.open(folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(said, 1)
     os.dup2(said, 2)
@@ -123,14 +123,14 @@ def run_tests(tests: tuple[str, ...], mutant: Mutant | None, folder: Path) -> in
 
     os.chdir(ROOT)
     options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", ""]
-    # Imported before, on purpose.
+    # Imported earlier on purpose.
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     options += [f"--basetemp={folder / 'tmp'}", "--show-capture=no"]
     return int(pytest.main([*options, *tests]))
 
 
 class Child:
-    """A forked process that runs the tests of one mutant, or the tests as they are."""
+    """A forked process that runs the tests of one mutant, or of the unchanged code."""
 
     def __init__(self, tests: tuple[str, ...], mutant: Mutant | None = None) -> None:
         self.mutant = mutant
@@ -139,7 +139,7 @@ class Child:
         self._folder = tempfile.TemporaryDirectory(prefix="mutant-", dir=memory_disk)
         self.pid = os.fork()
         if self.pid == 0:
-            os.setpgid(0, 0)  # so that it can be ended together with what it starts
+            os.setpgid(0, 0)  # so that it can be ended together with its child processes
             code = 70
             try:
                 code = run_tests(tests, mutant, Path(self._folder.name))
@@ -157,7 +157,7 @@ class Child:
 
     @property
     def failed(self) -> str:
-        """The first test that failed."""
+        """Return the first test that failed."""
         lines = [line for line in self.said if line.startswith(("FAILED ", "ERROR "))]
         return lines[0].split(" - ")[0].split(" ", 1)[1] if lines else ""
 
@@ -178,7 +178,7 @@ def outcome_of(code: int, child: Child) -> str:
 
 
 def run_all(work: list[tuple[tuple[str, ...], Mutant | None]], jobs: int, report: Any) -> None:
-    """Run so many at a time; call `report(child, outcome)` for each when it is over."""
+    """Run a limited number at a time; call `report(child, outcome)` when each ends."""
     waiting = list(reversed(work))
     running: dict[int, Child] = {}
     while waiting or running:
@@ -200,7 +200,8 @@ def run_all(work: list[tuple[tuple[str, ...], Mutant | None]], jobs: int, report
 
 
 def check_tests(mutants: list[Mutant], jobs: int) -> None:
-    """All named tests pass while nothing is broken; otherwise a kill would say nothing."""
+    """Check that all named tests pass on the unchanged code; otherwise a kill would mean
+    nothing."""
     named = sorted({test for mutant in mutants if not mutant.equivalent for test in mutant.tests})
     bad: list[str] = []
 
@@ -208,7 +209,7 @@ def check_tests(mutants: list[Mutant], jobs: int) -> None:
         if outcome != "survived":
             bad.extend([*child.said[-8:], outcome.replace("killed", "failed")])
 
-    # No part is empty: pytest would run everything. None is so large that it might not end in time.
+    # No part is empty, as pytest would run everything, or too large to end in time.
     count = min(len(named), max(jobs, -(-len(named) // TOGETHER)))
     parts = [tuple(named[start::count]) for start in range(count)]
     run_all([(part, None) for part in parts], jobs, report)

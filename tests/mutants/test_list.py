@@ -1,4 +1,4 @@
-"""Check that the list of mutants fits the code, nothing in it is stale. `make mutants` runs it."""
+"""Tests of the list of mutants: each entry fits the code. `make mutants` runs the mutants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _runner() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
+    sys.modules[spec.name] = module  # dataclasses look the module up there
     spec.loader.exec_module(module)
     return module
 
@@ -41,7 +41,7 @@ def test_there_are_enough_of_them_and_everywhere() -> None:
 
 
 def test_every_mutant_has_its_place_and_its_tests() -> None:
-    """Collect all that is wrong at once: the list is long."""
+    """Collect all errors at once: the list is long."""
     read = cache(lambda file: (ROOT / file).read_text(encoding="utf-8"))
     wrong = []
     for mutant in MUTANTS:
@@ -65,8 +65,8 @@ def test_every_mutant_has_its_place_and_its_tests() -> None:
 
 @pytest.mark.check
 def test_a_mutant_does_not_depend_on_names_of_variables_nor_on_layout_nor_on_words() -> None:
-    """Rename all local variables, take docstrings and comments away, reword what is raised and lay
-    the code out anew: each mutant changes what it changed before."""
+    """Test that each mutant still changes the same code after local variables are renamed,
+    docstrings and comments removed, messages reworded and the layout changed."""
     wrong = []
     for module, mutants in _by_module().items():
         plain = _module(module)
@@ -80,7 +80,7 @@ def test_a_mutant_does_not_depend_on_names_of_variables_nor_on_layout_nor_on_wor
             except Stale as error:
                 wrong.append(f"{mutant.name}: {error}")
                 continue
-            # Only what is changed: whole modules would take a minute.
+            # Only the changed functions: whole modules would take a minute.
             for tree in (changed, expected):
                 tree.body = definitions(tree, mutant.anchor.name)
             expected = _Rewritten(plain).visit(expected)
@@ -183,13 +183,13 @@ def _module(module: str) -> ast.Module:
 
 
 def _dumped(tree: ast.Module, anchor: Anchor | None = None) -> str:
-    """Return what decides whether two trees are the same, of one function if one is given."""
+    """Return a dump that is equal for equal trees, of one function if one is given."""
     nodes = definitions(tree, anchor.name) if anchor else tree.body
     return "\n".join(ast.dump(node) for node in nodes)
 
 
 class _Reworded(ast.NodeTransformer):
-    """Put other words into all that is raised."""
+    """Reword all messages of raised errors."""
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
         for part in ast.walk(node):
@@ -199,7 +199,7 @@ class _Reworded(ast.NodeTransformer):
 
 
 class _Rewritten(_Reworded):
-    """Rename local variables too, and take away docstrings."""
+    """Rename local variables too, and remove docstrings."""
 
     SCOPES = (
         *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda),
@@ -207,7 +207,7 @@ class _Rewritten(_Reworded):
     )
 
     def __init__(self, plain: ast.Module) -> None:
-        # By the place in the code as it is: what a mutation adds is no local variable of it.
+        # By the place in the original code: names that a mutation adds are not its local variables.
         self._known = {
             self._place(node): self._bound(node)
             for node in ast.walk(plain)

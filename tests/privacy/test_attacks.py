@@ -1,4 +1,4 @@
-"""Attacks: each succeeds on exact releases and fails on noisy ones."""
+"""Tests of attacks: each succeeds on exact releases and fails on noisy ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from privirec.privacy.policy import Policy
 
 
 def sparse(seed: int, users: int = 60, items: int = 150) -> Interactions:
-    """Short histories over many items, so that many items have few users."""
+    """Return short histories over many items, so that many items have few users."""
     rng = np.random.default_rng(seed)
     touched = np.zeros((users, items), np.float32)
     for row in touched:
@@ -44,7 +44,7 @@ def sparse(seed: int, users: int = 60, items: int = 150) -> Interactions:
 
 
 PAIRS = {"way": "gram", "head": 300}
-"""The way of protected that opens pairs of items, on all there are."""
+"""Settings of protected that open the pairs of all items."""
 
 
 def as_dataset(train: Interactions) -> Dataset:
@@ -93,11 +93,11 @@ def test_a_row_that_two_histories_explain_is_left_alone() -> None:
     columns = np.array([0, 1, 2], np.int32)
     twice = read_users(0, columns, np.array([1.0, 0.5, 0.5]), 2, Weights(1.0, 5), 1e-9)
     assert twice == []
-    # Of two and three items there is no doubt.
+    # Rows of two and three items are unambiguous.
     values = np.array([1 / 2 + 1 / 3, 1 / 2, 1 / 3, 1 / 3])
     found = read_users(0, np.arange(4, dtype=np.int32), values, 2, Weights(1.0, 5), 1e-9)
     assert sorted(history.tolist() for history in found) == [[0, 1], [0, 2, 3]]
-    # A weight with too few items is no history.
+    # A weight with too few items is not a history.
     assert read_users(0, columns[:2], np.array([1 / 3, 1 / 3]), 1, Weights(1.0, 5), 1e-9) == []
 
 
@@ -107,7 +107,7 @@ def test_a_row_that_two_histories_explain_is_left_alone() -> None:
 def test_protected_sums_give_histories_away_without_their_noise_and_nothing_with_it(
     small: Dataset,
 ) -> None:
-    """A server that asks for pairs with weights all alike can read rows of few users."""
+    """Test a server that asks for pairs with equal weights, and can read rows of few users."""
     seen = one(small, "protected", "aimed-server", given=PAIRS, noise=False).row
     assert seen["users_recovered"] > 20
     assert seen["users_wrong"] == 0
@@ -175,7 +175,7 @@ def test_a_sample_of_items_is_a_sample() -> None:
     assert len(found.users_of) == 10
 
 
-# --- who took part --------------------------------------------------------------------------------
+# --- membership -----------------------------------------------------------------------------------
 
 
 def test_exact_releases_reveal_membership(small: Dataset) -> None:
@@ -204,7 +204,7 @@ def test_no_attack_beats_the_promise() -> None:
 
 
 def test_the_known_contributions_of_others_are_subtracted_exactly(small: Dataset) -> None:
-    """Canaries among people and canaries alone are seen alike, to the last unit."""
+    """Test that canaries among people and canaries alone look the same, to the last unit."""
     release = release_of("protected", small, PAIRS | {"head": 50})
     federation = release.federation
     assert federation is not None
@@ -235,7 +235,7 @@ def test_canaries_bound_epsilon_from_below(small: Dataset, way: str, epsilon: fl
 
 
 def test_half_the_noise_is_noticed(small: Dataset) -> None:
-    """A client library that adds too little: the promise is refuted."""
+    """Test a client library that adds too little noise: the promise is refuted."""
     release = release_of("protected", small, PAIRS | {"head": 200})
     assert isinstance(release.federation, AskedAgain)
     settings = release.federation._settings
@@ -268,7 +268,7 @@ def test_the_bound_holds_with_the_confidence_that_it_claims() -> None:
     }
 
 
-# --- what a program without a promise, or other noise, looks like --------------------------------
+# --- programs without a promise, and other noise -------------------------------------------------
 
 
 def test_noise_of_the_audit_is_what_the_promise_counts_on(small: Dataset) -> None:

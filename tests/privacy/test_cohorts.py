@@ -1,4 +1,4 @@
-"""Cohort rules: no combination of the sums of all runs is about only a few people."""
+"""Tests of the cohort rules: no combination of the sums of all runs is about only a few people."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_other_people_are_counted_as_the_definition_says(
 
 
 def test_the_strictest_client_of_a_sum_decides() -> None:
-    """A lax one must not open what a strict one, whose vector is in it, would not."""
+    """Test that a lax client does not open a sum that a strict client in it would refuse."""
     inside = members([4, 4, 4], demands=Demands(0, 0, 1))
     check_people(inside, 0)
     inside[1] = Member(4, Demands(0, 9, 1))
@@ -104,15 +104,15 @@ def test_fewer_clients_are_refused_and_a_few_more_people_too() -> None:
 
 
 def test_two_families_may_grow_together_but_not_around_one_person() -> None:
-    """A, B, then A + B + v: no client of A knows of B's sum, but B's pledges say so."""
+    """Test A, B, then A + B + v: no client of A knows of B's sum, but the pledges of B show it."""
     known = {0: {0, 1, 2}, 1: {0, 1, 2}, 2: {0, 1, 2}, 3: {3, 4, 5}, 4: {3, 4, 5}, 5: {3, 4, 5}}
     check_sum(EVERYBODY, members([1] * 6, known), 0)
     refused(Rule.COHORT, frozenset(range(7)), members([1] * 7, known), 0)
 
 
 def test_a_client_unknowingly_left_out_of_a_sum_is_not_singled_out() -> None:
-    """Client 5 sent its vector, the sum was opened without it, and all that it knows is who might
-    have been in it. The others' pledges show that it is alone."""
+    """Test client 5, which sent its vector and was left out of the opened sum. It knows only who
+    might have been in it; the pledges of the others show that it is alone."""
     inside = members([1] * 6, {client: set(range(5)) for client in range(5)})
     inside[5] = Member(1, ASKS, frozenset(), EVERYBODY)
     refused(Rule.COHORT, EVERYBODY, inside, 0)
@@ -120,8 +120,8 @@ def test_a_client_unknowingly_left_out_of_a_sum_is_not_singled_out() -> None:
 
 
 def test_a_few_claims_are_taken_to_be_true_and_to_be_lies() -> None:
-    """One of two has helped to open a sum over both. If it is honest, a third is alone in the next;
-    if it lies, all three are new."""
+    """Test two clients, one of which has helped to open a sum over both. If it is honest, a third
+    client is alone in the next sum; if it lies, all three are new."""
     one = {0: {0, 1, 2}}
     inside = {
         client: Member(2, ASKS, m.known, EVERYBODY) for client, m in members([2] * 6, one).items()
@@ -134,7 +134,8 @@ def test_a_few_claims_are_taken_to_be_true_and_to_be_lies() -> None:
 
 
 def test_a_run_that_stopped_while_it_was_opened_can_be_repeated() -> None:
-    """One client has helped to open a sum that never was; nobody else was told who is in it."""
+    """Test a client that has helped to open a sum that was never completed; no other was told its
+    members."""
     inside = {
         client: Member(2, ASKS, EVERYBODY if client == 0 else frozenset(), EVERYBODY)
         for client in EVERYBODY
@@ -156,13 +157,13 @@ CLIENTS = 7
 
 @dataclass
 class Remembering:
-    """An honest client with a memory of its own; now and then one asks for nothing."""
+    """An honest client with its own memory; some clients make no demands at times."""
 
     people: int
     changes_its_mind: bool
     lax: bool = False
     told: dict[frozenset[int], bool] = field(default_factory=dict)
-    """Sums, and whether it has bound itself to who was in them."""
+    """Sums, and whether the client has pledged to their members."""
     not_told: dict[int, tuple[frozenset[int], bool]] = field(default_factory=dict)
 
     def pledge(self, client: int) -> Member:
@@ -229,7 +230,7 @@ def run_once(
 
 
 def rank(rows: list[list[int]]) -> int:
-    """Exact, by elimination."""
+    """Return the exact rank, by elimination."""
     left = [[Fraction(value) for value in row] for row in rows]
     found = 0
     for column in range(len(left[0]) if left else 0):
@@ -305,7 +306,7 @@ def test_no_combination_of_all_opened_sums_is_about_a_few_people(given: tuple[An
 
 @pytest.mark.parametrize("rule", ["check_growth", "check_new"])
 def test_without_either_rule_a_few_are_apart(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A + B + v, A and B in either order: the attack that the rules are for."""
+    """Test A + B + v with A and B in either order, the attack that the rules prevent."""
     a, b, v = frozenset({0, 1, 2}), frozenset({3, 4, 5}), frozenset({6})
     orders = {"check_growth": (a | b | v, a, b), "check_new": (a, b, a | b | v)}
     people = dict.fromkeys(range(7), 1)
@@ -321,7 +322,7 @@ _pledge = Remembering.pledge
 
 
 def _free(one: Remembering, client: int) -> Member:
-    """A pledge of a client that is free once it asks for nothing."""
+    """Return the pledge of a client that is free once it makes no demands."""
     alone = frozenset({client} if one.told else set[int]())
     return (
         replace(_pledge(one, client), known=alone, past=alone) if one.lax else _pledge(one, client)
@@ -331,13 +332,13 @@ def _free(one: Remembering, client: int) -> Member:
 NOBODY = frozenset[int]()
 ALL_LAX = frozenset(range(1, 7))
 LAX: dict[str, tuple[list[tuple[set[int], frozenset[int]]], dict[int, int], tuple[Any, ...]]] = {
-    # Five who were in a sum with client 0 ask for nothing from then on.
+    # Five clients that were in a sum with client 0 make no demands from then on.
     "whoever was bound stays bound": (
         [({0, 1, 2, 3, 4, 5}, NOBODY), ({1, 2, 3, 4, 5}, ALL_LAX)],
         dict.fromkeys(range(6), 1),
         (Remembering, "pledge", _free),
     ),
-    # Client 2 would be hidden by client 3 alone, which is in another sum later.
+    # Client 2 would be hidden only by client 3, which is in another sum later.
     "who asks for nothing hides nobody": (
         [
             ({0, 1}, ALL_LAX),
@@ -365,11 +366,11 @@ def test_a_client_without_demands_does_not_expose_others(
     assert a_few_are_apart(sums, people, lax)
 
 
-# --- the same search, seeded, finds what each part of the rules is for ----------------------------
+# --- a seeded search finds an attack for each part of the rules -----------------------------------
 
 
 def _drawn(rng: random.Random) -> tuple[Any, ...]:
-    """A sequence of runs that are mostly with most clients, so that many sums are opened."""
+    """Return a random sequence of runs, mostly with most clients, so that many sums are opened."""
 
     def clients() -> frozenset[int]:
         kind = rng.random()
@@ -442,7 +443,8 @@ def test_every_part_of_the_rules_is_needed(weaker: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("corrupt", [0, 1, 3])
 def test_one_more_than_the_corrupt_are_believed(corrupt: int) -> None:
-    """Claims of as many clients as may be corrupt prove nothing; one more claim is honest."""
+    """Test that claims of as many clients as may be corrupt prove nothing, and one more claim
+    does."""
     for claiming in range(6):
         others = {
             client: Member(1, Demands(3, 0, 4), frozenset({0, client}), frozenset({0, client}))

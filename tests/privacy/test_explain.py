@@ -1,4 +1,4 @@
-"""`privirec explain-privacy`: the privacy statement of an artifact."""
+"""Tests of `privirec explain-privacy`: the privacy statement of an artifact."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_federation_with_noise_is_promised_epsilon() -> None:
 
 
 def test_epsilon_is_computed_and_not_believed() -> None:
-    """A manifest is the server's word: what it calls epsilon must follow from its own sums."""
+    """Test that epsilon must follow from the sums in the manifest, which is the server's claim."""
     ledger = Ledger()
     ledger.add_sum(popularity())
     ledger.add_sum(popularity())

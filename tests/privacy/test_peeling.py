@@ -1,4 +1,4 @@
-"""Peeling attack: no wrong histories, and all histories on sparse data."""
+"""Tests of the peeling attack: no wrong histories, and all histories on sparse data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privirec.privacy.attacks.grading import grade
 
 
 def interactions(histories, n_items=None):
-    """One user a history: a collection of item numbers."""
+    """Return one user per history: a collection of item numbers."""
     rows = np.repeat(np.arange(len(histories)), [len(set(h)) for h in histories])
     columns = np.array([item for h in histories for item in sorted(set(h))], dtype=np.int64)
     n_items = n_items or int(columns.max(initial=0)) + 1
@@ -40,7 +40,7 @@ def weights_at(fraction_bits, alpha, longest):
 
 
 def release(truth, fraction_bits=21, exponent=0.5):
-    """V and the integers of P', summed as the clients would."""
+    """Return V and the integers of P', summed as the clients would."""
     weights = weights_at(fraction_bits, exponent, int(truth.user_degrees.max(initial=1)))
     ones = truth.matrix.astype(np.int64)
     per_user = np.repeat(weights[truth.user_degrees], truth.user_degrees)
@@ -62,7 +62,7 @@ def recovered(peeled):
 
 
 def long_tailed(n_users, n_items, seed):
-    """Histories of 5 to 40 items with popularities that fall off as in a catalogue."""
+    """Return histories of 5 to 40 items with a long-tailed popularity, as in a catalogue."""
     rng = np.random.default_rng(seed)
     popularity = 1.0 / np.arange(1, n_items + 1) ** 0.8
     popularity /= popularity.sum()
@@ -104,7 +104,7 @@ def test_empty_releases_are_complete():
 
 
 def test_what_two_data_sets_share_is_not_guessed():
-    """All pairs of a triangle, or the other way round: the releases are equal, so neither is it."""
+    """Test two data sets with equal releases: the attack guesses neither."""
     one = interactions([[0, 1, 2], [0, 3, 4], [1, 3, 5], [2, 4, 5]])
     two = interactions([[0, 1, 3], [0, 2, 4], [1, 2, 5], [3, 4, 5]])
     (degrees, matrix), (other_degrees, other_matrix) = release(one), release(two)
@@ -202,8 +202,8 @@ def test_the_normalised_matrix_gives_the_same(exponent):
 
 
 def test_weights_are_those_of_the_clients_where_powers_of_doubles_are_not():
-    """At alpha 0.3 and 45 bits, a double that is off by one in its last place is another weight for
-    some lengths: which power a library returns there depends on the machine."""
+    """Test alpha 0.3 and 45 bits, where a double that is off by one in its last place is another
+    weight for some lengths: powers in a library depend on the machine there."""
     ask = asked(45, 0.3)
     lengths = np.arange(3000)
     weights = peeling.weights_of(ask, 2999)
@@ -217,7 +217,7 @@ def test_weights_are_those_of_the_clients_where_powers_of_doubles_are_not():
     off_by_one = (np.nextafter(powers, 0), powers, np.nextafter(powers, 1))
     unlike = [np.rint(2.0**45 * those).astype(np.int64) != weights for those in off_by_one]
     (sensitive,) = np.nonzero(np.any(unlike, axis=0))
-    # A user with a history of exactly such a length comes out, and the one beside it too.
+    # A user with a history of exactly this length is found, and the next one too.
     long = list(range(int(sensitive[-1])))
     truth = interactions([long, [0, 1, 3500]], 3501)
     summed = ItemItem(3501, 2, 0.3, 47)
@@ -302,7 +302,7 @@ def test_grading_matches_each_true_user_once():
 
 
 @pytest.mark.fullscale
-@pytest.mark.long  # tests/experiments/test_fullscale.py does it from the first sum on
+@pytest.mark.long  # tests/experiments/test_fullscale.py does it from the first sum
 @pytest.mark.parametrize("fraction_bits", [17, 21])
 @pytest.mark.parametrize("name", ["gowalla", "yelp2018"])
 def test_every_real_history_is_recovered(name, fraction_bits):

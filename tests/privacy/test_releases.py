@@ -1,4 +1,4 @@
-"""All registered attacks on all kinds of releases; none finds a wrong history in exact sums."""
+"""Tests of all attacks on all kinds of releases; none finds a wrong history in exact sums."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WITH_PEOPLE = {
     *("differencing-cohorts", "differencing-runs", "membership", "membership-knowing-others"),
     *("last-item-knowing-others", "canaries"),
 }
-"""Attacks on all programs whose people can be asked again."""
+"""Attacks on all programs whose users can be asked again."""
 COLUMNS = (
     "attack users users_recovered users_wrong interaction_precision interaction_recall seconds"
 )
@@ -45,7 +45,7 @@ def released(train: Interactions, wanted: Any) -> Release:
 
 
 def sparse(seed: int, users: int = 40, items: int = 120) -> Interactions:
-    """Short histories over many items, so that many items have one user or two."""
+    """Return short histories over many items, so that many items have one or two users."""
     rng = np.random.default_rng(seed)
     touched = np.zeros((users, items), np.float32)
     for row in touched:
@@ -116,7 +116,7 @@ def test_a_head_gives_away_what_lies_in_it(small: Dataset) -> None:
 
 
 def test_saved_models_are_releases_too(small: Dataset, tmp_path: Path) -> None:
-    """Single precision leaves small entries exact, and they are those of rare items."""
+    """Test that single precision keeps small entries exact, which are those of rare items."""
     for method in ("privirec", "privirec-k", "centralized"):
         result = run(small, Plan(method=method, rank=8))
         result.recommender.save(tmp_path / method, result.manifest())
@@ -272,16 +272,16 @@ def test_rows_are_graded_as_sets_of_items() -> None:
 
 
 def test_the_paper_s_start_is_left_to_others(holes: Interactions) -> None:
-    """Its first sum is over users; of its steps over items only the later ones are read."""
+    """Test that only later steps over items are read; the first sum is over users."""
     release = released(holes, PrivirecK.preset("paper", rank=3))
     assert MatchingPursuit().run(release).facts["columns"] == 3
 
 
-# --- the seam -------------------------------------------------------------------------------------
+# --- the plug-in interface ------------------------------------------------------------------------
 
 
 class Counting(Attack):
-    """Finds nothing but how much there is."""
+    """An attack that finds nothing and only counts sums."""
 
     name = "counting"
     needs = "anything"

@@ -1,4 +1,4 @@
-"""Programs whose sums come out of averaging with correlated noise."""
+"""Tests of programs over averaging with correlated noise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privirec.runtime.local.secure import DropOuts, SecureInProcess
 
 
 class Compared:
-    """Sums twice, with noise and without, and gives the program what has noise in it."""
+    """A runtime that sums with and without noise, and gives the program the noisy sum."""
 
     def __init__(self, noisy: SecureInProcess, clients: list[Any], gone: set[int]) -> None:
         self._noisy = noisy
@@ -59,13 +59,14 @@ def test_totals_are_the_simulations_within_the_stated_error(
     assert components.item_degrees.max() <= 60
     for name, ratio in runtime.ratios.items():
         if name == "item-degrees":
-            assert ratio <= 1.1  # counts: less than stated, as they are cut to what can be
+            assert ratio <= 1.1  # counts: less than stated, because they are clipped
         else:
             assert 0.9 < ratio < 1.1, name
 
 
 def test_the_command_line(tmp_path: Path) -> None:
-    """Close to the exact model, and the ledger says how close its sums are."""
+    """Test that the model is close to the exact one, and that the ledger states the error of
+    sums."""
     asked = ["run", "--dataset", "synthetic:small", "--method", "privirec-k", "--rank", "16"]
     scores = []
     for name, options in (

@@ -1,4 +1,4 @@
-"""What `federate` does around a run: where it saves, and whom it counts as missing."""
+"""Tests of `federate` around a run: where it saves, and which clients count as missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_saving_leaves_alone_what_is_more_than_a_model(small: Dataset, tmp_path: Path) -> None:
-    """A folder with a manifest.json is not a saved model if other things lie in it too."""
+    """Test a folder with a manifest.json and other files, which is not a saved model."""
     precious = GFCF(rank=4).fit(small.train).save(tmp_path / "mine")
     (precious / "thesis.tex").write_text("years of work")
     before = files(precious)
@@ -33,7 +33,7 @@ def test_saving_leaves_alone_what_is_more_than_a_model(small: Dataset, tmp_path:
         pytest.raises(UsageError, match="not a saved model: nothing was written"),
     ):
         federate(small, PLAN, save=precious)
-    run.assert_not_called()  # it says so before the run, not after
+    run.assert_not_called()  # the refusal comes before the run, not after
     with pytest.raises(UsageError, match="not a saved model"):
         _copy(precious, precious)
     assert files(precious) == before
@@ -73,7 +73,7 @@ def test_a_copy_that_fails_leaves_the_earlier_one(small: Dataset, tmp_path: Path
 
 
 def test_whoever_is_not_in_the_sums_counts_as_missing(small: Dataset, tmp_path: Path) -> None:
-    """One that refused from the start as much as one that left: only the cohort counts."""
+    """Test clients that refused from the start and clients that left: only the cohort counts."""
     federation = {"clients": 7, "cohort": 4}
     saved = GFCF(rank=4).fit(small.train).save(tmp_path / "model", {"federation": federation})
     assert drop_outs(saved) == 3

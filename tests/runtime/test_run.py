@@ -1,4 +1,4 @@
-"""Runs, tables, sweeps and costs: what the commands promise."""
+"""Tests of the commands for runs, tables, sweeps and costs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def small() -> Dataset:
     "model", [name for name in MODELS if computes(Privirec, MODELS[name]().config)]
 )
 def test_simulation_scores_as_the_released_filters_do(small: Dataset, model: str) -> None:
-    """The factors that a simulation uses for speed give the scores of what is released."""
+    """Test that the factors used for speed in a simulation give the scores of the release."""
     kind = MODELS[model]
     config = kind(**({"rank": 32} if "rank" in kind.config_type.model_fields else {})).config
     settings = PrivirecSettings(**{"rank": 0} | config.needs)
@@ -159,7 +159,7 @@ def test_table_has_three_rows_a_model_and_one_less_without_low_pass(small: Datas
 
 @pytest.mark.parametrize("rounds", [2, 3])
 def test_sweep_points_are_runs_of_their_own(small: Dataset, tmp_path: Path, rounds: int) -> None:
-    """The nested evaluation gives what a run at that k and L alone gives."""
+    """Test that the nested evaluation equals a separate run at that k and L."""
     points = Sweep(small, tmp_path, [16, 32, 48], [2, 3]).run()
     settings = PrivirecK.preset("paper", rank=32, rounds=rounds)
     train = small.train
@@ -190,7 +190,7 @@ def test_sweep_does_not_mix_or_lose_points(small: Dataset, tmp_path: Path) -> No
     first = Sweep(small, tmp_path, [8], [2]).run()
     Sweep(small, tmp_path, [8], [2], seed=1).run()
     assert Sweep(small, tmp_path, [8], [2]).run() == first
-    # PriviRec's level is the same whatever the ranks of the sweep are.
+    # PriviRec's level does not depend on the ranks of the sweep.
     wider = Sweep(small, tmp_path / "other", [8, 64], [2]).run()
     assert [p for p in wider if p["rank"] in (PRIVIREC, 8)] == first
     changed = Dataset(small.name, small.train.rows(0, 100), small.test.rows(0, 100))

@@ -1,4 +1,4 @@
-"""`privirec run` on data in shards: the model of a run in memory, a sample, and the device."""
+"""Tests of `privirec run` on shards: the model of a run in memory, a sample, and the device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_shards_save_the_model_of_a_run_in_memory(
         for name, result in (("sharded", sharded), ("whole", whole))
     ]
     assert saved[0].read_bytes() == saved[1].read_bytes()
-    # Of a sample of users only what tables compare is said.
+    # For a sample of users, only the metrics that tables compare are printed.
     more = {"mrr@20", "hit_rate@20", "coverage@20", "novelty@20"}
     same = whole.row.keys() - {"peak_rss_mb"} - more
     same = {name for name in same if not name.endswith("seconds")}

@@ -1,4 +1,4 @@
-"""One program, two runtimes, the same bits: components, ledgers and saved files."""
+"""Tests of one program in two runtimes: bit-identical components, ledgers and saved files."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_silos_hold_consecutive_users_and_all_of_them(holes: Interactions) -> No
             clients_of(holes, impossible)
 
 
-# --- what comes out -------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def test_enough_rounds_give_what_one_machine_gives(small: Dataset) -> None:
@@ -228,7 +228,7 @@ def test_relatives_from_federated_sums_are_those_of_one_machine(
 
 
 def test_few_rounds_are_not_mistaken_for_many(small: Dataset) -> None:
-    """Otherwise the test above could not fail."""
+    """Test that the test above can fail."""
     train = small.train
     exact = GFCF(rank=7).fit(train).score(train.matrix)
 
@@ -248,7 +248,7 @@ def test_turbo_cf_needs_no_rounds_to_be_exact(small: Dataset) -> None:
     np.testing.assert_allclose(federated, central, rtol=1e-3, atol=1e-4)
 
 
-# --- what it costs --------------------------------------------------------------------------------
+# --- costs ----------------------------------------------------------------------------------------
 
 
 def test_the_ledger_names_every_sum_and_its_bytes(small: Dataset) -> None:
@@ -274,7 +274,7 @@ def test_the_ledger_names_every_sum_and_its_bytes(small: Dataset) -> None:
     assert ledger.bytes_down == sum(entry.bytes_down_per_client for entry in ledger.entries)
     assert {e.revealed_to for e in ledger.entries if e.entries} == {"server"}
     assert {e.revealed_to for e in ledger.entries if not e.entries} == {"every client"}
-    # As manifests of all versions have it.
+    # The format of manifests in all versions.
     assert {row["noise"] for row in json.loads(json.dumps(ledger.as_rows()))} == {"none"}
     assert all(row["gives_away"] for row in ledger.as_rows() if row["entries"])
 
@@ -305,12 +305,12 @@ def test_a_ring_too_narrow_ends_the_run_before_the_sum(small: Dataset, make: typ
     assert ledger.entries == []
 
 
-# --- what a client refuses ------------------------------------------------------------------------
+# --- refusals by a client -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Spoof(ItemDegrees):
-    """Calls itself item-degrees and wants the history itself."""
+    """A sum that calls itself item-degrees and asks for the history itself."""
 
     def blocks(self, histories: Histories) -> Iterator[NDArray[np.int64]]:
         yield histories.matrix.indices.astype(np.int64)

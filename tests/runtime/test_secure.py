@@ -1,4 +1,4 @@
-"""Sums under real secure aggregation are the plain sums over the survivors, or there are none."""
+"""Tests of secure aggregation: an opened sum is the plain sum over the survivors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def arrays(components: Components) -> list[NDArray]:
 
 
 def histories(rng: np.random.Generator, users: int, items: int) -> Interactions:
-    """Every user has a history of its own, so that a double count or a lost one shows."""
+    """Return distinct histories, so that a double count or a lost one shows."""
     while True:
         matrix = rng.random((users, items)) < 0.45
         matrix[:, 0] |= ~matrix.any(axis=1)
@@ -69,7 +69,7 @@ def histories(rng: np.random.Generator, users: int, items: int) -> Interactions:
 def random_dropouts(
     rng: np.random.Generator, users: int, sums: int, schedule: Schedule
 ) -> DropOuts:
-    """Usually nobody or one; anywhere."""
+    """Return random drop-outs at any step: usually none or one."""
     stages = [(str(step.sum_number or "set-up"), step.name) for step in schedule.steps(sums)]
     at_set_up: dict[str, set[int]] = {}
     at_sums: dict[int, dict[str, set[int]]] = {}
@@ -138,7 +138,7 @@ def test_a_thousand_runs_with_drop_outs_anywhere() -> None:
     names = list(PROGRAMS)
     ends = [check(seed, names[seed % len(names)]) for seed in range(1000)]
     finished = ends.count(None)
-    # The test is worth something only if it sees both ends often.
+    # The test is meaningful only if both outcomes are frequent.
     assert finished > 300
     assert ends.count(CohortChanged) > 100
 

@@ -1,4 +1,4 @@
-"""A simulation over shards: the same bits as over all users at once, and not begun anew."""
+"""Tests of a simulation over shards: the bits of a run in memory, and resumed computation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(train: Any, wanted: ProgramSettings, runtime: Runtime) -> tuple[Componen
 
 
 def in_shards(train: Interactions, folder: Path, per_shard: int) -> ShardedDataset:
-    """Everything in train."""
+    """Write all interactions to shards as training data."""
     return write_shards(
         folder,
         "train",
@@ -89,7 +89,7 @@ def test_shards_give_the_bits_of_everything_at_once(
     assert ledger.as_rows() == whole_ledger.as_rows()
     expected = saved(whole, folder / "a")
     assert saved(sharded, folder / "b") == expected
-    # Once more, from what was kept: nothing is computed.
+    # Run again from the stored sums: nothing is computed.
     kept = ShardedSimulation(data, work=folder / "w", on_shard=_refuse, **noise)
     assert saved(run(data, wanted, kept)[0], folder / "c") == expected
 
@@ -99,7 +99,7 @@ def _refuse(name: str, done: int, total: int) -> None:
 
 
 def test_what_is_kept_belongs_to_one_question(tmp_path: Path) -> None:
-    """Other data, another ask, another seed of the noise: a sum of its own."""
+    """Test that other data, another request or another noise seed has its own stored sum."""
     first, second = (
         make_shards("synthetic:30x9", tmp_path / str(seed), seed, users_per_shard=8)
         for seed in (1, 2)

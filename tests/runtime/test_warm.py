@@ -1,4 +1,4 @@
-"""`privirec run --warm`: a run that begins with an earlier model."""
+"""Tests of `privirec run --warm`: a run that starts from an earlier model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_only_spectral_begins_with_a_model_and_only_with_its_own(
 
 
 def test_a_warm_round_of_a_preset_is_one_round_in_a_ring_that_is_wide_enough() -> None:
-    """The preset has eight rounds of ten bits, which one round would lose by."""
+    """Test the ring: the preset has eight rounds of ten bits, too few for a single round."""
     plan = Plan(method="spectral", preset="gowalla-60mb", warm=Path("monday"))
     items = 40_981
     settings = plan.settings(plan.recommender("gowalla", items), items, 29_858)

@@ -1,4 +1,4 @@
-"""Hypothesis without deadlines: the first call of a kernel compiles it."""
+"""Disable hypothesis deadlines: the first call of a kernel compiles it."""
 
 from hypothesis import settings
 

@@ -1,4 +1,4 @@
-"""A federation with correlated noise, by hand: sessions, and vectors that it sums."""
+"""Run a federation with correlated noise by hand: sessions, and the vectors that it sums."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from secagg.testing import InsecureSeededBytes
 
 SHAPE = VectorShape(300, 12, 9, signed=True)
 ANY_NOISE = ClientPolicy(own_noise=0.0, proven_sums=True)
-"""The policy of clients that accept as little noise as there is."""
+"""Policy of clients that accept any level of noise."""
 NEARLY_NONE = protocol_of(NoiseRule(sum_bits=40, dropped_bits=30))
-"""So little noise that opened sums, which are rounded, are exact with drop-outs or without."""
+"""Protocol with so little noise that rounded sums are exact, with or without drop-outs."""
 HARDLY_OWN = protocol_of(NoiseRule(sum_bits=40, dropped_bits=5))
-"""So little own noise that opened sums are exact unless the noise of pairs is left in them."""
+"""Protocol with so little own noise that sums are exact unless pair noise remains in them."""
 
 
 @dataclass
@@ -37,10 +37,11 @@ class Run:
     server: CorrelatedServer
     clients: dict[int, CorrelatedClient]
     told: dict[int, bytes]
-    """Client -> its Neighbours message, once `join` was called."""
+    """Client -> its Neighbours message, after `join`."""
 
     def join(self, silent: Collection[int] = ()) -> Run:
-        """The first step with all but the silent ones; the messages of the second are kept."""
+        """Run the first step with all but the silent clients, and keep the messages of the
+        second."""
         for client, message in self.server.outgoing():
             if client not in silent:
                 answer = self.clients[client].receive(message)
@@ -51,13 +52,13 @@ class Run:
         return self
 
     def tell(self) -> Run:
-        """Everybody hears who takes part."""
+        """Tell every client who takes part."""
         for client, message in self.told.items():
             assert self.clients[client].receive(message) is None
         return self
 
     def contribute(self, number: int, gone: Collection[int] = ()) -> None:
-        """Vectors of all that are asked and not gone."""
+        """Send the vectors of all requested clients that are not gone."""
         for client in sorted(self.server.waiting_for() - set(gone)):
             for message in self.clients[client].contribute(number, [self.vector(client, number)]):
                 self.server.receive(client, message)
@@ -70,7 +71,7 @@ class Run:
         return shape.ring.decode_signed(self.server.open_sum())
 
     def sum(self, number: int = 1, gone: Collection[int] = ()) -> NDArray[np.int64]:
-        """What the server opens."""
+        """Collect the vectors and return the opened sum."""
         self.contribute(number, gone)
         return self.open()
 
@@ -81,12 +82,12 @@ class Run:
         return rng.integers(-most if shape.signed else 0, most, shape.length, endpoint=True)
 
     def exact(self, number: int = 1, gone: Collection[int] = ()) -> NDArray[np.int64]:
-        """The sum without noise."""
+        """Return the sum without noise."""
         inside = set(self.server.participants) - set(gone)
         return np.sum([self.vector(client, number) for client in sorted(inside)], axis=0)
 
     def reload(self, client: int) -> None:
-        """A new process goes on with the stored state of the old one."""
+        """Replace a client by a new process with its stored state."""
         session = self.protocol.load_client(
             self.clients[client].dump(),
             self.identities[client],
@@ -117,7 +118,7 @@ def start(
     min_cohort: int = 3,
     seed: int | str = 0,
 ) -> Run:
-    """Sessions that have heard nothing yet."""
+    """Create sessions that have not received any message."""
     source = InsecureSeededBytes(f"correlated {seed}")
     identities = {number: Identity.generate(source) for number in range(clients)}
     roster = Roster({number: one.public for number, one in identities.items()})
@@ -134,5 +135,5 @@ def start(
 
 
 def started(*more: object, **settings: object) -> Run:
-    """The same, and everybody is ready for the first sum."""
+    """Create sessions that are ready for the first sum."""
     return start(*more, **settings).join().tell()  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The vectors of averaging with correlated noise; `make_vectors` writes them."""
+"""Build the vectors of averaging with correlated noise; `make_vectors` writes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from privirec.secagg.ring import VectorShape
 from secagg.testing import InsecureSeededBytes
 
 SHAPES = (VectorShape(11, 13, 300, signed=True), VectorShape(6, 40, 1 << 34))
-"""Uploads in finer units than announced, and in coarser ones."""
+"""Shapes whose uploads are in finer and in coarser units than announced."""
 DEVIATIONS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 1 << 14, 1 << 20, 1 << 40)
 STATEMENTS = (
     Statement.of(8, 0.1, 0.125),
@@ -35,7 +35,7 @@ STATEMENTS = (
 
 
 def primitives() -> dict[str, Any]:
-    """Each construction on its own."""
+    """Return vectors of each construction."""
     source = InsecureSeededBytes("correlated noise")
     seed, agreed, run = source(32), source(32), source(16)
     tables = []
@@ -98,7 +98,8 @@ def primitives() -> dict[str, Any]:
 
 
 def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
-    """Each is sent to the victim after so many of its good steps, instead of the next one."""
+    """Return bad messages; each replaces the next message to the victim after a number of good
+    steps."""
     recorded = next(one for one in run["clients"] if one["client"] == victim)
     raw = [bytes.fromhex(step["receive"]) for step in recorded["steps"] if "receive" in step]
     announce, told = (decode(message) for message in raw)
@@ -126,7 +127,7 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
         )
 
     def noise(**changes: int) -> NoisyAnnounce:
-        """The announcement with other levels for the first sum."""
+        """Return the announcement with other levels for the first sum."""
         levels = announce.noise[0]
         changed = replace(
             levels, **{name: getattr(levels, name) + by for name, by in changes.items()}
@@ -140,7 +141,7 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
         text = keys.advertised_bytes(digest, key.client, key.noise_key, b"")
         return replace(key, signature=identity[by].sign(text))
 
-    # The announcement: what every protocol's clients check.
+    # The announcement: checks of every protocol's clients.
     case("cohort below the policy", "CohortTooSmall", 0, raw[0], min_cohort=9)
     few = replace(announce, statement=announce.statement.with_clients(2))
     case("fewer clients announced than the roster has", "RosterMismatch", 0, few)
@@ -197,7 +198,7 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     case("another version", "WrongVersion", 0, b"\1" + raw[0][1:])
     case("unknown kind", "MalformedMessage", 0, bytes([keys.VERSION, 0x63]) + raw[0][2:])
     case("neighbours before the announcement", "OutOfOrder", 0, raw[1])
-    # Who takes part.
+    # Participants.
     case("announcement replayed", "ReplayedMessage", 1, raw[0])
     case("another run", "WrongRun", 1, replace(told, run=bytes(16)))
     case("message of another client", "WrongRun", 1, replace(told, client=10))

@@ -1,9 +1,9 @@
-"""Coverage-guided fuzzing of the codec and of both state machines with atheris.
+"""Fuzz the codec and both state machines with atheris, guided by coverage.
 
     python tests/secagg/fuzz_atheris.py -max_total_time=600
 
-Needs `pip install atheris`; says so and exits with 2 without it. Exits with 0 when nothing but
-ProtocolErrors came out.
+It needs `pip install atheris`, and exits with 2 and a message without it. It exits with 0 if
+nothing but ProtocolErrors was raised.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ except ImportError:
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-# The ring's kernels are compiled from their bytecode and must stay as they are.
+# The ring's kernels are compiled from their bytecode and must not be instrumented.
 with atheris.instrument_imports(include=["privirec.secagg"], exclude=["privirec.secagg.ring"]):
     from secagg import fuzzing
 
 
 def one_input(data: bytes) -> None:
-    """First byte: who is told; second: in which state; the rest: what."""
+    """Decode an input: the first byte selects the receiver, the second its state; the rest is the
+    message."""
     if len(data) < 2:
         return
     target, stage, message = data[0] % 3, data[1], data[2:]
@@ -39,7 +40,7 @@ def one_input(data: bytes) -> None:
 
 
 def write_corpus(folder: Path) -> None:
-    """Good messages in the states that expect them, to start from."""
+    """Write good messages in the states that expect them, as a starting corpus."""
     for stage in range(len(fuzzing.STORED)):
         for number, message in enumerate(fuzzing.MESSAGES):
             (folder / f"client-{stage}-{number}").write_bytes(bytes([1, stage]) + message)

@@ -1,4 +1,4 @@
-"""One fuzz target for hypothesis and atheris: bytes in, a ProtocolError or an answer out."""
+"""Fuzz target for hypothesis and atheris: bytes in, a ProtocolError or an answer out."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class RecordedClient:
                 )
 
     def at(self, stage: int) -> ClientSession:
-        """A new session with the state before a step."""
+        """Return a new session with the state before a step."""
         source = InsecureSeededBytes("fuzz")
         return self._protocol.load_client(
             self.stored[stage], self._identity, self._roster, ClientPolicy(), source
@@ -83,7 +83,7 @@ MESSAGES = RECORDED["secagg+"].messages
 
 
 def steps_of(name: str) -> int:
-    """Steps of a run over one sum; "active" is secagg+ against an active server."""
+    """Return the steps of a run over one sum; "active" is secagg+ against an active server."""
     scheme, statement = scheme_of(name)
     return len(scheme.schedule_for(statement).names)
 
@@ -95,7 +95,8 @@ def scheme_of(name: str) -> tuple[Protocol, Statement]:
 
 
 def server_at(stage: int, name: str = "secagg+") -> tuple[ServerSession, list[tuple[int, bytes]]]:
-    """A server before advertisements, shares, input or answers, and the messages it waits for."""
+    """Return a server before advertisements, shares, input or answers, and its expected
+    messages."""
     source = InsecureSeededBytes("fuzz server")
     identities = [Identity.generate(source) for _ in range(5)]
     roster = Roster({number: identity.public for number, identity in enumerate(identities)})
@@ -151,6 +152,6 @@ def tell_server(stage: int, data: bytes, sender: int, name: str = "secagg+") -> 
     try:
         server.receive(sender, data)
     except ProtocolError:
-        # What was refused must not have changed anything: the run goes on.
+        # A refused message must not change anything: the run goes on.
         for number, message in expected:
             server.receive(number, message)

@@ -1,4 +1,4 @@
-"""A run of LightSecAgg by hand: all parties, and messages that a test may change on the way."""
+"""Run LightSecAgg by hand: all parties, and messages that a test may change on the way."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plain_sum(clients: Iterable[int]) -> list[int]:
 
 @dataclass
 class Run:
-    """All parties; messages of the step under way wait in `told` until they are passed on."""
+    """All parties; messages of the current step wait in `told` until they are passed on."""
 
     server: ServerSession
     clients: list[ClientSession]
@@ -50,16 +50,16 @@ class Run:
     heard: Step | None = None
     """The step whose messages are in `told`."""
     stored: bool = False
-    """Whether clients are stored and loaded before every message."""
+    """If true, clients are stored and loaded before every message."""
 
     def listen(self) -> dict[int, ProtocolMessage]:
-        """What the server says in this step."""
+        """Return the server's messages of this step."""
         self.heard = self.server.step
         self.told = {client: raw for client, raw in self.server.outgoing() if raw}
         return {client: decode(raw) for client, raw in self.told.items()}
 
     def answer(self, but: Iterable[int] = ()) -> dict[int, ProtocolMessage]:
-        """All clients but some answer what they were told, or send their vectors."""
+        """Let all clients except some answer their messages, or send their vectors."""
         step, replies = self.server.step, {}
         assert step is not None
         for client in sorted(self.told.keys() - set(but)):
@@ -88,7 +88,7 @@ class Run:
         )
 
     def go_to(self, name: str, sum_number: int = 1, gone: Iterable[int] = ()) -> Run:
-        """Everybody does all that comes before this step; then the server speaks."""
+        """Finish all steps before this one, and fetch the server's messages."""
         out = set(gone)
         while self.server.step is not None:
             if self.server.step is not self.heard:
@@ -100,7 +100,7 @@ class Run:
         raise AssertionError(f"there is no step {name} of sum {sum_number}")
 
     def finish_step(self, but: Iterable[int] = ()) -> list[int] | None:
-        """Answers, and the end of the step; the sum if it opens one."""
+        """Collect answers and end the step; return the sum if the step opens one."""
         assert self.server.step is not None
         opens = self.server.step.opens_sum
         self.answer(but)
@@ -110,7 +110,7 @@ class Run:
         return None
 
     def finish_sum(self, but: Iterable[int] = ()) -> list[int]:
-        """The rest of a sum whose step has been announced."""
+        """Finish a sum whose step has been announced."""
         out = set(but)
         while True:
             opened = self.finish_step(out)
@@ -129,7 +129,7 @@ def start(
     settings: ServerSettings | None = None,
     stored: bool = False,
 ) -> Run:
-    """8 clients, one of them corrupt: T = 1; one may drop: U = 7; 5 must agree."""
+    """Start 8 clients, one of them corrupt: T = 1; one may drop: U = 7; 5 must agree."""
     seeded = InsecureSeededBytes("lightsecagg")
     identities = [Identity.generate(seeded) for _ in range(clients)]
     roster = Roster({number: one.public for number, one in enumerate(identities)})

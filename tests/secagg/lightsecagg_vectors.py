@@ -1,4 +1,4 @@
-"""The vectors of LightSecAgg; `make_vectors` writes them."""
+"""Build the vectors of LightSecAgg; `make_vectors` writes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from privirec.secagg.ring import VectorShape
 from secagg.testing import InsecureSeededBytes
 
 SHAPES = (VectorShape(99, 13, 300, signed=True), VectorShape(9, 32, 1000))
-"""25 elements of four entries in five columns; nine elements of one entry in two."""
+"""Shapes: 25 elements of four entries in five columns; nine elements of one entry in two."""
 STATEMENTS = (
     Statement.of(8, 0.1, 0.125),
     Statement.of(100, 0.05, 0.05),
@@ -32,7 +32,7 @@ STATEMENTS = (
 
 
 def primitives() -> dict[str, Any]:
-    """Each construction on its own."""
+    """Return vectors of each construction."""
     seed = InsecureSeededBytes("lightsecagg")(32)
     fields = []
     for bits in (31, 32, 52, 60, 61):
@@ -101,7 +101,8 @@ def primitives() -> dict[str, Any]:
 
 
 def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
-    """Each is sent to the victim after so many of its good steps, instead of the next one."""
+    """Return bad messages; each replaces the next message to the victim after a number of good
+    steps."""
     recorded = next(one for one in run["clients"] if one["client"] == victim)
     steps = recorded["steps"]
     raw = [bytes.fromhex(step["receive"]) if "receive" in step else b"" for step in steps]
@@ -240,7 +241,7 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
         opening.pieces[start : start + 7] for start in range(0, len(opening.pieces), size)
     )
     case("pieces cut off", "BadShare", 4, encode(replace(opening, pieces=short)))
-    # Sealed by an honest hand, but not below the prime.
+    # Sealed by an honest sender, but not below the prime.
     elements = ElementShape(SHAPES[0])
     piece = np.full(5, elements.field.ring.modulus - 1, np.uint64)
     sender = next(client for client in clients if client != victim)
@@ -280,7 +281,7 @@ def _sealed_to(
     deal: Deal,
     plain: bytes,
 ) -> bytes:
-    """What a corrupt sender could seal for the recorded client."""
+    """Return a message that a corrupt sender could seal for the recorded client."""
     other = next(one for one in run["clients"] if one["client"] == sender)
     private = bytes.fromhex(other["random"][0])
     (agreed,) = keys.agree(private, [keys.public_key(bytes.fromhex(recorded["random"][0]))])

@@ -1,4 +1,4 @@
-"""Writes the test vectors of secure aggregation; they are the same every time.
+"""Write the test vectors of secure aggregation; the output is reproducible.
 
     python tests/secagg/make_vectors.py
 
@@ -63,11 +63,11 @@ IDS = [3, 10, 11, 12, 200, 201, 70000, 4_000_000_000]
 DROPPED = 201
 SHAPES = [VectorShape(11, 13, 300, signed=True), VectorShape(6, 4, 1)]
 VICTIM = 3
-"""The client that gets the bad messages."""
+"""The client that receives the bad messages."""
 
 
 class Recorded:
-    """A source of randomness that remembers what it gave."""
+    """A source of randomness that records its output."""
 
     def __init__(self, seed: str) -> None:
         self._source = InsecureSeededBytes(seed)
@@ -206,7 +206,7 @@ def primitives() -> dict[str, Any]:
 
 
 def asked_in(number: int) -> bytes:
-    """Stands for the digest of what a sum is about."""
+    """Return a stand-in for the digest of a sum's request."""
     return hashlib.sha256(f"sum {number}".encode()).digest()
 
 
@@ -294,8 +294,7 @@ def good_run(
 
 
 class BadCases:
-    """Messages for the victim of a run, each after so many of its good steps, instead of the next
-    one."""
+    """Messages for the victim of a run; each replaces the next one after a number of good steps."""
 
     def __init__(self, run: dict[str, Any]) -> None:
         self._policy = run["policy"]
@@ -319,7 +318,7 @@ class BadCases:
         )
 
     def without(self, told: Survivors, *clients: int) -> bytes:
-        """The same with these clients missing."""
+        """Return the message without these clients."""
         present = set(read_participants(told.survivors, self.roster).tolist())
         return self.only(told, present - set(clients))
 
@@ -374,7 +373,7 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("another protocol", "WrongProtocol", 0, encode(replace(announce, protocol=2)))
     other_roster = replace(announce, roster=bytes(32))
     case("another roster", "RosterMismatch", 0, encode(other_roster))
-    # Announce: what the client was promised.
+    # Announce: earlier promises to the client.
     promised = Agreement(announce.run, announce.statement, announce.shapes, announce.block_entries)
     for name, broken in (
         ("another run than agreed", replace(promised, run=bytes(16))),
@@ -511,8 +510,8 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def bad_from_an_active_server(run: dict[str, Any]) -> dict[str, Any]:
-    """What is refused where the server may lie; all of bad.json that comes before the survivors is
-    refused here as well."""
+    """Return messages that are refused if the server may lie. All of bad.json before the survivors
+    is refused here too."""
     bad = BadCases(run)
     raw, case, identity = bad.received, bad.add, bad.identity
     announce, neighbours, deliver = (decode(message) for message in raw[:3])
@@ -616,7 +615,7 @@ def announcement_digest(announcement: bytes) -> bytes:
 
 
 def build() -> dict[str, Any]:
-    """File name -> contents."""
+    """Return a map of file names to contents."""
     run = good_run("secagg+")
     active = good_run("secagg+", model=ServerModel.ACTIVE)
     light = good_run("lightsecagg", lightsecagg_vectors.SHAPES)

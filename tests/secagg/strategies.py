@@ -1,4 +1,4 @@
-"""Messages of every kind for hypothesis."""
+"""Hypothesis strategies for messages of every kind."""
 
 from __future__ import annotations
 

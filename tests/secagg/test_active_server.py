@@ -1,7 +1,7 @@
-"""What a server could get by telling clients different stories, and gets no more.
+"""Tests of attacks by a server that tells clients different stories.
 
-Every attack runs against real clients. It succeeds where clients take the server for semi-honest,
-or where the one guard it is about is taken away; it fails as clients are.
+Every attack runs against real clients. It succeeds if clients trust the server to be semi-honest,
+or if the one guard that it concerns is removed; otherwise it fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .test_vectors import ACTIVE_BAD, ACTIVE_RUN, session, step
 
 SEMI_HONEST, ACTIVE = ServerModel.SEMI_HONEST, ServerModel.ACTIVE
 SMALL = Setting(180, (0.0, 0.1), correctness_bits=10)
-"""A sparse graph that takes little time: 18 neighbours, of whom 10 open a secret."""
+"""A sparse graph that takes little time: 18 neighbours, 10 of which open a secret."""
 SMALL_STATEMENT = Statement.of(
     SMALL.clients, *SMALL.shares, correctness_bits=SMALL.correctness_bits, server=ACTIVE
 )
@@ -42,18 +42,19 @@ def gathered(setting: Setting) -> LyingServer:
 
 @pytest.fixture(scope="module")
 def trusted() -> LyingServer:
-    """Vectors of 300 clients, of whom 60 may drop out, and no lie told yet."""
+    """Return a trusted server with the vectors of 300 clients, 60 of which may drop out; no lie
+    yet."""
     return gathered(Setting(300, server=SEMI_HONEST))
 
 
 @pytest.fixture(scope="module")
 def active() -> LyingServer:
-    """Of 200 clients, of whom 40 may drop out, against an active server."""
+    """Return an active server with the vectors of 200 clients, 40 of which may drop out."""
     return gathered(Setting(200, correctness_bits=10))
 
 
 def has_sum(server: LyingServer, group: frozenset[int]) -> bool:
-    """Whether the sum over a group comes out of what the server was sent."""
+    """Return True if the server's data gives the sum over a group."""
     expected = np.sum([server.vector(one) for one in group], axis=0)
     return server.opened_sum(group).tolist() == expected.tolist()
 
@@ -63,7 +64,7 @@ def test_the_parameters_of_the_attacks(trusted: LyingServer, active: LyingServer
     assert active.parameters == Parameters(78, 50)
 
 
-# --- one client, called dropped and alive ---------------------------------------------------------
+# --- one client, called both dropped and alive ----------------------------------------------------
 
 
 def half_are_told_that_one_dropped(server: LyingServer, victim: int) -> None:
@@ -94,7 +95,7 @@ def test_an_active_server_gets_no_secret_of_a_client_that_it_calls_dropped_and_a
 
 @pytest.fixture
 def low_thresholds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Thresholds against an active server that are private and nothing more."""
+    """Lower the thresholds against an active server to the least that is private."""
     monkeypatch.setattr(parameters, "_steadfast", lambda degree, near, on_one_side: near + 1)
     caches = (parameters.sparse_parameters, parameters.complete_parameters)
     for cached in caches:
@@ -123,7 +124,7 @@ def test_it_is_the_confirmation_that_stops_two_stories_below_the_threshold(
 def test_it_is_the_threshold_that_keeps_the_two_secrets_apart(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without any confirmation, whichever neighbours are told which story."""
+    """Test without any confirmation, for any division of neighbours between the two stories."""
     monkeypatch.setattr(BellClient, "check_confirmed", lambda *_: None)
     for told in (6, 10, 13, 16):
         corrupt = frozenset({1, 2})
@@ -148,7 +149,7 @@ def arc_between_two_late_ones(server: LyingServer, late: int, size: int) -> froz
 
 
 def test_a_server_that_is_trusted_cuts_a_few_clients_out_of_the_ring(trusted: LyingServer) -> None:
-    """All believe in a sum over 254 clients; it opens one over 17."""
+    """Test that all clients believe in a sum over 254 clients, and the server opens one over 17."""
     server = trusted.fork()
     few = arc_between_two_late_ones(server, late=23, size=17)
     assert len(server.loot.answered) == 254
@@ -165,16 +166,16 @@ def test_an_active_server_cuts_out_nobody(active: LyingServer, late: int, size: 
     server = active.fork()
     few = arc_between_two_late_ones(server, late, size)
     assert few not in server.groups()
-    if 2 * late > 40 or size < 20:  # more than may drop out, or too many of one neighbourhood
+    if 2 * late > 40 or size < 20:  # more than may drop out, or too many in one neighbourhood
         assert server.groups() == []
         assert server.loot.refusals.keys() & {"TooManyDropped", "BelowThreshold"}
-    else:  # as if they had dropped out: everybody else is in one sum
+    else:  # as if they had dropped out: all others are in one sum
         assert [len(group) for group in server.groups()] == [200 - 2 * late]
 
 
 @pytest.mark.check
 def test_three_hundred_clients_withstand_an_active_server() -> None:
-    """The very federation of the attacks on a trusted one."""
+    """Test the same federation that the attacks on a trusted server use."""
     server = gathered(Setting(300))
     assert server.parameters == Parameters(130, 81)
     one, other = server.fork(), server.fork()
@@ -187,7 +188,7 @@ def test_three_hundred_clients_withstand_an_active_server() -> None:
 
 
 def test_too_many_of_one_neighbourhood_called_dropped_are_refused_by_it() -> None:
-    """18 of 180 clients may drop out, but not 9 of the 18 neighbours of one."""
+    """Test 18 of 180 clients that may drop out, but not 9 of the 18 neighbours of one client."""
     server = LyingServer(SMALL)
     server.gather()
     near = server.neighbours(11)
@@ -209,8 +210,9 @@ def test_two_halves_of_the_ring_with_a_list_each_open_nothing(active: LyingServe
 
 
 def arc_behind_shares_kept_back(server: LyingServer) -> frozenset[int]:
-    """Clients of an arc never get the shares of those outside, but for one on either side, which
-    everybody is told has dropped. Those outside believe in everybody, those inside in few."""
+    """Withhold outside shares from the clients of an arc, except for one client on either side,
+    which is declared dropped. Clients outside believe in a sum over all, those inside in one over a
+    few."""
     half = sparse_parameters(SMALL_STATEMENT).neighbours // 2
     size = half + 6
     arc: list[int] = []
@@ -234,8 +236,9 @@ def arc_behind_shares_kept_back(server: LyingServer) -> frozenset[int]:
 def test_all_neighbours_in_the_sum_have_to_confirm_it_and_not_only_a_threshold(
     all_must_confirm: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Confirmed by a threshold of neighbours, a sum over a short arc could be cut out: its clients
-    have no masks with answering clients outside, because their shares were kept back."""
+    """Test an attack on confirmation by a mere threshold of neighbours: a sum over a short arc
+    could be cut out, because its clients have no masks with answering clients outside, whose shares
+    were withheld."""
     server = LyingServer(SMALL)
 
     def a_threshold_is_enough(self: BellClient, _message: Confirmed) -> None:
@@ -263,7 +266,8 @@ FORGED = [case for case in ACTIVE_BAD["cases"] if case["error"] in ("BadSignatur
 def test_signatures_that_will_not_do_would_open_shares_if_nobody_looked(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Replayed, of strangers, of too few: test_vectors.py has them refused by name."""
+    """Test that replayed, foreign or too few signatures would open shares without the check;
+    test_vectors.py tests their refusal."""
     monkeypatch.setattr(BellClient, "check_confirmed", lambda *_: None)
     recorded = next(one for one in ACTIVE_RUN["clients"] if one["client"] == ACTIVE_BAD["client"])
     deceived = session(recorded, case["policy"], ACTIVE_RUN)
@@ -281,7 +285,7 @@ def test_signatures_that_will_not_do_would_open_shares_if_nobody_looked(
 def test_a_graph_that_was_chosen_before_the_client_answered_is_refused(
     checked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server tries roots until the neighbours of client 0 are to its liking."""
+    """Test a server that tries roots until it likes the neighbours of client 0."""
     if not checked:
         monkeypatch.setattr(client, "check_path", lambda *_: None)
     run = start("secagg+", clients=60, server=ACTIVE)
@@ -312,7 +316,7 @@ def test_a_graph_that_was_chosen_before_the_client_answered_is_refused(
 
 
 def test_the_graph_changes_with_every_key() -> None:
-    """Two clients of the same roster in the same run, one of which draws other keys."""
+    """Test two clients of the same roster in the same run, one of which draws other keys."""
     seeds = set()
     for seed in range(3):
         server = LyingServer(replace(SMALL, clients=20, seed=seed))
@@ -321,7 +325,7 @@ def test_the_graph_changes_with_every_key() -> None:
     assert len(seeds) == 3
 
 
-# --- the model ------------------------------------------------------------------------------------
+# --- the server model -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["secagg+", "secagg"])
@@ -341,7 +345,7 @@ def test_the_model_makes_no_difference_to_other_protocols(name: str) -> None:
     assert run.clients[0].receive(run.server.announcement)
 
 
-# --- who has to be there --------------------------------------------------------------------------
+# --- required clients -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["secagg+", "secagg"])

@@ -1,4 +1,4 @@
-"""The sums that the in-process runtime agrees on before anybody answers."""
+"""Tests of the sums that the in-process runtime agrees on before any client answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client was promised by other means, and who the server says was in a sum."""
+"""Tests of agreed terms, and of the server's lists of participants and summed clients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN = bytes(range(16))
 
 
 def agreed(name: str) -> Agreement:
-    """The terms of `start` with the settings below."""
+    """Return the terms of `start` with the settings below."""
     terms = Announcement.read(begun(name).server.announcement).terms
     return Agreement(terms.run, terms.statement, terms.shapes, terms.block_entries)
 
@@ -93,7 +93,7 @@ def test_a_run_has_a_number_of_16_bytes() -> None:
         start(settings=ServerSettings(block_entries=8, run=b"run"))
 
 
-# --- who takes part, and who was summed -----------------------------------------------------------
+# --- participants and summed clients --------------------------------------------------------------
 
 
 def opened(
@@ -105,7 +105,8 @@ def opened(
     dropped: Collection[int] = (),
     server: ServerModel = ServerModel.SEMI_HONEST,
 ) -> Run:
-    """A run whose first sum was answered; some never came, sent no shares, or no vector."""
+    """Return a run with an answered first sum; some clients never joined, or sent no shares or
+    vector."""
     run = start(name, clients=clients, rounds=2, shares=(0.05, 0.15), server=server)
     assert run.clients[0].participants == frozenset()
     run.advertise([client for client in range(clients) if client not in absent])
@@ -151,7 +152,7 @@ def test_nothing_was_summed_before_a_sum_was_answered(name: str) -> None:
 @ALL
 @MODELS
 def test_any_other_list_of_those_summed_is_refused(name: str, server: ServerModel) -> None:
-    """A client knows all of them by name, neighbours or not."""
+    """Test every client in the list, neighbour or not: a client knows all of them by name."""
     run = opened(name, 40, absent={39}, dropped={4}, unshared={7}, server=server)
     summed = frozenset(range(39)) - {4, 7}
     client = run.clients[0]

@@ -1,4 +1,4 @@
-"""A sum comes out only if all its clients were asked for the same."""
+"""Tests that a sum opens only if all its clients received the same request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def history() -> np.ndarray:
 
 
 def federation(protocol: str, asked: Callable[[int], bytes], sums: int = 1) -> LocalFederation:
-    """Clients that were asked for something, each as `asked` says; the server tells them so."""
+    """Return a federation whose clients receive the requests of `asked`, as told by the server."""
     run = LocalFederation(
         protocol, CLIENTS, [SHAPE] * sums, dropped_share=0.2, server=ServerModel.ACTIVE
     )
@@ -49,7 +49,7 @@ def federation(protocol: str, asked: Callable[[int], bytes], sums: int = 1) -> L
 
 
 def told(receive: Callable[[bytes], Any], asked: bytes) -> Callable[[bytes], Any]:
-    """What a server says to this client alone when it deals pieces."""
+    """Return a receiver to which the server names another request when pieces are dealt."""
 
     def take(raw: bytes) -> Any:
         message = EXCHANGE.decode(raw)
@@ -60,7 +60,7 @@ def told(receive: Callable[[bytes], Any], asked: bytes) -> Callable[[bytes], Any
 
 
 def alone(client: int) -> list[np.ndarray]:
-    """The victim answers with its history, all others with nothing."""
+    """Return the victim's history; for all other clients, zeros."""
     return [history() if client == VICTIM else np.zeros(SHAPE.length, int)]
 
 
@@ -83,7 +83,7 @@ def test_the_masks_of_one_who_was_asked_for_something_else_do_not_cancel(
     run = federation(protocol, different, sums)
     for _ in range(sums):
         total = run.sum(alone).total
-        # As good as drawn at random: two in 65,536 entries agree by chance.
+        # As good as random: two in 65,536 entries agree by chance.
         assert np.count_nonzero(total == history()) < 5
         assert np.count_nonzero(total) > 0.95 * SHAPE.length
 
@@ -119,7 +119,7 @@ def test_they_would_open_if_they_were_bound_to_the_participants_alone(
 def test_pieces_for_one_ask_do_not_serve_for_another(
     guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server tells all the same, and then asks one of them for something else."""
+    """Test a server that names one request to all, and then asks one client for something else."""
     asked = ONE
 
     def lie(client: int) -> bytes:
@@ -144,7 +144,7 @@ def test_pieces_for_one_ask_do_not_serve_for_another(
 def test_common_noise_of_one_who_was_asked_for_something_else_stays(
     guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then the sum hides the victim as its own upload does, and no better is to be had."""
+    """Test that the sum then hides the victim exactly as well as its own upload does."""
     derive = keys.derive
     if not guarded:
         monkeypatch.setattr(

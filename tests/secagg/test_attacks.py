@@ -1,4 +1,4 @@
-"""What a lying server, a careless caller or a broken client could try, and what comes of it."""
+"""Tests of attacks by a lying server, misuse by a caller, and broken clients."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Run:
     roster: Roster
 
     def next_messages(self) -> Iterator[tuple[int, bytes]]:
-        """End a step; what the server says in the next one."""
+        """End a step and return the server's messages of the next one."""
         self.server.advance()
         return self.server.outgoing()
 
@@ -77,7 +77,7 @@ class Run:
             self.server.receive(client, self.clients[client].receive(self.server.announcement))
 
     def answer(self, outgoing: Iterator[tuple[int, bytes]]) -> dict[int, ProtocolMessage]:
-        """Every client answers; what it was asked."""
+        """Let every client answer, and return the messages to the clients."""
         asked = {}
         for client, message in outgoing:
             asked[client] = decode(message)
@@ -92,7 +92,7 @@ class Run:
         self.answer(self.next_messages())
 
     def recover(self) -> None:
-        """All that comes between the vectors and the opening of their sum."""
+        """Run all steps between the vectors and the opening of their sum."""
         self.answer(self.next_messages())
         while self.server.step is not None and not self.server.step.opens_sum:
             self.answer(self.next_messages())
@@ -137,12 +137,12 @@ def start(
 
 
 def named(run: Run, told: Survivors, clients: Iterable[int]) -> Survivors:
-    """The same message with these clients in the sum."""
+    """Return the message with these clients in the sum."""
     return replace(told, survivors=write_participants(clients, run.roster))
 
 
 def refuses(client: ClientSession, message: ProtocolMessage, error: type[Exception]) -> None:
-    """The client refuses by this name, and has left."""
+    """Check that the client refuses with this error, and has left."""
     with pytest.raises(error) as refusal:
         client.receive(encode(message))
     assert type(refusal.value) is error
@@ -150,12 +150,12 @@ def refuses(client: ClientSession, message: ProtocolMessage, error: type[Excepti
         client.dump()
 
 
-# --- a session that ends while it masks -----------------------------------------------------------
+# --- a session that is closed while it masks ------------------------------------------------------
 
 
 @pytest.mark.parametrize("sent", range(4))
 def test_a_closed_session_masks_nothing_more(sent: int) -> None:
-    """20 entries are three blocks; the session is closed before any of them or after all."""
+    """Test 20 entries in three blocks; the session is closed before any of them or after all."""
     run = start()
     run.set_up()
     blocks = run.clients[3].contribute(1, [vector(3)])
@@ -167,7 +167,7 @@ def test_a_closed_session_masks_nothing_more(sent: int) -> None:
 
 
 def test_a_refusal_of_an_old_round_stops_the_masking_of_the_new_one() -> None:
-    """Masks from wiped keys are masks anybody can compute."""
+    """Test that no masks come from wiped keys, since anybody could compute those."""
     run = start(rounds=2)
     run.set_up()
     run.contribute(1)
@@ -181,11 +181,12 @@ def test_a_refusal_of_an_old_round_stops_the_masking_of_the_new_one() -> None:
         next(blocks)
 
 
-# --- a server that tells everybody something else, complete graph ---------------------------------
+# --- a server that tells clients different things, complete graph ---------------------------------
 
 
 def test_shares_of_chosen_neighbours_alone_are_refused() -> None:
-    """20 clients, one may drop; the server wants client 7 to mask with a bare threshold of them."""
+    """Test 20 clients, one of which may drop; the server names only a threshold of them to client
+    7."""
     run = start(clients=20)
     run.advertise()
     run.answer(run.next_messages())
@@ -199,7 +200,7 @@ def test_shares_of_chosen_neighbours_alone_are_refused() -> None:
 @BOTH
 @pytest.mark.parametrize("server", ServerModel)
 def test_clients_named_as_dropped_count_against_the_cohort(name: str, server: ServerModel) -> None:
-    """To open the keys of the neighbours of one client, the server must call many dropped."""
+    """Test that the server must call many clients dropped to open the keys of one's neighbours."""
     run = start(name, clients=20, server=server)
     run.set_up()
     run.contribute(1)
@@ -211,7 +212,8 @@ def test_clients_named_as_dropped_count_against_the_cohort(name: str, server: Se
 @BOTH
 @pytest.mark.parametrize("server", ServerModel)
 def test_the_list_of_survivors_is_checked_name_by_name(name: str, server: ServerModel) -> None:
-    """20 clients: one takes no part, and of another the shares are kept from one neighbour."""
+    """Test 20 clients: one takes no part, and the shares of another are withheld from one
+    neighbour."""
     run = start(name, clients=20, shares=(0.1, 0.2), server=server)
     run.advertise(range(19))
     run.answer(run.next_messages())
@@ -231,12 +233,13 @@ def test_the_list_of_survivors_is_checked_name_by_name(name: str, server: Server
     refuses(run.clients[2], told[2], Stranger)
 
 
-# --- a server that picks who takes part -----------------------------------------------------------
+# --- a server that picks the participants ---------------------------------------------------------
 
 
 @BOTH
 def test_one_client_among_the_servers_friends_takes_no_part(name: str) -> None:
-    """A roster of 200 with 10 corrupt clients: a graph of those and one more protects nobody."""
+    """Test a roster of 200 with 10 corrupt clients: a graph of those and one more protects
+    nobody."""
     run = start(name, clients=200)
     friends = [*range(10), 150]
     run.advertise(friends)
@@ -264,7 +267,7 @@ def test_the_parameters_withstand_the_corrupt_clients_of_the_whole_roster() -> N
 
 @pytest.mark.parametrize("name", ["secagg+", "secagg", "none"])
 def test_a_client_minds_the_announced_cohort_too(name: str) -> None:
-    """Four of 20 clients may drop, but 19 were announced as the least."""
+    """Test four of 20 clients that may drop, although at least 19 were announced."""
     settings = ServerSettings(block_entries=8, min_cohort=19)
     run = start(name, clients=20, shares=(0.05, 0.2), settings=settings)
     run.advertise()
@@ -297,7 +300,8 @@ def test_an_absurd_share_of_drop_outs_is_not_accepted(name: str) -> None:
 
 
 def test_the_complete_graph_needs_more_than_half_of_all_shares() -> None:
-    """Of 100 clients 49 may drop: 6 shares open a secret, and 99 + 5 are there to be collected."""
+    """Test 100 clients, 49 of which may drop: 6 shares open a secret, and 99 + 5 can be
+    collected."""
     policy = ClientPolicy(max_dropped_share=0.49)
     run = start(clients=100, shares=(0.05, 0.49), policy=policy)
     run.advertise()
@@ -387,7 +391,7 @@ def test_the_server_drops_who_advertises_a_key_too_few() -> None:
 
 @pytest.mark.parametrize("liar", [0, 3, 5, 7])
 def test_one_wrong_seed_share_opens_nothing(liar: int) -> None:
-    """Eight clients, any five shares open a seed: whichever are used, a sixth does not fit."""
+    """Test eight clients, where any five shares open a seed: a sixth share does not fit."""
     run = start()
     run.set_up()
     run.contribute(1)
@@ -407,7 +411,7 @@ def test_one_wrong_seed_share_opens_nothing(liar: int) -> None:
 
 
 def test_a_key_that_was_not_advertised_opens_nothing() -> None:
-    """With as many shares as it takes and no more, only the public key can tell."""
+    """Test with exactly the threshold of shares, so that only the public key can show the error."""
     run = start(shares=(0.05, 0.25))
     run.set_up()
     for client in range(1, 8):
@@ -429,7 +433,7 @@ def test_a_key_that_was_not_advertised_opens_nothing() -> None:
 
 
 def test_neighbours_that_deal_too_few_shares_are_noticed() -> None:
-    """All of them: strings of two lengths do not go into one message."""
+    """Test all neighbours: strings of two lengths do not fit into one message."""
     run = start(rounds=2)
     run.advertise()
     privates = [one.state.sealing_private.reveal() for one in run.clients]  # type: ignore[attr-defined]
@@ -455,7 +459,8 @@ def test_neighbours_that_deal_too_few_shares_are_noticed() -> None:
 
 
 def test_fewer_neighbours_than_the_threshold_are_too_few_in_the_sparse_graph() -> None:
-    """40 of 200 clients may drop, and 44 neighbours with a threshold of 11 cannot spare 34."""
+    """Test 40 of 200 clients that may drop: 44 neighbours with a threshold of 11 cannot spare
+    34."""
     run = start("secagg+", clients=200, shares=(0.05, 0.2))
     run.set_up()
     threshold = run.server.parameters.threshold
@@ -473,7 +478,7 @@ def test_fewer_neighbours_than_the_threshold_are_too_few_in_the_sparse_graph() -
 @BOTH
 @pytest.mark.parametrize("server", ServerModel)
 def test_clients_insist_on_the_cohort_of_the_first_sum(name: str, server: ServerModel) -> None:
-    """Whoever is missing in the second sum would be the difference of the two."""
+    """Test a client that is missing in the second sum: the difference of the sums would show it."""
     run = start(name, clients=20, rounds=2, shares=(0.1, 0.2), server=server)
     run.set_up()
     run.contribute(1)
@@ -486,7 +491,7 @@ def test_clients_insist_on_the_cohort_of_the_first_sum(name: str, server: Server
     refuses(run.clients[2], named(run, honest, range(19)), CohortChanged)
 
 
-# --- small things ---------------------------------------------------------------------------------
+# --- other cases ----------------------------------------------------------------------------------
 
 
 def test_there_is_no_sum_after_the_last() -> None:

@@ -1,4 +1,4 @@
-"""Seeded runs over a bad network."""
+"""Tests of seeded runs over a bad network."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from secagg.testing.lies import lie_of
 
 
 def scenario(seed: int, name: str | None = None) -> Scenario:
-    """A different federation for every seed; one in four has a server that lies, and clients of
-    every other one are prepared for that."""
+    """Return a different federation for every seed. In one of four the server lies, and the clients
+    of every second one expect that."""
     return Scenario(
         protocol=name or ("secagg+", "secagg")[seed % 2],
         clients=6 + seed % 7,
@@ -110,7 +110,7 @@ def test_a_thousand_runs_of_lightsecagg() -> None:
 
 
 def test_a_broken_promise_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A double count must be seen: make the server add a vector twice."""
+    """Test that a double count is detected: the server adds a vector twice."""
     honest = Uploads.add
 
     def twice(self: Uploads, offset: int, block: np.ndarray) -> None:

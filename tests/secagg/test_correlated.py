@@ -1,4 +1,4 @@
-"""Averaging with correlated noise: sums, their errors, drop-outs, stored clients."""
+"""Tests of averaging with correlated noise: sums, errors, drop-outs, stored clients."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from .correlated_run import HARDLY_OWN, NEARLY_NONE, SHAPE, Run, start, started
 
 LONG = VectorShape(20_000, 12, 9, signed=True)
 WIDE = VectorShape(20_000, 32, (1 << 31) - 1, signed=True, bounds_sum=True)
-"""Uploads are in coarser units than the vectors of this shape."""
+"""A shape whose uploads are in coarser units than its vectors."""
 
 
 def test_what_the_protocol_says_of_itself() -> None:
@@ -79,14 +79,14 @@ def federations(draw: st.DrawFn) -> tuple[int, VectorShape, tuple[float, float],
 def test_pair_noise_cancels_exactly_and_everybody_is_summed_once(
     federation: tuple[int, VectorShape, tuple[float, float], int], data: st.DataObject
 ) -> None:
-    """With own noise far below half a unit, opened sums are those of the vectors, bit for bit."""
+    """Test own noise far below half a unit: opened sums equal those of the vectors, bit for bit."""
     clients, shape, shares, seed = federation
     policy = ClientPolicy(own_noise=0.0, corrupt_share=0.0, max_dropped_share=0.4)
     run = start(HARDLY_OWN, clients, (shape, shape), shares=shares, policy=policy, seed=seed)
     silent = data.draw(st.integers(0, int(clients * shares[1])))
     silent = min(silent, clients - 3)
     run.join(silent=range(silent)).tell()
-    assert run.announce().noise[0].pair_bits > 25  # what cancels is large
+    assert run.announce().noise[0].pair_bits > 25  # the noise that cancels is large
     for number in (1, 2):
         assert np.array_equal(run.sum(number), run.exact(number))
         assert run.server.survivors == tuple(range(silent, clients))
@@ -143,7 +143,7 @@ def test_in_a_sparse_graph_only_cut_edges_count() -> None:
     listed = {client: {key.client for key in run.neighbours(client).keys} for client in range(60)}
     gone = {3, min(listed[3])}
     cut = sum(len(peers & gone) for client, peers in listed.items() if client not in gone)
-    assert cut == 2 * degree - 2  # the edge between the two is gone as a whole
+    assert cut == 2 * degree - 2  # the edge between the two disappears entirely
     error = run.sum(gone=gone) - run.exact(gone=gone)
     stated = run.announce().noise[0].residual_deviation(58, cut)
     assert run.server.deviation == stated
@@ -179,7 +179,7 @@ def test_noise_is_fresh_for_every_sum_and_run() -> None:
 def test_an_upload_is_blurred_far_beyond_an_entry() -> None:
     run = started(clients=40, shapes=(VectorShape(5000, 9, 1),), shares=(0.05, 0.0))
     level = run.announce().noise[0]
-    assert level.pair >= 20  # entries are 0 and 1, the sum at most 40: nobody may drop out
+    assert level.pair >= 20  # entries are 0 and 1, the sum at most 40: no client may drop out
     wire = run.server.wire_shape(1)
     for client in (0, 39):
         messages = list(run.clients[client].contribute(1, [run.vector(client)]))
@@ -234,7 +234,7 @@ def test_levels_keep_the_bounds_they_are_chosen_for(
     error = sqrt(clients * levels.own**2 + cut * levels.pair**2)
     if cut:
         assert error <= largest / 2**rule.dropped_bits * (1 + 1e-12)
-        assert error > largest / 2 ** (rule.dropped_bits + 1) * 0.99  # and no less than need be
+        assert error > largest / 2 ** (rule.dropped_bits + 1) * 0.99  # and not more than needed
     else:
         assert largest / 2 < levels.pair <= largest
     for size in {clients, clients - statement.dropped, clients - statement.dropped // 2}:
@@ -266,7 +266,7 @@ def test_a_sum_wraps_round_with_the_stated_chance_at_most(
 
 
 def test_the_largest_vectors_do_not_wrap_round() -> None:
-    """Everybody at the bound, as many gone as may: what is opened stays near the bound."""
+    """Test all clients at the bound and the maximum of drop-outs: the sum stays near the bound."""
     shape = VectorShape(5000, 11, 127, signed=True)
     for sign in (1, -1):
         run = started(clients=8, shapes=(shape,), shares=(0.1, 0.25), block_entries=4096)
@@ -287,7 +287,8 @@ def test_levels_have_limits(levels: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("own_bits", [0, 1])
 def test_own_noise_without_a_positive_variance_is_refused(own_bits: int) -> None:
-    """Rounding to integers takes four square units of it."""
+    """Test the minimum of own noise: rounding to integers takes four square units of its
+    variance."""
     with pytest.raises(ValueError, match=r"own noise of 2.* too coarse"):
         NoiseLevels(0, own_bits, 9)
     assert distinguishability(1, NoiseLevels(0, 2, 9), 1.0) > 0
@@ -303,7 +304,7 @@ def test_a_single_honest_client_has_nobody_to_hide_behind() -> None:
         start(clients=4, shares=(0.6, 0.2))
 
 
-# --- who is in ------------------------------------------------------------------------------------
+# --- membership in a sum --------------------------------------------------------------------------
 
 
 def test_more_drop_outs_than_stated_end_the_run() -> None:
@@ -401,7 +402,7 @@ def test_sums_come_in_order() -> None:
     run = start(shapes=(SHAPE, SHAPE)).join()
     client = run.clients[4]
     with pytest.raises(OutOfOrder):
-        client.contribute(1, [run.vector(4)])  # it has not heard who takes part
+        client.contribute(1, [run.vector(4)])  # it does not know the participants yet
     run.tell()
     for number in (0, 2, 3):
         with pytest.raises(OutOfOrder):
@@ -428,7 +429,7 @@ def test_a_closed_session_makes_no_more_blocks() -> None:
 
 @pytest.mark.parametrize("when", range(5))
 def test_clients_can_be_stored_at_every_point(when: int) -> None:
-    """The messages are the same whether a client was another process in between or not."""
+    """Test that the messages do not depend on storing and loading a client in between."""
 
     def transcript(restart: Callable[[Run, int], None]) -> list[bytes]:
         run = start(shapes=(SHAPE, SHAPE))
@@ -561,7 +562,7 @@ def bad_weather(seed: int) -> Scenario:
     "seeds", [range(40), pytest.param(range(1000, 2000), marks=pytest.mark.long)]
 )
 def test_runs_over_a_bad_network(seeds: range) -> None:
-    """Each checks every promise: sums within the stated error, no lie believed."""
+    """Test that each run keeps every promise: sums within the stated error, no lie believed."""
     finished = lies = restricted = 0
     names: set[str] = set()
     for seed in seeds:
@@ -579,7 +580,7 @@ def test_runs_over_a_bad_network(seeds: range) -> None:
 
 
 def test_an_exact_run_over_a_bad_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With next to no noise the same runs must name their summands bit by bit."""
+    """Test with almost no noise: the runs must identify their summands bit by bit."""
     quiet = replace(NEARLY_NONE, deviation=lambda _shape, _statement: 0.0)
     known = "secagg.testing.bad_network"
     monkeypatch.setattr(f"{known}.protocol", lambda _name: quiet)

@@ -1,4 +1,4 @@
-"""Servers and clients that do not keep to averaging with correlated noise."""
+"""Tests of servers and clients that deviate from averaging with correlated noise."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from secagg.testing import InsecureSeededBytes
 from .correlated_run import ANY_NOISE, NEARLY_NONE, SHAPE, Run, start, started
 
 SPARSE = {"clients": 60, "shares": (0.05, 0.05)}
-"""Everybody has 18 neighbours or so."""
+"""Settings in which each client has about 18 neighbours."""
 
 
 def refused(run: Run, client: int, message: bytes, error: type[ProtocolError]) -> None:
-    """The client refuses and is closed, with all its secrets gone."""
+    """Check that the client refuses and is closed, with all its secrets wiped."""
     session = run.clients[client]
     with pytest.raises(error):
         session.receive(message)
@@ -50,7 +50,7 @@ def refused(run: Run, client: int, message: bytes, error: type[ProtocolError]) -
     assert not any(any(secret.stored()) for secret in secrets)
 
 
-# --- what the server announces --------------------------------------------------------------------
+# --- announcements by the server ------------------------------------------------------------------
 
 
 def changed(run: Run, **changes: int) -> bytes:
@@ -71,7 +71,8 @@ def test_the_default_policy_accepts_the_default_noise_and_hardly_less() -> None:
 
 
 def test_less_noise_between_clients_than_the_rule_gives_is_refused() -> None:
-    """The policy's least values alone would let a server see every vector nearly as it is."""
+    """Test pair noise below the rule: under the policy's minimum alone, vectors would be almost
+    visible."""
     policy = ClientPolicy(corrupt_share=0.1)
     levels = start(policy=policy).announce().noise[0]
     for by in (-1, levels.own_bits - levels.pair_bits):
@@ -123,7 +124,7 @@ def test_fewer_neighbours_than_the_client_computes_are_refused() -> None:
     refused(run, 0, run.server.announcement, WeakParameters)
 
 
-# --- who takes part -------------------------------------------------------------------------------
+# --- participants ---------------------------------------------------------------------------------
 
 
 def test_a_graph_that_is_not_the_public_one_is_refused() -> None:
@@ -146,7 +147,7 @@ def test_a_map_of_too_few_is_refused() -> None:
 
 
 def test_keys_of_another_run_are_refused() -> None:
-    """Signed by the right client, but for another announcement."""
+    """Test keys that are signed by the right client, but for another announcement."""
     run, other = start().join(), start(shapes=(SHAPE, SHAPE)).join()
     told, stale = run.neighbours(3), other.neighbours(3)
     assert [key.client for key in told.keys] == [key.client for key in stale.keys]
@@ -176,8 +177,9 @@ def test_messages_out_of_turn_change_nothing() -> None:
 
 
 def test_different_lists_of_participants_only_add_noise() -> None:
-    """What a client cannot see: the server names different participants to different clients. Their
-    graphs differ, noise stays uncancelled, and the sum is spoilt, to the server's own harm."""
+    """Test an attack that clients cannot detect: the server names different participants to
+    different clients. Their graphs differ, noise does not cancel, and only the server's sum is
+    spoilt."""
     shape = VectorShape(2000, 16, 50)
     run = start(**SPARSE, shapes=(shape,), block_entries=2048).join()  # type: ignore[arg-type]
     advertised: dict[int, Advertise] = {}
@@ -200,7 +202,7 @@ def test_different_lists_of_participants_only_add_noise() -> None:
     assert error.std() > 100 * run.server.deviation
 
 
-# --- what clients send ----------------------------------------------------------------------------
+# --- uploads of clients ---------------------------------------------------------------------------
 
 
 def test_the_server_checks_keys() -> None:

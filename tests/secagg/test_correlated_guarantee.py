@@ -1,4 +1,5 @@
-"""The promise of correlated noise, beside exact arithmetic on small graphs and real uploads."""
+"""Tests of the promise of correlated noise, by exact arithmetic on small graphs and real
+uploads."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def ring(size: int, degree: int, seed: int = 0) -> np.ndarray:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbourhoods of a ring graph, and who is honest."""
+    """Return the neighbourhoods of a ring graph, and the honest clients."""
     size = draw(st.integers(3, 9))
     degree = draw(st.sampled_from([*range(2, size - 1, 2), size - 1]))
     honest = np.array(draw(st.lists(st.booleans(), min_size=size, max_size=size)))
@@ -47,7 +48,7 @@ def levels() -> st.SearchStrategy[NoiseLevels]:
 
 
 def covariance(neighbours: np.ndarray, honest: np.ndarray, given: NoiseLevels) -> np.ndarray:
-    """Of the honest uploads in upload units, from every single noise: one column a noise."""
+    """Return the covariance of the honest uploads in upload units, from one column per noise."""
     columns = []
     for client in np.flatnonzero(honest):
         column = np.zeros(len(honest))
@@ -63,7 +64,7 @@ def covariance(neighbours: np.ndarray, honest: np.ndarray, given: NoiseLevels) -
 
 
 def exact_crowds(edges: np.ndarray, given: NoiseLevels) -> list[Fraction]:
-    """1 / (own^2 (own^2 I + pair^2 L)^-1_ii) in rational numbers, by Gauss-Jordan elimination."""
+    """Return 1 / (own^2 (own^2 I + pair^2 L)^-1_ii) in rationals, by Gauss-Jordan elimination."""
     own, pair = Fraction(4**given.own_bits - 4), Fraction(4**given.pair_bits)
     size = len(edges)
     rows = []
@@ -88,7 +89,7 @@ def exact_crowds(edges: np.ndarray, given: NoiseLevels) -> list[Fraction]:
 def test_crowds_never_exceed_the_exact_ones(
     graph: tuple[np.ndarray, np.ndarray], given: NoiseLevels
 ) -> None:
-    """With noise of pairs up to 2^36 times a client's own, where an eigenproblem has no digits."""
+    """Test pair noise up to 2^36 times own noise, where an eigenproblem has no correct digits."""
     edges = honest_edges(*graph)
     found = crowds(given, edges)
     for crowd, exact in zip(found.tolist(), exact_crowds(edges, given), strict=True):
@@ -117,7 +118,7 @@ def test_the_two_limits() -> None:
     neighbours, honest = ring(11, 4), np.ones(11, bool)
     honest[[2, 7]] = False
     edges = honest_edges(neighbours, honest)
-    alone = crowds(NoiseLevels(0, 26, 0), edges)  # hardly any noise of pairs
+    alone = crowds(NoiseLevels(0, 26, 0), edges)  # hardly any pair noise
     assert np.allclose(alone, 1)
     together = crowds(NoiseLevels(0, 4, 30), edges)
     assert np.allclose(together, 9)
@@ -138,7 +139,7 @@ def test_without_an_honest_neighbour_there_is_no_crowd() -> None:
 def test_uploads_that_the_server_does_not_get_tell_it_nothing(
     graph: tuple[np.ndarray, np.ndarray], given: NoiseLevels
 ) -> None:
-    """Honest clients that drop out count as if they had sent: what the server sees is less."""
+    """Test that honest drop-outs count as if they had sent: the server sees less."""
     neighbours, honest = graph
     full = covariance(neighbours, honest, given)
     kept = np.arange(len(full)) % 3 != 1
@@ -151,7 +152,8 @@ def test_uploads_that_the_server_does_not_get_tell_it_nothing(
 def test_noise_that_only_one_side_adds_hides_no_less(
     graph: tuple[np.ndarray, np.ndarray], given: NoiseLevels, chance: int
 ) -> None:
-    """A server that tells clients different lists of participants keeps noise from cancelling."""
+    """Test noise that does not cancel, because the server names different participants to
+    clients."""
     neighbours, honest = graph
     full = covariance(neighbours, honest, given)
     loose = full.copy()
@@ -197,7 +199,7 @@ def test_the_rings_crowd_is_a_lower_bound(
 
 
 def test_crowds_are_added_in_a_fixed_order() -> None:
-    """In the order of places, one rounding each: in Python's own numbers, bit for bit."""
+    """Test the order of places with one rounding each, in Python floats, bit for bit."""
     rng = np.random.default_rng(5)
     edges = np.triu(rng.random((40, 40)) < 0.4, 1).astype(float)
     edges += edges.T
@@ -221,7 +223,7 @@ def test_crowds_are_added_in_a_fixed_order() -> None:
 
 
 def test_honest_clients_ahead_by_counting_orders() -> None:
-    """Over all ways to place the corrupt clients on a ring of 12 with 3 in view ahead."""
+    """Test all placements of the corrupt clients on a ring of 12 with 3 in view ahead."""
     clients, corrupt, half = 12, 3, 3
     for bits in range(1, 12):
         statement = Statement(clients, 250_000, 0, bits)
@@ -240,8 +242,8 @@ def test_honest_clients_ahead_by_counting_orders() -> None:
 
 
 def test_integers_are_fine_enough_wherever_they_are_called_smooth() -> None:
-    """The error is at most 2 m e^(-2 pi^2 / q): m edges, q the largest eigenvalue of the form
-    (L / own^2 + 1 / pair^2). A ring's Laplacian has values of 1 + k less a Dirichlet kernel."""
+    """Test the error bound 2 m e^(-2 pi^2 / q): m edges, q the largest eigenvalue of the form (L /
+    own^2 + 1 / pair^2). A ring's Laplacian has eigenvalues 1 + k minus a Dirichlet kernel."""
     angles = np.linspace(1e-6, pi, 20_001)
     for degree in range(2, 300, 2):
         largest = degree + 1 - (np.sin((degree + 1) * angles / 2) / np.sin(angles / 2)).min()
@@ -271,7 +273,7 @@ def test_a_part_of_a_graph_has_smaller_eigenvalues() -> None:
 
 
 def exact_law(own: float, pair: float, reach: int) -> np.ndarray:
-    """P[two neighbours' noises], every pair of integers up to `reach`."""
+    """Return P[two neighbours' noises] for every pair of integers up to `reach`."""
     values = np.arange(-reach, reach + 1)
     single = np.exp(-(values**2) / (2 * own**2))
     single /= single.sum()
@@ -292,7 +294,7 @@ def exact_law(own: float, pair: float, reach: int) -> np.ndarray:
 def test_the_integers_keep_the_promise_of_real_numbers(
     own_bits: int, pair_bits: int, step: int
 ) -> None:
-    """All of two honest neighbours' uploads: the exact delta for each epsilon, by summation."""
+    """Test all uploads of two honest neighbours: the exact delta for each epsilon, by summation."""
     given = NoiseLevels(0, own_bits, pair_bits)
     reach = 7 * int(sqrt(4**own_bits + 4**pair_bits))
     law = exact_law(2.0**own_bits, 2.0**pair_bits, reach)
@@ -301,21 +303,22 @@ def test_the_integers_keep_the_promise_of_real_numbers(
     moved[step:] = law[:-step]  # the first client's value is `step` larger
     crowd = crowds(given, np.array([[0.0, 1.0], [1.0, 0.0]]))[0]
     mu = distinguishability(step, given, crowd)
-    loss = 1 + step / reach  # what lies beyond the edge of the grid
+    loss = 1 + step / reach  # the part beyond the edge of the grid
     assert loss < 2
     for eps in (0.0, 0.25, 0.5, 1.0, 2.0):
         exact = np.maximum(moved - exp(eps) * law, 0).sum()
         promised = norm.cdf(mu / 2 - eps / mu) - exp(eps) * norm.cdf(-mu / 2 - eps / mu)
         assert exact <= promised + 1e-9
-        assert exact >= 0.8 * promised - 1e-6  # and not much more is promised than is so
+        assert exact >= 0.8 * promised - 1e-6  # and the promise is not much weaker than the truth
 
 
 # --- real uploads ---------------------------------------------------------------------------------
 
 
 def test_the_best_attack_on_real_uploads_is_as_good_as_stated() -> None:
-    """The server weighs all honest uploads by the inverse covariance, with the noise that its
-    corrupt clients know taken off. What it then sees of one client's change is mu, no more."""
+    """Test the best attack: the server weighs all honest uploads by the inverse covariance and
+    subtracts the noise that its corrupt clients know. One client's change is then visible with mu,
+    no more."""
     length = 40_000
     shape = VectorShape(length, 12, 9, signed=True)
     run = started(clients=9, shapes=(shape,), shares=(0.2, 0.2), block_entries=1 << 16)
@@ -342,7 +345,7 @@ def test_the_best_attack_on_real_uploads_is_as_good_as_stated() -> None:
     left = wire.ring.decode_signed(wire.ring.reduce(left.astype(wire.ring.dtype)))
 
     own, pair = 4.0**level.own_bits, 4.0**level.pair_bits
-    edges = honest_edges(ring(9, 8), honest)  # everybody is everybody's neighbour
+    edges = honest_edges(ring(9, 8), honest)  # all clients are neighbours
     sigma = own * np.eye(7) + pair * (np.diag(edges.sum(axis=1)) - edges)
     measured = left @ left.T / length
     spread = np.sqrt((sigma**2 + np.outer(np.diag(sigma), np.diag(sigma))) / length)
@@ -352,5 +355,5 @@ def test_the_best_attack_on_real_uploads_is_as_good_as_stated() -> None:
     assert (inverse[0] @ left).std() == pytest.approx(mu, rel=0.02)
     stated = distinguishability(2.0**level.unit, level, crowds(level, edges)[0])
     assert mu <= stated <= 1.01 * mu
-    # Among the honest ones the noise of pairs cancels, and own noise is left.
+    # Among honest clients the pair noise cancels, and own noise is left.
     assert left.sum(axis=0).std() == pytest.approx(sqrt(7 * own), rel=0.02)

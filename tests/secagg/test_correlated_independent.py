@@ -1,5 +1,5 @@
-"""docs/reference/correlated-noise.md read by somebody else: uploads and sums of the recorded run,
-rebuilt from what clients drew and were told, with nothing of the package."""
+"""Independent implementation of docs/reference/correlated-noise.md, without the package: uploads
+and sums of the recorded run, rebuilt from the clients' randomness and messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LABEL = b"privirec-secagg-\x03"
 
 @cache
 def probabilities(variance: Fraction) -> list[int]:
-    """P[x], x = -V ... V, in units of 2^-160, by decimals."""
+    """Return P[x], x = -V ... V, in units of 2^-160, by decimals."""
     largest = isqrt(225 * variance.numerator // variance.denominator) + 1
     with localcontext() as context:
         context.prec = 120
@@ -43,7 +43,7 @@ def probabilities(variance: Fraction) -> list[int]:
 
 @cache
 def table(variance: Fraction) -> tuple[list[int], list[int], int]:
-    """Thresholds, aliases and V."""
+    """Return thresholds, aliases and V."""
     found = probabilities(variance)
     bits = len(found).bit_length()
     full, size = 2 ** (160 - bits), 2**bits
@@ -102,7 +102,7 @@ def derived(secret: bytes, run: bytes, number: int, pair: list[int], asked: byte
 
 
 def announced() -> dict[str, Any]:
-    """Fields of the announcement, by their places."""
+    """Return the fields of the announcement by position."""
     raw = bytes.fromhex(RUN["clients"][0]["steps"][0]["receive"])
     assert raw[:2] == bytes([3, 32])
     sums = int.from_bytes(raw[26 + 22 : 26 + 24], "big")
@@ -145,7 +145,7 @@ def width_of(terms: dict[str, Any], number: int) -> int:
 
 
 def upload(recorded: dict[str, Any], number: int) -> list[int]:
-    """One client's vector as it must be on the wire."""
+    """Return one client's vector as it must be on the wire."""
     terms = announced()
     unit, own_bits, pair_bits = terms["levels"][number - 1]
     private, own_seeds = (bytes.fromhex(drawn) for drawn in recorded["random"])
@@ -227,7 +227,7 @@ def test_sums_and_signatures() -> None:
 def test_tables_and_streams() -> None:
     for case in PRIMITIVES["tables"]:
         if case["deviation"] > 600 and case["deviation"] != 1 << 14:
-            continue  # these take long by decimals
+            continue  # these are slow in decimals
         assert shifts_of(case["deviation"]) == case["shifts"]
         threshold, alias, largest = table(Fraction(case["variance"]))
         assert largest == case["largest"]

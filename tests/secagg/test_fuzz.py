@@ -1,4 +1,4 @@
-"""Malformed and damaged messages to every state of client and server."""
+"""Tests of malformed and damaged messages in every state of client and server."""
 
 from __future__ import annotations
 

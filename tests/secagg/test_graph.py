@@ -1,4 +1,4 @@
-"""The ring graph: regular, symmetric, the same for everybody, random."""
+"""Tests of the ring graph: regular, symmetric, random, and the same for all clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards that stand behind others: each is tried where the one in front of it sees nothing."""
+"""Tests of redundant guards: each is tried where the guard in front of it detects nothing."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ SHAPE = VectorShape(1 << 13, 4, bound=1)
 
 
 def a_masked_vector() -> tuple[np.ndarray, bytes, list[tuple[int, bytes]]]:
-    """What client 2 sends for a vector of ones; the seed of its own mask, from its state; and the
-    seeds of its masks with all others, from *their* states."""
+    """Return client 2's upload of a vector of ones, the seed of its own mask from its state, and
+    the seeds of its masks with all others from *their* states."""
     federation = LocalFederation(
         "secagg+", 5, [SHAPE], corrupt_share=0.2, random_bytes=InsecureSeededBytes("masks")
     )
@@ -70,7 +70,7 @@ def uniform(words: np.ndarray) -> bool:
 
 
 def test_each_kind_of_mask_hides_a_vector_alone() -> None:
-    """Whoever knows all common masks is left with the client's own, and the other way round."""
+    """Test that with all common masks known the own mask still hides the vector, and vice versa."""
     masked, own, common = a_masked_vector()
     generator = MaskGenerator()
     assert uniform(masked)
@@ -102,7 +102,7 @@ def test_fewer_neighbours_are_refused_even_if_they_hide_enough() -> None:
     given = told(run)
     fewer = Parameters(given.neighbours - 2, given.threshold)
     statement = Statement.of(300, 0.1, 0.1)
-    assert is_secure(statement, fewer)  # only drop-outs would be too many for it
+    assert is_secure(statement, fewer)  # only the drop-outs would be too many for it
     with pytest.raises(WeakParameters):
         run.clients[0].receive(encode(replace(given, neighbours=fewer.neighbours)))
 
@@ -122,14 +122,14 @@ def test_a_client_may_ask_for_more_bits_than_are_announced() -> None:
 
 
 def test_a_graph_that_may_fall_apart_is_not_secure() -> None:
-    """Without corrupt clients any threshold is private, and two neighbours are still too few."""
+    """Test without corrupt clients: any threshold is private, but two neighbours are too few."""
     statement = Statement.of(100, 0.0, 0.1)
     assert not is_connected(statement, 2)
     assert not is_secure(statement, Parameters(2, 1))
 
 
 def test_all_sums_of_a_run_share_its_bits() -> None:
-    """A graph that is connected often enough for one sum is not for a thousand."""
+    """Test a graph whose connectivity suffices for one sum but not for a thousand."""
     once = Statement.of(1000, 0.05, 0.05)
     often = replace(once, rounds=4096)
     enough = next(degree for degree in range(2, 999, 2) if is_connected(once, degree))
@@ -157,7 +157,7 @@ def test_every_run_and_every_cohort_has_a_graph_of_its_own() -> None:
 
 
 def test_a_signature_of_somebody_who_is_not_in_the_sum_does_not_count() -> None:
-    """Client 7 is said to be gone, and signs that it is."""
+    """Test client 7, which is declared gone and signs that it is."""
     run = light.start().go_to("confirm")
     survivors = write_participants(range(7), run.roster)
     told_it = light.told(run, Survivors)

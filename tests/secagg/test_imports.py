@@ -1,4 +1,4 @@
-"""Secure aggregation knows nothing of recommenders: it may see errors, noise and itself."""
+"""Tests of imports: secure aggregation uses only errors, noise and itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree over all keys: every leaf has a path to the root, and nothing else has."""
+"""Tests of the tree over all keys: every leaf, and nothing else, has a path to the root."""
 
 from __future__ import annotations
 

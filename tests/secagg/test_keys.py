@@ -1,4 +1,4 @@
-"""Derivations are separated, shares are bound, secrets do not show."""
+"""Tests of keys: separate derivations, bound shares, and secrets that are not printed."""
 
 from __future__ import annotations
 

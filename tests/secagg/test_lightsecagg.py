@@ -1,4 +1,4 @@
-"""Whole runs of LightSecAgg: sums, drop-outs at every step, stored clients, sizes."""
+"""Tests of whole runs of LightSecAgg: sums, drop-outs at every step, stored clients, sizes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_everybody_stays(clients: int) -> None:
 @settings(max_examples=40)
 @given(st.dictionaries(st.integers(0, 11), st.sampled_from(STEPS), max_size=4))
 def test_survivors_are_summed_whoever_drops_wherever(lost: dict[int, str]) -> None:
-    """Of those who advertised, 30 % may go, wherever they do."""
+    """Test drop-outs of up to 30 % of the advertised clients, at any step."""
     gone = {step: {client for client, at in lost.items() if at == step} for step in STEPS}
     there = 12 - len(gone["advertise"])
     before = len(gone["share"] | gone["input"])
@@ -126,14 +126,14 @@ def test_survivors_are_summed_whoever_drops_wherever(lost: dict[int, str]) -> No
 @settings(max_examples=40)
 @given(st.integers(1, 61), st.booleans(), st.integers(1, 40), st.integers(0, 2**32))
 def test_rings_of_all_sizes(width: int, signed: bool, length: int, seed: int) -> None:
-    """Bounds that are proven on the sum alone, as programs announce them: it fills the ring."""
+    """Test bounds on the sum alone, as programs announce them: the sum fills the ring."""
     clients, most = 5, 2 ** (width - signed) - 1
     if not most:
         return
     shape = VectorShape(length, width, most, signed, bounds_sum=True)
     rng = np.random.default_rng(seed)
     total = rng.integers(-most if signed else 0, most, length, endpoint=True, dtype=np.int64)
-    # Summands whose partial sums also stay inside: cut the total into five.
+    # Summands whose partial sums also stay inside: the total cut into five.
     cuts = np.sort(rng.random((clients - 1, length)), axis=0)
     edges = np.vstack([np.zeros(length), cuts, np.ones(length)])
     partial = np.trunc(edges * total.astype(np.float64) * 0.99).astype(np.int64)
@@ -222,7 +222,7 @@ def test_a_cohort_that_is_too_small_is_not_started() -> None:
         federation(policy=ClientPolicy(min_cohort=13))
 
 
-# --- statements and lengths that cannot be served -------------------------------------------------
+# --- statements and lengths that cannot be satisfied ----------------------------------------------
 
 
 def test_statements_that_cannot_work_are_refused_at_once() -> None:
@@ -243,7 +243,7 @@ def test_vectors_whose_pieces_fill_a_message_are_refused_with_the_numbers() -> N
         server(16_000_000)
 
 
-# --- vectors on their way -------------------------------------------------------------------------
+# --- streaming of vectors -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spool", [None, io.BytesIO])
@@ -336,7 +336,7 @@ def test_pieces_wait_in_the_spool() -> None:
 @settings(max_examples=400)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=9, unique=True).map(sorted), st.data())
 def test_every_piece_reaches_its_holder(holders: list[int], data: st.DataObject) -> None:
-    """However many receivers are served at a time, from memory and from a spool."""
+    """Test any number of receivers at a time, from memory and from a spool."""
     relay = PieceRelay(data.draw(st.sampled_from([None, io.BytesIO])), holders)
     for sender in data.draw(st.permutations(holders)):
         sealed = [bytes([sender, one, 7]) for one in holders if one != sender]
@@ -358,7 +358,7 @@ def test_every_piece_reaches_its_holder(holders: list[int], data: st.DataObject)
     }
 
 
-# --- the caller's mistakes ------------------------------------------------------------------------
+# --- misuse by the caller -------------------------------------------------------------------------
 
 
 def test_a_sum_takes_one_contribution() -> None:
@@ -406,7 +406,7 @@ def test_a_closed_session_masks_nothing_more(sent: int) -> None:
         next(blocks)
 
 
-# --- what a client knows --------------------------------------------------------------------------
+# --- the knowledge of a client --------------------------------------------------------------------
 
 
 def test_a_client_knows_who_takes_part_and_who_was_summed() -> None:
@@ -436,7 +436,7 @@ def test_secrets_are_wiped_once_they_are_spent() -> None:
     run.listen()
     run.finish_step()
     run.listen()
-    run.finish_step()  # confirmed: the mask is not needed any more
+    run.finish_step()  # confirmed: the mask is no longer needed
     assert not any(state.seed.stored())
     assert any(state.own_piece.reveal())
     run.listen()
@@ -535,7 +535,7 @@ def test_a_known_sum_is_skipped_after_a_restart() -> None:
         twin.server.receive(client, reply)
     twin.server.advance()
     twin.server.skip_sum(range(7))
-    # The old clients go on with the new server.
+    # The old clients continue with the new server.
     twin.clients = run.clients
     twin.listen()
     assert twin.finish_sum() == plain_sum(range(7))
@@ -551,7 +551,7 @@ def test_a_sum_over_others_is_not_skipped() -> None:
         run.server.skip_sum(range(8))
 
 
-# --- what the server takes ------------------------------------------------------------------------
+# --- messages that the server accepts -------------------------------------------------------------
 
 
 def test_messages_out_of_turn_are_noise_to_the_server() -> None:
@@ -570,7 +570,7 @@ def test_messages_out_of_turn_are_noise_to_the_server() -> None:
 
 
 def test_sizes_are_as_specified() -> None:
-    """The formulas of docs/reference/lightsecagg.md."""
+    """Test the formulas of docs/reference/lightsecagg.md."""
     clients, sums, length, width = 20, 3, 50, 12
     shape = VectorShape(length, width, bound=100)
     run = LocalFederation(

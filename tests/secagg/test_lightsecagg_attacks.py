@@ -1,4 +1,4 @@
-"""What a lying server or a broken client of LightSecAgg could try, and what comes of it."""
+"""Tests of attacks on LightSecAgg by a lying server or a broken client."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def told(run: Run, kind: type[ProtocolMessage], client: int = VICTIM) -> Protoco
 def refuses(
     client: ClientSession, message: ProtocolMessage | bytes, error: type[Exception]
 ) -> None:
-    """The client refuses by this name. If that is fatal it has left; or else nothing changed."""
+    """Check that the client refuses with this error: it has left if fatal, else nothing changed."""
     before = client.dump()
     raw = message if isinstance(message, bytes) else encode(message)
     with pytest.raises(ProtocolError) as refusal:
@@ -129,7 +129,7 @@ def test_announcements_that_are_refused() -> None:
         refuses(session(ClientPolicy(agreement=other)), good, AgreementMismatch)
 
 
-# --- who holds pieces, and their keys -------------------------------------------------------------
+# --- holders of pieces, and their keys ------------------------------------------------------------
 
 
 def test_thresholds_that_are_not_the_clients_own_are_refused() -> None:
@@ -147,7 +147,7 @@ def test_a_client_that_fears_more_corrupt_ones_takes_no_part() -> None:
 
 
 def test_the_corrupt_clients_of_the_whole_roster_count() -> None:
-    """The server leaves out honest ones only: T is taken of 200 clients where 160 take part."""
+    """Test a server that omits only honest clients: T is for 200 clients, and 160 take part."""
     run = start(200, shares=(0.1, 0.2)).go_to("share", gone=range(40, 80))
     deal = told(run, Deal, 150)
     assert isinstance(deal, Deal)
@@ -278,7 +278,7 @@ def test_survivors_before_the_vector_are_too_early() -> None:
 
 @pytest.mark.parametrize("step", ["recover", "share", "input", "confirm"])
 def test_there_is_one_set_of_survivors_for_a_sum(step: str) -> None:
-    """Until the next sum is over, and whether the first set was answered or only confirmed."""
+    """Test until the next sum is over, with the first set answered or only confirmed."""
     run = start(sums=3).go_to("confirm")
     honest = told(run, Survivors)
     run.finish_step()
@@ -315,11 +315,11 @@ def test_later_sums_have_nothing_new() -> None:
     assert fresh.finish_sum() == plain_sum(range(8))
 
 
-# --- a server that tells everybody something else -------------------------------------------------
+# --- a server that tells clients different things -------------------------------------------------
 
 
 def split_views(run: Run, told_less: list[int]) -> tuple[bytes, dict[int, dict[int, bytes]]]:
-    """Some clients are told that client 7 dropped, the others that nobody did: all sign."""
+    """Tell some clients that client 7 dropped and the others that none did; all sign."""
     run.go_to("confirm")
     fewer = write_participants(range(7), run.roster)
     signed: dict[int, dict[int, bytes]] = {7: {}, 8: {}}
@@ -335,7 +335,8 @@ def split_views(run: Run, told_less: list[int]) -> tuple[bytes, dict[int, dict[i
 
 
 def opening_for(run: Run, client: int, signatures: dict[int, bytes]) -> Open:
-    """A message to a client that knows seven survivors; it will not come to the pieces."""
+    """Return a message to a client that knows seven survivors; it refuses before it reads the
+    pieces."""
     return Open(
         announced(run).run,
         1,
@@ -348,7 +349,7 @@ def opening_for(run: Run, client: int, signatures: dict[int, bytes]) -> Open:
 
 
 def test_nobody_answers_for_two_sets_of_survivors() -> None:
-    """8 clients of whom one is corrupt: 5 must agree, and 4 were told that client 7 dropped."""
+    """Test 8 clients, one of them corrupt: 5 must agree, and 4 were told that client 7 dropped."""
     run = start()
     _, signed = split_views(run, [0, 1, 2, 3])
     refuses(run.clients[0], opening_for(run, 0, signed[7]), BelowThreshold)
@@ -359,7 +360,8 @@ def test_nobody_answers_for_two_sets_of_survivors() -> None:
 
 
 def test_a_corrupt_client_that_signs_twice_does_not_make_two_quorums() -> None:
-    """Client 0 works for the server and signs both sets: one of them still has too few."""
+    """Test client 0, which colludes and signs both sets: one of them still has too few
+    signatures."""
     run = start()
     _, signed = split_views(run, [0, 1, 2, 3])
     both = run.identities[0].sign(survivors_statement(digest_of(run), b"\xff", b"\xff"))
@@ -368,7 +370,7 @@ def test_a_corrupt_client_that_signs_twice_does_not_make_two_quorums() -> None:
 
 
 def test_clients_that_were_told_different_participants_cannot_open_each_others_pieces() -> None:
-    """Client 7 takes part for some and not for others."""
+    """Test client 7, which takes part according to some clients only."""
     run = start().go_to("share")
     fewer = write_participants(range(7), run.roster)
     sealed = {}
@@ -444,8 +446,8 @@ def test_pieces_of_another_sum_do_not_open() -> None:
 
 @pytest.mark.parametrize("plain", [b"\xff" * 17, bytes(16) + b"\xf0"])
 def test_a_client_that_seals_something_else_than_pieces(plain: bytes) -> None:
-    """Four elements of 33 bits take 17 bytes: all ones are not below the prime, and four bits are
-    not used."""
+    """Test four elements of 33 bits in 17 bytes: all ones are not below the prime, and four bits
+    are unused."""
     run = start().go_to("recover")
     opening = told(run, Open)
     assert isinstance(opening, Open)
@@ -497,7 +499,7 @@ def test_messages_out_of_order_are_noise() -> None:
 
 @pytest.mark.parametrize("liar", [0, 5, 7])
 def test_one_wrong_answer_opens_nothing(liar: int) -> None:
-    """Eight clients, any seven open the sum: whichever are used, the eighth does not fit."""
+    """Test eight clients, where any seven open the sum: the eighth answer does not fit."""
     run = start().go_to("recover")
     for client in range(8):
         reply = decode(run.clients[client].receive(run.told[client]) or b"")
@@ -545,11 +547,11 @@ def test_confirmations_of_something_else_are_noise_to_the_server() -> None:
     assert run.finish_sum() == plain_sum(range(8))
 
 
-# --- what the server sees -------------------------------------------------------------------------
+# --- the server's view ----------------------------------------------------------------------------
 
 
 def test_the_servers_view_does_not_depend_on_the_input() -> None:
-    """Uploads, and all that one corrupt client is dealt, over many runs with two inputs."""
+    """Test uploads, and all pieces of one corrupt client, over many runs with two inputs."""
     shape = VectorShape(64, 32, 10)
     elements = ElementShape(shape)
     for entry in (0, 10):

@@ -1,4 +1,4 @@
-"""The algebra of LightSecAgg: the field, the carrying of entries, coded pieces of masks."""
+"""Tests of the algebra of LightSecAgg: the field, entries in elements, coded pieces of masks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BITS = (31, 32, 33, 48, 60, 61)
 
 
 class SmallField(Field):
-    """Integers modulo 17, whose 16th roots of unity are everything but zero."""
+    """Integers modulo 17, whose 16th roots of unity are all numbers except zero."""
 
     prime = 17
 
@@ -61,7 +61,7 @@ def modular_rank(rows: list[list[int]], prime: int) -> int:
 
 @pytest.mark.parametrize("bits", range(31, MOST_BITS + 1))
 def test_a_prime_just_above_with_many_roots(bits: int) -> None:
-    """Proven prime: a generator's order is p - 1 for all prime factors of it (Lucas)."""
+    """Test primality by Lucas: a generator has the order p - 1 for all prime factors of p - 1."""
     field = Field(bits)
     prime = field.prime
     assert 1 << bits < prime < 1 << (bits + 1)
@@ -88,7 +88,7 @@ def test_a_prime_just_above_with_many_roots(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", BITS)
 def test_elements_are_drawn_as_specified(bits: int) -> None:
-    """By exact arithmetic on single words; at 61 bits every eighth word is left out."""
+    """Test by exact arithmetic on single words; at 61 bits every eighth word is left out."""
     field, period = Field(bits), 1003
     drawn = field.uniform(SEED, 990, 13, period).tolist()
     passed_over = 0
@@ -133,7 +133,7 @@ def test_elements_that_are_not_below_the_prime_are_malformed() -> None:
 def test_sums_of_elements_are_sums_of_entries(
     width: int, signed: bool, clients: int, data: st.DataObject
 ) -> None:
-    """At the bound on both sides, where a carry between entries would show."""
+    """Test at the bound on both sides, where a carry between entries would show."""
     most = 2 ** (width - signed) - 1
     each = most // clients
     if not each:
@@ -188,7 +188,7 @@ def codes(draw: st.DrawFn) -> MaskCode:
 
 
 def coefficients(code: MaskCode, seed: bytes) -> list[list[int]]:
-    """One list a column, by the specification."""
+    """Return one list per column, by the specification."""
     rule, columns = code.thresholds, code.columns
     drawn = code.field.uniform(seed, 0, columns * rule.needed, columns * rule.needed).tolist()
     noise = drawn[columns * rule.payload :]
@@ -258,7 +258,8 @@ def test_a_wrong_answer_shows_where_there_is_one_more(code: MaskCode, data: st.D
 @settings(max_examples=60)
 @given(codes(), st.data())
 def test_pieces_that_are_too_few_say_nothing(code: MaskCode, data: st.DataObject) -> None:
-    """Any T rows of the random part have full rank: their values are uniform whatever the mask."""
+    """Test that any T rows of the random part have full rank: their values are uniform for any
+    mask."""
     rule, prime = code.thresholds, code.field.prime
     root = code.field.root(code.points)
     held = data.draw(
@@ -278,7 +279,7 @@ def test_pieces_that_are_too_few_say_nothing(code: MaskCode, data: st.DataObject
 
 @pytest.mark.parametrize(("private", "needed"), [(1, 2), (2, 3), (2, 4)])
 def test_pieces_that_are_too_few_say_nothing_statistically(private: int, needed: int) -> None:
-    """Modulo 17: an element of the mask and T pieces of it take all values equally often."""
+    """Test modulo 17: an element of the mask and T pieces take all values equally often."""
     columns = 200 * 17 ** (private + 1) // 17
     code = MaskCode(SmallField(), 6, Thresholds(6, private, needed), columns * (needed - private))
     first = code.mask(SEED, 0, code.elements)[:: needed - private].astype(int)
@@ -295,8 +296,8 @@ def test_pieces_that_are_too_few_say_nothing_statistically(private: int, needed:
 
 
 def test_two_sets_of_survivors_would_give_away_a_mask() -> None:
-    """Why clients agree on the survivors first. A server that opens a sum honestly and asks one
-    client for the same sum without client 3 gets an equation on the mask of client 3."""
+    """Test why clients agree on the survivors first. A server that opens a sum honestly and asks
+    one client for the same sum without client 3 gets an equation on the mask of client 3."""
     code = MaskCode(Field(32), 8, Thresholds(8, 1, 6), 5)
     prime, root = code.field.prime, code.field.root(8)
     seeds = [bytes([number]) * 32 for number in range(8)]
@@ -304,7 +305,7 @@ def test_two_sets_of_survivors_would_give_away_a_mask() -> None:
     corrupt, asked, victim = 0, 5, 3
     answer_for_all = sum(pieces[client][asked][0] for client in range(8))
     answer_without = sum(pieces[client][asked][0] for client in range(8) if client != victim)
-    stolen = (answer_for_all - answer_without) % prime  # the first is known once a sum is open
+    stolen = (answer_for_all - answer_without) % prime  # the first is known once a sum is opened
     held = pieces[victim][corrupt][0]
     points = [pow(root, place, prime) for place in (asked, corrupt)]
     shift = pow(points[0] * pow(points[1], -1, prime), 5, prime)
@@ -348,7 +349,7 @@ def test_a_roster_that_is_too_large_for_the_field_is_refused() -> None:
 
 @pytest.mark.parametrize("share", [Fraction(1, 20), Fraction(1, 5)])
 def test_pieces_shrink_as_fast_as_clients_grow(share: Fraction) -> None:
-    """What all pieces of a mask weigh hardly depends on the number of clients."""
+    """Test that the size of all pieces of a mask hardly depends on the number of clients."""
     weights = []
     for clients in (100, 1000, 10_000):
         rule = thresholds(Statement.of(clients, float(share), float(share)))

@@ -1,7 +1,7 @@
-"""A second client of LightSecAgg, written from docs/reference/lightsecagg.md alone: it must
-answer as the vectors say, and the vectors of its building blocks must be what that page describes.
+"""Tests with a second LightSecAgg client, written from docs/reference/lightsecagg.md alone.
 
-Nothing of privirec is imported here, and nothing is fast.
+It must answer as the vectors say, and the vectors of its building blocks must match that page.
+Nothing of privirec is imported here, and nothing is optimised.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def join(entries: list[int], width: int, prime: int) -> list[int]:
 def pieces_of(
     seed: bytes, prime: int, roster: int, private: int, needed: int, elements: int
 ) -> list[list[int]]:
-    """Row q: the piece of the client at place q of the roster."""
+    """Return the pieces: row q is that of the client at place q of the roster."""
     payload = needed - private
     columns = -(-elements // payload)
     drawn = elements_of(seed, prime, columns * needed, range(columns * needed))
@@ -142,7 +142,7 @@ def test_pieces_and_their_opening() -> None:
 
 
 def interpolated(points: list[int], values: list[int], prime: int) -> list[int]:
-    """Coefficients by Lagrange's formula."""
+    """Return coefficients by Lagrange's formula."""
     total = [0] * len(points)
     for own, (x, y) in enumerate(zip(points, values, strict=True)):
         basis, scale = [1], y
@@ -169,7 +169,7 @@ def test_thresholds(case: dict[str, Any]) -> None:
 
 
 class SecondClient:
-    """Reads the recorded messages with struct and answers them."""
+    """A client that reads the recorded messages with struct and answers them."""
 
     def __init__(self, recorded: dict[str, Any]) -> None:
         self.client = recorded["client"]

@@ -1,7 +1,7 @@
-"""Seeded runs against servers that lie in every way we know, combined with drop-outs.
+"""Tests of seeded runs against servers that lie in every known way, combined with drop-outs.
 
-Never both secrets of a client, never a sum over fewer honest clients than is promised; and where
-nobody lies, runs finish.
+A server never gets both secrets of a client, or a sum over fewer honest clients than promised. Runs
+without lies finish.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Views = dict[int, View]
 
 @dataclass
 class Attack:
-    """One run, and what a lie may depend on."""
+    """One run, and the information that a lie may depend on."""
 
     server: LyingServer
     chance: random.Random
     arrived: View
-    """Clients whose vectors are there."""
+    """Clients whose vectors have arrived."""
 
     @property
     def clients(self) -> int:
         return self.server.setting.clients
 
     def arc(self, size: int) -> list[int]:
-        """So many clients that follow each other in the ring."""
+        """Return this number of consecutive clients of the ring."""
         ring = self.server.ring()
         start = self.chance.randrange(len(ring))
         return [ring[(start + step) % len(ring)] for step in range(size)]
@@ -79,7 +79,7 @@ def a_list_for_each(attack: Attack) -> Views:
 
 
 def one_is_not_asked(attack: Attack) -> Views:
-    """As if it had left after its vector; everybody is told the truth."""
+    """Treat one client as gone after its vector, and tell all others the truth."""
     absent = attack.chance.choice(sorted(attack.arrived))
     return dict.fromkeys(attack.arrived - {absent}, attack.arrived)
 
@@ -99,12 +99,12 @@ class Ending:
     lie: str
     told_the_truth: bool
     groups: tuple[int, ...]
-    """How many honest clients each sum is over that the server has got."""
+    """Number of honest clients in each sum that the server has obtained."""
     refusals: Counter[str]
 
 
 def lying_run(seed: int, model: ServerModel = ServerModel.ACTIVE) -> Ending:
-    """A federation, its drop-outs and its server's lies, all from a seed; checks the promises.
+    """Run a federation with drop-outs and lies, all from a seed, and check the promises.
 
     Every fourth server tells the truth.
     """
@@ -128,7 +128,7 @@ def lying_run(seed: int, model: ServerModel = ServerModel.ACTIVE) -> Ending:
     keeps_back = not truth and chance.random() < 0.3
 
     def kept_back() -> Mapping[int, Set[int]]:
-        """Some clients never get the shares of some of their neighbours."""
+        """Return, for some clients, the neighbours whose shares are withheld from them."""
         if not keeps_back:
             return {}
         most = server.parameters.neighbours - server.parameters.threshold
@@ -143,7 +143,7 @@ def lying_run(seed: int, model: ServerModel = ServerModel.ACTIVE) -> Ending:
     views = LIES[lie](attack)
     server.tell(views)
     if not truth:
-        # What it has not got by lying, it does not get by another lie or by the truth.
+        # A server that failed by lying must not succeed by another lie or by the truth.
         server.tell(LIES[chance.choice(list(LIES))](attack))
     check(server, statement, f"seed {seed}, {lie}")
     groups = tuple(len(group) for group in server.groups())
@@ -160,7 +160,7 @@ def check(server: LyingServer, statement: Statement, where: str) -> None:
 
 
 def lying_runs(seeds: range) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """How runs ended without lies, how those with lies ended, and who refused what."""
+    """Count the endings of runs without lies, of runs with lies, and the refusals."""
     honest: Counter[str] = Counter()
     lying: Counter[str] = Counter()
     refusals: Counter[str] = Counter()
@@ -196,7 +196,7 @@ def test_a_thousand_runs_with_lying_servers(start: int) -> None:
 
 @pytest.mark.check
 def test_the_same_runs_show_single_clients_where_the_server_is_trusted() -> None:
-    """The checks can fail: some of these lies succeed against clients that expect none."""
+    """Test that the checks can fail: some lies succeed against clients that expect none."""
     caught = 0
     for seed in range(40):
         try:

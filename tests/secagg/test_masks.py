@@ -1,8 +1,8 @@
-"""Each kind of mask hides a vector by itself, when all secrets of the other kind are known.
+"""Tests of masks: each kind hides a vector by itself, if all secrets of the other kind are known.
 
-Together they would hide it even if one of them were missing: a test of the sum of both notices
-nothing. So the server is given all seeds and must still see noise, and all mask keys likewise; and
-a client that leaves out either kind must be caught by the same tests.
+Together the two kinds would hide a vector even if one were missing, so a test of their sum detects
+nothing. These tests give the server all seeds, and it must still see noise; likewise with all mask
+keys. A client that omits either kind must be caught by the same tests.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from secagg.testing import InsecureSeededBytes
 WIDTH, LENGTH, CLIENTS, RUNS = 4, 64, 6, 30
 SHAPE = VectorShape(LENGTH, WIDTH, bound=2)
 ENTRY = 1
-"""Of every client's vector: what is left in the clear would be this, again and again."""
+"""Value of all entries of every vector; an unmasked vector would repeat it."""
 
 
 @dataclass
 class Upload:
-    """What a client sent, and the secrets behind its masks."""
+    """A client's upload, and the secrets behind its masks."""
 
     sent: np.ndarray
     session: BellClient
@@ -39,7 +39,7 @@ class Upload:
 
 
 class Seen:
-    """Runs in which all secrets are known to the test: what a client sent, and what hides it."""
+    """Runs whose secrets the test knows: uploads and their masks."""
 
     def __init__(self, server: ServerModel) -> None:
         self.runs = [self._run(number, server) for number in range(RUNS)]
@@ -72,12 +72,12 @@ class Seen:
         return found
 
     def without_self_masks(self) -> np.ndarray:
-        """What is left of every vector for somebody who knows all seeds. Shape (runs, clients,
-        entries)."""
+        """Return every vector after removal of the self masks, with all seeds known. Shape (runs,
+        clients, entries)."""
         return self._left(self._take_self_mask)
 
     def without_common_masks(self) -> np.ndarray:
-        """What is left for somebody who knows all mask keys."""
+        """Return every vector after removal of the common masks, with all mask keys known."""
         return self._left(self._take_common_masks)
 
     def _left(self, take: Callable[[np.ndarray, Upload], None]) -> np.ndarray:
@@ -109,8 +109,8 @@ class Seen:
 
 
 def looks_hidden(left: np.ndarray) -> bool:
-    """Uniform in every way that a repeated or missing mask would not be, and another for every
-    client and run."""
+    """Check that values are uniform, without repeated or missing masks, and differ between clients
+    and runs."""
     values = 1 << WIDTH
     by_client = [
         np.bincount(left[:, client].ravel(), minlength=values) for client in range(CLIENTS)
@@ -141,7 +141,7 @@ def test_the_own_mask_hides_a_vector_from_who_knows_all_mask_keys(server: Server
 
 
 def test_taking_both_away_leaves_the_vector() -> None:
-    """The test knows the right secrets."""
+    """Test that the test knows the right secrets."""
     for upload in Seen(ServerModel.SEMI_HONEST).runs[0]:
         left = upload.sent.copy()
         Seen._take_self_mask(left, upload)
@@ -149,7 +149,7 @@ def test_taking_both_away_leaves_the_vector() -> None:
         assert SHAPE.ring.reduce(left).tolist() == [ENTRY] * LENGTH
 
 
-# --- clients that leave something out -------------------------------------------------------------
+# --- clients that omit a mask ---------------------------------------------------------------------
 
 ORIGINAL = BellClient.mask_seeds
 
@@ -184,7 +184,7 @@ def test_a_client_that_leaves_out_masks_of_a_kind_is_noticed(
 ) -> None:
     change, look = MUTANTS[mutant]
     monkeypatch.setattr(BellClient, "mask_seeds", change)
-    # Nobody has to open the sum, which would not come out: what was sent is all that counts.
+    # The sum is not opened, as it would be wrong: only the uploads count.
     monkeypatch.setattr(LocalFederation, "sum", upload_only)
     assert not looks_hidden(look(Seen(ServerModel.SEMI_HONEST)))
 

@@ -1,4 +1,4 @@
-"""The codec: everything comes back, and nothing but a MalformedMessage comes out of nonsense."""
+"""Tests of the codec: round trips, and nothing but MalformedMessage for invalid input."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_truncated_messages(message: ProtocolMessage, data: st.DataObject) -> No
     raw = encode(message)
     cut = raw[: data.draw(st.integers(0, len(raw) - 1))]
     if (raw[1] == 6 and len(cut) >= 34) or (raw[1] == 7 and len(cut) >= 26):
-        # Blocks of entries and maps of survivors have no length of their own; sessions check it.
+        # Blocks of entries and maps of survivors have no length field; sessions check it.
         assert encode(decode(cut)) == cut
     else:
         with pytest.raises(TruncatedMessage):

@@ -1,4 +1,4 @@
-"""Degree and threshold from exact tail conditions."""
+"""Tests of degree and threshold from exact tail conditions."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_rounds_add_their_logarithm_to_the_security_bits() -> None:
 def test_in_the_complete_graph_two_thirds_must_agree_with_a_third_corrupt() -> None:
     assert complete_parameters(Statement.of(100, 0.33, 0.3)) == Parameters(99, 67)
     assert complete_parameters(Statement.of(10, 0.3, 0.1)) == Parameters(9, 7)
-    # Where so many are not sure to be left, more than the corrupt ones must do.
+    # If that number may not be left, the threshold only has to exceed the corrupt clients.
     assert complete_parameters(Statement.of(100, 0.33, 0.4)) == Parameters(99, 34)
 
 
@@ -171,7 +171,7 @@ def test_the_bits_of_a_negligible_chance() -> None:
 
 
 @given(st.integers(1, 60), st.integers(0, 65), st.integers(1, 100), st.integers(1, 45))
-@example(2, 1, 1, 1)  # a probability of one half, just as much as may be
+@example(2, 1, 1, 1)  # a probability of one half, exactly the maximum
 @example(9, 3, 3, 2)
 def test_the_most_of_each_draw_is_the_most_of_one(
     population: int, marked: int, trials: int, bits: int
@@ -185,7 +185,7 @@ def test_the_most_of_each_draw_is_the_most_of_one(
 def test_a_statement_that_takes_every_degree_is_decided_by_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server could keep clients busy for a minute by shares for which no degree suffices."""
+    """Test shares for which no degree suffices, with which a server could keep clients busy."""
     asked, exact = [], parameters._most
 
     def counted(*given: int) -> int:
@@ -239,7 +239,7 @@ def test_the_table_of_known_parameters_against_an_active_server(
 def test_the_conditions_against_an_active_server_hold_and_no_smaller_degree_satisfies_them(
     clients: int, corrupt: int, dropped: int, rounds: int
 ) -> None:
-    """By floating-point tails of scipy, not by our own."""
+    """Test against floating-point tails of scipy, independent of our own."""
     statement = Statement(clients, corrupt, dropped, rounds=rounds, server=ACTIVE)
     try:
         chosen = sparse_parameters(statement)
@@ -250,12 +250,12 @@ def test_the_conditions_against_an_active_server_hold_and_no_smaller_degree_sati
     slack = 1 + 1e-6
     gone = hypergeom(others, min(others, statement.dropped), degree)
     assert clients * gone.sf(degree - threshold) <= 2.0**-30 * slack
-    # No neighbourhood holds so many corrupt ones that two stories could be confirmed in it ...
+    # No neighbourhood has enough corrupt clients to confirm two stories ...
     too_many = 2 * threshold - degree
     near = hypergeom(others, count, degree)
     assert clients * rounds * near.sf(too_many - 1) <= 2.0**-80 * slack
     if degree < others:
-        # ... and no side of one so many that it could answer without an honest client.
+        # ... and no side of one has enough to answer without an honest client.
         half = degree // 2
         side = hypergeom(others, count, half)
         assert 2 * clients * rounds * side.sf(threshold - half - 1) <= 2.0**-80 * slack
@@ -288,6 +288,6 @@ def test_the_fewest_honest_clients_in_a_sum() -> None:
     for model in ServerModel:
         all_there = Statement.of(1_000, 0.05, 0.05, rounds=10, server=model)
         assert least_honest(all_there) == 900
-        # 50 who do not come may all be honest, and 47 of those who do may drop out.
+        # 50 absent clients may all be honest, and 47 of those present may drop out.
         assert least_honest(all_there.with_clients(950)) == 950 - 47 - 50
     assert least_honest(Statement.of(3, 0.9, 0.3)) == 0

@@ -1,4 +1,4 @@
-"""Maps of everybody, looked at byte by byte: what sets of clients say."""
+"""Tests of bit maps of participants against sets of clients, byte by byte."""
 
 from __future__ import annotations
 

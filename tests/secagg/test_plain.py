@@ -1,4 +1,4 @@
-"""The protocol without masks: what the server sees, and that all other checks are still there."""
+"""Tests of the protocol without masks: the server's view, and all other checks."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ EVERYBODY = frozenset(range(CLIENTS))
 
 
 def begun(**more: Any) -> Run:
-    """Eight clients of which two may drop."""
+    """Start eight clients, two of which may drop."""
     return start("none", CLIENTS, shares=(0.05, 0.25), **more)
 
 
 def asked_to_open(run: Run, but: frozenset[int] = frozenset()) -> dict[int, Survivors]:
-    """One round up to the server's question, which nobody has answered yet."""
+    """Run one round up to the server's question, which no client has answered yet."""
     for client in run.server.waiting_for() - but:
         assert run.server.step is not None
         number = run.server.step.sum_number
@@ -85,7 +85,7 @@ def agree(run: Run, asked: dict[int, Survivors], among: Collection[int] = EVERYB
         run.server.receive(client, run.clients[client].receive(encode(asked[client])) or b"")
 
 
-# --- what is different ----------------------------------------------------------------------------
+# --- differences ----------------------------------------------------------------------------------
 
 
 def test_the_server_sees_every_contribution() -> None:
@@ -100,7 +100,8 @@ def test_the_server_sees_every_contribution() -> None:
 
 
 def test_two_clients_without_a_graph_can_sum() -> None:
-    """No parameters of a graph have to be feasible: who is summed is all that is agreed on."""
+    """Test two clients: no graph parameters have to be feasible, only the summed clients are agreed
+    on."""
     policy = ClientPolicy(min_cohort=2, corrupt_share=0)
     run = start("none", 2, shares=(0.0, 0.0), policy=policy, settings=ServerSettings(min_cohort=2))
     run.set_up()
@@ -129,12 +130,13 @@ def test_a_sum_is_opened_once() -> None:
         run.server.open_sum()
 
 
-# --- what a client refuses ------------------------------------------------------------------------
+# --- refusals by a client -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("other", ["secagg+", "secagg"])
 def test_clients_of_other_protocols_do_not_mix(other: str) -> None:
-    """Whoever was started for masks never sends without them, and state cannot be carried over."""
+    """Test that a client started for masks never sends without them, and state is not
+    transferable."""
     masked, plain = start(other, CLIENTS), begun()
     for one, server in ((masked, plain.server), (plain, masked.server)):
         refuses(one.clients[0], decode(server.announcement), WrongProtocol)
@@ -228,7 +230,7 @@ def test_sums_are_answered_once_and_over_one_cohort() -> None:
     refuses(run.clients[1], others, CohortChanged)
 
 
-# --- what either side drops -----------------------------------------------------------------------
+# --- messages that either side ignores ------------------------------------------------------------
 
 
 def damaged(message: bytes) -> list[tuple[bytes, type[ProtocolError]]]:

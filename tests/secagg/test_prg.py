@@ -1,4 +1,4 @@
-"""Masks: the same entries wherever one starts, and what one adds the other takes away."""
+"""Tests of the mask generator: entries from any position, and cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server sees: uniform vectors, and never both secrets of a client."""
+"""Tests of the server's view: uniform vectors, and never both secrets of a client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ WIDTH, LENGTH, CLIENTS, RUNS = 4, 64, 5, 60
 
 
 def masked_views(entry: int) -> np.ndarray:
-    """All masked entries the server sees of client 2, whose input is `entry` throughout."""
+    """Return all masked entries that the server sees of client 2, whose input is `entry`
+    throughout."""
     seen: list[np.ndarray] = []
     shape = VectorShape(LENGTH, WIDTH, bound=3)
 
@@ -51,16 +52,16 @@ def test_the_servers_view_does_not_depend_on_the_input() -> None:
         assert view.shape == (RUNS, LENGTH)
         counts = np.bincount(view.ravel(), minlength=1 << WIDTH)
         assert chisquare(counts).pvalue > 1e-6, f"input {entry}: {counts}"
-        # Neighbouring entries together: 256 cells, so that a mask that repeats shows.
+        # Neighbouring entries together: 256 cells, so that a repeated mask shows.
         pairs = view[:, 0::2].ravel().astype(int) * (1 << WIDTH) + view[:, 1::2].ravel()
         assert chisquare(np.bincount(pairs, minlength=1 << 2 * WIDTH)).pvalue > 1e-6
-    # The same test must be able to fail: unmasked inputs are far from uniform.
+    # The test must be able to fail: unmasked inputs are far from uniform.
     bare = np.bincount(np.full(RUNS * LENGTH, 3), minlength=1 << WIDTH)
     assert chisquare(bare).pvalue < 1e-6
 
 
 def secrets_in(transcript: list[tuple[str, int, bytes]]) -> dict[tuple[int, int], set[str]]:
-    """(round, client) -> the kinds of its secrets of which the server got any share.
+    """Return (round, client) -> the kinds of its secrets of which the server got any share.
 
     Ids are places in the roster, as in `simulate`.
     """
@@ -79,7 +80,7 @@ def secrets_in(transcript: list[tuple[str, int, bytes]]) -> dict[tuple[int, int]
             dropped = [peer for peer in holds[client] if peer not in cohorts[client]]
             assert len(message.seed_shares) == len(survivors)
             if message.round_number > 1:
-                dropped = []  # those who dropped before have no secrets in this sum
+                dropped = []  # clients that dropped before have no secrets in this sum
             assert len(message.key_shares) == len(dropped)
             for owner in survivors:
                 opened[message.round_number, owner].add("seed")

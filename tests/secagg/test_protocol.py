@@ -1,4 +1,4 @@
-"""Whole runs in one process: sums, drop-outs at every stage, streaming, thresholds."""
+"""Tests of whole runs in one process: sums, drop-outs at every stage, streaming, thresholds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def federation(name: str = "secagg+", clients: int = 12, rounds: int = 1, **opti
 
 
 def delivered(run: LocalFederation) -> LocalFederation:
-    """The same, and every client has its neighbours' shares: ready for the first sum by hand."""
+    """Deliver the neighbours' shares to every client, so that it is ready for the first sum."""
     for client, message in run.server.outgoing():
         run.clients[client].receive(message)
     return run
@@ -228,7 +228,7 @@ def test_statements_that_do_not_fit_the_run_are_refused_at_once() -> None:
 
 
 def test_a_client_computes_the_parameters_itself() -> None:
-    """The server states 1 corrupt client in 100; these clients insist on 30."""
+    """Test a server that states 1 corrupt client in 100, and clients that insist on 30."""
     with pytest.raises(WeakParameters):
         federation(clients=12, corrupt_share=0.01, policy=ClientPolicy(corrupt_share=0.3))
 
@@ -409,7 +409,7 @@ def test_wrong_contributions_never_leave(values: np.ndarray, name: str) -> None:
 
 @pytest.mark.parametrize("length", [16, 37])
 def test_a_contribution_that_is_too_long_is_never_sent_whole(length: int) -> None:
-    """Nor where the announced length ends with a block, or the caller's blocks do."""
+    """Test lengths that end at a block boundary, of the announcement or of the caller's blocks."""
     shape = VectorShape(length, 20, bound=500)
     settings = ServerSettings(block_entries=8)
     run = LocalFederation("secagg", 5, [shape], corrupt_share=0.2, settings=settings)

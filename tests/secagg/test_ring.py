@@ -1,4 +1,4 @@
-"""Rings of every width: arithmetic, packing, bounds."""
+"""Tests of rings of every width: arithmetic, packing, bounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ring_entries(draw: st.DrawFn) -> tuple[Ring, list[int]]:
 
 
 def packed_by_hand(entries: list[int], width: int) -> bytes:
-    """The specification, bit by bit: one large integer, written little-endian."""
+    """Pack by the specification, bit by bit: one large integer, written little-endian."""
     stream = sum(entry << (width * place) for place, entry in enumerate(entries))
     return stream.to_bytes((len(entries) * width + 7) // 8, "little")
 

@@ -1,4 +1,4 @@
-"""What a carrier may count on: the steps of a run, and how a server goes through them."""
+"""Tests of the schedule that carriers rely on: the steps of a run, and the server's progress."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def check_steps(schedule: Schedule, sums: int) -> None:
 
 
 def begun(name: str, sums: int = 2) -> Run:
-    """The protocol of this name, with "active" after it against such a server."""
+    """Start the protocol of this name; "active" after it means an active server."""
     protocol_name, _, model = name.partition(" ")
     server = ServerModel(model or "semi-honest")
     return start(protocol_name, clients=20, rounds=sums, shares=(0.1, 0.2), server=server)
@@ -145,7 +145,8 @@ def test_the_messages_of_a_step_are_there_once_and_in_it(name: str) -> None:
 
 @ALL
 def test_steps_end_in_one_way_each(name: str) -> None:
-    """`advance` where nothing is opened, `open_blocks` where a sum is; misuse changes nothing."""
+    """Test that `advance` ends steps without a sum, `open_blocks` those with one; misuse is
+    harmless."""
     run = begun(name, sums=1)
     run.advertise()
     with pytest.raises(OutOfOrder, match="no sum to open"):
@@ -199,7 +200,7 @@ def test_answers_of_past_steps_are_replays_and_those_who_left_are_strangers(name
         run.server.receive(0, shares[0])
     with pytest.raises(ReplayedMessage):
         run.server.receive(0, advertised[0])
-    with pytest.raises(OutOfOrder):  # it comes too late to join
+    with pytest.raises(OutOfOrder):  # it is too late to join
         run.server.receive(19, advertised[19])
     for client, message in run.next_messages():
         run.clients[client].receive(message)
@@ -243,7 +244,7 @@ def ready(name: str) -> Run:
 
 @ALL
 def test_a_known_sum_is_skipped_and_the_next_one_is_right(name: str) -> None:
-    """The clients have taken part in the first sum; the server has lost their vectors."""
+    """Test a server that lost the clients' vectors of the first sum."""
     run, lost = ready(name), ready(name)  # the same randomness: the same run
     survivors = [client for client in range(20) if client not in (4, 9)]
     assert run.server.announcement == lost.server.announcement

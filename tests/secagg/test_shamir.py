@@ -1,4 +1,4 @@
-"""Secret sharing: any threshold of shares, no fewer."""
+"""Tests of secret sharing: any threshold of shares suffices, and no fewer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from secagg.testing import InsecureSeededBytes
 
 
 def is_probably_prime(number: int) -> bool:
-    """Miller-Rabin with forty bases."""
+    """Test primality by Miller-Rabin with forty bases."""
     odd, twos = number - 1, 0
     while odd % 2 == 0:
         odd, twos = odd // 2, twos + 1
@@ -55,7 +55,7 @@ def test_any_threshold_of_shares_gives_the_secrets(data: st.DataObject) -> None:
 
 
 def test_shares_are_values_of_the_polynomial() -> None:
-    """Against the definition, with the coefficients that the source of randomness gave."""
+    """Test against the definition, with the coefficients from the source of randomness."""
     drawn: list[bytes] = []
     source = InsecureSeededBytes(1)
 
@@ -75,7 +75,7 @@ def test_shares_are_values_of_the_polynomial() -> None:
 
 
 def test_fewer_shares_say_nothing() -> None:
-    """Any threshold - 1 shares fit every secret: for each there is a polynomial through them."""
+    """Test that any threshold - 1 shares fit every secret: a polynomial through them exists."""
     shares = split([b"\0" * 32], 5, 3, os.urandom)
     two = [(1, shares[0]), (4, shares[3])]
     for other in (b"\1" * 32, b"\xff" * 32):

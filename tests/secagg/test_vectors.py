@@ -1,4 +1,4 @@
-"""The published vectors, good and bad, through the real sessions."""
+"""Tests of the published vectors, good and bad, with the real sessions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ACTIVE_BAD = json.loads((FOLDER / "bad-active.json").read_text())
 LIGHT_BAD = json.loads((FOLDER / "bad-lightsecagg.json").read_text())
 NOISY_BAD = json.loads((FOLDER / "bad-correlated-noise.json").read_text())
 
-# Point 6 of what the client must refuse, in the order it is written down.
+# Point 6 of the checks of a client, in the order of the specification.
 REFUSED = {
     "CohortTooSmall",
     "WeakParameters",
@@ -133,7 +133,7 @@ NOISY_REFUSED = {
 
 
 class Replayed:
-    """Randomness from a vector; every draw must have the recorded size."""
+    """A source of randomness from a vector; every draw must have the recorded size."""
 
     def __init__(self, drawn: list[str]) -> None:
         self._drawn = [bytes.fromhex(raw) for raw in drawn]

@@ -1,6 +1,6 @@
-"""A second client, written from docs/reference/secagg-wire.md alone: it answers as the vectors say.
+"""Tests with a second client, written from docs/reference/secagg-wire.md alone.
 
-Nothing of privirec is imported here, and nothing is fast.
+It must answer as the vectors say. Nothing of privirec is imported here, and nothing is optimised.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def key_stream(seed: bytes, size: int) -> bytes:
 
 
 class SecondClient:
-    """Reads the recorded messages with struct and answers them."""
+    """A client that reads the recorded messages with struct and answers them."""
 
     def __init__(self, recorded: dict[str, Any], run: dict[str, Any]) -> None:
         self.client = recorded["client"]
@@ -137,7 +137,7 @@ class SecondClient:
         return self.header(4) + u32(k, len(plain) + 16) + nonce + sealed
 
     def climb(self, place: int, size: int, path: bytes) -> bytes:
-        """From the own leaf to the root."""
+        """Compute the root from the client's own leaf and a path."""
         node = self.leaf
         while size > 1:
             if place % 2 or place + 1 < size:

@@ -1,5 +1,4 @@
-"""The sizes that docs/reference/secagg-wire.md gives, and those that a plan counts on, are the
-sizes of real messages."""
+"""Tests of message sizes: those in docs/reference/secagg-wire.md and in plans are the real ones."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ def test_sizes_are_as_specified(server: ServerModel) -> None:
 @pytest.mark.parametrize("name", protocol_names())
 @pytest.mark.parametrize("clients", first(1, [22, 5, 37]))
 def test_a_plan_knows_the_bytes_of_every_sum(name: str, clients: int, server: ServerModel) -> None:
-    """With uploads of one message, of several and of a part of one."""
+    """Test uploads of one message, of several, and of part of one."""
     shapes = [VectorShape(length, 24, bound=2**20, bounds_sum=True) for length in (13, 16, 40)]
     run = LocalFederation(
         name,

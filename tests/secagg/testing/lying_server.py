@@ -1,4 +1,4 @@
-"""A server that tells each client what it likes, and opens whatever the answers let it open.
+"""A server that sends each client any lie, and opens all that the answers let it open.
 
 Nothing is mocked: the clients are sessions that check every message, and the server combines shares
 and recomputes masks as an attacker would. `groups` returns the sets of honest clients whose sum the
