@@ -20,7 +20,15 @@ ADDITIONS = "extra"
 """Room that the others find by entry points; all arrows to it are dotted."""
 
 ELSEWHERE = {
-    *("Fraction", "Decimal", "math.isqrt", "math.comb", "np.power", "privirec.protocols"),
+    *(
+        "Fraction",
+        "Decimal",
+        "math.isqrt",
+        "math.comb",
+        "np.power",
+        "privirec.protocols",
+        "privirec.carriers",
+    ),
     *("decimal", "math", "exp", "log", "erf", "cos", "sqrt", "ldexp", "frexp", "rint", "fsum"),
     *("pow", "none", "secagg"),
 }
