@@ -124,7 +124,6 @@ EXCEPTIONS = {
     "filters/operators.py::LowRankOperator.among": SCORES,
     "filters/parts.py::ItemVectors.best": WHOLE,
     "filters/parts.py::_lengths_from": SCORES,
-    "runtime/plan.py::epsilon_in_words": SHOWN,
     "runtime/coordinator/run_state.py::ServerRun._carried_since": SHOWN,
     "extra/correlated/levels.py::NoiseRule.levels": WHOLE,
     "extra/correlated/server.py::CorrelatedServer.deviation": WHOLE,

@@ -72,7 +72,8 @@ class PrivateRecommender(Denoised):
     def __repr__(self) -> str:
         own = self.promised | {"way": self.way, "seed": self.seed}
         shown = own | dict(self.config.model_dump(exclude_defaults=True))
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+        own_call = f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+        return f"{own_call}  # {self.ledger_.promised}" if hasattr(self, "ledger_") else own_call
 
     def outlook(self, n_users: int, n_items: int) -> str:
         """Return a sentence on the accuracy to expect, which costs no privacy."""
@@ -139,6 +140,7 @@ class PrivateRecommender(Denoised):
         record = {
             "run": {"method": Protected.name, **run},
             "ledger": self.ledger_.as_rows(),
+            "promised": self.ledger_.promised,
             "gives_away": Protected.gives_away,
         }
         return super().save(folder, record | (manifest or {}), signing_key=signing_key)

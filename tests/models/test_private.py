@@ -54,7 +54,7 @@ def test_a_seed_voids_the_promise(small: Dataset, tmp_path: Path) -> None:
     assert math.isinf(model.epsilon_)
     model.save(tmp_path / "seeded")
     said = " ".join(explained(read_manifest(tmp_path / "seeded")[1]))
-    assert "Promised: nothing. The noise was drawn from a seed (7)" in said
+    assert "This is a simulation: the noise was drawn from a seed" in said
 
 
 def test_what_is_saved_says_what_was_promised(small: Dataset, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from privirec.dp.loss import Loss
 from privirec.errors import FederationError
 from privirec.privacy.accountant import Spent
 from privirec.privacy.policy import Policy
+from privirec.privacy.worth import at_least
 from privirec.runtime.enrolment.folders import ClientFolder
 from privirec.runtime.node import record
 from privirec.runtime.node.memory import ForLife
@@ -242,7 +243,7 @@ def test_json_is_json_whatever_was_spent(client: ClientFolder, tmp_path: Path) -
 @given(st.floats(1e-9, 60))
 def test_no_figure_is_less_than_was_spent(epsilon: float) -> None:
     for digits in (3, 5):
-        shown = float(accounts.at_least(epsilon, digits))
+        shown = float(at_least(epsilon, digits))
         assert epsilon <= shown <= epsilon * (1 + 10 ** (1 - digits))
     assert epsilon * 0.99 <= float(accounts._at_most(epsilon)) <= epsilon * (1 + 1e-6)
 

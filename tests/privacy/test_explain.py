@@ -14,6 +14,7 @@ from privirec.dp.loss import Loss
 from privirec.federated.contributions import ItemDegrees, NoiseShare, NoisyPopularity
 from privirec.privacy.explain import explained
 from privirec.privacy.ledger import Ledger
+from privirec.privacy.worth import at_least
 from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
 
@@ -44,7 +45,7 @@ def test_noise_from_a_seed_promises_nothing() -> None:
     assert ledger.as_rows()[0]["epsilon_so_far"] == "none"
     said = " ".join(explained({"ledger": ledger.as_rows(), "run": {"seed": 7}}))
     assert "Promised: nothing" in said
-    assert "drawn from a seed (7)" in said
+    assert "drawn from a seed" in said
 
 
 def test_a_federation_with_noise_is_promised_epsilon() -> None:
@@ -70,7 +71,7 @@ def test_epsilon_is_computed_and_not_believed() -> None:
     rows = ledger.as_rows()
     for row in rows:
         row["epsilon_so_far"] = 0.01
-    assert f"epsilon {ledger.epsilon():.3g} at delta" in " ".join(explained({"ledger": rows}))
+    assert f"epsilon {at_least(ledger.epsilon())} at delta" in " ".join(explained({"ledger": rows}))
     exact = Ledger()
     exact.add_sum(ItemDegrees(20, 100))
     said = " ".join(explained({"ledger": exact.as_rows() + rows}))
@@ -101,7 +102,7 @@ def test_odd_words_in_a_manifest_promise_nothing(place: str, odd: object) -> Non
     [
         (Plan(model="gf-cf", rank=4), "can give some of them away"),
         (Plan(model="gf-cf", method="privirec-k", rank=4), "These sums are exact"),
-        (Plan(method="protected"), "drawn from a seed (0)"),
+        (Plan(method="protected"), "drawn from a seed"),
     ],
 )
 def test_saved_models_are_explained(tmp_path: Path, plan: Plan, words: str) -> None:

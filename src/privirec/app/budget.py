@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from privirec.dp.gaussian import LARGEST_EPSILON, mu_of
 from privirec.dp.loss import Loss
 from privirec.privacy.accountant import Account, Spent
 from privirec.privacy.policy import Policy
+from privirec.privacy.worth import at_least
 from privirec.runtime.enrolment.folders import ClientFolder
 from privirec.runtime.node.memory import TakenPart
 
@@ -127,19 +128,10 @@ def _runs(account: Account, taken: Sequence[TakenPart], delta: float) -> Iterato
         }
 
 
-def at_least(epsilon: float, digits: int = 3) -> str:
-    """Return epsilon rounded up to this many significant digits."""
-    return _digits(epsilon, ROUND_CEILING, digits)
-
-
 def _at_most(epsilon: float) -> str:
     """Return epsilon rounded down to three digits, after adding the tolerance of `_room`."""
-    return _digits(epsilon * (1 + 1e-6), ROUND_FLOOR, 3)
-
-
-def _digits(epsilon: float, rounding: str, digits: int) -> str:
-    rounded = Context(prec=digits, rounding=rounding).create_decimal(epsilon)
-    return f"{float(rounded):.{digits}g}"
+    rounded = Context(prec=3, rounding=ROUND_FLOOR).create_decimal(epsilon * (1 + 1e-6))
+    return f"{float(rounded):.3g}"
 
 
 def _totals(account: Account, policy: Policy, now: datetime) -> dict[str, Any]:

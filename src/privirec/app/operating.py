@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from privirec.app.budget import at_least
 from privirec.dp.loss import Loss
 from privirec.durable import private_folder
 from privirec.errors import FederationError, UsageError
 from privirec.models.artifact import read_manifest
 from privirec.privacy.explain import delta_of, explained, losses
+from privirec.privacy.worth import at_least
 from privirec.runtime import serving
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.coordinator.clients import ClientState

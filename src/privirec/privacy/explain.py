@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from privirec.dp.loss import Loss
+from privirec.privacy.worth import NOTHING, SIMULATED, figures, simulated, worth
 from privirec.secagg import Guarantee, protocol, protocol_names
 
 _TO_WHOM = {"server": "the server", "every client": "every client"}
@@ -142,26 +143,20 @@ def _promise(sums: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> str:
     epsilon = _epsilon(sums)
     if epsilon is not None:
         return (
-            f"Promised to every person: epsilon {epsilon:.3g} at delta {_delta(sums):g}. "
-            "Nobody who sees the sums, this model or anything made from them can tell better than "
-            "this allows whether all of a person's history was in these sums or none of it."
+            f"Promised to every person: {figures(epsilon, _delta(sums) or 0)}. Nobody who sees the "
+            "sums, this model or anything made from them can tell better than this allows whether "
+            "all of a person's history was in these sums or none of it. "
+            + worth(Loss.together(filter(None, map(_loss, sums))))
         )
     noisy = all(isinstance(row.get("noise"), Mapping) for row in sums)
     if noisy and any(_loss(row) for row in sums):
-        return "Promised: nothing. The sums carry noise, but too little for any epsilon."
+        return f"{NOTHING} The sums carry noise, but too little for any epsilon."
     if noisy:
-        return (
-            "Promised: nothing. The noise was drawn from a seed"
-            + (f" ({run['seed']})" if "seed" in run else "")
-            + ", as in any simulation, so anyone who knows the seed can subtract it. In a "
-            "federation every client draws its own, and the same settings promise "
-            + (
-                f"epsilon {run['epsilon']:.3g} at delta {run['delta']:g}."
-                if isinstance(run.get("epsilon"), float)
-                else "an epsilon."
-            )
-        )
+        claimed, delta = _number(run.get("epsilon")), _delta(sums)
+        if claimed is None or claimed <= 0 or delta is None:
+            return SIMULATED
+        return simulated(claimed, delta)
     return (
-        "Promised: nothing. These sums are exact, and histories can be computed from them; see for "
+        f"{NOTHING} These sums are exact, and histories can be computed from them; see for "
         "yourself: privirec audit."
     )

@@ -12,6 +12,7 @@ from privirec.federated.contributions import Contribution, PlannedSum
 from privirec.federated.noise import NO_NOISE, Noise
 from privirec.federated.programs import Broadcast, Planned
 from privirec.federated.programs.protected import DEFAULT_DELTA
+from privirec.privacy.worth import NOTHING, SIMULATED, figures, worth
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,23 @@ class Ledger:
             found[entry.what] = found.get(entry.what, 0) + getattr(entry, what)
         return found
 
+    def loss(self, entries: int | None = None) -> Loss:
+        """Return the loss of the first `entries` entries (None: all); unbounded if one is exact."""
+        sums = [entry.loss for entry in self.entries[:entries] if entry.entries]
+        return Loss.together(Loss(math.inf) if loss is None else loss for loss in sums)
+
     def epsilon(self, entries: int | None = None) -> float:
         """Return the epsilon of the first `entries` entries (None: all); infinite if one is
         exact."""
-        sums = [entry.loss for entry in self.entries[:entries] if entry.entries]
-        if None in sums:
-            return math.inf
-        return Loss.together(loss for loss in sums if loss).epsilon(self.delta)
+        return self.loss(entries).epsilon(self.delta)
+
+    @property
+    def promised(self) -> str:
+        """Promise of all sums, in figures and in plain words."""
+        epsilon = self.epsilon()
+        if math.isfinite(epsilon):
+            return f"Promised: {figures(epsilon, self.delta)}. {worth(self.loss())}"
+        return NOTHING if self.secret_noise else SIMULATED
 
     def as_rows(self) -> list[dict[str, Any]]:
         """Return the rows of a manifest: each entry, and epsilon up to and including it, or

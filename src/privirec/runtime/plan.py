@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +20,10 @@ from privirec.federated.programs import (
     program_of,
 )
 from privirec.federated.programs import Spectral as SpectralProgram
-from privirec.federated.programs.protected import Protected
+from privirec.federated.programs.protected import Protected, ProtectedSettings
 from privirec.federated.programs.spectral import USUAL_RING_BITS
 from privirec.models import MODELS, Recommender
+from privirec.privacy.worth import promise
 from privirec.runtime.spec import (
     DEFAULT_MODEL,
     DROPPED_SHARE,
@@ -84,27 +84,6 @@ def presets() -> list[str]:
     return [PUBLISHED, *preset_names()]
 
 
-EPSILON_IN_WORDS = (
-    (1.0, "a strong promise"),
-    (4.0, "a fair promise"),
-    (10.0, "a weak promise"),
-    (20.0, "hardly a promise"),
-    (math.inf, "next to no promise"),
-)
-"""Pairs of the largest epsilon and a description of its strength."""
-
-
-def epsilon_in_words(epsilon: float) -> str:
-    """Return a clause that explains what an epsilon promises to a person."""
-    worth = next(words for most, words in EPSILON_IN_WORDS if epsilon <= most)
-    factor = math.exp(epsilon)
-    shown = f"{factor:.2g}" if factor < 100 or factor >= 1e6 else f"{factor:,.0f}"
-    return (
-        f"epsilon {epsilon:.3g} is {worth}: the odds that somebody took part may look up to "
-        f"{shown} times what they were before"
-    )
-
-
 def outlook(settings: ProgramSettings, n_users: int, n_items: int) -> str | None:
     """Return a sentence on the accuracy to expect with this many people, for a noisy program."""
     program = program_of(settings, n_users, n_items)
@@ -112,19 +91,19 @@ def outlook(settings: ProgramSettings, n_users: int, n_items: int) -> str | None
 
 
 def gives_away(
-    method: str, dataset: Sequence[str] | None = None, epsilon: float | None = None
+    method: str, dataset: Sequence[str] | None = None, promised: str | None = None
 ) -> str | None:
     """Return a sentence on what a release reveals, for every command that makes one.
 
     `dataset` holds the words after `--dataset` on a command line that reads the same data.
-    `epsilon` is the promise, if it is known.
+    `promised` says what noise promises (`privacy.worth`), if it is known.
     """
     if method not in PROGRAMS:
         return None
     beginning = "Gives away" if PROGRAMS[method].protects else "Warning:"
     warning = f"{beginning} {PROGRAMS[method].gives_away}"
-    if epsilon is not None:
-        warning += f" ({epsilon_in_words(epsilon)})"
+    if promised is not None:
+        warning += f". {promised.removesuffix('.')}"
     if dataset is None:
         return f"{warning}; privirec audit --release {method} --dataset DATA shows it on any data"
     command = shlex.join(["privirec", "audit", "--release", method, "--dataset", *dataset])
@@ -300,7 +279,9 @@ class Plan:
         """Return the description of this run for clients on a network."""
         recommender = self.recommender(dataset, n_items)
         settings = self.settings(recommender, n_items, n_clients)
-        epsilon = getattr(settings, "epsilon", None)
+        said = None
+        if isinstance(settings, ProtectedSettings):
+            said = promise(settings.epsilon, settings.delta)
         return RunSpec(
             **(self.assumptions or Assumptions()).model_dump(),
             program=settings,
@@ -308,7 +289,7 @@ class Plan:
             config=recommender.config.model_dump(),
             aggregator=self.aggregator,
             threads=self.threads,
-            notes={"gives_away": gives_away(self.method, epsilon=epsilon) or ""},
+            notes={"gives_away": gives_away(self.method, promised=said) or ""},
         )
 
     def _of_one_round(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from privirec.federated.programs import Spectral as SpectralProgram
 from privirec.filters import randomized
 from privirec.models import Recommender, Spectral
 from privirec.privacy.ledger import Ledger
+from privirec.privacy.worth import NOTHING, simulated
 from privirec.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime, execute
 from privirec.runtime.local.client import clients_of
@@ -51,9 +52,15 @@ class Result:
         return {
             "run": self.row,
             "ledger": self.ledger.as_rows() if self.ledger else [],
-            "gives_away": gives_away(self.row["method"], epsilon=self.row.get("epsilon"))
-            or CENTRAL_MODEL,
+            "promised": self.promised or NOTHING,
+            "gives_away": gives_away(self.row["method"], promised=self.promised) or CENTRAL_MODEL,
         }
+
+    @property
+    def promised(self) -> str | None:
+        """Sentences on what the noise promises: nothing, because it comes from a seed."""
+        epsilon = self.row.get("epsilon")
+        return None if epsilon is None else simulated(epsilon, self.row["delta"])
 
 
 def _fit_centrally(

@@ -150,6 +150,7 @@ class RunFolder:
                 "threads": threads,
             },
             "ledger": coordinator.ledger.as_rows(),
+            "promised": coordinator.ledger.promised,
             **coordinator.found,
         }
         return model.save(self.folder / "model", manifest, signing_key=self._home.signing_key)

@@ -19,6 +19,7 @@ from privirec.data import Dataset, TableOptions, load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
 from privirec.federated.programs.protected import DEFAULT_DELTA
+from privirec.privacy.worth import promise
 from privirec.progress import shown_progress
 from privirec.rows import as_bytes, check_writable, print_table, say, warn, write_json_lines
 from privirec.runtime.plan import gives_away
@@ -308,7 +309,8 @@ def _show(choice: Proposal, rows: list[dict[str, Any]], budget: int | None) -> N
     )
     if not all(row["down_is_exact"] for row in rows):
         say("~: privirec hands out what is not zero in P~, which only a data set tells.")
-    warning = gives_away(first["method"], epsilon=first["epsilon"])
+    promised = None if exact else promise(first["epsilon"], first["delta"])
+    warning = gives_away(first["method"], promised=promised)
     if warning:
         warn(warning)
     say(f"To run it: {first['command']}")

@@ -94,7 +94,7 @@ def command(*, data: DataOptions, chosen: OneMachineOptions, table: TableOptions
     else:
         say(f"NDCG and Recall of {found.users:,} users, drawn at random")
     same_data = words_for(data.dataset, data.data_dir, table, test_file=data.test_file, by=data.by)
-    if warning := gives_away(plan.method, same_data, result.row.get("epsilon")):
+    if warning := gives_away(plan.method, same_data, result.promised):
         warn(warning)
     if data.save:
         if plan.program is None:

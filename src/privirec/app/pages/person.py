@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from privirec.app import own_policy
-from privirec.app.budget import BudgetStatement, at_least, statement_of
+from privirec.app.budget import BudgetStatement, statement_of
 from privirec.app.history import counted, forgetting, only_user, used_by_runs
 from privirec.app.own_device import OwnDevice
 from privirec.app.pages.frame import FramedSite
@@ -24,6 +24,7 @@ from privirec.errors import ArtifactError, DataError, UsageError
 from privirec.models.artifact import read_manifest
 from privirec.privacy.explain import explained
 from privirec.privacy.policy import Policy
+from privirec.privacy.worth import at_least
 from privirec.runtime.enrolment.folders import ClientFolder
 from privirec.secagg import ServerModel
 
