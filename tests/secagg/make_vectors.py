@@ -46,7 +46,8 @@ from privirec.secagg.parameters import (
 )
 from privirec.secagg.participants import read_participants, write_participants
 from privirec.secagg.prg import MaskGenerator
-from privirec.secagg.protocol import Agreement, ClientPolicy, Phase, ServerSettings, protocol
+from privirec.secagg.protocol import Agreement, ClientPolicy, Phase, ServerSettings
+from privirec.secagg.registry import protocol
 from privirec.secagg.ring import Ring, VectorShape
 from privirec.secagg.shamir import split
 from secagg.testing import InsecureSeededBytes

@@ -23,7 +23,7 @@ from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.privacy.cohorts import Demands
 from privirec.privacy.refusal import Rule, refuse
 from privirec.secagg.parameters import ServerModel
-from privirec.secagg.protocol import protocol, protocol_names
+from privirec.secagg.registry import protocol, protocol_names
 
 
 def _known_protocol(name: str) -> str:

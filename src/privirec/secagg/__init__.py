@@ -19,9 +19,8 @@ from privirec.secagg.protocol import (
     ServerSession,
     ServerSettings,
     Step,
-    protocol,
-    protocol_names,
 )
+from privirec.secagg.registry import protocol, protocol_names
 from privirec.secagg.ring import Ring, VectorShape
 
 __all__ = [

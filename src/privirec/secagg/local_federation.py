@@ -20,8 +20,8 @@ from privirec.secagg.protocol import (
     Phase,
     ServerSettings,
     Step,
-    protocol,
 )
+from privirec.secagg.registry import protocol
 from privirec.secagg.ring import VectorShape, Words
 
 VectorOf = Callable[[int], Iterable[NDArray[Any]]]

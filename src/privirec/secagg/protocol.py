@@ -19,8 +19,8 @@ a step, and then calls `advance`, or `open_blocks` if the step is the last of it
         else: session.advance()
 
 A client passes every non-empty message to `receive`, and in an input step then calls `contribute`.
-To add a protocol, write a package with two subclasses and a `Protocol`, and name it in
-`_PROTOCOLS`.
+To add a protocol, write a package with two subclasses and a `Protocol`, and name it in an entry
+point (`registry`).
 """
 
 from __future__ import annotations
@@ -29,15 +29,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.errors import UsageError
 from privirec.secagg.keys import NOTHING_ASKED, Identity, RandomBytes, Roster
 from privirec.secagg.messages import ProtocolMessage
 from privirec.secagg.parameters import Parameters, ServerModel, Statement
@@ -378,40 +374,6 @@ class Protocol:
     def is_exact(self) -> bool:
         """True if an opened sum is exact."""
         return self.deviation is _exact
-
-
-_OWN = {
-    "secagg+": ("privirec.secagg.bell2020", "SECAGG_PLUS"),
-    "secagg": ("privirec.secagg.bell2020", "SECAGG"),
-    "none": ("privirec.secagg.plain", "NONE"),
-}
-ENTRY_POINTS = "privirec.protocols"
-"""Group of entry points by which installed packages add protocols."""
-
-
-@cache
-def _added() -> dict[str, EntryPoint]:
-    found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-    return {name: found[name] for name in sorted(found) if name not in _OWN}
-
-
-def protocol_names() -> tuple[str, ...]:
-    return (*_OWN, *_added())
-
-
-def protocol(name: str) -> Protocol:
-    """Return the protocol with this name."""
-    found: Protocol
-    if name in _OWN:
-        module, attribute = _OWN[name]
-        found = getattr(import_module(module), attribute)
-    elif name in _added():
-        found = _added()[name].load()
-    else:
-        raise UsageError(
-            f"unknown aggregation protocol {name!r}: choose from {', '.join(protocol_names())}"
-        )
-    return found
 
 
 def zeros(_sum_number: int, shape: VectorShape) -> Words:

@@ -36,8 +36,8 @@ from privirec.secagg.protocol import (
     ServerSession,
     ServerSettings,
     Step,
-    protocol,
 )
+from privirec.secagg.registry import protocol
 from privirec.secagg.ring import VectorShape
 from secagg.testing.lies import damaged, lie_of
 from secagg.testing.randomness import InsecureSeededBytes

@@ -32,7 +32,8 @@ from privirec.secagg.messages import ProtocolMessage, encode
 from privirec.secagg.parameters import Parameters, ServerModel, Statement
 from privirec.secagg.participants import write_participants
 from privirec.secagg.prg import MaskGenerator
-from privirec.secagg.protocol import ClientPolicy, ServerSettings, protocol
+from privirec.secagg.protocol import ClientPolicy, ServerSettings
+from privirec.secagg.registry import protocol
 from privirec.secagg.ring import VectorShape
 from privirec.secagg.shamir import SHARE_BYTES, combine
 from secagg.testing.randomness import InsecureSeededBytes
