@@ -92,8 +92,16 @@ def test_losses_add_up_in_any_order_and_only_grow(
 
 def test_nothing_costs_nothing_and_no_noise_has_no_epsilon() -> None:
     assert Loss.together([]) == Loss()
-    assert Loss().epsilon(1e-6) == 0
-    assert Loss(math.inf).epsilon(1e-6) == math.inf
+    assert Loss().epsilon(1e-6) == Loss().epsilon_replacing(1e-6) == 0
+    assert Loss(math.inf).epsilon(1e-6) == Loss(math.inf).epsilon_replacing(1e-6) == math.inf
+
+
+def test_replacing_composes_on_its_own() -> None:
+    """Test that a loss of which nothing more is known counts twice where a history is replaced."""
+    assert Loss(0.5).replacing == 1.0
+    both = Loss.together((Loss(3.0, 0.0, 5.0), Loss(4.0, 0.0, 12.0)))
+    assert (both.mu, both.replacing) == (5.0, 13.0)
+    assert Loss(0.5, 1e-12).epsilon_replacing(1e-6) == Loss(1.0, 1e-12).epsilon(1e-6)
 
 
 @pytest.mark.parametrize("runs", [1, 5, 12])

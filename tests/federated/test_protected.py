@@ -150,6 +150,76 @@ def test_one_person_changes_a_power_step_by_at_most_one(
         assert length == 0
 
 
+def distance_in_units(ask: NormedSum, one: Histories, other: Histories) -> int:
+    """Return the squared distance between two people's vectors in units, exactly."""
+    both = zip(ask.exact_blocks(one), ask.exact_blocks(other), strict=True)
+    return sum(
+        (int(a) - int(b)) ** 2 for first, second in both for a, b in zip(first, second, strict=True)
+    )
+
+
+SOME_ITEMS = st.sets(st.integers(0, 59))
+
+
+@given(SOME_ITEMS, SOME_ITEMS, st.integers(8, 40), WEIGHTS)
+def test_two_histories_of_sums_without_negative_entries_are_at_most_root_two_apart(
+    one: set[int], other: set[int], bits: int, weights: np.ndarray
+) -> None:
+    """Test exactly, in units, what replacing a history by another one changes."""
+    share = NoiseShare(40, 10, 9, bits)
+    for ask in (popularity(60, share), head_gram(60, HEAD, share, weights)):
+        assert type(ask).squared_distance == 2
+        apart = distance_in_units(ask, one_person(one, 60), one_person(other, 60))
+        assert apart <= 2 * 4**bits
+
+
+@given(
+    SOME_ITEMS,
+    SOME_ITEMS,
+    st.integers(8, 40),
+    arrays(np.int64, (30, 2), elements=INT32 | st.integers(-3, 3)),
+    WEIGHTS,
+)
+def test_two_histories_of_a_power_step_are_at_most_two_apart(
+    one: set[int], other: set[int], bits: int, block: np.ndarray, weights: np.ndarray
+) -> None:
+    ask = power_step(60, HEAD, block, NoiseShare(40, 10, 9, bits), weights)
+    apart = distance_in_units(ask, one_person(one, 60), one_person(other, 60))
+    assert apart <= type(ask).squared_distance * 4**bits
+
+
+def test_a_hostile_block_comes_close_to_two_and_disjoint_pairs_to_root_two() -> None:
+    """Test that neither bound can be lowered: a block whose rows of two items are opposite, and a
+    weight that puts a person's whole length on a third item, or two histories without a common
+    item."""
+    bits = 30
+    share = NoiseShare(40, 10, 9, bits)
+    block, weights = np.array([[0], [1 << 30], [-(1 << 30)]]), np.array([(1 << 20) - 1, 1, 1])
+    ask = power_step(3, np.arange(3), block, share, weights)
+    ask.check(ClientContext(100, 3, ProtectedSettings(), one_person(set(), 3)))
+    apart = distance_in_units(ask, one_person({0, 1}, 3), one_person({0, 2}, 3))
+    assert 3.99 * 4**bits < apart <= type(ask).squared_distance * 4**bits
+    for nonnegative in (popularity(60, share), head_gram(60, HEAD, share)):
+        apart = distance_in_units(nonnegative, one_person({0, 2}, 60), one_person({4, 6}, 60))
+        assert 1.99 * 4**bits < apart <= type(nonnegative).squared_distance * 4**bits
+
+
+@pytest.mark.parametrize(("way", "least", "most"), [("gram", 12.0, 12.2), ("power", 17.0, 17.6)])
+def test_replacing_a_history_has_a_second_figure(
+    way: Literal["gram", "power"], least: float, most: float
+) -> None:
+    """Test the second figure of epsilon 8: sums of pairs are root two apart, power steps two."""
+    program = Protected(ProtectedSettings(way=way, epsilon=8.0), 30_000, 2_000)
+    described = program.describe()
+    assert described["epsilon"] == program.loss.epsilon(1e-6)
+    assert least <= described["epsilon_replacing"] <= most
+    losses = [one.protection.loss for one in program.sums() if one.protection]
+    for loss, planned in zip(losses, program.sums(), strict=True):
+        kind: Any = planned.kind
+        assert Fraction(loss.replacing) ** 2 >= kind.squared_distance * Fraction(loss.mu) ** 2
+        assert loss.replacing <= math.sqrt(kind.squared_distance) * loss.mu * (1 + 1e-15)
+
+
 def test_a_power_step_of_a_long_history_stays_within_one() -> None:
     """Test a sum of millions of squares, in which rounding errors could add up."""
     rng = np.random.default_rng(3)

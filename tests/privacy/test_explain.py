@@ -19,6 +19,7 @@ from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
 
 SHARE = NoiseShare(deviation=4000, clients=3, contributors=2, fraction_bits=12)
+LOSS = ("mu", "gap", "replacing")
 
 
 def popularity() -> NoisyPopularity:
@@ -30,12 +31,16 @@ def test_a_ledger_says_epsilon_so_far() -> None:
     ledger.add_sum(popularity())
     ledger.add_sum(popularity())
     first, second = ledger.as_rows()
-    loss = SHARE.protection(20).loss
+    loss = SHARE.protection(20, 2).loss
+    both = Loss.together([loss, loss])
     assert first["epsilon_so_far"] == loss.epsilon(1e-6)
-    assert second["epsilon_so_far"] == Loss.together([loss, loss]).epsilon(1e-6)
+    assert first["epsilon_replacing_so_far"] == loss.epsilon_replacing(1e-6)
+    assert second["epsilon_so_far"] == both.epsilon(1e-6)
+    assert second["epsilon_replacing_so_far"] == both.epsilon_replacing(1e-6)
     assert ledger.epsilon() == second["epsilon_so_far"]
     ledger.add_sum(ItemDegrees(20, 100))
     assert ledger.as_rows()[-1]["epsilon_so_far"] == "none"
+    assert ledger.as_rows()[-1]["epsilon_replacing_so_far"] == "none"
     assert ledger.epsilon() == math.inf
 
 
@@ -55,6 +60,8 @@ def test_a_federation_with_noise_is_promised_epsilon() -> None:
     federation = {"clients": 3, "cohort": 3, "spec": spec}
     said = " ".join(explained({"ledger": ledger.as_rows(), "federation": federation}))
     assert f"epsilon {ledger.epsilon():.3g} at delta 1e-06" in said
+    replacing = ledger.loss().epsilon_replacing(1e-6)
+    assert f"({at_least(replacing)} for replacing one history by another)" in said
     assert "if it is anything at all and no more than 5% of the clients work for it" in said
     for lost in federation:
         explained({"ledger": ledger.as_rows(), "federation": federation | {lost: None}})
@@ -77,13 +84,16 @@ def test_epsilon_is_computed_and_not_believed() -> None:
     said = " ".join(explained({"ledger": exact.as_rows() + rows}))
     assert "Promised: nothing. These sums are exact" in said
     assert said.count("no epsilon") == 3
-    rows[1]["loss"] = {"mu": 1e3, "gap": 0.0}
+    rows[1]["loss"] = {"mu": 1e3, "gap": 0.0, "replacing": 2e3}
     assert "Promised: nothing. The sums carry noise" in " ".join(explained({"ledger": rows}))
+    rows[1] = rows[0] | {"loss": rows[0]["loss"] | {"replacing": rows[0]["loss"]["mu"] / 2}}
+    assert "Promised to every person" not in " ".join(explained({"ledger": rows}))
 
 
 @pytest.mark.parametrize("odd", [None, "x", True, math.nan, math.inf, -1.0, [], {}])
 @pytest.mark.parametrize(
-    "place", ["entries", "noise", "loss", "delta", "noise.scale", "loss.mu", "loss.gap"]
+    "place",
+    ["entries", "noise", "loss", "delta", "noise.scale", *(f"loss.{name}" for name in LOSS)],
 )
 def test_odd_words_in_a_manifest_promise_nothing(place: str, odd: object) -> None:
     ledger = Ledger()

@@ -39,7 +39,8 @@ class Mechanism(ABC):
         """Return the loss of a person who changes a sum by at most 2^fraction_bits in length.
 
         Only the noise of `contributors` clients, each of the given deviation, protects. Losses of
-        all mechanisms compose, so a mechanism needs a proof of what `Loss` states.
+        all mechanisms compose, so a mechanism needs a proof of what `Loss` states. The level is
+        proportional to the length: `NoiseShare.protection` relies on it for replaced histories.
         """
 
     @abstractmethod

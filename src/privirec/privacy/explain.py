@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from privirec.dp.loss import Loss
-from privirec.privacy.worth import NOTHING, SIMULATED, figures, simulated, worth
+from privirec.privacy.worth import NOTHING, SIMULATED, at_least, figures, simulated, worth
 from privirec.secagg import Guarantee, protocol, protocol_names
 
 _TO_WHOM = {"server": "the server", "every client": "every client"}
@@ -53,7 +53,7 @@ def _sentences(manifest: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"{len(sums)} {'sum was' if len(sums) == 1 else 'sums were'} opened:"
     for number, row in enumerate(sums, start=1):
-        yield f"  {number}. {_of_sum(row, _epsilon(sums[:number]))}"
+        yield f"  {number}. {_of_sum(row, _together(sums[:number]))}"
     yield _promise(sums, run if isinstance(run, Mapping) else {})
     if isinstance(federation, Mapping):
         yield (
@@ -102,8 +102,10 @@ def _loss(row: Mapping[str, Any]) -> Loss | None:
     said = row.get("loss")
     if not isinstance(said, Mapping) or not isinstance(row.get("noise"), Mapping):
         return None
-    mu, gap = _number(said.get("mu")), _number(said.get("gap"))
-    return None if mu is None or gap is None or mu <= 0 or gap < 0 else Loss(mu, gap)
+    mu, gap, replacing = (_number(said.get(name)) for name in ("mu", "gap", "replacing"))
+    if mu is None or gap is None or replacing is None or not 0 < mu <= replacing or gap < 0:
+        return None
+    return Loss(mu, gap, replacing)
 
 
 def _delta(sums: Sequence[Mapping[str, Any]]) -> float | None:
@@ -111,16 +113,16 @@ def _delta(sums: Sequence[Mapping[str, Any]]) -> float | None:
     return delta if delta is not None and 0 < delta < 1 else None
 
 
-def _epsilon(sums: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the epsilon of these sums together, or None unless noise protects each of them."""
+def _together(sums: Sequence[Mapping[str, Any]]) -> tuple[Loss, float] | None:
+    """Return the loss of these sums together, and delta; None unless they have an epsilon."""
     losses, delta = [_loss(row) for row in sums], _delta(sums)
     if delta is None or None in losses:
         return None
-    epsilon = Loss.together(one for one in losses if one).epsilon(delta)
-    return epsilon if math.isfinite(epsilon) else None
+    together = Loss.together(one for one in losses if one)
+    return (together, delta) if math.isfinite(together.epsilon(delta)) else None
 
 
-def _of_sum(row: Mapping[str, Any], epsilon: float | None) -> str:
+def _of_sum(row: Mapping[str, Any], opened: tuple[Loss, float] | None) -> str:
     noise = row.get("noise")
     if isinstance(noise, Mapping):
         scale = _number(noise.get("scale"))
@@ -130,7 +132,7 @@ def _of_sum(row: Mapping[str, Any], epsilon: float | None) -> str:
     else:
         added = "no noise"
     shown = _TO_WHOM.get(str(row.get("revealed_to")), str(row.get("revealed_to")))
-    so_far = "no epsilon" if epsilon is None else f"epsilon so far {epsilon:.3g}"
+    so_far = f"epsilon so far {at_least(opened[0].epsilon(opened[1]))}" if opened else "no epsilon"
     entries = _number(row.get("entries"))
     return (
         f"{row.get('what')}, {'some' if entries is None else f'{entries:,}'} numbers in a ring of "
@@ -140,13 +142,14 @@ def _of_sum(row: Mapping[str, Any], epsilon: float | None) -> str:
 
 
 def _promise(sums: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> str:
-    epsilon = _epsilon(sums)
-    if epsilon is not None:
+    opened = _together(sums)
+    if opened is not None:
+        loss, delta = opened
+        both = figures(loss.epsilon(delta), delta, loss.epsilon_replacing(delta))
         return (
-            f"Promised to every person: {figures(epsilon, _delta(sums) or 0)}. Nobody who sees the "
-            "sums, this model or anything made from them can tell better than this allows whether "
-            "all of a person's history was in these sums or none of it. "
-            + worth(Loss.together(filter(None, map(_loss, sums))))
+            f"Promised to every person: {both}. Who took part is public. Nobody who sees the sums, "
+            "this model or anything made from them can tell better than this allows whether all of "
+            f"a person's history was in these sums or none of it. {worth(loss)}"
         )
     noisy = all(isinstance(row.get("noise"), Mapping) for row in sums)
     if noisy and any(_loss(row) for row in sums):
@@ -155,7 +158,8 @@ def _promise(sums: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> str:
         claimed, delta = _number(run.get("epsilon")), _delta(sums)
         if claimed is None or claimed <= 0 or delta is None:
             return SIMULATED
-        return simulated(claimed, delta)
+        second = _number(run.get("epsilon_replacing"))
+        return simulated(claimed, delta, max(claimed, second) if second else None)
     return (
         f"{NOTHING} These sums are exact, and histories can be computed from them; see for "
         "yourself: privirec audit."

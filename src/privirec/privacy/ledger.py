@@ -140,25 +140,29 @@ class Ledger:
         sums = [entry.loss for entry in self.entries[:entries] if entry.entries]
         return Loss.together(Loss(math.inf) if loss is None else loss for loss in sums)
 
-    def epsilon(self, entries: int | None = None) -> float:
-        """Return the epsilon of the first `entries` entries (None: all); infinite if one is
-        exact."""
-        return self.loss(entries).epsilon(self.delta)
+    def epsilon(self) -> float:
+        """Return the epsilon of all entries; infinite if one is exact."""
+        return self.loss().epsilon(self.delta)
 
     @property
     def promised(self) -> str:
         """Promise of all sums, in figures and in plain words."""
-        epsilon = self.epsilon()
+        loss = self.loss()
+        epsilon, replacing = loss.epsilon(self.delta), loss.epsilon_replacing(self.delta)
         if math.isfinite(epsilon):
-            return f"Promised: {figures(epsilon, self.delta)}. {worth(self.loss())}"
+            return f"Promised: {figures(epsilon, self.delta, replacing)}. {worth(loss)}"
         return NOTHING if self.secret_noise else SIMULATED
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """Return the rows of a manifest: each entry, and epsilon up to and including it, or
-        "none"."""
+        """Return the rows of a manifest: each entry, and both figures of epsilon up to and
+        including it, or "none"."""
         rows = []
         for number, entry in enumerate(self.entries, start=1):
-            epsilon = self.epsilon(number)
-            so_far = "none" if math.isinf(epsilon) else epsilon
-            rows.append(entry.as_row() | {"epsilon_so_far": so_far, "delta": self.delta})
+            loss = self.loss(number)
+            so_far = {
+                "epsilon_so_far": loss.epsilon(self.delta),
+                "epsilon_replacing_so_far": loss.epsilon_replacing(self.delta),
+            }
+            shown = {name: "none" if math.isinf(e) else e for name, e in so_far.items()}
+            rows.append(entry.as_row() | shown | {"delta": self.delta})
         return rows

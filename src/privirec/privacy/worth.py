@@ -48,21 +48,32 @@ def loss_of(epsilon: float, delta: float) -> Loss:
     return Loss(mu_of(max(epsilon, LEAST_EPSILON), delta), delta)
 
 
-def promise(epsilon: float, delta: float) -> str:
-    """Return a promise in figures and in plain words."""
-    return f"{figures(epsilon, delta)}. {worth(loss_of(epsilon, delta))}"
+def promise(epsilon: float, delta: float, replacing: float | None = None) -> str:
+    """Return a promise in figures and in plain words.
+
+    `replacing` is epsilon for replacing one history by another, if it is known. If not, the figure
+    that holds for any sum is shown.
+    """
+    loss = loss_of(epsilon, delta)
+    second = loss.epsilon_replacing(delta) if replacing is None else replacing
+    return f"{figures(epsilon, delta, second)}. {worth(loss)}"
 
 
-def simulated(epsilon: float, delta: float) -> str:
+def simulated(epsilon: float, delta: float, replacing: float | None = None) -> str:
     """Return sentences for noise from a seed, which promises nothing."""
     return (
         f"{SIMULATED} If every client draws its own noise, the same settings promise "
-        f"{promise(epsilon, delta)}"
+        f"{promise(epsilon, delta, replacing)}"
     )
 
 
-def figures(epsilon: float, delta: float) -> str:
-    return f"epsilon {at_least(epsilon)} at delta {at_least(delta)}"
+def figures(epsilon: float, delta: float, replacing: float) -> str:
+    """Return both figures of a promise: all of a history against none, and one against another."""
+    second = f"{at_least(replacing)}" if math.isfinite(replacing) else "no bound"
+    return (
+        f"epsilon {at_least(epsilon)} at delta {at_least(delta)} "
+        f"({second} for replacing one history by another)"
+    )
 
 
 def at_least(value: float, digits: int = 3) -> str:

@@ -60,7 +60,9 @@ class Result:
     def promised(self) -> str | None:
         """Sentences on what the noise promises: nothing, because it comes from a seed."""
         epsilon = self.row.get("epsilon")
-        return None if epsilon is None else simulated(epsilon, self.row["delta"])
+        if epsilon is None:
+            return None
+        return simulated(epsilon, self.row["delta"], self.row["epsilon_replacing"])
 
 
 def _fit_centrally(
@@ -197,6 +199,7 @@ def row_of(
         "aggregator": plan.aggregator,
         "sums": 0,
         "epsilon": None,
+        "epsilon_replacing": None,
         "delta": None,
         **computed,
         **data,

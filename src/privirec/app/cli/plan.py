@@ -309,7 +309,8 @@ def _show(choice: Proposal, rows: list[dict[str, Any]], budget: int | None) -> N
     )
     if not all(row["down_is_exact"] for row in rows):
         say("~: privirec hands out what is not zero in P~, which only a data set tells.")
-    promised = None if exact else promise(first["epsilon"], first["delta"])
+    both = (first["epsilon"], first["delta"], first["epsilon_replacing"])
+    promised = None if exact else promise(*both)
     warning = gives_away(first["method"], promised=promised)
     if warning:
         warn(warning)

@@ -79,6 +79,7 @@ def row_of(
         "head": described.get("head", candidate.plan.head),
         "ring_bits": _ring_bits(candidate),
         "epsilon": described.get("epsilon"),
+        "epsilon_replacing": described.get("epsilon_replacing"),
         "delta": described.get("delta"),
         "validation_ndcg@20": candidate.validation_ndcg,
         "sums": len(sums),

@@ -13,6 +13,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from fractions import Fraction
 from functools import cached_property
 from math import isqrt
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ import scipy.sparse as sp
 
 from privirec.data.few_rows import FewRows
 from privirec.dp import DEFAULT_MECHANISM
+from privirec.dp.gaussian import root_upward
 from privirec.dp.loss import Protection
 from privirec.dp.mechanism import MECHANISMS, Mechanism, NoiseSampler, mechanism_named
 from privirec.errors import FederationError
@@ -69,13 +71,15 @@ class NoiseShare:
         subtract."""
         return self.deviation * math.sqrt(self.contributors)
 
-    def protection(self, entries: int) -> Protection:
+    def protection(self, entries: int, squared_distance: int = 4) -> Protection:
         """Return the guarantee for a sum of this many entries.
 
-        One person changes the sum by a vector of length at most one.
+        A history changes the sum by a vector of length at most one. `squared_distance` bounds the
+        square of the distance between the vectors of two histories.
         """
         loss = self._mechanism.loss(self.deviation, self.contributors, self.fraction_bits, entries)
-        return Protection(loss, self.contributors)
+        replacing = root_upward(squared_distance * Fraction(loss.mu) ** 2)
+        return Protection(replace(loss, replacing=replacing), self.contributors)
 
     @property
     def opened_deviation(self) -> float:
@@ -99,6 +103,13 @@ class NoiseShare:
 class NormedSum(Contribution):
     """A sum of vectors of length at most one, with noise."""
 
+    squared_distance: ClassVar[int] = 4
+    """Bound on the squared distance between the vectors of two histories.
+
+    Two vectors of length one are at most 2 apart. If neither has a negative entry, their inner
+    product is not negative either, so that the squared distance is at most 1 + 1 = 2.
+    """
+
     n_items: int
     n_users: int
     deviation: int
@@ -116,7 +127,7 @@ class NormedSum(Contribution):
     @classmethod
     def protection(cls, shape: SumShape, fixed: Mapping[str, Any]) -> Protection:
         share = NoiseShare(**{one.name: fixed[one.name] for one in fields(NoiseShare)})
-        return share.protection(shape.length)
+        return share.protection(shape.length, cls.squared_distance)
 
     @property
     @abstractmethod
@@ -187,6 +198,7 @@ class NoisyPopularity(NormedSum):
 
     name: ClassVar[str] = "noisy-popularity"
     gives_away: ClassVar[str] = "about how popular each item is; protected by noise"
+    squared_distance: ClassVar[int] = 2
 
     @classmethod
     def planned(cls, n_items: int, n_users: int, share: NoiseShare) -> PlannedSum:

@@ -40,6 +40,7 @@ class NoisyHeadGram(WeightedHeadSum):
         "protected by noise"
     )
     is_item_item: ClassVar[bool] = True
+    squared_distance: ClassVar[int] = 2  # weights are positive, and so are their products
 
     @classmethod
     def planned(cls, n_items: int, n_users: int, share: NoiseShare, head: int) -> PlannedSum:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.dp.loss import Loss
 from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions import Contribution, Histories, PlannedSum
 from privirec.federated.settings import ProgramSettings, Settings, validated
@@ -151,6 +152,11 @@ class Program(ABC, Generic[Settings]):
         Only a holder of all histories can compute that form, so this is for simulations.
         """
         return components
+
+    @property
+    def loss(self) -> Loss:
+        """Privacy loss of a person through all sums with noise together."""
+        return Loss.together(one.protection.loss for one in self.sums() if one.protection)
 
     def describe(self) -> dict[str, Any]:
         """Return the description of the computation for a row of results."""

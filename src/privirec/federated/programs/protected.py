@@ -138,7 +138,11 @@ class Protected(Program[ProtectedSettings]):
         return Calibration.of(self.settings.promise, parts, [self.n_items, *self.way.lengths])
 
     def describe(self) -> dict[str, Any]:
-        promised = {"epsilon": self.calibration.epsilon, "delta": self.settings.delta}
+        promised = {
+            "epsilon": self.calibration.epsilon,
+            "epsilon_replacing": self.loss.epsilon_replacing(self.settings.delta),
+            "delta": self.settings.delta,
+        }
         return super().describe() | self.way.describe() | promised
 
     def plan(self, item_item_entries: int | None = None) -> list[Planned]:

@@ -24,10 +24,11 @@ _LABEL = b"privirec-spent\x01"
 SCHEMA = """
 CREATE TABLE spent (
     number INTEGER PRIMARY KEY, at TEXT NOT NULL, run TEXT NOT NULL, sum INTEGER NOT NULL,
-    computation TEXT NOT NULL, server TEXT NOT NULL, mu REAL, gap REAL, seal BLOB NOT NULL
+    computation TEXT NOT NULL, server TEXT NOT NULL, mu REAL, gap REAL, replacing REAL,
+    seal BLOB NOT NULL
 );
 """
-COLUMNS = "at, run, sum, computation, server, mu, gap, seal"
+COLUMNS = "at, run, sum, computation, server, mu, gap, replacing, seal"
 
 
 class BadRecord(FederationError):
@@ -59,8 +60,8 @@ def _read(rows: Iterable[Sequence[Any]], keys: Sequence[bytes]) -> Iterator[Spen
                 f"line {place} of this client's record of what it has spent is not as it wrote it"
             )
         before = bytes(seal)
-        at, run, number, computation, server, mu, gap = plain
-        loss = None if mu is None else Loss(mu, gap)
+        at, run, number, computation, server, mu, gap, replacing = plain
+        loss = None if mu is None else Loss(mu, gap, replacing)
         yield Spent(datetime.fromisoformat(at), run, number, computation, server, loss)
 
 
@@ -73,9 +74,10 @@ def _is_signed(key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def _plain(spent: Spent) -> tuple[Any, ...]:
-    mu, gap = (spent.loss.mu, spent.loss.gap) if spent.loss else (None, None)
+    one = spent.loss
+    loss = (one.mu, one.gap, one.replacing) if one else (None, None, None)
     at = spent.at.isoformat(timespec="seconds")
-    return at, spent.run, spent.sum_number, spent.computation, spent.server, mu, gap
+    return at, spent.run, spent.sum_number, spent.computation, spent.server, *loss
 
 
 def _sealed(plain: Sequence[Any], before: bytes) -> bytes:
