@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from privirec.app.cli.every import app
-from privirec.data import load_dataset
+from privirec.app.fit import fit_all
+from privirec.data import Dataset, load_dataset
 from privirec.errors import OverflowRefused
 from privirec.experiments.cost import Sizes, byte_rows, most_people, ring_notes
 from privirec.experiments.sweep import usual_ranks
@@ -19,6 +20,8 @@ from privirec.models import ItemKNN, Recommender
 from privirec.privacy.explain import explained
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.plan import Plan
+from privirec.runtime.run import run
 
 
 def privirec(*arguments: object) -> str:
@@ -44,6 +47,20 @@ def test_fit_takes_everything_and_keeps_names(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "m" / "manifest.json").read_text())
     assert "audit" in manifest["gives_away"]
     assert "histories in one place" in " ".join(explained(manifest))
+
+
+def test_no_model_carries_a_digest_of_the_histories(small: Dataset, tmp_path: Path) -> None:
+    """Test that a guess at the histories cannot be checked against a manifest."""
+    everything, found = small.together(), []
+    fitted = fit_all(everything, small.name, Plan(model="gf-cf", rank=4))
+    found.append((fitted.recommender, fitted.manifest))
+    for plan in (Plan(model="gf-cf", rank=4), Plan(method="protected")):
+        made = run(small, plan)
+        found.append((made.recommender, made.manifest()))
+    for number, (model, manifest) in enumerate(found):
+        written = model.save(tmp_path / str(number), manifest) / "manifest.json"
+        for histories in (everything, small.train, small.test):
+            assert histories.fingerprint()[:8] not in written.read_text()
 
 
 def test_fit_is_the_library_on_train_and_test(tmp_path: Path) -> None:

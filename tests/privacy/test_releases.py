@@ -152,7 +152,7 @@ def test_a_release_is_of_the_data_that_grade_it(small: Dataset, tmp_path: Path) 
     result = run(small, Plan(method="privirec", rank=8))
     saved = result.recommender.save(tmp_path / "model", result.manifest())
     other = Dataset("other", small.train.rows(0, 100), small.test.rows(0, 100))
-    with pytest.raises(UsageError, match="other histories than other"):
+    with pytest.raises(UsageError, match="a model of 200 people, not of those of other"):
         release_of(str(saved), other)
     fewer = Interactions.from_matrix(small.train.matrix[:, :50])
     with pytest.raises(UsageError, match="other items"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from privirec import threads as threading
+from privirec.app.fit import EVERYTHING
 from privirec.app.transcript import is_record, opened_by, recorded
 from privirec.data.interactions import Dataset, Interactions
 from privirec.data.text import read_bytes
@@ -195,9 +196,9 @@ def _saved(folder: Path, dataset: Dataset) -> Release:
     if theirs != [str(one) for one in train.item_ids.tolist()]:
         raise UsageError(f"{folder}: a model of other items than {dataset.name}")
     run = manifest.get("run")
-    made_from = run.get("fingerprint") if isinstance(run, dict) else None
-    if made_from not in (None, train.fingerprint()[:16]):
-        raise UsageError(f"{folder}: a model of other histories than {dataset.name}")
+    people = run.get("users") if isinstance(run, dict) else None
+    if people not in (None, train.n_users):
+        raise UsageError(f"{folder}: a model of {people} people, not of those of {dataset.name}")
     rows = manifest.get("ledger")
     ledger = tuple(row for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
     settings = {"model": manifest.get("model"), **dict(manifest.get("config") or {})}
@@ -211,10 +212,9 @@ def as_fitted(dataset: Dataset, release: str) -> Dataset:
     if release in PROGRAMS or not (folder / artifact.MANIFEST).is_file():
         return dataset
     run = artifact.read_manifest(folder)[1].get("run")
-    everything = dataset.together()
-    if not isinstance(run, dict) or run.get("fingerprint") != everything.fingerprint()[:16]:
+    if not isinstance(run, dict) or run.get("fitted_on") != EVERYTHING:
         return dataset
-    return Dataset(dataset.name, everything, dataset.test)
+    return Dataset(dataset.name, dataset.together(), dataset.test)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,12 @@ from privirec.progress import QUIET, Phases
 from privirec.runtime.plan import CENTRAL_MODEL, CENTRALIZED, Plan
 from privirec.version import __version__
 
+EVERYTHING = "everything"
+"""Value of `fitted_on` in the manifest of a model that was fitted on all interactions.
+
+A digest of the data would tell anyone with a guess at the histories whether it is right.
+"""
+
 
 @dataclass
 class Fitted:
@@ -37,7 +43,7 @@ def fit_all(interactions: Interactions, name: str, plan: Plan, phases: Phases = 
         "users": interactions.n_users,
         "items": interactions.n_items,
         "interactions": interactions.n_interactions,
-        "fingerprint": interactions.fingerprint()[:16],
+        "fitted_on": EVERYTHING,
         "seed": plan.seed,
         "version": __version__,
     }

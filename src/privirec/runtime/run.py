@@ -251,7 +251,6 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         "dataset": dataset.name,
         "users": train.n_users,
         "items": train.n_items,
-        "fingerprint": train.fingerprint()[:16],
     }
     row = row_of(plan, data, computed, ledger, cohort, measured, threads)
     return Result(row, recommender, metrics, ledger)

@@ -79,7 +79,6 @@ def _run(
         "dataset": data.name,
         "users": data.n_users,
         "items": data.n_items,
-        "fingerprint": data.fingerprint[:16],
         "shards": len(data),
         "evaluated_users": metrics.users,
     }
