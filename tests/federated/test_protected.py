@@ -18,11 +18,12 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import chi2, norm
 
 from privirec.data import Interactions
+from privirec.data.few_rows import FewRows
 from privirec.dp.discrete import distance
 from privirec.dp.discrete_gaussian import FINE_ENOUGH
 from privirec.dp.gaussian import delta_of, epsilon_of
 from privirec.dp.loss import Loss
-from privirec.errors import FederationError, OverflowRefused, UsageError
+from privirec.errors import DataError, FederationError, OverflowRefused, UsageError
 from privirec.federated import kernels, kernels_in_numpy, wire
 from privirec.federated.contributions import (
     ClientContext,
@@ -218,6 +219,43 @@ def test_replacing_a_history_has_a_second_figure(
         kind: Any = planned.kind
         assert Fraction(loss.replacing) ** 2 >= kind.squared_distance * Fraction(loss.mu) ** 2
         assert loss.replacing <= math.sqrt(kind.squared_distance) * loss.mu * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("repeated", [[3] * 100, [1, 2, 2, 3], [2, 1]])
+@pytest.mark.parametrize("before", [[], [0, 5]])
+def test_a_history_with_an_item_twice_is_refused_where_its_length_is_computed(
+    repeated: list[int], before: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Test each sum with noise; a hundred copies of an item would be ten times too long."""
+    rows = np.array([*before, *repeated], np.int32)
+    starts = np.array([0, len(before), len(before), len(rows)])
+    shape, head = (3, 60), np.arange(6)
+    block, weights = np.arange(1, 13).reshape(6, 2), np.arange(1, 7)
+    asks = (
+        popularity(60),
+        head_gram(60, head, weights=weights),
+        power_step(60, head, block, weights=weights),
+    )
+    for matrix in (
+        sp.csr_array((np.ones(len(rows)), rows, starts), shape=shape),
+        FewRows(starts, rows, shape),
+    ):
+        for ask in asks:
+            with pytest.raises(DataError, match="names an item twice"):
+                list(ask.blocks(Histories(matrix)))
+            with pytest.raises(DataError, match="names an item twice"):
+                ask.total(Histories(matrix), [])
+    monkeypatch.setattr(Histories, "distinct", lambda self: self)
+    if not before and len(repeated) == 100:
+        longer = length_in_units(popularity(60), Histories(matrix))
+        assert longer > 99 * 4**SHARE.fraction_bits
+
+
+@given(arrays(np.bool_, st.tuples(st.integers(0, 5), st.integers(1, 6))))
+def test_histories_without_copies_are_not_refused(matrix: np.ndarray) -> None:
+    """Test empty rows in all places too."""
+    histories = Histories(sp.csr_array(matrix.astype(float)))
+    assert histories.distinct() is histories
 
 
 def test_a_power_step_of_a_long_history_stays_within_one() -> None:

@@ -24,7 +24,7 @@ from privirec.data.few_rows import FewRows
 from privirec.data.interactions import select_entries
 from privirec.data.splits import held_out_entries
 from privirec.dp.loss import Protection
-from privirec.errors import FederationError
+from privirec.errors import DataError, FederationError
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.noise import NO_NOISE, Noise
 from privirec.federated.randomness import (
@@ -67,6 +67,20 @@ class Histories:
         if not share:
             return self
         return self.holding_out(share, [randomness.held_out_words(self.n_users, self.matrix.nnz)])
+
+    def distinct(self) -> Histories:
+        """Return `self` if every history names its items in ascending order, each once.
+
+        Sums with noise need this: a hundred copies of one item have length ten, not one. Readers
+        and stores leave out copies. If one slips through, the client must not answer.
+        """
+        ascends = np.diff(self.matrix.indices) > 0
+        first_of_rows = self.matrix.indptr[1:-1]
+        inside = (first_of_rows > 0) & (first_of_rows < self.matrix.nnz)
+        ascends[first_of_rows[inside] - 1] = True
+        if not ascends.all():
+            raise DataError("a history that names an item twice, or not in ascending order")
+        return self
 
     @property
     def n_users(self) -> int:

@@ -214,7 +214,7 @@ class NoisyPopularity(NormedSum):
 
     def exact_blocks(self, histories: Histories) -> Iterator[Integers]:
         unit = 4**self.fraction_bits
-        weights = by_degree(histories.degrees, lambda degree: isqrt(unit // degree))
+        weights = by_degree(histories.distinct().degrees, lambda degree: isqrt(unit // degree))
         matrix = histories.matrix
         total = np.zeros(self.n_items, np.int64)
         np.add.at(total, matrix.indices, np.repeat(weights, histories.degrees))
@@ -245,7 +245,7 @@ class HeadSum(NormedSum):
             raise FederationError("a head that is not in ascending order, or names an item twice")
 
     def on_head(self, histories: Histories) -> Histories:
-        chosen = histories.matrix[:, self.items]
+        chosen = histories.distinct().matrix[:, self.items]
         matrix = chosen if isinstance(chosen, FewRows) else sp.csr_array(chosen)
         return Histories(matrix, histories.first_user)
 
