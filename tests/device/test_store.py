@@ -341,14 +341,13 @@ def test_filters_of_a_run_that_sent_nothing_do_not_end_the_period(path: Path) ->
         assert store.pending_forgets() == 0
 
 
-def test_users_without_an_item_of_the_catalogue_are_nobody_in_a_run(path: Path) -> None:
+def test_users_without_an_item_of_the_catalogue_have_an_empty_history(path: Path) -> None:
     with Store(path, create=True) as store:
         store.add([("ann", "a"), ("bob", "elsewhere")])
         found, ignored = store.begin_run("one", ALL)
-        assert (found.user_ids.tolist(), ignored) == (["ann"], 1)
-        assert store.begin_run("one", ALL)[0].user_ids.tolist() == ["ann"]
-        assert store.runs()[0].users == 1
-        assert store.interactions(ALL)[0].user_ids.tolist() == ["ann", "bob"]
+        assert (found.user_ids.tolist(), ignored) == (["ann", "bob"], 1)
+        assert found.user_degrees.tolist() == [1, 0]
+        assert store.begin_run("one", ALL)[0].fingerprint() == found.fingerprint()
 
 
 def test_after_forgetting_a_store_sits_out_the_period(path: Path) -> None:

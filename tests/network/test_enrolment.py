@@ -29,7 +29,7 @@ from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.enrolment.identities import fingerprint, is_told, make_identity, read_identity
 from privirec.runtime.enrolment.roster import Approved, RosterFile, Rotated
 from privirec.runtime.envelope import Envelope
-from privirec.runtime.histories import FromFile, FromStore
+from privirec.runtime.histories import FromFile, FromStore, in_a_run
 from privirec.runtime.messages import TurnedAway
 from privirec.runtime.refusals import Code
 from privirec.secagg.keys import Identity
@@ -539,8 +539,10 @@ def test_histories_from_a_file_stand_in_the_catalogues_columns(tmp_path: Path) -
     path = tmp_path / "history.txt"
     path.write_text("0 7 5\n1\n2 9\n")
     found = FromFile(path).begin("run", Catalogue([9, 5, 6, 7]))
-    assert found.matrix.toarray().tolist() == [[0, 1, 0, 1], [1, 0, 0, 0]]
-    assert found.user_ids.tolist() == [0, 2]  # the client without items adds no privacy
+    assert found.matrix.toarray().tolist() == [[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]
+    assert in_a_run(found, protected=True) is found
+    exact = in_a_run(found, protected=False)
+    assert exact.user_ids.tolist() == [0, 2]  # the client without items adds no privacy
 
 
 def test_items_outside_the_catalogue_are_left_out_of_files_and_stores_alike(
@@ -557,7 +559,8 @@ def test_items_outside_the_catalogue_are_left_out_of_files_and_stores_alike(
         assert "1 interactions" in caplog.text
         caplog.clear()
         found = source.begin("other", Catalogue([1, 2]))
-        assert found.n_users == 0
+        assert (found.n_users, found.n_interactions) == (2, 0)
+        assert in_a_run(found, protected=False).n_users == 0
         (said,) = caplog.messages  # told to the owner only; a refusal would tell the server
         assert "no item of catalogue.txt" in said
         assert "7" not in said.replace(str(tmp_path), "")

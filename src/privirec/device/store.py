@@ -214,8 +214,8 @@ class Store(StoreFile):
     ) -> tuple[Interactions, int]:
         """Return the histories to use in a run and the number of interactions left out.
 
-        The run is recorded before its histories are used. Users without an interaction in the
-        catalogue are left out: they would be counted as participants, but hide nobody.
+        The run is recorded before its histories are used. Every user that the store had when the
+        run began has a row.
 
         `since` is the start of the calendar period of an exact run. If this store has sent
         something in an exact run before, it uses its state at `since`, whenever it is asked:
@@ -341,8 +341,7 @@ class Store(StoreFile):
 
     def _in_run(self, catalogue: Catalogue, snapshot: int, as_of: str) -> tuple[Interactions, int]:
         where = "first_run <= ? AND (? = '' OR added < ?)"
-        found, ignored = self._interactions(catalogue, where, (snapshot, as_of, as_of))
-        return found.without_idle_users(), ignored
+        return self._interactions(catalogue, where, (snapshot, as_of, as_of))
 
     def _interactions(
         self, catalogue: Catalogue, where: str, values: tuple[Any, ...]

@@ -25,9 +25,9 @@ class HistorySource(Protocol):
     """Source of histories over the client's catalogue.
 
     Interactions with items outside the catalogue are left out and counted. Users without any other
-    interaction are left out too: the people that a client pledges must hide others, and a user who
-    adds nothing to the sums hides nobody. Repeated calls during one run must return the same
-    histories; while nothing has changed they return the same object, which was read once.
+    interaction stay, with an empty history; `in_a_run` says who counts. Repeated calls during one
+    run must return the same histories; while nothing has changed they return the same object, which
+    was read once.
     """
 
     def begin(self, run: str, catalogue: Catalogue, since: datetime | None = None) -> Interactions:
@@ -92,7 +92,7 @@ class FromStore:
     def preview(self, catalogue: Catalogue) -> tuple[Interactions, int]:
         with Store(self._path) as store:
             found, unknown = store.interactions(catalogue)
-            return found.without_idle_users(), unknown
+            return found, unknown
 
     def finish(self, run: str) -> None:
         self._read = None
@@ -140,7 +140,7 @@ class FromFile:
         inside = Interactions.from_indices(
             entries.row[known], place[entries.col[known]], found.user_ids, catalogue.item_ids
         )
-        return inside.without_idle_users(), int(np.count_nonzero(~known))
+        return inside, int(np.count_nonzero(~known))
 
     def finish(self, run: str) -> None:
         self._read = None
@@ -158,6 +158,22 @@ class _Version(NamedTuple):
     def of(cls, path: Path) -> _Version:
         found = path.stat()
         return cls(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def in_a_run(found: Interactions, *, protected: bool) -> Interactions:
+    """Return the people that a client pledges for a run, with their histories.
+
+    In an exact run people must hide others, and somebody who adds nothing to the sums hides nobody:
+    only people with an item of the catalogue count. In a protected run noise hides everybody, and
+    what a client pledges must not depend on histories: everybody counts, with an empty history
+    too. A client without any history still stands for its owner.
+    """
+    if not protected:
+        return found.without_idle_users()
+    if found.n_users:
+        return found
+    nothing = np.zeros(0, np.int64)
+    return Interactions.from_indices(nothing, nothing, np.array(["owner"]), found.item_ids)
 
 
 def _known(path: Path, found: Interactions, unknown: int) -> Interactions:

@@ -34,7 +34,7 @@ from privirec.privacy.policy import Policy
 from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime import envelope
 from privirec.runtime.envelope import BadEnvelope, Envelope
-from privirec.runtime.histories import HistorySource
+from privirec.runtime.histories import HistorySource, in_a_run
 from privirec.runtime.messages import (
     Abort,
     Answer,
@@ -106,8 +106,8 @@ class Node:
         self._source = histories
         self._policy = policy or Policy()
         self._random = random_bytes
-        self._checked: tuple[str, Interactions] | None = None
-        """Histories of the current run with their digest, once they were compared."""
+        self._checked: tuple[str, Interactions, Interactions] | None = None
+        """Current run, the source's histories for it, and those of the people in the run."""
         self.memory = memory = Memory(self._runs)
         """Memory of the client for its lifetime and of the current run."""
         self._guard = CohortGuard(client, identity, roster, self._policy, memory, lineages)
@@ -211,9 +211,10 @@ class Node:
         since = None if told.protected else self._calendar.period()
         if since is not None:
             self._calendar.check_catalogue(self.client, self._catalogue.fingerprint)
-        found = self._begin(run, since)
+        source = self._begin(run, since)
+        found = in_a_run(source, protected=told.protected)
         state = ClientRun(run, found.n_users, found.fingerprint(), self._roster.digest.hex())
-        self._checked = (state.histories, found)
+        self._checked = (run, source, found)
         state.protected, state.period = told.protected, str(since or "")
         state.noise_seed, state.bytes_down = self._random(SEED_BYTES), len(message)
         if since is not None:
@@ -309,17 +310,27 @@ class Node:
             raise Refusal(Code.HISTORIES_CHANGED, str(error), final=True) from None
 
     def _histories(self, state: ClientRun) -> Interactions:
-        found = self._begin(state.run)
-        if self._checked and self._checked[0] == state.histories and self._checked[1] is found:
-            return found
-        if found.fingerprint() != state.histories:
+        source = self._begin(state.run)
+        if self._checked and self._checked[0] == state.run and self._checked[1] is source:
+            return self._checked[2]
+        found = in_a_run(source, protected=state.protected)
+        if found.n_users != state.users:
+            raise Refusal(
+                Code.HISTORIES_CHANGED,
+                "the number of people changed since the run began, so this client leaves and takes "
+                "part in the next",
+                final=True,
+            )
+        # Noise protects whatever history is in a sum, so a protected run goes on after a change:
+        # leaving would show it.
+        if not state.protected and found.fingerprint() != state.histories:
             raise Refusal(
                 Code.HISTORIES_CHANGED,
                 "the histories changed since the run began: answering with both would show the "
                 "difference, so this client leaves and takes part in the next",
                 final=True,
             )
-        self._checked = (state.histories, found)
+        self._checked = (state.run, source, found)
         return found
 
     # --- the artifact -----------------------------------------------------------------------------
