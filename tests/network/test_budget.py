@@ -33,6 +33,7 @@ from privirec.runtime.coordinator import Stage
 from privirec.runtime.envelope import Envelope
 from privirec.runtime.messages import Refused
 from privirec.runtime.node import Node
+from privirec.runtime.node.record import COLUMNS
 from privirec.runtime.node.budget import Budget
 from privirec.runtime.refusals import Code
 from privirec.runtime.spec import Assumptions, RunSpec
@@ -272,9 +273,7 @@ def test_lines_of_another_client_are_none_of_this_one(tmp_path: Path) -> None:
         database.execute("DELETE FROM spent")
         for row in rows:
             database.execute(
-                "INSERT INTO spent (at, run, sum, computation, server, mu, gap, seal)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
+                f"INSERT INTO spent ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row
             )
     assert run(devices, "two")[0] == []
 
