@@ -33,8 +33,8 @@ from privirec.runtime.coordinator import Stage
 from privirec.runtime.envelope import Envelope
 from privirec.runtime.messages import Refused
 from privirec.runtime.node import Node
-from privirec.runtime.node.record import COLUMNS
 from privirec.runtime.node.budget import Budget
+from privirec.runtime.node.record import COLUMNS
 from privirec.runtime.refusals import Code
 from privirec.runtime.spec import Assumptions, RunSpec
 from privirec.secagg.keys import Identity
@@ -272,9 +272,9 @@ def test_lines_of_another_client_are_none_of_this_one(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "client-0/runs/memory.db") as database:
         database.execute("DELETE FROM spent")
         for row in rows:
-            database.execute(
-                f"INSERT INTO spent ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row
-            )
+            places = ", ".join("?" * len(row))
+            insert = f"INSERT INTO spent ({COLUMNS}) VALUES ({places})"  # noqa: S608
+            database.execute(insert, row)
     assert run(devices, "two")[0] == []
 
 

@@ -56,7 +56,10 @@ def test_a_promise_in_epsilon_covers_every_loss_behind_it(mu: float, gap: float)
 
 
 def test_figures_are_rounded_up() -> None:
-    assert figures(1.9941, 1 / 1_579_260) == "epsilon 2 at delta 6.34e-07"
+    assert figures(1.9941, 1 / 1_579_260, 2.9991) == (
+        "epsilon 2 at delta 6.34e-07 (3 for replacing one history by another)"
+    )
+    assert "(no bound for replacing one history by another)" in figures(50.0, 1e-6, math.inf)
     assert Decimal(at_least(0.12345)) == Decimal("0.124")
 
 

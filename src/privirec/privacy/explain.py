@@ -155,11 +155,11 @@ def _promise(sums: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> str:
     if noisy and any(_loss(row) for row in sums):
         return f"{NOTHING} The sums carry noise, but too little for any epsilon."
     if noisy:
-        claimed, delta = _number(run.get("epsilon")), _delta(sums)
-        if claimed is None or claimed <= 0 or delta is None:
+        claimed, second = (_number(run.get(name)) for name in ("epsilon", "epsilon_replacing"))
+        at = _delta(sums)
+        if claimed is None or claimed <= 0 or at is None:
             return SIMULATED
-        second = _number(run.get("epsilon_replacing"))
-        return simulated(claimed, delta, max(claimed, second) if second else None)
+        return simulated(claimed, at, max(claimed, second) if second else None)
     return (
         f"{NOTHING} These sums are exact, and histories can be computed from them; see for "
         "yourself: privirec audit."
