@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from privirec import threads
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, OverflowRefused
+from privirec.extra.likely_links import LinkDegrees, LinkItemItem, ScoreHistogram
 from privirec.federated.contributions import (
     REGISTRY,
     ClientContext,
@@ -27,12 +28,9 @@ from privirec.federated.contributions import (
     Histories,
     ItemDegrees,
     ItemItem,
-    LinkDegrees,
-    LinkItemItem,
     PowerStep,
     RowReach,
     ScaledStep,
-    ScoreHistogram,
     SeededScaledStep,
     SeededStep,
     UserStart,
@@ -42,7 +40,7 @@ from privirec.federated.contributions import (
 )
 from privirec.federated.contributions.noisy import NormedSum
 from privirec.federated.contributions.scaled_step import CoarseBlock
-from privirec.federated.programs import LinkPropMultiSettings
+from privirec.federated.programs import HeadGramSettings
 from privirec.filters import exact, factored
 from privirec.filters.normalize import degree_power
 
@@ -302,6 +300,7 @@ def test_threads_do_not_change_a_bit(small: Dataset) -> None:
 # --- likely links ---------------------------------------------------------------------------------
 
 
+@pytest.mark.check
 def test_histograms_count_every_unseen_pair_that_scores(holes: Interactions) -> None:
     public = stages(holes, 0.5, 40, 1)
     own = Histories(holes.matrix)
@@ -314,6 +313,7 @@ def test_histograms_count_every_unseen_pair_that_scores(holes: Interactions) -> 
         assert lower.sum() == upper[half]
 
 
+@pytest.mark.check
 def test_likely_links_make_users_weigh_less(holes: Interactions) -> None:
     own = Histories(holes.matrix)
     before = ItemItem(holes.n_items, int(holes.item_degrees.max()), 0.5, 40).total(own)
@@ -339,6 +339,7 @@ LIES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_stages_that_cannot_be_are_refused(holes: Interactions, lie: dict[str, Any]) -> None:
     public = stages(holes, 0.5, 32, 2)
@@ -350,9 +351,10 @@ def test_stages_that_cannot_be_are_refused(holes: Interactions, lie: dict[str, A
         LinkDegrees(**public)
 
 
+@pytest.mark.check
 def test_clients_hold_a_server_to_its_stages(holes: Interactions) -> None:
     own = Histories(holes.matrix[:10])
-    context = ClientContext(30, 17, LinkPropMultiSettings(), own)
+    context = ClientContext(30, 17, HeadGramSettings(), own)
     public = stages(holes, 0.5, 32, 2)
     LinkDegrees(**public).check(context)
     LinkItemItem(**public).check(context)
@@ -364,22 +366,22 @@ def test_clients_hold_a_server_to_its_stages(holes: Interactions) -> None:
     for name, value in other.items():
         with pytest.raises(FederationError, match="than in an earlier sum of this run"):
             LinkDegrees(**public | {name: value}).check(context)
-    fresh = ClientContext(30, 17, LinkPropMultiSettings(), own)
+    fresh = ClientContext(30, 17, HeadGramSettings(), own)
     smaller = np.concatenate((holes.item_degrees, (holes.item_degrees - 1).clip(0)))
     with pytest.raises(FederationError, match="made smaller"):
         LinkDegrees(**public | {"item_degrees": smaller}).check(fresh)
     histogram = ScoreHistogram(**stages(holes, 0.5, 32, 1), upper=0x7F80)
     with pytest.raises(FederationError, match="no score has"):
-        histogram.check(ClientContext(30, 17, LinkPropMultiSettings(), own))
+        histogram.check(ClientContext(30, 17, HeadGramSettings(), own))
 
 
 def test_the_head_follows_from_degrees_that_a_client_checks(holes: Interactions) -> None:
     own = Histories(holes.matrix[:10])
-    context = ClientContext(30, 17, LinkPropMultiSettings(), own)
+    context = ClientContext(30, 17, HeadGramSettings(), own)
     HeadItemItem(17, holes.item_degrees, 5).check(context)
     with pytest.raises(FederationError, match="other item degrees than"):
         HeadItemItem(17, holes.item_degrees + 1, 5).check(context)
-    fresh = ClientContext(30, 17, LinkPropMultiSettings(), own)
+    fresh = ClientContext(30, 17, HeadGramSettings(), own)
     HeadItemItem(17, holes.item_degrees * 0, 5).check(fresh)
     assert fresh.contradictions == ["item degrees below this client's own"]
     for wrong, said in (
@@ -387,7 +389,7 @@ def test_the_head_follows_from_degrees_that_a_client_checks(holes: Interactions)
         (-own.item_degrees, "below zero"),
     ):
         with pytest.raises(FederationError, match=said):
-            HeadItemItem(17, wrong, 5).check(ClientContext(30, 17, LinkPropMultiSettings(), own))
+            HeadItemItem(17, wrong, 5).check(ClientContext(30, 17, HeadGramSettings(), own))
 
 
 # --- meaning of the integers ----------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 from privirec.data.synthetic import synthetic
 from privirec.dp import DEFAULT_MECHANISM
 from privirec.dp.loss import Loss
-from privirec.dp.mechanism import MECHANISMS, Mechanism, mechanism_named, register
+from privirec.dp.mechanism import MECHANISMS, Mechanism
 from privirec.errors import FederationError, UsageError
 from privirec.federated import wire
 from privirec.federated.contributions import NoiseShare, NoisyPopularity
@@ -61,7 +61,7 @@ class Constant(Mechanism):
 @pytest.fixture
 def toy() -> Iterator[Mechanism]:
     made = Constant()
-    register(made)
+    MECHANISMS.register(made)
     yield made
     del MECHANISMS[made.name]
 
@@ -128,15 +128,15 @@ def test_another_mechanism_than_planned_is_refused(toy: Mechanism) -> None:
 @pytest.mark.parametrize("entries", [1, 1000, 10**9])
 def test_a_gaussian_stays_within_its_reach_in_all_entries(entries: int) -> None:
     """Test that an entry exceeds r deviations with a probability of at most 2 exp(-r^2 / 2)."""
-    reach = mechanism_named(DEFAULT_MECHANISM).reach(entries, 64)
+    reach = MECHANISMS.named(DEFAULT_MECHANISM).reach(entries, 64)
     assert math.log2(2 * entries) - reach**2 / 2 / math.log(2) == pytest.approx(-64, abs=1e-9)
 
 
 def test_names_are_known_and_given_once(toy: Mechanism) -> None:
     with pytest.raises(UsageError, match="there is a mechanism 'toy constant' already"):
-        register(Constant())
+        MECHANISMS.register(Constant())
     with pytest.raises(UsageError, match="no mechanism 'mine'; there are discrete Gaussian, toy"):
-        mechanism_named("mine")
+        MECHANISMS.named("mine")
     with pytest.raises(ValueError, match="no mechanism of this name; there are discrete Gaussian"):
         settings("mine")
     assert NoiseShare(40, 10, 9, BITS).mechanism == DEFAULT_MECHANISM

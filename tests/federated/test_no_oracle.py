@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privirec.errors import PrivirecError
+from privirec.extra.likely_links import LinkDegrees
 from privirec.federated.contributions import (
     Candidate,
     ClientContext,
@@ -18,7 +19,6 @@ from privirec.federated.contributions import (
     HeadItemItem,
     Histories,
     ItemItem,
-    LinkDegrees,
     PowerStep,
     SeededStep,
     UserStart,

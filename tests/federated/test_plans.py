@@ -13,21 +13,19 @@ from pydantic import ValidationError
 
 from privirec.data import Interactions
 from privirec.errors import FederationError, UsageError
+from privirec.extra.likely_links import LinkDegrees, LinkItemItem, ScoreHistogram
 from privirec.federated.contributions import (
+    REGISTRY,
     ClientContext,
     HeadItemItem,
     Histories,
     ItemDegrees,
     ItemItem,
-    LinkDegrees,
-    LinkItemItem,
     PlannedSum,
     PowerStep,
-    ScoreHistogram,
     SeededStep,
     UserStart,
 )
-from privirec.federated.contributions import register as register_contribution
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.programs import (
     DEFAULT_PROGRAM,
@@ -39,7 +37,6 @@ from privirec.federated.programs import (
     SpectralSettings,
     keep_to,
     program_of,
-    register,
     settings_of,
 )
 from privirec.runtime.spec import RunSpec
@@ -278,11 +275,11 @@ def test_a_name_stands_for_one_thing() -> None:
         pass
 
     with pytest.raises(UsageError, match="already"):
-        register_contribution(Other)
+        REGISTRY.register(Other)
     with pytest.raises(UsageError, match="already"):
-        register(OtherProgram)
-    register_contribution(ItemDegrees)
-    register(Privirec)
+        PROGRAMS.register(OtherProgram)
+    REGISTRY.register(ItemDegrees)
+    PROGRAMS.register(Privirec)
 
 
 def test_a_run_is_protected_by_default() -> None:

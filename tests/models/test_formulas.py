@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privirec.data import Interactions
-from privirec.models import BSPMEM, BSPMLM, GFCF, LinkProp, LinkPropMulti, Recommender, TurboCF
+from privirec.models import BSPMEM, BSPMLM, GFCF, LinkProp, Recommender, TurboCF
 
 Dense = NDArray[np.float64]
 RANK = 6
@@ -150,38 +150,6 @@ def test_link_prop(train: Interactions, exponents: tuple[float, float, float]) -
                 path = items[i] ** -beta * users[v] ** -gamma * items[j] ** -delta
                 expected[r[:, i] > 0, j] += path
     assert_scores(LinkProp(beta=beta, gamma=gamma, delta=delta), train, expected)
-
-
-@pytest.mark.parametrize("iterations", [1, 3])
-@pytest.mark.parametrize("exponents", [(0.34, 0.5, 0.67, 0.34), (1.0, 0.67, 0.5, 0.5)])
-@pytest.mark.parametrize("share", [0.05, 0.3])
-def test_link_prop_multi(
-    train: Interactions, iterations: int, exponents: tuple[float, ...], share: float
-) -> None:
-    """Test that the best pairs of all change the degrees, and nothing else."""
-    alpha, beta, gamma, delta = exponents
-    r = train.matrix.toarray().astype(np.float64)
-    users, items = r.sum(axis=1), r.sum(axis=0)
-
-    def divisor(degrees: Dense, exponent: float) -> Dense:
-        return np.where(degrees > 0, np.maximum(degrees, 1) ** -exponent, 0)
-
-    for last in [*[False] * iterations, True]:
-        user_item = divisor(users, gamma)[:, None] * r * divisor(items, delta)
-        scores = (r * divisor(items, beta)) @ r.T @ user_item
-        if not last:
-            links = np.where(r > 0, 0, divisor(users, alpha)[:, None] * scores)
-            best = np.argsort(-links, axis=None)[: round(share * r.sum())]
-            new = np.zeros(r.size)
-            new[best] = 1
-            new = new.reshape(r.shape)
-            users, items = (r + new).sum(axis=1), (r + new).sum(axis=0)
-    settings = {"alpha": alpha, "beta": beta, "gamma": gamma, "delta": delta}
-    model = LinkPropMulti(**settings, iterations=iterations, share=share)
-    assert_scores(model, train, scores)
-    np.testing.assert_array_equal(model.components.item_degrees, items)
-    plain = LinkProp(beta=beta, gamma=gamma, delta=delta).fit(train).score(train.matrix)
-    assert np.abs(plain - scores).max() > 0.01
 
 
 def test_beyond_the_rank_of_the_data_nothing_is_invented() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from privirec.extra.linkprop_multi import LinkPropMultiSettings
 from privirec.federated.programs import (
     HeadGramSettings,
-    LinkPropMultiSettings,
     PrivirecSettings,
     ProgramSettings,
     SpectralSettings,

@@ -121,8 +121,8 @@ class Noisy(Program[NoisySettings]):
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    contributions.register(NoisyDegrees)
-    programs.register(Noisy)
+    contributions.REGISTRY.register(NoisyDegrees)
+    programs.PROGRAMS.register(Noisy)
     yield
     del contributions.REGISTRY[NoisyDegrees.name]
     del programs.PROGRAMS[Noisy.name]

@@ -111,8 +111,8 @@ EXACT = [name for name in protocol_names() if protocol(name).is_exact]
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    contributions.register(KeenDegrees)
-    programs.register(Keen)
+    contributions.REGISTRY.register(KeenDegrees)
+    programs.PROGRAMS.register(Keen)
     yield
     del contributions.REGISTRY[KeenDegrees.name]
     del programs.PROGRAMS[Keen.name]

@@ -13,10 +13,10 @@ from privirec.evaluation import evaluate
 from privirec.experiments.cost import Sizes, byte_rows, formula_rows
 from privirec.experiments.sweep import PRIVIREC, Sweep, reaches
 from privirec.experiments.table import NDCG, table_rows
+from privirec.extra.linkprop_multi import LinkPropMultiSettings
 from privirec.federated.programs import (
     PROGRAMS,
     HeadGramSettings,
-    LinkPropMultiSettings,
     Privirec,
     PrivirecK,
     PrivirecKSettings,

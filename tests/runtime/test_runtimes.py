@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from privirec.data import Dataset, Interactions
 from privirec.errors import FederationError, OverflowRefused, UsageError
 from privirec.evaluation import evaluate
+from privirec.extra.linkprop_multi import LinkPropMultiSettings
 from privirec.federated.contributions import Contribution, Histories, ItemDegrees, ItemItem, base
 from privirec.federated.programs import (
     HeadGramSettings,
-    LinkPropMultiSettings,
     Privirec,
     PrivirecK,
     PrivirecKSettings,
@@ -30,7 +30,7 @@ from privirec.federated.programs import (
 )
 from privirec.federated.randomness import ClientRandomness
 from privirec.filters import Components, LowRankOperator, SparseOperator
-from privirec.models import EASE, GFCF, LinkProp, LinkPropMulti, Recommender, TurboCF
+from privirec.models import EASE, GFCF, LinkProp, Recommender, TurboCF
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import Runtime, execute
 from privirec.runtime.local.client import LocalClient, clients_of
@@ -202,15 +202,8 @@ def test_enough_rounds_give_what_one_machine_gives(small: Dataset) -> None:
             LinkProp(beta=0.5, gamma=0.67, delta=0.34),
             PrivirecSettings(rank=0, alpha=0.335, left=0.5, right=0.34, ring_bits=48),
         ),
-        (
-            LinkPropMulti(alpha=0.4, beta=0.6, gamma=0.5, delta=0.3, iterations=2, share=0.2),
-            LinkPropMultiSettings(
-                **{"alpha": 0.25, "left": 0.6, "right": 0.3, "own_exponent": 0.4},
-                **{"updates": 2, "link_share": 0.2, "ring_bits": 48},
-            ),
-        ),
     ],
-    ids=["ease", "ease on a head", "linkprop", "linkprop-multi"],
+    ids=["ease", "ease on a head", "linkprop"],
 )
 def test_relatives_from_federated_sums_are_those_of_one_machine(
     small: Dataset, model: Recommender, wanted: ProgramSettings
@@ -223,8 +216,6 @@ def test_relatives_from_federated_sums_are_those_of_one_machine(
     expected = central.score(train.matrix)
     assert np.abs(expected).max() > 0.1
     np.testing.assert_allclose(federated, expected, atol=1e-5 * np.abs(expected).max())
-    if model.name == "linkprop-multi":
-        assert (components.item_degrees > train.item_degrees).any()
 
 
 def test_few_rounds_are_not_mistaken_for_many(small: Dataset) -> None:

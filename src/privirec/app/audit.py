@@ -21,7 +21,6 @@ from privirec.federated.programs import (
     PROGRAMS,
     Program,
     ProgramSettings,
-    program_class,
     program_of,
 )
 from privirec.models import artifact
@@ -142,7 +141,7 @@ def release_of(
     """
     if name in PROGRAMS:
         train = dataset.train
-        kind = program_class(name)
+        kind = PROGRAMS[name]
         clients = train.n_users
         assumed = Assumptions(dropped_share=DROPPED_SHARE_ON_ONE_MACHINE)
         offered = {

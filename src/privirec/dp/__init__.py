@@ -2,14 +2,12 @@
 
 `gaussian` converts between noise levels and (epsilon, delta). `discrete` bounds the distance
 between the sum of many clients' noise and the Gaussian of those formulas. `tables` and `sampler`
-draw the noise. `mechanism` is the interface to all of this, and the list below names the mechanisms
-that exist.
+draw the noise. `mechanism` is the interface to all of this, and the lines below register the
+mechanisms that exist.
 """
 
 from privirec.dp.discrete_gaussian import DISCRETE_GAUSSIAN
-from privirec.dp.mechanism import register
+from privirec.dp.mechanism import MECHANISMS
 
-for _mechanism in (DISCRETE_GAUSSIAN,):
-    register(_mechanism)
-
+MECHANISMS.register(DISCRETE_GAUSSIAN)
 DEFAULT_MECHANISM = DISCRETE_GAUSSIAN.name

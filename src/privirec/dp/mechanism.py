@@ -1,7 +1,8 @@
 """Interface of noise mechanisms: everything that depends on the distribution of the noise.
 
 Each client adds independent noise, in whole units of a sum, to every entry of its vector. To add a
-mechanism, write a subclass of `Mechanism` in a module of its own, and name it in `dp/__init__.py`.
+mechanism, write a subclass of `Mechanism` in a module of its own, and register it in
+`dp/__init__.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 from numpy.typing import NDArray
 
 from privirec.dp.loss import Loss
-from privirec.errors import UsageError
+from privirec.registry import Registry
 
 
 class NoiseSampler(Protocol):
@@ -61,18 +62,5 @@ class Mechanism(ABC):
         """
 
 
-MECHANISMS: dict[str, Mechanism] = {}
-"""All mechanisms by name; the package fills it."""
-
-
-def register(mechanism: Mechanism) -> None:
-    """Add a mechanism to `MECHANISMS`."""
-    if MECHANISMS.setdefault(mechanism.name, mechanism) is not mechanism:
-        raise UsageError(f"there is a mechanism {mechanism.name!r} already")
-
-
-def mechanism_named(name: str) -> Mechanism:
-    """Return the mechanism of this name."""
-    if name not in MECHANISMS:
-        raise UsageError(f"no mechanism {name!r}; there are {', '.join(MECHANISMS)}")
-    return MECHANISMS[name]
+MECHANISMS: Registry[Mechanism] = Registry("mechanisms", "mechanism")
+"""All mechanisms by name; the package registers its own."""

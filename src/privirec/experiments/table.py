@@ -9,7 +9,6 @@ from typing import Any
 from privirec.data.interactions import Dataset
 from privirec.experiments.measured import MeasuredRows
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS, Privirec
-from privirec.models import COMPARED
 from privirec.progress import QUIET, Phases
 from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
@@ -69,7 +68,7 @@ def measured_rows(path: Path | None) -> MeasuredRows:
 
 def table_rows(
     dataset: Dataset,
-    models: Sequence[str] = COMPARED,
+    models: Sequence[str],
     *,
     measured: MeasuredRows | None = None,
     rounds: int = DEFAULT_ROUNDS,

@@ -1,1 +1,1 @@
-"""Additions: the Flower carrier, and aggregation protocols found by entry points."""
+"""Additions found by entry points: a carrier, aggregation protocols and a model."""

@@ -7,25 +7,29 @@ from privirec.models.ease import EASE, EASEConfig
 from privirec.models.gf_cf import GFCF, GFCFConfig
 from privirec.models.item_knn import ItemKNN, ItemKNNConfig
 from privirec.models.link_prop import LinkProp, LinkPropConfig
-from privirec.models.link_prop_multi import LinkPropMulti, LinkPropMultiConfig
 from privirec.models.popularity import Popularity, PopularityConfig
 from privirec.models.spectral import Spectral, SpectralConfig
 from privirec.models.turbo_cf import TurboCF, TurboCFConfig
 
-_PUBLISHED = (GFCF, TurboCF, BSPMLM, BSPMEM, EASE, Denoised, LinkProp, LinkPropMulti, Spectral)
-_BASELINES = (Popularity, ItemKNN)
-
-MODELS.update({model.name: model for model in (*_PUBLISHED, *_BASELINES)})
-BASELINES: tuple[str, ...] = tuple(model.name for model in _BASELINES)
+BASELINES = ("popularity", "item-knn")
 """Models for comparison that are in no table of the paper."""
-COMPARED: tuple[str, ...] = tuple(model.name for model in _PUBLISHED)
-"""All other models."""
+
+for _model in (
+    *(GFCF, TurboCF, BSPMLM, BSPMEM, EASE, Denoised, LinkProp, Spectral),
+    *(Popularity, ItemKNN),
+):
+    MODELS.register(_model)
+
+
+def compared() -> list[str]:
+    """Return the names of all models that are not baselines."""
+    return [name for name in MODELS if name not in BASELINES]
+
 
 __all__ = [
     "BASELINES",
     "BSPMEM",
     "BSPMLM",
-    "COMPARED",
     "EASE",
     "GFCF",
     "MODELS",
@@ -39,8 +43,6 @@ __all__ = [
     "ItemKNNConfig",
     "LinkProp",
     "LinkPropConfig",
-    "LinkPropMulti",
-    "LinkPropMultiConfig",
     "Popularity",
     "PopularityConfig",
     "Recommender",
@@ -48,4 +50,5 @@ __all__ = [
     "SpectralConfig",
     "TurboCF",
     "TurboCFConfig",
+    "compared",
 ]

@@ -25,12 +25,13 @@ from privirec.filters.operators import Float32, NotKept, history_coordinates
 from privirec.filters.parts import Parts, row_sums_pay
 from privirec.models import artifact
 from privirec.models.recommending import USERS_AT_ONCE, Recommending
+from privirec.registry import Registry
 
 Derived = Mapping[str, NDArray]
 _HEADING = "Parameters\n----------"
 
-MODELS: dict[str, type[Recommender]] = {}
-"""All models by name; the package fills it with its list of classes."""
+MODELS: Registry[type[Recommender]] = Registry("models", "model")
+"""All models by name; the package registers its own."""
 
 
 class Config(BaseModel):

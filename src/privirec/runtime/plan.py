@@ -16,7 +16,6 @@ from privirec.federated.programs import (
     Program,
     ProgramSettings,
     preset_names,
-    program_class,
     program_of,
 )
 from privirec.federated.programs import Spectral as SpectralProgram
@@ -158,7 +157,7 @@ class Plan:
     @property
     def program(self) -> type[Program[Any]] | None:
         """Federated program that the clients compute; None without clients."""
-        return None if self.method == CENTRALIZED else program_class(self.method)
+        return None if self.method == CENTRALIZED else PROGRAMS.named(self.method)
 
     @property
     def model_name(self) -> str:

@@ -13,9 +13,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsA
 from privirec.errors import OverflowRefused, UsageError
 from privirec.federated.contributions import PlannedSum
 from privirec.federated.programs import (
+    PROGRAMS,
     Program,
     ProgramSettings,
-    program_class,
     settings_of,
 )
 from privirec.privacy.policy import Aggregator
@@ -137,7 +137,7 @@ class RunSpec(Assumptions):
     @property
     def protected(self) -> bool:
         """True if noise protects every sum."""
-        return program_class(self.program.method).protects
+        return PROGRAMS.named(self.program.method).protects
 
     def least_clients(self, roster: int) -> int:
         """Return the fewest clients that can begin a run; absent clients count as dropped out."""

@@ -12,7 +12,7 @@ from privirec.data import TableOptions, load_dataset
 from privirec.errors import DataError, UsageError
 from privirec.experiments.table import NDCG, measured_rows, table_rows
 from privirec.federated.programs import DEFAULT_ROUNDS
-from privirec.models import COMPARED, MODELS
+from privirec.models import MODELS, compared
 from privirec.progress import shown_progress
 from privirec.rows import print_table, warn
 from privirec.runtime.plan import gives_away
@@ -41,7 +41,9 @@ def command(
             show_default=False,
         ),
     ] = None,
-    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = ",".join(COMPARED),
+    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = ",".join(
+        compared()
+    ),
     rounds: Annotated[
         int, typer.Option(min=2, help="L of the PriviRec rows without the preset paper.")
     ] = DEFAULT_ROUNDS,

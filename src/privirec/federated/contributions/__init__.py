@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from privirec.errors import FederationError, UsageError
+from privirec.errors import FederationError
 from privirec.federated.contributions.base import (
     Aim,
     ClientContext,
@@ -22,7 +22,6 @@ from privirec.federated.contributions.base import (
 from privirec.federated.contributions.head_item_item import HeadItemItem
 from privirec.federated.contributions.item_degrees import ItemDegrees
 from privirec.federated.contributions.item_item import ItemItem
-from privirec.federated.contributions.links import LinkDegrees, LinkItemItem, ScoreHistogram
 from privirec.federated.contributions.noisy import NoiseShare, NoisyPopularity
 from privirec.federated.contributions.noisy_gram import NoisyHeadGram
 from privirec.federated.contributions.noisy_power import NoisyPowerStep
@@ -31,22 +30,14 @@ from privirec.federated.contributions.scaled_step import RowReach, ScaledStep, S
 from privirec.federated.contributions.user_start import UserStart
 from privirec.federated.contributions.validation import Candidate, ValidationMetrics
 from privirec.federated.randomness import RandomStream
+from privirec.registry import Registry
 
-REGISTRY: dict[str, type[Contribution]] = {
-    kind.name: kind
-    for kind in (
-        *(ItemDegrees, ItemItem, HeadItemItem, PowerStep, SeededStep, UserStart),
-        *(RowReach, ScaledStep, SeededScaledStep, ValidationMetrics),
-        *(ScoreHistogram, LinkDegrees, LinkItemItem),
-        *(NoisyPopularity, NoisyHeadGram, NoisyPowerStep),
-    )
-}
-
-
-def register(kind: type[Contribution]) -> None:
-    """Add a kind to those that clients compute."""
-    if REGISTRY.setdefault(kind.name, kind) is not kind:
-        raise UsageError(f"there is a contribution {kind.name!r} already")
+REGISTRY: Registry[type[Contribution]] = Registry(
+    *("contributions", "contribution"),
+    *(ItemDegrees, ItemItem, HeadItemItem, PowerStep, SeededStep, UserStart),
+    *(RowReach, ScaledStep, SeededScaledStep, ValidationMetrics),
+    *(NoisyPopularity, NoisyHeadGram, NoisyPowerStep),
+)
 
 
 def check_registered(ask: Contribution) -> None:
@@ -76,8 +67,6 @@ __all__ = [
     "Integers",
     "ItemDegrees",
     "ItemItem",
-    "LinkDegrees",
-    "LinkItemItem",
     "NoiseShare",
     "NoisyHeadGram",
     "NoisyPopularity",
@@ -87,7 +76,6 @@ __all__ = [
     "PowerStep",
     "RowReach",
     "ScaledStep",
-    "ScoreHistogram",
     "SeededScaledStep",
     "SeededStep",
     "SumShape",
@@ -95,6 +83,5 @@ __all__ = [
     "ValidationMetrics",
     "answer",
     "check_registered",
-    "register",
     "start_signs",
 ]

@@ -25,7 +25,7 @@ from privirec.data.few_rows import FewRows
 from privirec.dp import DEFAULT_MECHANISM
 from privirec.dp.gaussian import root_upward
 from privirec.dp.loss import Protection
-from privirec.dp.mechanism import MECHANISMS, Mechanism, NoiseSampler, mechanism_named
+from privirec.dp.mechanism import MECHANISMS, Mechanism, NoiseSampler
 from privirec.errors import FederationError
 from privirec.federated.contributions.base import (
     ClientContext,
@@ -63,7 +63,7 @@ class NoiseShare:
 
     @property
     def _mechanism(self) -> Mechanism:
-        return mechanism_named(self.mechanism)
+        return MECHANISMS.named(self.mechanism)
 
     @property
     def protecting_deviation(self) -> float:
@@ -165,7 +165,7 @@ class NormedSum(Contribution):
         return 1 << self.fraction_bits
 
     def _sampler(self, clients: int = 1) -> NoiseSampler:
-        return mechanism_named(self.mechanism).sampler(self.deviation, clients)
+        return MECHANISMS.named(self.mechanism).sampler(self.deviation, clients)
 
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from privirec.errors import UsageError
 from privirec.federated.programs.base import Broadcast, Planned, Program, Steps, keep_to
 from privirec.federated.programs.head_gram import HeadGram, HeadGramSettings
-from privirec.federated.programs.linkprop_multi import LinkPropMulti, LinkPropMultiSettings
 from privirec.federated.programs.power import DEFAULT_RANK, DEFAULT_ROUNDS
 from privirec.federated.programs.privirec import Privirec, PrivirecSettings
 from privirec.federated.programs.privirec_k import PrivirecK, PrivirecKSettings
@@ -22,39 +20,24 @@ from privirec.federated.programs.spectral_validation import (
     SpectralValidationSettings,
 )
 from privirec.federated.settings import ProgramSettings, validated
+from privirec.registry import Registry
 
-PROGRAMS: dict[str, type[Program[Any]]] = {
-    kind.name: kind
-    for kind in (
-        *(Privirec, PrivirecK, HeadGram, LinkPropMulti, Protected),
-        *(Spectral, SpectralValidation),
-    )
-}
+PROGRAMS: Registry[type[Program[Any]]] = Registry(
+    *("programs", "method"),
+    *(Privirec, PrivirecK, HeadGram, Protected, Spectral, SpectralValidation),
+)
 DEFAULT_PROGRAM = Protected.name
 """Default program of real federations."""
 
 
-def register(program: type[Program[Any]]) -> None:
-    """Add a program to `PROGRAMS`."""
-    if PROGRAMS.setdefault(program.name, program) is not program:
-        raise UsageError(f"there is a method {program.name!r} already")
-
-
-def program_class(name: str) -> type[Program[Any]]:
-    """Return the program class of this name."""
-    if name not in PROGRAMS:
-        raise UsageError(f"no method {name!r}; there are {', '.join(PROGRAMS)}")
-    return PROGRAMS[name]
-
-
 def program_of(settings: ProgramSettings, n_users: int, n_items: int) -> Program[Any]:
     """Return the program for these settings, after checking that it can run."""
-    return program_class(settings.method)(settings, n_users, n_items)
+    return PROGRAMS.named(settings.method)(settings, n_users, n_items)
 
 
 def settings_of(record: Mapping[str, Any]) -> ProgramSettings:
     """Return settings from plain values; `method` names the program that they belong to."""
-    kind = program_class(str(record.get("method"))).settings_type
+    kind = PROGRAMS.named(str(record.get("method"))).settings_type
     known = {key: value for key, value in record.items() if key not in kind.former_fields}
     return validated(kind, known)
 
@@ -72,8 +55,6 @@ __all__ = [
     "Broadcast",
     "HeadGram",
     "HeadGramSettings",
-    "LinkPropMulti",
-    "LinkPropMultiSettings",
     "Planned",
     "Privirec",
     "PrivirecK",
@@ -90,8 +71,6 @@ __all__ = [
     "Steps",
     "keep_to",
     "preset_names",
-    "program_class",
     "program_of",
-    "register",
     "settings_of",
 ]

@@ -10,7 +10,7 @@ from fractions import Fraction
 from privirec.dp import DEFAULT_MECHANISM
 from privirec.dp.gaussian import mu_of
 from privirec.dp.loss import Loss
-from privirec.dp.mechanism import mechanism_named
+from privirec.dp.mechanism import MECHANISMS
 from privirec.dp.normal import exp, upward
 from privirec.federated.contributions import NoiseShare
 
@@ -46,7 +46,7 @@ class Promise:
 
     def share(self, square: Fraction, entries: int, largest_gap: float) -> NoiseShare:
         """Return a client's noise for one sum that is to be mu-private, for a given mu^2."""
-        deviation, bits = mechanism_named(self.mechanism).least_noise(
+        deviation, bits = MECHANISMS.named(self.mechanism).least_noise(
             square, entries, self.contributors, largest_gap
         )
         return NoiseShare(deviation, self.clients, self.contributors, bits, self.mechanism)

@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privirec.data import Interactions
-from privirec.filters import factored, links
-from privirec.filters.links import LinkScores, nth_from_the_top, threshold_bits
+from privirec.extra import likely_links
+from privirec.extra.likely_links import LinkScores, nth_from_the_top, threshold_bits
+from privirec.filters import factored
+
+pytestmark = pytest.mark.check
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(1, 70))
@@ -34,7 +37,7 @@ def test_links_are_the_best_unseen_pairs(seed: int, wanted: int, block: int) -> 
     dense = operator.rows(train.matrix) * weights[:, None]
     dense[touched] = -1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(links, "USERS_AT_ONCE", block)
+        patch.setattr(likely_links, "USERS_AT_ONCE", block)
         scores = LinkScores(train.matrix, operator, weights)
         upper, left = nth_from_the_top(scores.upper_histogram(), wanted)
         lower, _ = nth_from_the_top(scores.lower_histogram(upper), left)
