@@ -11,8 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 UNIT := not check and not fullscale and not long
 # Everything that computes with floating-point numbers.
-NUMERIC := $(addprefix tests/,data filters models federated secagg dp privacy evaluation runtime) \
-  tests/test_without_compiler.py
+NUMERIC := $(addprefix tests/,data filters models federated secagg privacy runtime) \
+  tests/test_evaluation.py tests/test_without_compiler.py
 
 setup: $(READY)
 

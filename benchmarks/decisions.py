@@ -30,7 +30,7 @@ POSTPONED = (
     "scipy.sparse",
     "scipy.linalg.lapack",
     "privirec.filters.kernels",
-    "privirec.evaluation.ranking",
+    "privirec.evaluation",
 )
 """Modules that are imported on first use (`compiled.Later`)."""
 PLAIN = """

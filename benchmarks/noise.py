@@ -20,7 +20,7 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", NUMBA_NUM_THREA
 
 import numpy as np
 
-from privirec.dp.sampler import GaussianNoise, NoiseGenerator
+from privirec.federated.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.federated.programs import Protected, ProtectedSettings
 from privirec.runtime.spec import Assumptions
 from privirec.secagg.prg import MaskGenerator

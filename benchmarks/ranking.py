@@ -20,7 +20,7 @@ import numpy as np
 
 from privirec import threads
 from privirec.data import load_dataset
-from privirec.evaluation.ranking import tested_batches
+from privirec.evaluation import tested_batches
 from privirec.filters import eigen
 from privirec.filters.components import Components, factored
 from privirec.filters.parts import Parts

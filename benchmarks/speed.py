@@ -33,9 +33,9 @@ THEIRS = {
 
 def measure(dataset: str, model: str, method: str, threads: int) -> dict[str, Any]:
     """One run in this process, with the time that each phase takes."""
+    from privirec import evaluation as ranking
     from privirec import threads as threading
     from privirec.data import load_dataset
-    from privirec.evaluation import ranking
     from privirec.filters import components, kernels, operators
     from privirec.models import base
     from privirec.runtime.local import simulation

@@ -26,9 +26,9 @@ ELSEWHERE = {
         "math.isqrt",
         "math.comb",
         "np.power",
-        "privirec.protocols",
-        "privirec.carriers",
     ),
+    *(f"privirec.{group}" for group in ("protocols", "carriers", "models", "programs")),
+    *(f"privirec.{group}" for group in ("contributions", "mechanisms")),
     *("decimal", "math", "exp", "log", "erf", "cos", "sqrt", "ldexp", "frexp", "rint", "fsum"),
     *("pow", "none", "secagg"),
 }

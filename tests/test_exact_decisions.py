@@ -19,7 +19,7 @@ import privirec
 SOURCE = Path(privirec.__file__).parent
 
 DECIDING = (
-    "dp/*.py",
+    "federated/dp/*.py",
     "federated/*.py",
     "federated/contributions/*.py",
     "federated/programs/*.py",
@@ -42,7 +42,7 @@ DECIDING = (
 
 Not among them: the rest of `filters/` (eigenproblems, bases and scores, which the server or a
 device computes for itself with BLAS; of its compiled loops clients use `gather_sum`, which adds in
-order) and `evaluation/ranking.py` (displayed metrics; the contribution `validation` does its own
+order) and `evaluation.py` (displayed metrics; the contribution `validation` does its own
 ranking).
 """
 
@@ -86,12 +86,12 @@ CLIENT = "one client's own refusal: honest blocks are far from its limits"
 SHOWN = "shown to people, or used by attacks: nothing is decided by it"
 SCORES = "scores of a model: clients send whole numbers that other functions compute"
 EXCEPTIONS = {
-    "dp/sampler.py::GaussianNoise.__post_init__": WHOLE,
-    "dp/sampler.py::GaussianNoise.shifts": WHOLE,
-    "dp/sampler.py::GaussianNoise._variance": WHOLE,
-    "dp/tables.py::gaussian_table": WHOLE,
+    "federated/dp/sampler.py::GaussianNoise.__post_init__": WHOLE,
+    "federated/dp/sampler.py::GaussianNoise.shifts": WHOLE,
+    "federated/dp/sampler.py::GaussianNoise._variance": WHOLE,
+    "federated/dp/tables.py::gaussian_table": WHOLE,
     "federated/contributions/item_item.py::ItemItem.weighted_total": WHOLE,
-    "dp/discrete_gaussian.py::DiscreteGaussian.loss": WHOLE,
+    "federated/dp/discrete_gaussian.py::DiscreteGaussian.loss": WHOLE,
     "federated/contributions/noisy_gram.py::pair_length": SHOWN,
     "federated/contributions/power_step.py::PowerStep.check": CLIENT,
     "federated/contributions/power_step.py::PowerStep.is_nearly_orthonormal": CLIENT,

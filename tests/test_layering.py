@@ -26,16 +26,15 @@ ALLOWED = {
     "threads": {"errors"},
     "progress": set(),
     "registry": {"errors"},
-    "dp": {"errors", "registry"},
     "data": {"errors", "durable"},
     "rows": {"data", "errors", "durable"},
     "filters": {"data", "errors"},
     "models": {"filters", "data", "errors", "durable", "registry"},
     "device": {"models", "filters", "data", "errors", "durable"},
     "evaluation": {"filters", "data", "errors", "threads"},
-    "federated": {"evaluation", "filters", "data", "errors", "codec", "dp", "registry"},
+    "federated": {"evaluation", "filters", "data", "errors", "codec", "registry"},
     "secagg": {"errors"},
-    "privacy": {"federated", "secagg", "filters", "data", "errors", "dp"},
+    "privacy": {"federated", "secagg", "filters", "data", "errors"},
 }
 ALLOWED["runtime"] = {*ALLOWED}
 ALLOWED["private"] = {"runtime", "federated", "privacy", "models", "filters", "data", "errors"}
@@ -51,7 +50,7 @@ ALLOWED |= {
 
 # Parts that compute: only data/download, the runtime and the app talk to a network.
 SILENT = {
-    *("filters", "models", "device", "evaluation", "federated", "secagg", "privacy", "dp"),
+    *("filters", "models", "device", "evaluation", "federated", "secagg", "privacy"),
     *("experiments", "rows", "progress", "private"),
 }
 NETWORK = {

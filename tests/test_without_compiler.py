@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from privirec import compiled
 from privirec.data.few_rows import FewRows
 from privirec.data.interactions import Interactions
-from privirec.dp import sampler_in_numpy, sampler_loops
-from privirec.dp.sampler import GaussianNoise
 from privirec.federated import kernels, kernels_in_numpy
 from privirec.federated.contributions import Candidate, Histories
 from privirec.federated.contributions.noisy import NoiseShare, NoisyPopularity
 from privirec.federated.contributions.noisy_gram import NoisyHeadGram
 from privirec.federated.contributions.noisy_power import NoisyPowerStep
+from privirec.federated.dp import sampler_in_numpy, sampler_loops
+from privirec.federated.dp.sampler import GaussianNoise
 from privirec.federated.programs import SpectralValidationSettings, program_of
 from privirec.federated.randomness import ClientRandomness
 from privirec.runtime.execute import execute

@@ -9,9 +9,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from privirec import evaluation as ranking
 from privirec.app.audit import audit
 from privirec.data import load_dataset
-from privirec.evaluation import ranking
 from privirec.filters.parts import Parts
 from privirec.runtime.plan import Plan
 from privirec.runtime.run import run

@@ -15,8 +15,7 @@ from privirec.app.cli.every import app
 from privirec.data import Interactions, load_dataset
 from privirec.data.interactions import Dataset
 from privirec.errors import DataError, UsageError
-from privirec.evaluation import evaluate
-from privirec.evaluation.fifths import evaluate_by_fifths, fifth_of_items
+from privirec.evaluation import evaluate, evaluate_by_fifths, fifth_of_items
 from privirec.experiments import privacy_table
 from privirec.experiments.peers.base import ByPopularity
 from privirec.experiments.privacy_table import (

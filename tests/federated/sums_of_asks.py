@@ -24,9 +24,9 @@ import scipy.sparse as sp
 
 import cpus
 from privirec import compiled
+from privirec import evaluation as ranking
 from privirec.data import Interactions
 from privirec.data.synthetic import synthetic
-from privirec.evaluation import ranking
 from privirec.federated import wire
 from privirec.federated.contributions import Contribution, Histories
 from privirec.federated.programs import Program, program_of, settings_of

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from privirec.data.synthetic import synthetic
-from privirec.dp import DEFAULT_MECHANISM
-from privirec.dp.loss import Loss
-from privirec.dp.mechanism import MECHANISMS, Mechanism
 from privirec.errors import FederationError, UsageError
 from privirec.federated import wire
 from privirec.federated.contributions import NoiseShare, NoisyPopularity
+from privirec.federated.dp import DEFAULT_MECHANISM
+from privirec.federated.dp.loss import Loss
+from privirec.federated.dp.mechanism import MECHANISMS, Mechanism
 from privirec.federated.programs import Protected, ProtectedSettings, program_of, settings_of
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation

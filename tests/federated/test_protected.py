@@ -19,10 +19,6 @@ from scipy.stats import chi2, norm
 
 from privirec.data import Interactions
 from privirec.data.few_rows import FewRows
-from privirec.dp.discrete import distance
-from privirec.dp.discrete_gaussian import FINE_ENOUGH
-from privirec.dp.gaussian import delta_of, epsilon_of
-from privirec.dp.loss import Loss
 from privirec.errors import DataError, FederationError, OverflowRefused, UsageError
 from privirec.federated import kernels, kernels_in_numpy, wire
 from privirec.federated.contributions import (
@@ -37,6 +33,10 @@ from privirec.federated.contributions import (
 )
 from privirec.federated.contributions.noisy import LARGEST_HEAD, NormedSum
 from privirec.federated.contributions.noisy_gram import gram_of, pair_length
+from privirec.federated.dp.discrete import distance
+from privirec.federated.dp.discrete_gaussian import FINE_ENOUGH
+from privirec.federated.dp.gaussian import delta_of, epsilon_of
+from privirec.federated.dp.loss import Loss
 from privirec.federated.programs import Protected, ProtectedSettings, program_of
 from privirec.federated.programs.calibration import Calibration, Promise
 from privirec.federated.programs.protected_ways import Gram, Power

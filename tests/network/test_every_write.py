@@ -550,7 +550,7 @@ class _Unlucky(Talk):
 def test_an_honest_run_ends_right_whatever_write_fails(folder: Path, fault: Fault) -> None:
     """Every write fails once in one run, which still gives the simulation's numbers and a model."""
     # Kernels look for a cache folder when they are imported; that must not fail here.
-    for kernels in ("dp.sampler_loops", "federated.kernels", "secagg.ring_loops"):
+    for kernels in ("federated.dp.sampler_loops", "federated.kernels", "secagg.ring_loops"):
         import_module(f"privirec.{kernels}")
     federation = Federation(folder)
     talk = _Unlucky(federation)

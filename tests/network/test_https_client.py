@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from privirec.dp.tables import gaussian_table
 from privirec.durable import is_taken
 from privirec.errors import FederationError, UsageError
+from privirec.federated.dp.tables import gaussian_table
 from privirec.privacy.policy import Policy
 from privirec.runtime.enrolment.certificates import make_certificates
 from privirec.runtime.enrolment.folders import ClientFolder

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from privirec.app import budget as accounts
 from privirec.app.cli.every import app
-from privirec.dp.gaussian import mu_of
-from privirec.dp.loss import Loss
 from privirec.errors import FederationError
+from privirec.federated.dp.gaussian import mu_of
+from privirec.federated.dp.loss import Loss
 from privirec.privacy.accountant import Spent
 from privirec.privacy.policy import Policy
 from privirec.privacy.worth import at_least

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from privirec.app.audit import AskedAgain, Audited, audit, release_of
 from privirec.data import Dataset, Interactions
-from privirec.dp.gaussian import epsilon_of
 from privirec.errors import UsageError
 from privirec.federated.contributions import NoisyHeadGram, PowerStep
+from privirec.federated.dp.gaussian import epsilon_of
 from privirec.federated.programs import Protected, ProtectedSettings
 from privirec.privacy.attacks import ATTACKS, Guesses, Test
 from privirec.privacy.attacks.canaries import Canaries, canaries, empirical_epsilon

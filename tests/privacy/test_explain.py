@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from privirec.app.cli.every import app
 from privirec.data import load_dataset
-from privirec.dp.loss import Loss
 from privirec.federated.contributions import ItemDegrees, NoiseShare, NoisyPopularity
+from privirec.federated.dp.loss import Loss
 from privirec.privacy.explain import explained
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.worth import at_least

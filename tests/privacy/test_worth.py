@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from privirec.dp.discrete import epsilon_with
-from privirec.dp.loss import Loss
+from privirec.federated.dp.discrete import epsilon_with
+from privirec.federated.dp.loss import Loss
 from privirec.privacy.worth import (
     at_least,
     figures,

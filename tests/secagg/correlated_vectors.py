@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from privirec.dp.sampler import GaussianNoise, NoiseGenerator
-from privirec.dp.tables import gaussian_probabilities, gaussian_table
 from privirec.extra.correlated.levels import NoiseRule, graph_degree, noisy_shape, upload_shape
 from privirec.extra.correlated.messages import Advertise, Neighbours, NoisyAnnounce, decode
+from privirec.federated.dp.sampler import GaussianNoise, NoiseGenerator
+from privirec.federated.dp.tables import gaussian_probabilities, gaussian_table
 from privirec.secagg import keys
 from privirec.secagg.keys import Identity
 from privirec.secagg.messages import Announce, ProtocolMessage, encode

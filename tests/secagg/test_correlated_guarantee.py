@@ -13,7 +13,6 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.extra.correlated.guarantee import (
     crowds,
     distinguishability,
@@ -21,6 +20,7 @@ from privirec.extra.correlated.guarantee import (
     honest_edges,
 )
 from privirec.extra.correlated.levels import NoiseLevels, graph_degree
+from privirec.federated.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.secagg import keys
 from privirec.secagg.graph import RingGraph
 from privirec.secagg.parameters import Statement

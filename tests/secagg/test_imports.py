@@ -7,7 +7,7 @@ from pathlib import Path
 
 import privirec.secagg
 
-ALLOWED = ("privirec.compiled", "privirec.errors", "privirec.dp", "privirec.secagg")
+ALLOWED = ("privirec.compiled", "privirec.errors", "privirec.federated.dp", "privirec.secagg")
 
 
 def test_secagg_imports_nothing_else_of_the_package() -> None:

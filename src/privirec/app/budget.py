@@ -14,8 +14,8 @@ from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any
 
-from privirec.dp.gaussian import LARGEST_EPSILON, mu_of
-from privirec.dp.loss import Loss
+from privirec.federated.dp.gaussian import LARGEST_EPSILON, mu_of
+from privirec.federated.dp.loss import Loss
 from privirec.privacy.accountant import Account, Spent
 from privirec.privacy.policy import Policy
 from privirec.privacy.worth import at_least

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from privirec.dp.loss import Loss
 from privirec.durable import private_folder
 from privirec.errors import FederationError, UsageError
+from privirec.federated.dp.loss import Loss
 from privirec.models.artifact import read_manifest
 from privirec.privacy.explain import delta_of, explained, losses
 from privirec.privacy.worth import at_least

@@ -14,7 +14,7 @@ import numpy as np
 
 from privirec.data.interactions import Dataset, Interactions
 from privirec.errors import UsageError
-from privirec.evaluation.fifths import evaluate_by_fifths
+from privirec.evaluation import evaluate_by_fifths
 from privirec.experiments.measured import MeasuredRows, over_seeds
 from privirec.experiments.peers import PEERS, Peer
 from privirec.experiments.peers.tuned import tuned_settings

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from privirec import threads as threading
 from privirec.data.interactions import Dataset
 from privirec.errors import UsageError
-from privirec.evaluation import evaluate
-from privirec.evaluation.ranking import Batch, measure_rankings, rank_unseen, tested_batches
+from privirec.evaluation import Batch, evaluate, measure_rankings, rank_unseen, tested_batches
 from privirec.experiments.measured import MeasuredRows, over_seeds, write_csv_table
 from privirec.federated.contributions import ItemItem
 from privirec.federated.programs import PrivirecK

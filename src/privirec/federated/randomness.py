@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from privirec.dp.mechanism import NoiseSampler
 from privirec.errors import FederationError, UsageError
+from privirec.federated.dp.mechanism import NoiseSampler
 
 SEED_BYTES = 32
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.dp.normal import log, upward
 from privirec.errors import OverflowRefused
+from privirec.federated.dp.normal import log, upward
 from privirec.federated.noise import TAIL_BITS
 
 Integers = NDArray[np.int64]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from privirec.dp.loss import Loss
+from privirec.federated.dp.loss import Loss
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from privirec.dp.loss import Loss
+from privirec.federated.dp.loss import Loss
 from privirec.privacy.worth import NOTHING, SIMULATED, at_least, figures, simulated, worth
 from privirec.secagg import Guarantee, protocol, protocol_names
 

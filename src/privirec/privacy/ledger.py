@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from privirec.dp.loss import Loss
 from privirec.federated.contributions import Contribution, PlannedSum
+from privirec.federated.dp.loss import Loss
 from privirec.federated.noise import NO_NOISE, Noise
 from privirec.federated.programs import Broadcast, Planned
 from privirec.federated.programs.protected import DEFAULT_DELTA

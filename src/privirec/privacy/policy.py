@@ -16,9 +16,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from privirec.dp.gaussian import LARGEST_EPSILON, LEAST_EPSILON
 from privirec.errors import UsageError, is_meant
 from privirec.federated.contributions import Aim
+from privirec.federated.dp.gaussian import LARGEST_EPSILON, LEAST_EPSILON
 from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.privacy.cohorts import Demands
 from privirec.privacy.refusal import Rule, refuse

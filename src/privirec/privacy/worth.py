@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 
-from privirec.dp import normal
-from privirec.dp.gaussian import LARGEST_EPSILON, LEAST_EPSILON, mu_of
-from privirec.dp.loss import Loss
+from privirec.federated.dp import normal
+from privirec.federated.dp.gaussian import LARGEST_EPSILON, LEAST_EPSILON, mu_of
+from privirec.federated.dp.loss import Loss
 
 NOTHING = "Promised: nothing."
 SIMULATED = (

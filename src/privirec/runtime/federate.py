@@ -13,11 +13,11 @@ import numpy as np
 
 from privirec import threads as threading
 from privirec.data.interactions import Dataset, Interactions
-from privirec.dp.gaussian import LARGEST_EPSILON
-from privirec.dp.loss import Loss
 from privirec.durable import file_sha256
 from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
+from privirec.federated.dp.gaussian import LARGEST_EPSILON
+from privirec.federated.dp.loss import Loss
 from privirec.federated.programs import PROGRAMS, PrivirecK, program_of
 from privirec.models import Popularity, Recommender
 from privirec.models.artifact import ARRAYS, check_replaceable, read_manifest

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.extra.correlated.levels import NoiseLevels, check_others, sum_range, upload_shape
 from privirec.extra.correlated.messages import Advertise, Neighbours, NoisyAnnounce
 from privirec.extra.correlated.shared import CorrelatedExchange, check_key, public_graph
 from privirec.extra.correlated.state import CorrelatedState
+from privirec.federated.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.secagg import keys
 from privirec.secagg.client_base import BaseClient
 from privirec.secagg.errors import (

@@ -28,8 +28,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.dp.gaussian import root_upward
 from privirec.extra.correlated.levels import NoiseLevels
+from privirec.federated.dp.gaussian import root_upward
 from privirec.secagg.parameters import Statement
 
 # Integer noise is randomly rounded Gaussian noise with a variance smaller by 4 square units.

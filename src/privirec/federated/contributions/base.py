@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from privirec.data.few_rows import FewRows
 from privirec.data.interactions import select_entries
 from privirec.data.splits import held_out_entries
-from privirec.dp.loss import Protection
 from privirec.errors import DataError, FederationError
+from privirec.federated.dp.loss import Protection
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.noise import NO_NOISE, Noise
 from privirec.federated.randomness import (

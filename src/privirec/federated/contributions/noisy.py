@@ -22,10 +22,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from privirec.data.few_rows import FewRows
-from privirec.dp import DEFAULT_MECHANISM
-from privirec.dp.gaussian import root_upward
-from privirec.dp.loss import Protection
-from privirec.dp.mechanism import MECHANISMS, Mechanism, NoiseSampler
 from privirec.errors import FederationError
 from privirec.federated.contributions.base import (
     ClientContext,
@@ -36,6 +32,10 @@ from privirec.federated.contributions.base import (
     SumShape,
 )
 from privirec.federated.contributions.outer import BROADCAST_ENTRY
+from privirec.federated.dp import DEFAULT_MECHANISM
+from privirec.federated.dp.gaussian import root_upward
+from privirec.federated.dp.loss import Protection
+from privirec.federated.dp.mechanism import MECHANISMS, Mechanism, NoiseSampler
 from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.noise import TAIL_BITS, AddedNoise, Noise
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream

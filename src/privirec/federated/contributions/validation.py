@@ -43,7 +43,7 @@ from privirec.filters.operators import LARGEST_BYTE, Float32, history_coordinate
 from privirec.filters.parts import Parts
 from privirec.filters.spectral import KeptBasis, response
 
-ranking = Later("privirec.evaluation.ranking")
+ranking = Later("privirec.evaluation")
 
 TOP = 20
 """Length of a ranked list."""

@@ -19,9 +19,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.dp.loss import Loss
 from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions import Contribution, Histories, PlannedSum
+from privirec.federated.dp.loss import Loss
 from privirec.federated.settings import ProgramSettings, Settings, validated
 from privirec.filters.components import Components
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from privirec.dp import DEFAULT_MECHANISM
-from privirec.dp.gaussian import mu_of
-from privirec.dp.loss import Loss
-from privirec.dp.mechanism import MECHANISMS
-from privirec.dp.normal import exp, upward
 from privirec.federated.contributions import NoiseShare
+from privirec.federated.dp import DEFAULT_MECHANISM
+from privirec.federated.dp.gaussian import mu_of
+from privirec.federated.dp.loss import Loss
+from privirec.federated.dp.mechanism import MECHANISMS
+from privirec.federated.dp.normal import exp, upward
 
 FOR_DISCRETENESS = 0.01
 """Share of delta reserved for the use of whole numbers instead of real ones; more than enough."""

@@ -14,11 +14,11 @@ from pydantic import (
     model_validator,
 )
 
-from privirec.dp import DEFAULT_MECHANISM
-from privirec.dp.gaussian import LEAST_EPSILON
-from privirec.dp.mechanism import MECHANISMS
 from privirec.federated.contributions import NoisyPopularity
 from privirec.federated.contributions.power_step import SEED_BYTES
+from privirec.federated.dp import DEFAULT_MECHANISM
+from privirec.federated.dp.gaussian import LEAST_EPSILON
+from privirec.federated.dp.mechanism import MECHANISMS
 from privirec.federated.programs.base import Broadcast, Planned, Program, Steps
 from privirec.federated.programs.calibration import Calibration, Promise
 from privirec.federated.programs.power import FILTER_ENTRY

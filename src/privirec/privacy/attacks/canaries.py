@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
 from privirec.data.interactions import Interactions
-from privirec.dp.gaussian import epsilon_of
 from privirec.errors import UsageError
 from privirec.federated.contributions import Histories, ItemDegrees
 from privirec.federated.contributions.noisy import HeadSum, NormedSum
+from privirec.federated.dp.gaussian import epsilon_of
 from privirec.privacy.attacks.base import Attack, Found, Progress, Test
 from privirec.privacy.attacks.informed import Rest, rest_of
 from privirec.privacy.attacks.views import popularity_view

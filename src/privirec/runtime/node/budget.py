@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from privirec.dp.loss import Loss
 from privirec.federated.contributions import REGISTRY, PlannedSum
+from privirec.federated.dp.loss import Loss
 from privirec.privacy.accountant import Account, Spent
 from privirec.privacy.policy import Policy
 from privirec.privacy.refusal import Rule, refuse

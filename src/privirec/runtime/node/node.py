@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
-from privirec.dp.tables import forget_tables
 from privirec.durable import alone, private_folder
 from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
+from privirec.federated.dp.tables import forget_tables
 from privirec.federated.randomness import SEED_BYTES
 from privirec.privacy.policy import Policy
 from privirec.privacy.refusal import PolicyRefusal

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from privirec.dp.loss import Loss
 from privirec.errors import FederationError
+from privirec.federated.dp.loss import Loss
 from privirec.privacy.accountant import Account, Spent
 from privirec.secagg.errors import BadSignature
 from privirec.secagg.keys import Identity, verify

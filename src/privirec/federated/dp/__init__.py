@@ -6,8 +6,8 @@ draw the noise. `mechanism` is the interface to all of this, and the lines below
 mechanisms that exist.
 """
 
-from privirec.dp.discrete_gaussian import DISCRETE_GAUSSIAN
-from privirec.dp.mechanism import MECHANISMS
+from privirec.federated.dp.discrete_gaussian import DISCRETE_GAUSSIAN
+from privirec.federated.dp.mechanism import MECHANISMS
 
 MECHANISMS.register(DISCRETE_GAUSSIAN)
 DEFAULT_MECHANISM = DISCRETE_GAUSSIAN.name

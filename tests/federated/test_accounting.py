@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breadth import first
-from privirec.dp.discrete import concentrated_epsilon, distance, gaussian_variance
-from privirec.dp.gaussian import epsilon_of, mu_of
-from privirec.dp.loss import Loss
+from privirec.federated.dp.discrete import concentrated_epsilon, distance, gaussian_variance
+from privirec.federated.dp.gaussian import epsilon_of, mu_of
+from privirec.federated.dp.loss import Loss
 
 
 @pytest.mark.parametrize("mu", first(2, [0.25, 1.5315, 1.0, 3.0]))

@@ -22,8 +22,8 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
-from privirec.dp import normal
 from privirec.errors import UsageError
+from privirec.federated.dp import normal
 
 LEAST_EPSILON = 1e-4
 """Smallest epsilon that can be promised; smaller values would need excessive noise."""

@@ -23,13 +23,15 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from privirec.compiled import Loops
-from privirec.dp.tables import (
+from privirec.federated.dp.tables import (
     LARGEST_TABLE_DEVIATION,
     GaussianTable,
     gaussian_table,
 )
 
-loops = Loops("privirec.dp.sampler_loops", in_numpy="privirec.dp.sampler_in_numpy")
+loops = Loops(
+    "privirec.federated.dp.sampler_loops", in_numpy="privirec.federated.dp.sampler_in_numpy"
+)
 
 Words = NDArray[Any]  # one-dimensional, of integers
 

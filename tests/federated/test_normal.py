@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from privirec.dp.normal import DIGITS, cdf, exp, least, log, root, upward
+from privirec.federated.dp.normal import DIGITS, cdf, exp, least, log, root, upward
 
 
 def as_exact(value: Decimal) -> mpmath.mpf:

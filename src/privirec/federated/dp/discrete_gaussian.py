@@ -6,13 +6,13 @@ import math
 from fractions import Fraction
 from typing import ClassVar
 
-from privirec.dp.discrete import LEAST_DEVIATION, distance, gaussian_variance
-from privirec.dp.gaussian import root_upward
-from privirec.dp.loss import Loss
-from privirec.dp.mechanism import Mechanism
-from privirec.dp.normal import log, upward
-from privirec.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.errors import UsageError
+from privirec.federated.dp.discrete import LEAST_DEVIATION, distance, gaussian_variance
+from privirec.federated.dp.gaussian import root_upward
+from privirec.federated.dp.loss import Loss
+from privirec.federated.dp.mechanism import Mechanism
+from privirec.federated.dp.normal import log, upward
+from privirec.federated.dp.sampler import GaussianNoise, NoiseGenerator
 
 LEAST_FRACTION_BITS = 12
 FINE_ENOUGH = 16 * LEAST_DEVIATION

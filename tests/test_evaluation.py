@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from privirec import evaluation as ranking
 from privirec.data import Dataset, Interactions
 from privirec.errors import DataError
-from privirec.evaluation import evaluate, ranking
-from privirec.evaluation.ranking import measure_rankings, rank_unseen
+from privirec.evaluation import evaluate, measure_rankings, rank_unseen
 from privirec.models import GFCF, Popularity
 
 

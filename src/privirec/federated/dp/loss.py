@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from privirec.dp.discrete import epsilon_with
-from privirec.dp.gaussian import composed
-from privirec.dp.normal import sum_upward
+from privirec.federated.dp.discrete import epsilon_with
+from privirec.federated.dp.gaussian import composed
+from privirec.federated.dp.normal import sum_upward
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from privirec.dp import discrete, normal
-from privirec.dp.discrete import (
+from privirec.errors import UsageError
+from privirec.federated.dp import discrete, normal
+from privirec.federated.dp.discrete import (
     LEAST_TOTAL_DEVIATION,
     concentrated_epsilon,
     distance,
     epsilon_with,
     gaussian_variance,
 )
-from privirec.dp.gaussian import (
+from privirec.federated.dp.gaussian import (
     LARGEST_EPSILON,
     LEAST_EPSILON,
     composed,
@@ -29,8 +30,7 @@ from privirec.dp.gaussian import (
     epsilon_of,
     mu_of,
 )
-from privirec.dp.loss import Loss
-from privirec.errors import UsageError
+from privirec.federated.dp.loss import Loss
 
 levels = st.floats(0.05, 6)
 deltas = st.floats(-9, -3).map(lambda power: 10**power)

@@ -299,3 +299,62 @@ def _novelty(shown: NDArray[np.int64], item_degrees: NDArray[np.int64], n_users:
 def _workers() -> int:
     """Return the number of kernel threads, or 1 if kernels must not be called concurrently."""
     return numba.get_num_threads() if numba.threading_layer() in ("omp", "tbb") else 1
+
+
+# --- accuracy by popularity -----------------------------------------------------------------------
+
+FIFTHS = 5
+"""Number of groups of items with about equal train interactions, the most popular items first.
+
+The first fifth holds the few most popular items, the last one thousands of items that few users
+have. NDCG@k of a fifth uses the complete ranking, counts only hits among the items of the fifth,
+and is a mean over the users with a test item in it; it is 0 if there is no such user.
+"""
+
+
+@dataclass(frozen=True)
+class ByFifths:
+    """Metrics over all items, and NDCG of each fifth, the most popular one first."""
+
+    overall: Metrics
+    ndcg: tuple[float, ...]
+
+
+def fifth_of_items(item_degrees: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the fifth of each item, counted from 0; items of equal degree are sorted by number."""
+    order = np.argsort(-item_degrees, kind="stable")
+    before = np.cumsum(item_degrees[order]) - item_degrees[order]
+    fifth = np.empty(len(order), np.int64)
+    fifth[order] = np.minimum(FIFTHS * before // max(1, int(item_degrees.sum())), FIFTHS - 1)
+    return fifth
+
+
+def evaluate_by_fifths(scorer: Scorer, dataset: Dataset, k: int = 20) -> ByFifths:
+    """Rank the items once per user and measure the rankings on all items and on each fifth."""
+    fifth = fifth_of_items(dataset.train.item_degrees)
+    recall, gained = 0.0, np.zeros(FIFTHS + 1)
+    people = np.zeros(FIFTHS + 1, np.int64)
+    rank = ranker(scorer, dataset, k)
+    for batch in tested_batches(dataset):
+        ranked = rank(batch)
+        found, gains = measure_rankings(ranked, batch.test)
+        recall += float(found.sum())
+        gained[FIFTHS] += gains.sum()
+        people[FIFTHS] += len(gains)
+        for number in range(FIFTHS):
+            part = _only(batch.test, fifth == number)
+            has = np.diff(part.indptr) > 0
+            gains = measure_rankings(ranked[has], part[has])[1]
+            gained[number] += gains.sum()
+            people[number] += len(gains)
+    means = gained / np.maximum(people, 1)
+    total = int(people[FIFTHS])
+    overall = Metrics(recall / total, float(means[FIFTHS]), total, k)
+    return ByFifths(overall, tuple(float(mean) for mean in means[:FIFTHS]))
+
+
+def _only(test: sp.csr_array, wanted: NDArray[np.bool_]) -> sp.csr_array:
+    """Return the test rows with the items marked in `wanted` only."""
+    keep = wanted[test.indices]
+    indptr = np.concatenate([[0], np.cumsum(keep)])[test.indptr]
+    return sp.csr_array((test.data[keep], test.indices[keep], indptr), shape=test.shape)

@@ -26,9 +26,9 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
-from privirec.dp import normal
-from privirec.dp.gaussian import LARGEST_EPSILON, check_delta, delta_of, epsilon_of
 from privirec.errors import UsageError
+from privirec.federated.dp import normal
+from privirec.federated.dp.gaussian import LARGEST_EPSILON, check_delta, delta_of, epsilon_of
 
 LEAST_DEVIATION = 8
 """Minimum standard deviation of one client's noise, in units."""

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privirec.dp.sampler import LARGEST_DEVIATION, GaussianNoise, NoiseGenerator
-from privirec.dp.tables import (
+from privirec.federated.dp.sampler import LARGEST_DEVIATION, GaussianNoise, NoiseGenerator
+from privirec.federated.dp.tables import (
     FINE_BITS,
     LARGEST_TABLE_DEVIATION,
     SUPPORT,

@@ -2,7 +2,7 @@
 
 Each client adds independent noise, in whole units of a sum, to every entry of its vector. To add a
 mechanism, write a subclass of `Mechanism` in a module of its own, and register it in
-`dp/__init__.py`.
+`federated/dp/__init__.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from numpy.typing import NDArray
 
-from privirec.dp.loss import Loss
+from privirec.federated.dp.loss import Loss
 from privirec.registry import Registry
 
 
