@@ -113,7 +113,7 @@ EXCEPTIONS = {
     "federated/programs/protected_ways.py::Gram.steps": SERVER,
     "federated/programs/protected_ways.py::Power.steps": SERVER,
     "federated/programs/protected_ways.py::Power.steps.unknown": SERVER,
-    "federated/programs/spectral.py::Spectral._first_block": SERVER,
+    "federated/programs/spectral.py::SpectralProgram._first_block": SERVER,
     "filters/normalize.py::degree_power": SERVER,  # of numbers that are not whole
     "filters/operators.py::SparseOperator.power": SCORES,
     "filters/operators.py::FactoredOperator.rows": WHOLE,

@@ -21,10 +21,9 @@ from privirec.experiments.tune import (
     largest_shape,
     near_polynomials,
 )
-from privirec.federated.programs import Spectral
+from privirec.federated.programs import SpectralProgram
 from privirec.models import Recommender
-from privirec.models.spectral import Spectral as SpectralModel
-from privirec.models.spectral import SpectralConfig
+from privirec.models.spectral import Spectral, SpectralConfig
 from privirec.runtime.plan import Plan, read_settings
 from privirec.runtime.run import run
 
@@ -82,7 +81,7 @@ def test_a_polynomial_is_fitted_at_the_best_point(small: Dataset, tmp_path: Path
     first = as_polynomial(SpectralConfig(**before["config"]))
     assert fitted[0]["config"]["coefficients"] == list(first.coefficients)
     assert best["ndcg@20"] >= max(point["ndcg@20"] for point in fitted)
-    model = SpectralModel(**as_settings(fitted[-1])["config"]).fit(small.train)
+    model = Spectral(**as_settings(fitted[-1])["config"]).fit(small.train)
     loaded = Recommender.load(model.save(tmp_path / "model"))
     assert loaded.config == model.config
     np.testing.assert_array_equal(loaded.score(small.train.matrix), model.score(small.train.matrix))
@@ -151,9 +150,9 @@ def test_columns_fill_the_budget() -> None:
 
 def test_presets_keep_to_their_budgets() -> None:
     sizes = {"gowalla": (29_858, 40_981), "yelp2018": (31_668, 38_048), "globo": (157_926, 11_832)}
-    for name in Spectral.presets:
+    for name in SpectralProgram.presets:
         data, budget = name.split("-")
-        settings = Spectral.preset(name)
+        settings = SpectralProgram.preset(name)
         shape = Shape(settings.columns, settings.ring_bits)
         up, down = shape.bytes(*sizes[data], settings.rank)
         assert up <= int(budget.removesuffix("mb")) * 10**6, name

@@ -11,14 +11,14 @@ from privirec.data import Dataset, Interactions, load_dataset
 from privirec.errors import OverflowRefused, UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.programs import (
-    Spectral,
+    SpectralProgram,
     SpectralSettings,
     SpectralValidationSettings,
     program_of,
 )
 from privirec.filters import Components, centralized
 from privirec.filters.eigen import leading_eigenpairs
-from privirec.models import Spectral as SpectralModel
+from privirec.models import Spectral
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
@@ -68,9 +68,9 @@ def test_coarse_blocks_cost_nothing_of_what_is_computed(small: Dataset) -> None:
 
 @pytest.mark.parametrize("pairs", ["rayleigh-ritz", "nystrom"])
 def test_as_good_as_centralised(small: Dataset, pairs: str) -> None:
-    central = evaluate(SpectralModel(rank=RANK).fit(small.train), small)
+    central = evaluate(Spectral(rank=RANK).fit(small.train), small)
     found, _ = computed(small.train, pairs=pairs)
-    ours = evaluate(SpectralModel(rank=RANK).use(found), small)
+    ours = evaluate(Spectral(rank=RANK).use(found), small)
     assert ours.ndcg == pytest.approx(central.ndcg, abs=0.01)
 
 
@@ -111,13 +111,13 @@ def test_columns_as_people_write_them(given: Any, columns: tuple[int, ...]) -> N
 @pytest.mark.parametrize("given", ["x8", "8y3", "", "0", "3x0", "-2", (0,)])
 def test_columns_that_mean_nothing(given: Any) -> None:
     with pytest.raises(UsageError, match="columns"):
-        Spectral.settings_from({"columns": given})
+        SpectralProgram.settings_from({"columns": given})
 
 
 def test_columns_by_the_rank_fit_any_catalogue() -> None:
     for items, rank in ((3, 3), (40, 7), (5000, 512)):
         program = program_of(SpectralSettings(rank=rank), 9, items)
-        assert isinstance(program, Spectral)
+        assert isinstance(program, SpectralProgram)
         assert sum(program.columns) >= rank
         assert sum(program.columns) <= max(1.6 * rank, 1.5 * rank + 8)
 
@@ -180,7 +180,7 @@ def test_a_run_that_validates_does_not_end_early() -> None:
 def refit(train: Interactions, basis: np.ndarray, **settings: Any) -> tuple[Components, Ledger]:
     wanted = SpectralSettings(rank=basis.shape[1], start="basis", **settings)
     program = program_of(wanted, train.n_users, train.n_items)
-    assert isinstance(program, Spectral)
+    assert isinstance(program, SpectralProgram)
     program.start_from(basis)
     return execute(program.steps(), Simulation(train))
 
@@ -195,10 +195,10 @@ def test_a_warm_refit_in_one_round_is_a_fit_from_scratch() -> None:
     matrix.eliminate_zeros()
     before = Interactions.from_matrix(matrix[:1190, :1490])
     earlier, _ = computed(before, rank=rank, columns=columns)
-    old = SpectralModel(rank=rank).use(earlier, np.arange(1490))
+    old = Spectral(rank=rank).use(earlier, np.arange(1490))
     warm, warm_ledger = refit(train, known_rows(old.basis(), old.item_ids, train.item_ids))
     full, full_ledger = computed(train, rank=rank, columns=columns)
-    ours, theirs = (evaluate(SpectralModel(rank=rank).use(one), data).ndcg for one in (warm, full))
+    ours, theirs = (evaluate(Spectral(rank=rank).use(one), data).ndcg for one in (warm, full))
     assert ours == pytest.approx(theirs, abs=0.003)
     assert warm_ledger.bytes_up < 0.45 * full_ledger.bytes_up
 

@@ -44,8 +44,7 @@ from privirec.federated.programs.spectral_validation import usual_candidates
 from privirec.federated.randomness import ClientRandomness
 from privirec.filters.eigen import orthonormalize
 from privirec.filters.spectral import KeptBasis
-from privirec.models.spectral import Spectral as SpectralModel
-from privirec.models.spectral import SpectralConfig
+from privirec.models.spectral import Spectral, SpectralConfig
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Policy
 from privirec.privacy.refusal import PolicyRefusal
@@ -168,7 +167,7 @@ def test_means_are_what_the_evaluator_computes_centrally(small: Dataset) -> None
     sent = KeptBasis.of(*components.eigenpairs(RANK))
     assert [point["config"] for point in made.measured] == [one.model_dump() for one in CANDIDATES]
     for point in made.measured:
-        model = SpectralModel(SpectralConfig(**point["config"]))
+        model = Spectral(SpectralConfig(**point["config"]))
         rank = model.config.low_pass_rank
         derived = {
             "vectors": sent.vectors[:, :rank],

@@ -22,7 +22,7 @@ from privirec.federated.programs import (
     PrivirecKSettings,
     PrivirecSettings,
     ProgramSettings,
-    Spectral,
+    SpectralProgram,
     program_of,
 )
 from privirec.filters import SparseOperator
@@ -106,7 +106,7 @@ def test_costs_are_the_papers() -> None:
     assert (paper["rank"], paper["rounds"]) == (2000, 3)
 
 
-@pytest.mark.parametrize("method", [Privirec.name, PrivirecK.name, Spectral.name])
+@pytest.mark.parametrize("method", [Privirec.name, PrivirecK.name, SpectralProgram.name])
 def test_costs_by_default_are_of_what_runs_by_default(small: Dataset, method: str) -> None:
     train = small.train
     kind = PROGRAMS[method]

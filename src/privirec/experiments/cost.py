@@ -14,7 +14,7 @@ from privirec.federated.programs import (
     PROGRAMS,
     Program,
     ProgramSettings,
-    Spectral,
+    SpectralProgram,
 )
 from privirec.federated.programs.power import PowerSettings
 from privirec.federated.row_scales import LEAST_WIDTH, narrowest_ring
@@ -222,7 +222,7 @@ def largest(fits: Callable[[int], bool], most: int) -> int:
 
 def _fits(program: type[Program[Any]], ring_bits: int, people: int) -> bool:
     """Return True if a ring holds the sums of a program for an item with this many people."""
-    if issubclass(program, Spectral):
+    if issubclass(program, SpectralProgram):
         return ring_bits >= max(LEAST_WIDTH, narrowest_ring(people, MOST_ENTRIES))
     try:
         # A person adds at most one to an entry. Power steps are rounded, and they are signed.

@@ -26,7 +26,7 @@ from privirec.federated.programs import (
     Privirec,
     PrivirecK,
     Protected,
-    Spectral,
+    SpectralProgram,
     SpectralSettings,
 )
 from privirec.models import EASE, GFCF, MODELS
@@ -246,12 +246,12 @@ def _privirec_k(dataset: Dataset) -> Plans:
 def _spectral(dataset: Dataset) -> Plans:
     """Yield the presets tuned for the data set, and the other numbers of columns."""
     tuned = {
-        settings["columns"]: Plan(method=Spectral.name, preset=name)
-        for name, settings in Spectral.presets.items()
+        settings["columns"]: Plan(method=SpectralProgram.name, preset=name)
+        for name, settings in SpectralProgram.presets.items()
         if name.startswith(f"{dataset.name}-")
     }
     usual = {
-        columns: Plan(method=Spectral.name, rank=rank, federated={"columns": columns})
+        columns: Plan(method=SpectralProgram.name, rank=rank, federated={"columns": columns})
         for columns, rank in SPECTRAL_LADDER
     }
     plans = usual | tuned
@@ -284,7 +284,7 @@ def _within(sizes: Sequence[int], items: int) -> list[int]:
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        planned(Spectral.name, "spectral, by columns summed", _spectral),
+        planned(SpectralProgram.name, "spectral, by columns summed", _spectral),
         planned(PrivirecK.name, "PriviRec-k, GF-CF (paper's preset)", _privirec_k),
         planned(Privirec.name, "PriviRec, GF-CF (paper's preset)", _privirec),
         planned("head-ease", "EASE on a head of m items", _head),

@@ -27,12 +27,11 @@ from privirec.evaluation import evaluate
 from privirec.experiments.cost import largest
 from privirec.experiments.measured import MeasuredRows
 from privirec.federated.programs import SpectralSettings, program_of
-from privirec.federated.programs.spectral import PAIRS, Spectral, eigenpairs
+from privirec.federated.programs.spectral import PAIRS, SpectralProgram, eigenpairs
 from privirec.filters.components import Components
 from privirec.filters.krylov import KrylovSpace
 from privirec.filters.operators import LowRankOperator
-from privirec.models.spectral import Spectral as SpectralModel
-from privirec.models.spectral import SpectralConfig
+from privirec.models.spectral import Spectral, SpectralConfig
 from privirec.privacy.ledger import Ledger
 from privirec.progress import QUIET, Phases
 from privirec.runtime.execute import execute_steps
@@ -234,7 +233,7 @@ class Tuning:
         if (point := self._measurements.find(wanted)) is not None:
             return point
         phases(f"spectral: {len(self.points)} points measured")(0, 1)
-        metrics = evaluate(SpectralModel(config).use(space.components(pairs)), self.split)
+        metrics = evaluate(Spectral(config).use(space.components(pairs)), self.split)
         up, down = shape.bytes(self._train.n_users, self._train.n_items, config.rank)
         cost = {"bytes_up_per_client": up, "bytes_down_per_client": down}
         return self._measurements.add(wanted | metrics.as_row() | cost)
@@ -254,7 +253,7 @@ class _Space:
         program = program_of(
             self.shape.settings(seed=self._tuning.seed), train.n_users, train.n_items
         )
-        if not isinstance(program, Spectral):
+        if not isinstance(program, SpectralProgram):
             raise AssertionError("the settings are those of spectral")
         return execute_steps(program.gathered(), Simulation(train)), train.item_degrees
 
@@ -330,5 +329,5 @@ def _with_heights(config: SpectralConfig, heights: np.ndarray) -> SpectralConfig
 def as_settings(point: dict[str, Any]) -> dict[str, Any]:
     """Return a point in the format that `privirec run --settings` reads."""
     program = {key: point[key] for key in ("columns", "ring_bits", "pairs")}
-    name = Spectral.name
+    name = SpectralProgram.name
     return {"method": name, "program": program, "model": name, "config": point["config"]}

@@ -15,10 +15,10 @@ from privirec.federated.programs import (
     PROGRAMS,
     Program,
     ProgramSettings,
+    SpectralProgram,
     preset_names,
     program_of,
 )
-from privirec.federated.programs import Spectral as SpectralProgram
 from privirec.federated.programs.protected import Protected, ProtectedSettings
 from privirec.federated.programs.spectral import USUAL_RING_BITS
 from privirec.models import MODELS, Recommender

@@ -21,9 +21,9 @@ from privirec.evaluation import Metrics, evaluate
 from privirec.federated.programs import (
     DEFAULT_ROUNDS,
     Program,
+    SpectralProgram,
     program_of,
 )
-from privirec.federated.programs import Spectral as SpectralProgram
 from privirec.filters import randomized
 from privirec.models import Recommender, Spectral
 from privirec.privacy.ledger import Ledger

@@ -37,7 +37,7 @@ from privirec.federated.programs import (
     PrivirecK,
     Program,
     Protected,
-    Spectral,
+    SpectralProgram,
     program_of,
 )
 from privirec.federated.programs.spectral import USUAL_RING_BITS
@@ -170,7 +170,7 @@ def _preferred(
     population: Population, fitting: dict[str, PlannedMethod]
 ) -> tuple[PlannedMethod | None, str]:
     """Apply the rule in the module's docstring, and return the candidate with the reason."""
-    head, spectral = fitting.get(HeadGram.name), fitting.get(Spectral.name)
+    head, spectral = fitting.get(HeadGram.name), fitting.get(SpectralProgram.name)
     covered = population.coverage(head.plan.head or 0) if head else 0.0
     size = f"{head.plan.head:,} items" if head and head.plan.head else ""
     if head and covered >= COVERED:
@@ -238,7 +238,7 @@ def _spectral(population: Population, budget: int, settle: float | None) -> Plan
     }
     if settle:
         given["settle"] = settle
-    return PlannedMethod(Plan(method=Spectral.name, rank=rank, federated=given), population)
+    return PlannedMethod(Plan(method=SpectralProgram.name, rank=rank, federated=given), population)
 
 
 def _head(population: Population, budget: int) -> PlannedMethod:

@@ -20,7 +20,7 @@ from privirec.data.interactions import Dataset
 from privirec.data.text import write_lines
 from privirec.errors import PrivirecError, UsageError
 from privirec.experiments.tune import Shape, Tuning, as_settings
-from privirec.federated.programs import HeadGram, Spectral, SpectralSettings
+from privirec.federated.programs import HeadGram, SpectralProgram, SpectralSettings
 from privirec.progress import QUIET, Phases
 from privirec.rows import as_bytes, in_file_name
 from privirec.runtime.plan import Plan
@@ -100,13 +100,13 @@ class Pilot:
         return [
             one
             for one in candidates(self.population, budget)
-            if one.plan.method in (Spectral.name, HeadGram.name)
+            if one.plan.method in (SpectralProgram.name, HeadGram.name)
             and one.bytes_up <= budget
             and one.bytes_up not in tried  # Already at its largest size with a smaller budget.
         ]
 
     def _measured(self, candidate: PlannedMethod, phases: Phases) -> PlannedMethod:
-        if candidate.plan.method == Spectral.name:
+        if candidate.plan.method == SpectralProgram.name:
             return self._tuned(candidate, phases)
         plan = replace(candidate.plan, seed=self.seed, threads=self.threads)
         row = run(self._split, plan, phases).row

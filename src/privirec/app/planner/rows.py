@@ -10,7 +10,7 @@ from typing import Any
 from privirec.app.planner.methods import PlannedMethod, Proposal
 from privirec.app.planner.work import work_of
 from privirec.experiments.cost import aggregation_bytes, run_bytes
-from privirec.federated.programs import Spectral
+from privirec.federated.programs import SpectralProgram
 from privirec.progress import QUIET, Phases
 from privirec.runtime.spec import CORRUPT_SHARE, DEFAULT_AGGREGATOR, Assumptions
 from privirec.secagg import protocol
@@ -106,7 +106,7 @@ def _ring_bits(candidate: PlannedMethod) -> int:
 
 
 def _columns(candidate: PlannedMethod) -> str | None:
-    if not isinstance(candidate.program, Spectral):
+    if not isinstance(candidate.program, SpectralProgram):
         return None
     columns = candidate.program.columns
     return f"{len(columns)}x{columns[0]}"

@@ -29,7 +29,7 @@ from privirec.federated.contributions import (
     answer,
 )
 from privirec.federated.contributions.scaled_step import CoarseBlock
-from privirec.federated.programs import Protected, Spectral
+from privirec.federated.programs import Protected, SpectralProgram
 from privirec.federated.programs.power import PowerProgram
 from privirec.federated.randomness import NO_RANDOMNESS, ClientRandomness
 from privirec.filters.eigen import orthonormalize
@@ -121,7 +121,7 @@ def _opening(sums: list[PlannedSum], graph: Parameters) -> float:
 def _linear_algebra(candidate: PlannedMethod) -> float:
     """Return the server's CPU seconds for the program's and the model's linear algebra."""
     items, program = candidate.population.items, candidate.program
-    if isinstance(program, Spectral):
+    if isinstance(program, SpectralProgram):
         columns = sum(program.columns)
         # Each block is orthogonalised twice against all previous ones. One eigenproblem follows.
         flops = 4 * items * columns**2 + 6 * items * columns**2 + 10 * columns**3

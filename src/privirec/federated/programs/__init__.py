@@ -14,7 +14,7 @@ from privirec.federated.programs.power import DEFAULT_RANK, DEFAULT_ROUNDS
 from privirec.federated.programs.privirec import Privirec, PrivirecSettings
 from privirec.federated.programs.privirec_k import PrivirecK, PrivirecKSettings
 from privirec.federated.programs.protected import Protected, ProtectedSettings
-from privirec.federated.programs.spectral import Spectral, SpectralSettings
+from privirec.federated.programs.spectral import SpectralProgram, SpectralSettings
 from privirec.federated.programs.spectral_validation import (
     SpectralValidation,
     SpectralValidationSettings,
@@ -24,7 +24,7 @@ from privirec.registry import Registry
 
 PROGRAMS: Registry[type[Program[Any]]] = Registry(
     *("programs", "method"),
-    *(Privirec, PrivirecK, HeadGram, Protected, Spectral, SpectralValidation),
+    *(Privirec, PrivirecK, HeadGram, Protected, SpectralProgram, SpectralValidation),
 )
 DEFAULT_PROGRAM = Protected.name
 """Default program of real federations."""
@@ -64,7 +64,7 @@ __all__ = [
     "ProgramSettings",
     "Protected",
     "ProtectedSettings",
-    "Spectral",
+    "SpectralProgram",
     "SpectralSettings",
     "SpectralValidation",
     "SpectralValidationSettings",

@@ -113,7 +113,7 @@ class SpectralSettings(ProgramSettings):
     """Normalisation of the item-item matrix; eigenpairs exist for the symmetric one only."""
 
 
-class Spectral(Program[SpectralSettings]):
+class SpectralProgram(Program[SpectralSettings]):
     """V, then S_k and its eigenvalues from a block Krylov method with the clients."""
 
     name: ClassVar[str] = "spectral"

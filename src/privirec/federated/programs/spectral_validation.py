@@ -17,7 +17,7 @@ from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions import Candidate, Contribution, Integers, ValidationMetrics
 from privirec.federated.contributions.validation import FRACTION_BITS, MOST_CANDIDATES, TOP
 from privirec.federated.programs.base import Broadcast, Planned, Steps, keep_to
-from privirec.federated.programs.spectral import Spectral, SpectralSettings, eigenpairs
+from privirec.federated.programs.spectral import SpectralProgram, SpectralSettings, eigenpairs
 from privirec.filters.components import Components
 from privirec.filters.operators import LowRankOperator
 from privirec.filters.spectral import KeptBasis
@@ -64,14 +64,14 @@ class SpectralValidationSettings(SpectralSettings):
         return given
 
 
-class SpectralValidation(Spectral):
+class SpectralValidation(SpectralProgram):
     """V and S_k from the items that clients do not hold out, and metrics on those that they do."""
 
     name: ClassVar[str] = "spectral-validation"
     title: ClassVar[str] = "Spectral, validated"
     gives_away: ClassVar[str] = (
-        f"{Spectral.gives_away}, and a server that makes up the model of the validation can ask "
-        "whether people have an item"
+        f"{SpectralProgram.gives_away}, and a server that makes up the model of the validation can "
+        "ask whether people have an item"
     )
     settings_type = SpectralValidationSettings
     settings: SpectralValidationSettings
