@@ -29,6 +29,7 @@ COLUMNS = [
     ("paper_difference", "vs paper"),
     ("cpu_seconds", "CPU s"),
 ]
+_COMPARED = ",".join(compared())
 
 
 @reads_tables
@@ -41,9 +42,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = ",".join(
-        compared()
-    ),
+    models: Annotated[str, typer.Option(help="Models, separated by commas.")] = _COMPARED,
     rounds: Annotated[
         int, typer.Option(min=2, help="L of the PriviRec rows without the preset paper.")
     ] = DEFAULT_ROUNDS,
