@@ -26,7 +26,7 @@ ALLOWED = {
     "threads": {"errors"},
     "progress": set(),
     "registry": {"errors"},
-    "data": {"errors", "durable"},
+    "data": {"errors", "durable", "progress"},
     "rows": {"data", "errors", "durable"},
     "filters": {"data", "errors"},
     "models": {"filters", "data", "errors", "durable", "registry"},

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
         split,
     )
     from privirec.device.titles import read_titles
-    from privirec.errors import DataError, DataWarning, PrivirecError, UsageError
+    from privirec.errors import (
+        DataError,
+        DataWarning,
+        PrivacyWarning,
+        PrivirecError,
+        UsageError,
+    )
     from privirec.evaluation import Metrics, evaluate
     from privirec.models import (
         BSPMEM,
@@ -64,6 +70,7 @@ __all__ = [
     "LinkProp",
     "Metrics",
     "Popularity",
+    "PrivacyWarning",
     "PrivateRecommender",
     "PrivirecError",
     "Recommender",
@@ -87,7 +94,9 @@ _HOMES = {
         *("load_dataset", "read_interactions", "split"),
     ),
     "privirec.device.titles": ("read_titles",),
-    "privirec.errors": ("DataError", "DataWarning", "PrivirecError", "UsageError"),
+    "privirec.errors": (
+        *("DataError", "DataWarning", "PrivacyWarning", "PrivirecError", "UsageError"),
+    ),
     "privirec.evaluation": ("Metrics", "evaluate"),
     "privirec.models": (
         *("BSPMEM", "BSPMLM", "EASE", "GFCF", "Denoised", "ItemKNN", "LinkProp"),

@@ -26,15 +26,19 @@ class DataWarning(UserWarning):
     """A problem in the data that was handled, but that the owner should know about."""
 
 
-def warn_of_data(message: str) -> None:
-    """Issue a DataWarning for the line outside this package that made the call.
+class PrivacyWarning(UserWarning):
+    """A model that gives histories away, or a promise that does not hold."""
+
+
+def warn_of_data(message: str, kind: type[Warning] = DataWarning) -> None:
+    """Issue a warning for the line outside this package that made the call.
 
     Python shows a warning once for each such line.
     """
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("privirec."):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, DataWarning, stacklevel=level)
+    warnings.warn(message, kind, stacklevel=level)
 
 
 def is_meant(name: str, known: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from numba import njit, prange
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from privirec.data.given import as_interactions, count_of
+from privirec.data.given import Progress, as_interactions, count_of
 from privirec.data.interactions import Dataset
 from privirec.errors import DataError, UsageError
 from privirec.filters import exact
@@ -30,7 +30,6 @@ from privirec.threads import one_kernel_thread
 # Small enough that the scores of a batch stay in the cache and the process reuses their memory.
 USERS_AT_ONCE = 64
 BATCHES_AT_ONCE = 64
-Progress = Callable[[int, int], None]
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from privirec.app.cli.every import app
 from privirec.app.fit import fit_all
 from privirec.data import Dataset, load_dataset
-from privirec.errors import OverflowRefused
+from privirec.errors import OverflowRefused, UsageError
 from privirec.experiments.cost import Sizes, byte_rows, most_people, ring_notes
 from privirec.experiments.sweep import usual_ranks
 from privirec.federated.programs import Privirec, PrivirecK, program_of
@@ -121,3 +121,36 @@ def test_a_sweep_by_default_fits_the_catalogue(tmp_path: Path) -> None:
 def test_the_help_says_what_each_method_is() -> None:
     text = " ".join(privirec("run", "--help").replace("│", " ").split())
     assert "protected: noise of the clients promises epsilon to every person" in text
+
+
+def test_a_private_fit_promises_unless_there_is_a_seed(tmp_path: Path) -> None:
+    """Test that the command, the manifest and `explain-privacy` say the same."""
+    fit = ("fit", "synthetic:small", "--epsilon", 2, "--overwrite", "--save", tmp_path / "m")
+    out = " ".join(privirec(*fit, "--delta", "1e-7").split())
+    assert "expect" in out
+    assert "Promised: epsilon 2 at delta 1e-07" in out
+    said = privirec("explain-privacy", tmp_path / "m")
+    assert "epsilon 2 at delta 1e-07" in " ".join(said.split())
+    result = CliRunner().invoke(app, [str(word) for word in (*fit, "--seed", 4)])
+    assert "Promised: nothing." in result.output
+    assert "drawn from a seed" in " ".join(privirec("explain-privacy", tmp_path / "m").split())
+    for wrong in (("--model", "ease"), ("--rank", 3)):
+        result = CliRunner().invoke(app, [str(word) for word in (*fit, *wrong)])
+        assert isinstance(result.exception, UsageError)
+
+
+@pytest.mark.parametrize("runtime", ["simulation", "in-process"])
+def test_a_run_promises_only_with_secret_noise(tmp_path: Path, runtime: str) -> None:
+    run = (
+        *("run", "--dataset", "synthetic:small", "--method", "protected", "--epsilon", 1),
+        *("--runtime", runtime, "--clients", 20, "--overwrite", "--save", tmp_path / "m"),
+    )
+    for noise, promised in (((), False), (("--secret-noise",), True)):
+        result = CliRunner().invoke(app, [str(word) for word in (*run, *noise)])
+        assert result.exit_code == 0, result.output
+        said = " ".join(privirec("explain-privacy", tmp_path / "m").split())
+        manifest = json.loads((tmp_path / "m" / "manifest.json").read_text())
+        for text in (result.output, manifest["gives_away"]):
+            assert ("Promised: epsilon" in text) is promised
+            assert ("Promised: nothing." in text) is not promised
+        assert ("Promised to every person: epsilon" in said) is promised

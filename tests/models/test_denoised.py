@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privirec.data import Dataset
 from privirec.errors import ArtifactError, UsageError
 from privirec.evaluation import evaluate
-from privirec.filters import Components, SparseOperator
+from privirec.filters import Components, SparseOperator, centralized
 from privirec.filters.normalize import PROTECTED_PAIRS, item_scales
 from privirec.filters.operators import NotKept
 from privirec.models import Denoised, DenoisedConfig, Recommender, artifact
@@ -44,7 +44,8 @@ def test_without_noise_it_is_ease(small: Dataset) -> None:
     inverse = np.linalg.inv(gram + 5 * np.eye(len(gram)))
     weights = -inverse / inverse.diagonal()
     np.fill_diagonal(weights, 0)
-    scores = Denoised(regularisation=5).fit(small.train).score(small.train.matrix)
+    exact = centralized(small.train, normalisation=PROTECTED_PAIRS)
+    scores = Denoised(regularisation=5).use(exact).score(small.train.matrix)
     np.testing.assert_allclose(scores, r @ weights, atol=2e-5 * np.abs(scores).max())
 
 
@@ -145,3 +146,8 @@ def test_a_filter_that_does_not_fit_is_refused(small: Dataset) -> None:
     ):
         with pytest.raises((UsageError, ArtifactError), match=says):
             model._prepare(components, good | wrong)
+
+
+def test_a_fit_without_noise_is_refused_and_says_what_to_use(small: Dataset) -> None:
+    with pytest.raises(UsageError, match=r"adds no noise.*PrivateRecommender\(epsilon=1\)"):
+        Denoised().fit(small.train)

@@ -8,8 +8,9 @@ from typing import Any
 from privirec import threads as threading
 from privirec.data.interactions import Interactions
 from privirec.models import Recommender
+from privirec.private import PrivateRecommender
 from privirec.progress import QUIET, Phases
-from privirec.runtime.plan import CENTRAL_MODEL, CENTRALIZED, Plan
+from privirec.runtime.plan import CENTRALIZED, Plan
 from privirec.version import __version__
 
 EVERYTHING = "everything"
@@ -35,16 +36,38 @@ def fit_all(interactions: Interactions, name: str, plan: Plan, phases: Phases = 
         recommender = plan.recommender(name, interactions.n_items)
         report = phases(f"{plan.model_name}: singular vectors")
         recommender.fit(interactions, seed=plan.seed, progress=report)
-    row = {
+    row = _row(interactions, name, recommender, seed=plan.seed)
+    return Fitted(recommender, {"run": row})
+
+
+def fit_private(
+    interactions: Interactions,
+    name: str,
+    promised: dict[str, Any],
+    *,
+    threads: int | None = None,
+    phases: Phases = QUIET,
+) -> Fitted:
+    """Fit a private model on all interactions; `promised` are arguments of PrivateRecommender."""
+    recommender = PrivateRecommender(**promised)
+    with threading.limit(threads):
+        recommender.fit(interactions, progress=phases("private sums"))
+    row = _row(interactions, name, recommender, **(recommender.promised | promised))
+    return Fitted(recommender, {"run": row})
+
+
+def _row(
+    interactions: Interactions, name: str, recommender: Recommender, **more: Any
+) -> dict[str, Any]:
+    return {
         "dataset": name,
-        "model": plan.model_name,
-        "method": plan.method,
+        "model": recommender.name,
+        "method": CENTRALIZED,
         "rank": recommender.config.low_pass_rank,
         "users": interactions.n_users,
         "items": interactions.n_items,
         "interactions": interactions.n_interactions,
         "fitted_on": EVERYTHING,
-        "seed": plan.seed,
+        **more,
         "version": __version__,
     }
-    return Fitted(recommender, {"run": row, "ledger": [], "gives_away": CENTRAL_MODEL})

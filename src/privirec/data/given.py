@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 
 from privirec.data.frames import FrameOptions, columns_of_frame, is_frame
@@ -15,6 +18,7 @@ from privirec.errors import UsageError, warn_of_data
 UserItems = Any
 """Histories: a sparse or dense matrix (rows users, columns items), Interactions, or a pandas or
 polars DataFrame with a row for each interaction."""
+Progress = Callable[[int, int], None]
 # Weights below this, relative to a mean of one, vanish in single precision next to any other.
 _LEAST_WEIGHT = 1e-12
 
@@ -66,6 +70,18 @@ def as_interactions(user_items: UserItems, weighted: bool | str = False) -> Inte
     return Interactions.from_matrix(rows, weighted=bool(weighted))
 
 
+def joined(parts: Sequence[Interactions]) -> Interactions:
+    """Return the users of all parts one after the other, over the items of all parts."""
+    if not parts:
+        raise UsageError("there is nobody to learn from: no clients")
+    kinds = {part.item_ids.dtype.kind == "U" for part in parts}
+    if len(kinds) > 1:
+        raise UsageError("some clients number their items and others name them: make all ids text")
+    items = np.unique(np.concatenate([part.item_ids for part in parts]))
+    rows = sp.vstack([part.over(part.user_ids, items).matrix for part in parts], format="csr")
+    return Interactions.from_matrix(rows, item_ids=items)
+
+
 def check_no_column(weighted: bool | str) -> None:
     """Raise UsageError if `weighted` names a column: only a DataFrame has named columns."""
     if isinstance(weighted, str):
@@ -103,6 +119,20 @@ def framed(user_items: UserItems, weighted: bool | str) -> tuple[list[str], Inte
             "a DataFrame needs pandas or polars: pip install pandas, or give a frame of either"
         ) from None
     return ["user", "item"], as_interactions(user_items, weighted), pandas.DataFrame()
+
+
+@contextmanager
+def reporting(progress: Progress | bool | None, name: str) -> Iterator[Progress | None]:
+    """Yield the function to call with the work done and all of it; True stands for a bar."""
+    if progress is True:
+        from privirec.progress import shown_progress  # noqa: PLC0415 - few need it
+
+        with shown_progress() as phases:
+            yield phases(name)
+    elif progress is None or progress is False or callable(progress):
+        yield progress or None
+    else:
+        raise UsageError(f"progress is True or a function (done, total), not {progress!r}")
 
 
 def count_of(number: object, name: str) -> int:

@@ -73,10 +73,11 @@ class RandomStream:
 class ClientRandomness:
     """A client's source of randomness in one run. Its seed must never be used for two runs."""
 
-    def __init__(self, seed: bytes) -> None:
+    def __init__(self, seed: bytes, *, secret: bool = True) -> None:
         if len(seed) != SEED_BYTES:
             raise UsageError(f"a seed of {len(seed)} bytes where {SEED_BYTES} are needed")
         self._seed = seed
+        self.secret = secret
 
     def __repr__(self) -> str:
         return "ClientRandomness(<redacted>)"
@@ -92,7 +93,7 @@ class ClientRandomness:
         It is for repeatable runs on one machine, which holds all histories anyway.
         """
         text = f"{seed}/{client}".encode()
-        return cls(hashlib.shake_256(_INSECURE_DOMAIN + text).digest(SEED_BYTES))
+        return cls(hashlib.shake_256(_INSECURE_DOMAIN + text).digest(SEED_BYTES), secret=False)
 
     def held_out_words(self, n_users: int, n_interactions: int) -> HeldOutWords:
         """Return the words by which a client chooses its users' held-out items in this run.

@@ -6,6 +6,7 @@ the models that use them. A model never sees the histories of other users.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,6 +72,9 @@ class Components:
     """Standard deviation of the noise in each off-diagonal entry of the matrix; 0: no noise."""
     eigenvalues: NDArray[np.float64] | None = None
     """Eigenvalues of the vectors in the basis, if the solver knows them; see `eigenpairs`."""
+    origin: Mapping[str, Any] | None = None
+    """Entries of a manifest that say where the components come from, such as the ledger of their
+    sums (empty: all histories in one place); None: nobody said."""
 
     @property
     def n_items(self) -> int:

@@ -23,7 +23,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,6 +54,8 @@ _DERIVED = "derived."
 _NAMES = {"item_degrees", "basis", "item_ids", "item_ids.utf8", "item_ids.ends"} | {
     f"item_item.{part}" for part in ("indptr", "indices", "data", "basis", "eigenvalues")
 }
+_OF_FILE = ("model", "config", "weighted", "format", "privirec", "normalisation", "alpha", "sha256")
+"""Entries of a manifest that describe the file and not where its content comes from."""
 _LARGEST_HEADER = 1 << 20
 _LARGEST_MANIFEST = 64 << 20
 _NUMBERS_AT_ONCE = 1 << 22
@@ -205,7 +207,8 @@ def read(
         raise ArtifactError(f"{folder}: incomplete artifact (no {error})") from None
     except (ValueError, TypeError) as error:
         raise ArtifactError(f"{folder}: not a model ({error})") from None
-    return Saved(components, item_ids, manifest, derived)
+    origin = {name: said for name, said in manifest.items() if name not in _OF_FILE}
+    return Saved(replace(components, origin=origin), item_ids, manifest, derived)
 
 
 def read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from privirec.data.given import UserItems, as_interactions, relative, rows_over
+from privirec.data.given import UserItems, as_interactions, relative, reporting, rows_over
 from privirec.data.interactions import Interactions
-from privirec.errors import ArtifactError, UsageError, is_meant
+from privirec.errors import ArtifactError, PrivacyWarning, UsageError, is_meant, warn_of_data
 from privirec.filters.components import Components, centralized
 from privirec.filters.eigen import Progress
 from privirec.filters.normalize import Normalisation
@@ -29,6 +30,12 @@ from privirec.registry import Registry
 
 Derived = Mapping[str, NDArray]
 _HEADING = "Parameters\n----------"
+
+CENTRAL_MODEL = (
+    "Warning: computed on one machine from all histories; no history is in it as such, but most "
+    "can be worked out of an exact item-item matrix: whoever holds the model can run privirec audit"
+)
+"""Warning for a model that was computed without clients and without noise."""
 
 MODELS: Registry[type[Recommender]] = Registry("models", "model")
 """All models by name; the package registers its own."""
@@ -120,7 +127,7 @@ class Recommender(Recommending):
         user_items: UserItems,
         *,
         seed: int = 0,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         weighted: bool | str = False,
     ) -> Self:
         """Fit the model on all histories on this machine.
@@ -136,7 +143,7 @@ class Recommender(Recommending):
         seed
             Seed of the start block of the singular vectors.
         progress
-            Called with the number of steps done and the total.
+            True shows a bar; a function is called with the number of steps done and the total.
         weighted
             If true, each interaction counts by its weight: the value in the matrix, or the weight
             in Interactions. For a DataFrame, the name of the column of weights. Weights are above
@@ -151,7 +158,10 @@ class Recommender(Recommending):
             shape = f"{train.n_users} users and {train.n_items} items"
             raise UsageError(f"there is nothing to learn from: {shape}, and no interactions")
         self.config = self._fitting(train.n_items)
-        return self.use(self._components_of(train, seed, progress), train.item_ids)
+        with reporting(progress, f"{self.name}: singular vectors") as report:
+            components = self._components_of(train, seed, report)
+        origin = {"ledger": [], "promised": "Promised: nothing.", "gives_away": CENTRAL_MODEL}
+        return self.use(replace(components, origin=origin), train.item_ids)
 
     def _fitting(self, n_items: int) -> Config:
         """Return the requested settings, with a default rank reduced to fit the catalogue."""
@@ -279,11 +289,21 @@ class Recommender(Recommending):
     ) -> Path:
         """Write `model.safetensors` and `manifest.json`, both or neither.
 
-        The files contain no history directly, but an exact item-item matrix still reveals histories
+        The manifest says which sums the model comes from and what was promised; `manifest` adds to
+        it, or replaces entries. Without one, a PrivacyWarning says if the model gives histories
+        away: its files hold none directly, but an exact item-item matrix reveals them
         (`privirec audit --release FOLDER`). From now on this model scores from what was saved, so
         that it and a loaded copy agree to the last bit.
         """
-        record = {**(manifest or {}), "model": self.name, "config": self.config.model_dump()}
+        origin = self.components.origin or {}
+        if manifest is None and (said := given_away(origin)):
+            warn_of_data(f"{folder}: {said}", PrivacyWarning)
+        record = {
+            **origin,
+            **(manifest or {}),
+            "model": self.name,
+            "config": self.config.model_dump(),
+        }
         ids = np.arange(self.components.n_items) if self.item_ids is None else self.item_ids
         components = self.components.written_out()
         if components is not self.components:
@@ -333,6 +353,21 @@ class Recommender(Recommending):
     def _kept_arrays(self, derived: Derived) -> dict[str, tuple[str, int]]:
         """Return the arrays that this version, or an earlier one, derives."""
         return self.derives
+
+
+def given_away(origin: Mapping[str, Any]) -> str:
+    """Return a sentence on what a model of this origin reveals; empty if noise protects it."""
+    rows = origin.get("ledger")
+    if not isinstance(rows, list):
+        return "nobody said where its filters come from, so it may give histories away"
+    sums = [row for row in rows if isinstance(row, dict) and row.get("entries")]
+    if not sums:
+        return f"{CENTRAL_MODEL.removeprefix('Warning: ')}; PrivateRecommender protects people"
+    if all(row.get("loss") for row in sums):
+        return ""
+    if all(isinstance(row.get("noise"), dict) for row in sums):
+        return "its noise comes from a seed: anybody who knows the seed can subtract it"
+    return "made from exact sums, from which histories can be computed: privirec audit shows it"
 
 
 def _describe(model: type, config: type[BaseModel]) -> None:

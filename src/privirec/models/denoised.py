@@ -22,6 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 
+from privirec.data.given import Progress, UserItems
 from privirec.errors import UsageError
 from privirec.filters.components import Components
 from privirec.filters.normalize import (
@@ -86,6 +87,20 @@ class Denoised(Recommender):
     keeps_item_item = False
     takes_no_weights = "it is made for sums over clients, who count each interaction as one"
     config: DenoisedConfig
+
+    def fit(
+        self,
+        user_items: UserItems,
+        *,
+        seed: int = 0,
+        progress: Progress | bool | None = None,
+        weighted: bool | str = False,
+    ) -> Self:
+        """Raise UsageError: this model takes noisy sums (`use`) and adds no noise itself."""
+        raise UsageError(
+            "denoised adds no noise, so a fit would protect nobody: "
+            "PrivateRecommender(epsilon=1).fit(...), or privirec fit --epsilon 1"
+        )
 
     def _take(
         self, components: Components, derived: Derived, item_ids: NDArray | None = None

@@ -45,6 +45,9 @@ def _sentences(manifest: Mapping[str, Any]) -> Iterator[str]:
             "Made in one process that held all histories and simulated a federation: the operator "
             "of that process saw everything."
         )
+    if not isinstance(manifest.get("ledger"), list):
+        yield "The manifest does not say where this model comes from, so nothing is promised."
+        return
     if not sums:
         yield (
             "Computed from histories in one place, exactly. A model computed from exact histories "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast, Steps
+from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
 from privirec.secagg import VectorShape
@@ -27,11 +29,21 @@ class Runtime(Protocol):
 
 
 def execute(
-    steps: Steps, runtime: Runtime, on_round: OnRound | None = None
+    steps: Steps,
+    runtime: Runtime,
+    on_round: OnRound | None = None,
+    delta: float = DEFAULT_DELTA,
 ) -> tuple[Components, Ledger]:
-    """Run a program to its end in one process, where all noise comes from a seed."""
-    ledger = Ledger(secret_noise=False)
-    return execute_steps(steps, runtime, ledger, on_round), ledger
+    """Run a program to its end in one process; `delta` is that of the ledger's epsilon.
+
+    Noise counts as secret only if the runtime says so. The components say which sums they come
+    from.
+    """
+    ledger = Ledger(delta=delta, secret_noise=getattr(runtime, "secret_noise", False))
+    components = execute_steps(steps, runtime, ledger, on_round)
+    return replace(
+        components, origin={"ledger": ledger.as_rows(), "promised": ledger.promised}
+    ), ledger
 
 
 def execute_steps(

@@ -266,7 +266,7 @@ def _without_noise(dataset: Dataset, plan: Plan, phases: Phases) -> dict[str, fl
 def _same_as_simulation(dataset: Dataset, plan: Plan, artifact: Path, phases: Phases) -> bool:
     alone = replace(plan, runtime="simulation", clients=None, aggregator="none")
     with tempfile.TemporaryDirectory(prefix="privirec-simulation-") as folder:
-        saved = run(dataset, alone, phases).recommender.save(Path(folder) / "model")
+        saved = run(dataset, alone, phases).recommender.save(Path(folder) / "model", {})
         return file_sha256(saved / ARRAYS) == file_sha256(artifact / ARRAYS)
 
 

@@ -50,12 +50,6 @@ BLURRED = (
     "blurred; docs/reference/correlated-noise.md says what that hides."
 )
 
-CENTRAL_MODEL = (
-    "Warning: computed on one machine from all histories; no history is in it as such, but most "
-    "can be worked out of an exact item-item matrix: whoever holds the model can run privirec audit"
-)
-"""Warning for a model that was computed without clients."""
-
 
 def server_sees(aggregator: str) -> str | None:
     """Return a warning if the server sees more than sums; it is shown before the run starts."""
@@ -146,6 +140,8 @@ class Plan:
     """Share of the clients that drop out before the first sum (secure aggregation only)."""
     assumptions: Assumptions | None = None
     seed: int = 0
+    secret_noise: bool = False
+    """True if noise comes from the system's randomness: it cannot be repeated, and it protects."""
     threads: int | None = None
     federated: dict[str, Any] = field(default_factory=dict)
     """Further settings of the federated program, by name."""
@@ -163,6 +159,11 @@ class Plan:
     def model_name(self) -> str:
         made_for = self.program.usual_model if self.program else None
         return self.model or made_for or DEFAULT_MODEL
+
+    @property
+    def noise_seed(self) -> int | None:
+        """Seed of the clients' noise; None for noise that nobody can repeat."""
+        return None if self.secret_noise else self.seed
 
     @property
     def noisy(self) -> bool:
@@ -189,6 +190,7 @@ class Plan:
                 "clients": self.clients,
                 "an aggregator": self.aggregator != "none",
                 "drop-outs": self.drop_share,
+                "secret noise": self.secret_noise,
                 **{key.replace("_", "-"): True for key in self.federated},
             }
             for name, given in idle.items():

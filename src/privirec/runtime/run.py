@@ -24,8 +24,10 @@ from privirec.federated.programs import (
     SpectralProgram,
     program_of,
 )
+from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.filters import randomized
 from privirec.models import Recommender, Spectral
+from privirec.models.base import CENTRAL_MODEL
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.worth import NOTHING, simulated
 from privirec.progress import QUIET, Phases
@@ -34,7 +36,7 @@ from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import CENTRAL_MODEL, Plan, gives_away
+from privirec.runtime.plan import Plan, gives_away
 from privirec.version import __version__
 
 
@@ -58,10 +60,12 @@ class Result:
 
     @property
     def promised(self) -> str | None:
-        """Sentences on what the noise promises: nothing, because it comes from a seed."""
+        """Sentences on what the noise promises: nothing if it comes from a seed."""
         epsilon = self.row.get("epsilon")
         if epsilon is None:
             return None
+        if self.ledger is not None and self.ledger.secret_noise:
+            return self.ledger.promised
         return simulated(epsilon, self.row["delta"], self.row["epsilon_replacing"])
 
 
@@ -90,7 +94,7 @@ def _runtime(
 ) -> Runtime:
     if plan.runtime == "simulation":
         return simulation
-    clients = clients_of(train, plan.clients, plan.seed, program.held_out)
+    clients = clients_of(train, plan.clients, plan.noise_seed, program.held_out)
     if plan.aggregator == "none":
         return InProcess(clients)
     return SecureInProcess(
@@ -210,6 +214,7 @@ def row_of(
         "bytes_down_per_client": ledger.bytes_down if ledger else 0,
         "threads": threads,
         "seed": plan.seed,
+        **({"secret_noise": True} if plan.secret_noise else {}),
         "version": __version__,
     }
 
@@ -230,11 +235,14 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
         if plan.warm is not None:
             begin_with(plan.warm, program, train.item_ids)
         simulation = Simulation(
-            train, n_clients, plan.seed, noise_at_once=True, held_out=program.held_out
+            train, n_clients, plan.noise_seed, noise_at_once=True, held_out=program.held_out
         )
         runtime = _runtime(plan, program, train, simulation)
         components, ledger = execute(
-            program.steps(), runtime, lambda name: phases(f"{plan.method}: sum of {name}")(0, 1)
+            program.steps(),
+            runtime,
+            lambda name: phases(f"{plan.method}: sum of {name}")(0, 1),
+            getattr(settings, "delta", DEFAULT_DELTA),
         )
         computed = program.describe() | {"sums": ledger.sums}
         if isinstance(runtime, SecureInProcess):

@@ -13,6 +13,7 @@ from privirec.data.shards import ShardedDataset
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.programs import program_of
+from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.progress import QUIET, Phases
 from privirec.runtime.execute import execute
 from privirec.runtime.local.sharded import ShardedSimulation
@@ -65,12 +66,13 @@ def _run(
     runtime = ShardedSimulation(
         data,
         n_clients,
-        plan.seed,
+        plan.noise_seed,
         noise_at_once=True,
         work=work,
         on_shard=_shown(plan.method, phases),
     )
-    components, ledger = execute(program.steps(), runtime)
+    delta = getattr(settings, "delta", DEFAULT_DELTA)
+    components, ledger = execute(program.steps(), runtime, delta=delta)
     recommender.use(components, data.item_ids)
     watch.fitted()
     sampled = data.sample(sample, plan.seed)

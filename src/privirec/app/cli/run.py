@@ -15,9 +15,10 @@ from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.data import TableOptions, load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
+from privirec.models.base import CENTRAL_MODEL
 from privirec.progress import shown_progress
 from privirec.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.plan import CENTRAL_MODEL, Plan, gives_away
+from privirec.runtime.plan import Plan, gives_away
 from privirec.runtime.run import Result, run
 from privirec.runtime.run_shards import DEFAULT_SAMPLE, run_shards
 

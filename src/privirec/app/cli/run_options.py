@@ -257,6 +257,13 @@ class OneMachineOptions(RunOptions):
         int | None,
         typer.Option(min=1, metavar="N", help="Number of silos (default: one client per user)."),
     ] = field(default=None, metadata=_ONE_MACHINE)
+    secret_noise: Annotated[
+        bool,
+        typer.Option(
+            "--secret-noise",
+            help="Draw noise that nobody can repeat, not from --seed: epsilon then holds.",
+        ),
+    ] = field(default=False, metadata=_NOISE)
     warm: Annotated[
         Path | None,
         typer.Option(
@@ -276,6 +283,7 @@ class OneMachineOptions(RunOptions):
             runtime=self.runtime,
             clients=self.clients,
             drop_share=self.drop_share,
+            secret_noise=self.secret_noise,
             warm=self.warm,
         )
         if self.aggregator == "none":

@@ -11,6 +11,7 @@ from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
 from privirec.federated.contributions import Contribution, Histories, Integers, answer
 from privirec.federated.randomness import ClientRandomness, ClientStream
+from privirec.runtime.spec import Assumptions
 
 
 class LocalClient:
@@ -18,6 +19,7 @@ class LocalClient:
 
     def __init__(self, histories: Histories, randomness: ClientRandomness) -> None:
         self.histories = histories
+        self.secret_noise = randomness.secret
         self._randomness = randomness
 
     def __repr__(self) -> str:
@@ -44,20 +46,25 @@ def dealt(n_users: int, n_clients: int | None) -> list[tuple[int, int]]:
 
 
 def clients_of(
-    train: Interactions, n_clients: int | None = None, seed: int = 0, held_out: float = 0.0
+    train: Interactions, n_clients: int | None = None, seed: int | None = 0, held_out: float = 0.0
 ) -> list[LocalClient]:
     """Return one client per user, or `n_clients` silos that each have consecutive users.
 
     The clients' noise and the share `held_out` of items that they keep back come from `seed`. This
-    makes a run repeatable, so the noise hides nothing.
+    makes a run repeatable, so the noise hides nothing. Without a seed (None) they are secret.
     """
     check_counted(train)
     clients = []
     for client, (start, stop) in enumerate(dealt(train.n_users, n_clients)):
         own = Histories(train.matrix[start:stop], start)
-        randomness = ClientRandomness.insecure(seed, client)
+        randomness = randomness_of(seed, client)
         clients.append(LocalClient(own.split_by(randomness, held_out), randomness))
     return clients
+
+
+def randomness_of(seed: int | None, client: int) -> ClientRandomness:
+    """Return a client's randomness: repeatable with a seed, from the system without one."""
+    return ClientRandomness.fresh() if seed is None else ClientRandomness.insecure(seed, client)
 
 
 def check_counted(train: Interactions) -> None:
@@ -73,36 +80,47 @@ def check_counted(train: Interactions) -> None:
         )
 
 
+def check_noise(ask: Contribution, clients: int) -> None:
+    """Raise UsageError if more clients would add noise to a sum than its noise is made for."""
+    planned = getattr(ask, "clients", clients)
+    if planned < clients:
+        raise UsageError(
+            f"{clients:,} clients would add noise that is made for {planned:,}: set "
+            f"clients={clients} and contributors={Assumptions().contributors(clients)} in the "
+            "settings, or use PrivateRecommender.federated_fit, which does so"
+        )
+
+
 def split_as_dealt(
-    everybody: Histories, held_out: float, n_clients: int | None, seed: int
+    everybody: Histories, held_out: float, n_clients: int | None, seed: int | None
 ) -> Histories:
     """Return all histories, with the same items held out as by the clients of `clients_of`."""
     if not held_out:
         return everybody
     indptr = everybody.matrix.indptr
     words = (
-        ClientRandomness.insecure(seed, client).held_out_words(
-            stop - start, int(indptr[stop] - indptr[start])
-        )
+        randomness_of(seed, client).held_out_words(stop - start, int(indptr[stop] - indptr[start]))
         for client, (start, stop) in enumerate(dealt(everybody.n_users, n_clients))
     )
     return everybody.holding_out(held_out, words)
 
 
 def streams_of(
-    n_users: int, n_clients: int | None, seed: int, number: int, name: str
+    n_users: int, n_clients: int | None, seed: int | None, number: int, name: str
 ) -> Iterator[ClientStream]:
     """Yield the noise streams that the clients of `clients_of` use for a sum."""
     for client, (start, stop) in enumerate(dealt(n_users, n_clients)):
-        stream = ClientRandomness.insecure(seed, client).stream(number, name)
+        stream = randomness_of(seed, client).stream(number, name)
         yield ClientStream(start, stop - start, stream)
 
 
-def summed_stream(n_users: int, n_clients: int, seed: int, number: int, name: str) -> ClientStream:
+def summed_stream(
+    n_users: int, n_clients: int, seed: int | None, number: int, name: str
+) -> ClientStream:
     """Return a stream that draws the sum of all clients' noise at once.
 
     It has the same distribution as the sum over `streams_of`, and takes the same time for any
     number of clients.
     """
-    stream = ClientRandomness.insecure(seed, n_clients).stream(number, name)
+    stream = randomness_of(seed, n_clients).stream(number, name)
     return ClientStream(0, n_users, stream, n_clients)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from privirec.federated.contributions import Contribution
 from privirec.privacy.ledger import Ledger
-from privirec.runtime.local.client import LocalClient
+from privirec.runtime.local.client import LocalClient, check_noise
 from privirec.threads import one_kernel_thread
 
 
@@ -20,9 +20,11 @@ class InProcess:
     def __init__(self, clients: Sequence[LocalClient]) -> None:
         self._clients = clients
         self._asked = 0
+        self.secret_noise = all(client.secret_noise for client in clients)
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         self._asked += 1
+        check_noise(ask, len(self._clients))
         with one_kernel_thread():
             total = ask.collect(self._summed_blocks(ask))
         ledger.add_sum(ask)

@@ -16,7 +16,7 @@ import numpy as np
 from privirec.federated.contributions import Contribution, PlannedSum
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import total_of
-from privirec.runtime.local.client import LocalClient
+from privirec.runtime.local.client import LocalClient, check_noise
 from privirec.runtime.spec import (
     DROPPED_SHARE_ON_ONE_MACHINE,
     SERVER_ON_ONE_MACHINE,
@@ -81,8 +81,10 @@ class SecureInProcess:
             departures=self._dropouts.at_set_up,
         )
         self.survivors: tuple[int, ...] = ()
+        self.secret_noise = all(client.secret_noise for client in clients)
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
+        check_noise(ask, len(self._clients))
         self._sums[self._done].check(ask)  # set-up dealt keys for these sums in this order
         self._done += 1
         with one_kernel_thread():

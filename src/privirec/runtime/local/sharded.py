@@ -38,7 +38,7 @@ class ShardedSimulation:
         self,
         data: ShardedDataset,
         n_clients: int | None = None,
-        seed: int = 0,
+        seed: int | None = 0,
         *,
         noise_at_once: bool = False,
         work: Path | None = None,
@@ -51,6 +51,7 @@ class ShardedSimulation:
         self._data = data
         self._n_clients = n_clients
         self._seed = seed
+        self.secret_noise = seed is None
         self._noise_at_once = noise_at_once
         self._kept = KeptSums(work) if work is not None else None
         self._on_shard = on_shard

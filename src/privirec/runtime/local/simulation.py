@@ -10,7 +10,6 @@ from typing import Any
 from privirec.data.interactions import Interactions
 from privirec.federated.contributions import Contribution, Histories
 from privirec.federated.programs import Program
-from privirec.federated.randomness import ClientRandomness, ClientStream
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.local.client import (
@@ -28,34 +27,29 @@ class Simulation:
         self,
         train: Interactions,
         n_clients: int | None = None,
-        seed: int = 0,
+        seed: int | None = 0,
         *,
         noise_at_once: bool = False,
         held_out: float = 0.0,
-        randomness: ClientRandomness | None = None,
     ) -> None:
         """Set up sums over `train`, with `n_clients`, `seed` and `held_out` as in `clients_of`.
 
         `n_clients` and `seed` matter only for sums with noise, or if items are held out. If
         `noise_at_once` is true, draw the sum of all clients' noise instead of each client's noise.
         The result has the same distribution, but not the same bits.
-        If `randomness` is given, one client holds all histories and draws its noise from there.
         """
         check_counted(train)
         self._histories = split_as_dealt(Histories(train.matrix), held_out, n_clients, seed)
         self._n_clients = n_clients
         self._seed = seed
+        self.secret_noise = seed is None
         self._noise_at_once = noise_at_once
-        self._randomness = randomness
         self._asked = 0
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         ledger.add_sum(ask)  # first, because it refuses a ring that is too narrow
         self._asked += 1
         n_users = self._histories.n_users
-        if self._randomness is not None:
-            stream = self._randomness.stream(self._asked, ask.name)
-            return ask.total(self._histories, [ClientStream(0, n_users, stream)])
         sum_of_run = self._seed, self._asked, ask.name
         if self._noise_at_once:
             together = summed_stream(n_users, self._n_clients or n_users, *sum_of_run)
