@@ -178,17 +178,17 @@ def test_published_statistics(name: str, paper: tuple, more: tuple | None) -> No
 def test_separate_files_of_train_and_test(write: Write) -> None:
     train = write("a.csv", "user,item\nann,1\nbob,2\n")
     test = write("b.tsv", "user\titem\nann\tx\n")
-    data = load_dataset(train, test=test)
+    data = load_dataset(train, test_file=test)
     assert data.train.item_ids.tolist() == ["1", "2", "x"]  # numbers with names are names
     assert data.train.n_interactions == 2
     assert data.test.item_ids[data.test.matrix.indices].tolist() == ["x"]
     assert data.together().n_interactions == 3
     with pytest.raises(DataError, match=r"b\.tsv: user zoe is not in a\.csv"):
-        load_dataset(train, test=write("b.tsv", "user\titem\nzoe\tx\n"))
+        load_dataset(train, test_file=write("b.tsv", "user\titem\nzoe\tx\n"))
     with pytest.raises(DataError, match="a: the whole test set is in train too"):
-        load_dataset(train, test=train)
+        load_dataset(train, test_file=train)
     with pytest.raises(UsageError, match="split already"):
-        load_dataset(train, test=test, by="time")
+        load_dataset(train, test_file=test, by="time")
     with pytest.raises(UsageError, match="no way to split by 'foo'; there are random, time, leave"):
         load_dataset("synthetic:small", by="foo")  # type: ignore[arg-type]
 

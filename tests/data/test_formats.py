@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from privirec.data import Interactions, read_interactions
 from privirec.data.columns import TableOptions, choose_columns, is_number
+from privirec.data.formats import read_pieces
 from privirec.data.ids import MISSING_WORDS
 from privirec.errors import DataError, DataWarning, UsageError
 
@@ -78,7 +80,6 @@ def test_large_numbers_are_ids_too(write: Write) -> None:
         ("x.csv", "user,item\n", ": a header and no rows"),
         ("x.csv", "", ": the file is empty"),
         ("x.csv", "user,rating\n1,2\n", ": no column that is known to hold item ids"),
-        ("x.csv", b"user,item\n1,\xff\n", ":2: byte 0xff is not UTF-8"),
         ("x.csv", "user,item\n1,2\n".encode("utf-16-le"), ":1: byte 0x00 is not part"),
         ("ratings.dat", "1::2::3::4\n1::2\n", ":2: 2 fields where 4 are expected"),
         ("x.json", "{}", ": unknown kind of file; known are .txt, .csv"),
@@ -319,3 +320,79 @@ def test_what_is_no_time(write: Write) -> None:
         assert read_interactions(path).times is None
     with pytest.raises(DataError, match="column date: holds no times"):
         read_interactions(path, time_column="date")
+
+
+PACKED: dict[str, tuple[str, Callable[[str], bytes]]] = {
+    "gzip": ("x.csv.gz", lambda text: gzip.compress(text.encode())),
+    "UTF-16": ("x.csv", lambda text: text.encode("utf-16")),
+    "UTF-16 in gzip": ("x.csv.gz", lambda text: gzip.compress(text.encode("utf-16"))),
+    "UTF-8 with a mark": ("x.csv", lambda text: text.encode("utf-8-sig")),
+}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_packed_and_recoded_tables_are_read_whole_and_in_pieces(write: Write, kind: str) -> None:
+    name, pack = PACKED[kind]
+    text = "user,item\n" + "".join(f"J\u00fcrg {n % 7},\u03a9 {n % 11}\n" for n in range(200))
+    path = write(name, pack(text))
+    expected = {(f"J\u00fcrg {n % 7}", f"\u03a9 {n % 11}") for n in range(200)}
+    assert pairs(read_interactions(path)) == expected
+    found = {
+        pair
+        for rows in read_pieces(path, piece_bytes=300)
+        for pair in zip(rows.users.tolist(), rows.items.tolist(), strict=True)
+    }
+    assert found == expected
+
+
+def test_latin_1_is_read_with_a_warning_that_names_the_line(write: Write) -> None:
+    path = write("x.csv", "user,item\nann,tea\nJ\u00fcrg,caf\u00e9\n".encode("latin-1"))
+    with pytest.warns(DataWarning, match=r"x.csv:3: byte 0xfc is not UTF-8.*Latin-1"):
+        assert pairs(read_interactions(path)) == {("ann", "tea"), ("J\u00fcrg", "caf\u00e9")}
+
+
+def test_a_damaged_archive_is_refused_in_one_line(write: Write) -> None:
+    whole = gzip.compress(b"user,item\n" + b"1,2\n" * 999)
+    for cut in (whole[:-9], whole[:20] + b"?" + whole[21:]):
+        with pytest.raises(DataError, match=r"x.csv.gz: cannot be read"):
+            read_interactions(write("x.csv.gz", cut))
+
+
+def test_json_lines(write: Write) -> None:
+    text = (
+        '{"user": "ann", "item": "tea", "stars": 5, "date": "2024-05-01"}\n\n'
+        '{"item": "milk", "user": "bob", "stars": 2, "more": [1]}\n'
+    )
+    with pytest.warns(DataWarning):
+        interactions = read_interactions(write("x.jsonl", text), min_rating=3)
+    assert pairs(interactions) == {("ann", "tea")}
+    for wrong, says in (
+        ("[1]\n", ":1: not a JSON object, but list"),
+        ('{"user": 1, "item": 2}\n{', ":2: not a JSON object"),
+        ('{"user": 1, "item": 2}\n{"user": 1}', "column item, row 2: is empty"),
+    ):
+        with pytest.raises(DataError, match=says):
+            read_interactions(write("x.jsonl", wrong))
+
+
+@pytest.mark.parametrize(
+    ("rating", "says"),
+    [
+        ("", "row 2: has no rating"),
+        ('"4,5"', "row 2: '4,5' is not a rating; write a decimal point"),
+        ("good", "row 2: 'good' is not a rating"),
+        ("nan", "row 2: has no rating"),
+    ],
+)
+def test_a_bad_rating_is_refused_with_its_row(write: Write, rating: str, says: str) -> None:
+    path = write("x.csv", f"user,item,rating\n1,2,3\n1,3,{rating}\n")
+    with pytest.raises(DataError, match=says):
+        read_interactions(path, min_rating=1)
+
+
+def test_time_zones_count(write: Write) -> None:
+    times = ["2024-05-01T10:00:00Z", "2024-05-01 12:30:00+02:30", "2024-05-01T08:00:00-0200"]
+    rows = "".join(f"1,{number},{time}\n" for number, time in enumerate(times))
+    interactions = read_interactions(write("x.csv", f"user,item,time\n{rows}"))
+    assert interactions.times is not None
+    assert interactions.times.tolist() == [1714557600] * 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -134,3 +136,46 @@ def test_fingerprint_tells_apart() -> None:
         for users, items in (([0, 1], [0, 1]), ([0, 1], [1, 0]), ([0, 1], [0, 2]), ([0, 2], [0, 1]))
     }
     assert len(prints) == 4
+
+
+def test_a_data_set_of_two_frames() -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    train = {"user": ["ann", "ann", "bob"], "item": ["tea", "milk", "tea"]}
+    test = {"user": ["bob"], "item": ["bread"]}
+    for library in (pandas, polars):
+        data = Dataset.of(library.DataFrame(train), library.DataFrame(test), name="shop")
+        assert data.name == "shop"
+        assert data.train.item_ids.tolist() == ["bread", "milk", "tea"]
+        assert data.test.matrix.toarray().tolist() == [[0, 0, 0], [1, 0, 0]]
+    with pytest.raises(DataError, match="1 users of test are not in train, such as eve"):
+        Dataset.of([("ann", "tea")], [("eve", "tea")])
+
+
+def test_a_list_of_tuples_holds_pairs() -> None:
+    assert Interactions.of([(1, 2), (2, 3)]).matrix.toarray().tolist() == [[1, 0], [0, 1]]
+    assert Interactions.of([[1, 0], [0, 1]]).n_items == 2  # a matrix, as before
+    with pytest.raises(UsageError, match=r"pairs \(user, item\)"):
+        Interactions.of([(1, 2, 5)])
+
+
+def test_ids_too_large_for_a_number_are_refused() -> None:
+    """Test that they do not wrap around to negative numbers, or to another person's id."""
+    for huge in (np.array([1, 2**63], np.uint64), np.array([1, 2**63], object), [1, 2**70]):
+        with pytest.raises(DataError, match=r"row 2: an id above 2\^63 - 1: make all ids text"):
+            Interactions.from_pairs(huge, [1, 2])
+    assert Interactions.from_pairs(np.array([2**63 - 1], np.uint64), [1]).user_ids[0] == 2**63 - 1
+
+
+def test_times_with_a_zone_are_in_utc() -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    moment = datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    local = {"user": [1], "item": [2], "time": [moment]}
+    frames = [
+        pandas.DataFrame(local),
+        pandas.DataFrame(local).astype({"time": object}),
+        polars.DataFrame(local),
+    ]
+    for frame in frames:
+        times = Interactions.from_frame(frame).times
+        assert times is not None
+        assert times.tolist() == [1714557600]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from privirec.data.columns import TableOptions
-from privirec.data.formats import SUFFIXES, read_file
-from privirec.data.interactions import Dataset, Interactions
+from privirec.data.formats import SUFFIXES, read_file, suffix_of
+from privirec.data.interactions import Dataset, Interactions, UnknownUsers
 from privirec.data.shards import ShardedDataset, is_sharded
 from privirec.data.splits import By, check_way, split
 from privirec.data.synthetic import DEFAULT_SEED, PREFIX, synthetic
@@ -111,7 +111,7 @@ def load_dataset(
     data_dir: str | Path | None = None,
     *,
     seed: int = DEFAULT_SEED,
-    test: str | Path | None = None,
+    test_file: str | Path | None = None,
     by: By = "random",
     table: TableOptions | None = None,
     **of_table: Any,
@@ -130,7 +130,7 @@ def load_dataset(
         Folder in which names are looked up first; then $PRIVIREC_DATA and the user's cache folder.
     seed
         Seed of synthetic data and of the split of a single file; it affects nothing else.
-    test
+    test_file
         A second file to test on; the first file is then the train set.
     by
         How a single file is split: "random", "time" or "leave-one-out", see `split`.
@@ -143,9 +143,9 @@ def load_dataset(
     table = _options_of(table, of_table)
     name = str(name_or_path)
     path = Path(name_or_path)
-    if test is not None:
+    if test_file is not None:
         _refuse_split(name, by)
-        return _of_files(path, Path(test), path.stem, table)
+        return _of_files(path, Path(test_file), path.stem, table)
     if name.startswith(PREFIX):
         _refuse_split(name, by)
         return synthetic(name, seed)
@@ -329,9 +329,8 @@ def _single_file(path: Path) -> Path | None:
 
 def _part_of(folder: Path, part: str) -> Path | None:
     """Return the file of a folder that is its train or test set."""
-    found = [
-        folder / (part + suffix) for suffix in SUFFIXES if (folder / (part + suffix)).is_file()
-    ]
+    names = [part + suffix + packed for suffix in SUFFIXES for packed in ("", ".gz")]
+    found = [folder / name for name in names if (folder / name).is_file()]
     if len(found) > 1:
         raise DataError(f"{folder}: holds both {found[0].name} and {found[1].name}")
     return found[0] if found else None
@@ -347,42 +346,18 @@ def _load_folder(folder: Path, name: str, table: TableOptions) -> Dataset:
 
 def _of_files(train_file: Path, test_file: Path, name: str, table: TableOptions) -> Dataset:
     """Load train and test files; rows are the users of train, columns the items of both."""
-    train, test = _alike(read_file(train_file, table), read_file(test_file, table))
+    train, test = read_file(train_file, table), read_file(test_file, table)
     _require_interactions(train, train_file)
-    strangers = np.setdiff1d(test.user_ids, train.user_ids)
-    if len(strangers):
-        where, user = str(test_file), strangers[0]
-        if test_file.suffix.lower() == ".txt" and test.user_ids.dtype.kind in "iu":
-            line, user = first_line_of(test_file, strangers)
+    try:
+        data = Dataset.of(train, test, name=name)
+    except UnknownUsers as error:
+        where, user = str(test_file), error.users[0]
+        if suffix_of(test_file) == ".txt" and test.user_ids.dtype.kind in "iu":
+            line, user = first_line_of(test_file, error.users)
             where = f"{test_file}:{line}"
-        raise DataError(f"{where}: user {user} is not in {train_file.name}")
-    item_ids = np.union1d(train.item_ids, test.item_ids)
-    data = Dataset(name, *(part.over(train.user_ids, item_ids) for part in (train, test)))
+        raise DataError(f"{where}: user {user} is not in {train_file.name}") from None
     data.check_apart()
     return data
-
-
-def _alike(train: Interactions, test: Interactions) -> tuple[Interactions, Interactions]:
-    """Give both parts the same kind of ids: numbers become names if the other file has names."""
-
-    def named(part: Interactions, users: bool, items: bool) -> Interactions:
-        rows = np.repeat(part.user_ids, part.user_degrees)
-        columns = part.item_ids[part.matrix.indices]
-        return Interactions.from_pairs(
-            rows.astype(str) if users else rows,
-            columns.astype(str) if items else columns,
-            times=part.times,
-            weights=part.weights,
-        )
-
-    users, items = (
-        getattr(train, ids).dtype.kind != getattr(test, ids).dtype.kind
-        and {getattr(train, ids).dtype.kind, getattr(test, ids).dtype.kind} > {"U"}
-        for ids in ("user_ids", "item_ids")
-    )
-    if users or items:
-        return named(train, users, items), named(test, users, items)
-    return train, test
 
 
 def _require_interactions(interactions: Interactions, path: Path) -> None:

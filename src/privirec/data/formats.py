@@ -18,13 +18,24 @@ from privirec.data.columns import (
 )
 from privirec.data.ids import MISSING_WORDS
 from privirec.data.interactions import Interactions
+from privirec.data.json_lines import read_json_lines
 from privirec.data.parquet import parquet_pieces, read_parquet
 from privirec.data.rows import Rows, with_more
-from privirec.data.text import BYTE_ORDER_MARK, parse_integers, read_bytes, read_text
+from privirec.data.text import (
+    BYTE_ORDER_MARK,
+    UNREADABLE,
+    cannot_be_read,
+    in_utf8,
+    opened,
+    parse_integers,
+    read_bytes,
+    read_text,
+)
 from privirec.errors import DataError, warn_of_data
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".inter": "\t", ".dat": "::", ".data": "\t"}
-SUFFIXES = (".txt", *_DELIMITERS, ".parquet")
+JSON_LINES = (".jsonl", ".ndjson")
+SUFFIXES = (".txt", *_DELIMITERS, ".parquet", *JSON_LINES)
 TABLES = (*_DELIMITERS, ".parquet")
 """Suffixes of files that can be read in pieces."""
 PIECE_BYTES = 1 << 25
@@ -48,8 +59,9 @@ def read_interactions(
 ) -> Interactions:
     """Read a file of any known format, chosen by its suffix; each row is one interaction.
 
-    Tables are .csv, .tsv, RecBole .inter, MovieLens .dat and .data, .parquet, and any other file
-    with a `delimiter`; .txt is `user item item ...`. Ids are whole numbers or names.
+    Tables are .csv, .tsv, RecBole .inter, MovieLens .dat and .data, .parquet, .jsonl (an object per
+    line), and any other file with a `delimiter`; .txt is `user item item ...`. Text may be
+    compressed (.csv.gz) and in UTF-8, UTF-16 or Latin-1. Ids are whole numbers or names.
 
     Parameters
     ----------
@@ -78,9 +90,11 @@ def read_interactions(
 
 def read_file(path: Path, options: TableOptions) -> Interactions:
     """Read a file as `read_interactions` does, with the options in one object."""
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if suffix == ".parquet":
         rows = read_parquet(path, options)
+    elif suffix in JSON_LINES:
+        rows = read_json_lines(path, options)
     elif suffix == ".txt" and not _is_table(path, options):
         if options.weight_column is not None:
             raise DataError(f"{path}: histories in plain text have no column of weights")
@@ -100,6 +114,11 @@ def read_file(path: Path, options: TableOptions) -> Interactions:
     return Interactions.from_pairs(rows.users, rows.items, times=rows.times, weights=rows.weights)
 
 
+def suffix_of(path: Path) -> str:
+    """Return the suffix that stands for a format, without that of a compression."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
 def read_pieces(
     path: str | Path, options: TableOptions | None = None, *, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[Rows]:
@@ -108,7 +127,7 @@ def read_pieces(
     The ids of a piece are numbers if all of them are whole numbers, whatever earlier pieces had.
     """
     path, options = Path(path), options or TableOptions()
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if suffix == ".parquet":
         yield from parquet_pieces(path, options, piece_bytes // 16)
         return
@@ -179,7 +198,7 @@ def _whole_lines(path: Path, size: int) -> Iterator[bytes]:
     """Yield the file in pieces of about this size that end at the end of a row."""
     waiting = b""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             while read := file.read(size):
                 waiting = waiting + read if waiting else read.removeprefix(BYTE_ORDER_MARK)
                 cut = waiting.rfind(b"\n") + 1
@@ -190,8 +209,8 @@ def _whole_lines(path: Path, size: int) -> Iterator[bytes]:
                     waiting = waiting[cut:]
                 elif len(waiting) > LONGEST_ROW:
                     raise DataError(f"{path}: a row of more than {LONGEST_ROW:,} bytes")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    except UNREADABLE as error:
+        raise cannot_be_read(path, error) from None
     if waiting:
         yield waiting + b"\n"
 
@@ -201,13 +220,9 @@ def _parse_delimited(
 ) -> Rows:
     """Parse the rows in `content`; `lines_above` lines of the file come before it."""
     delimiter = layout.delimiter
+    content = in_utf8(path, content, lines_above)
     if delimiter == "::":
         delimiter, content = "\x1f", content.replace(b"::", b"\x1f")
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1 + lines_above
-        raise DataError(f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from None
     if b"\0" in content:
         _refuse_null(path, content, lines_above)
     if b'"' in content:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,32 +36,37 @@ def is_frame(data: object) -> bool:
     return hasattr(data, "columns") and hasattr(data, "__getitem__")
 
 
-def columns_of_frame(frame: Any, options: TableOptions) -> tuple[list[str], Columns]:
+def columns_of_frame(
+    frame: Any, options: TableOptions, source: Path | str = SOURCE
+) -> tuple[list[str], Columns]:
     """Return the names of all columns, and the columns that are used."""
     names = [str(name) for name in frame.columns]
-    return names, choose_columns(SOURCE, names, options)
+    return names, choose_columns(source, names, options)
 
 
-def rows_of_frame(frame: Any, options: TableOptions) -> Rows:
-    """Return the rows of a frame as interactions.
+def rows_of_frame(frame: Any, options: TableOptions, source: Path | str = SOURCE) -> Rows:
+    """Return the rows of a frame as interactions; `source` names it in messages.
 
     None, NaN and negative ids raise DataError with their row number.
     """
-    names, columns = columns_of_frame(frame, options)
+    names, columns = columns_of_frame(frame, options, source)
     if not len(frame):
-        raise DataError(f"{SOURCE}: no rows")
+        raise DataError(f"{source}: no rows")
 
     def values(column: int) -> NDArray:
-        return np.asarray(frame[frame.columns[column]].to_numpy())
+        found = frame[frame.columns[column]]
+        if getattr(getattr(found, "dtype", None), "tz", None) is not None:
+            found = found.dt.tz_convert(None)  # UTC; as objects they take twenty times as long
+        return np.asarray(found.to_numpy())
 
     def ids(column: int) -> NDArray:
-        return clean_ids(values(column), f"{SOURCE}: column {names[column]}")
+        return clean_ids(values(column), f"{source}: column {names[column]}")
 
     items = ids(columns.item)
     users = np.full(len(items), options.only_user) if columns.user is None else ids(columns.user)
-    rows = with_more(Rows(users, items), SOURCE, names, columns, values, options)
+    rows = with_more(Rows(users, items), source, names, columns, values, options)
     if not len(rows):
-        raise DataError(f"{SOURCE}: no row has a rating of {options.min_rating:g} or more")
+        raise DataError(f"{source}: no row has a rating of {options.min_rating:g} or more")
     return rows
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from privirec.data.frames import FrameOptions, columns_of_frame, is_frame
-from privirec.data.interactions import Interactions, sparse_rows
+from privirec.data.interactions import Interactions, is_pairs, sparse_rows
 from privirec.errors import UsageError, warn_of_data
 
 UserItems = Any
-"""Histories: a sparse or dense matrix (rows users, columns items), Interactions, or a pandas or
-polars DataFrame with a row for each interaction."""
+"""Histories: a sparse or dense matrix (rows users, columns items), Interactions, a pandas or polars
+DataFrame with a row for each interaction, or a list of pairs (user, item)."""
 Progress = Callable[[int, int], None]
 # Weights below this, relative to a mean of one, vanish in single precision next to any other.
 _LEAST_WEIGHT = 1e-12
@@ -55,6 +55,8 @@ def as_interactions(user_items: UserItems, weighted: bool | str = False) -> Inte
             raise UsageError('weights of a DataFrame stand in a column: name it, weighted="..."')
         return Interactions.from_frame(user_items, weight=weighted or None)
     check_no_column(weighted)
+    if is_pairs(user_items):
+        user_items = Interactions.of(user_items)
     if isinstance(user_items, Interactions):
         if weighted and user_items.weights is None:
             raise UsageError(

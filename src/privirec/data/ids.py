@@ -5,7 +5,10 @@ Missing, negative and mixed values raise DataError.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from datetime import UTC
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +17,10 @@ from privirec.errors import DataError
 
 MISSING_WORDS = ("nan", "NaN", "NAN", "None", "none", "null", "NULL", "NA", "<NA>", "N/A", "#N/A")
 """Words that programs write for a missing value. As names they would merge into one busy user."""
+LARGEST = 2**63 - 1
+"""Largest id that is a number."""
+_OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)$")
+"""Time zone at the end of a time."""
 AT_ONCE = 1 << 12
 """Number of ids that are converted to text or objects at a time."""
 
@@ -33,6 +40,8 @@ def clean_ids(values: ArrayLike, where: str) -> NDArray:
         _refuse_where(array != np.floor(array), where, "is not a whole number")
         _refuse_where(np.abs(array) >= 2.0**53, where, "is too large for an exact number")
         array = array.astype(np.int64)
+    if array.dtype.kind == "u":
+        _refuse_where(array > np.uint64(LARGEST), where, "an id above 2^63 - 1: make all ids text")
     if array.dtype.kind in "iu":
         if len(array) and array.min() < 0:
             at = int(np.argmax(array < 0))
@@ -76,10 +85,9 @@ def _of_objects(array: NDArray, where: str) -> NDArray:
         at = next(at for at, value in enumerate(objects) if not isinstance(value, str))
         raise DataError(f"{where}, row {at + 1}: {objects[at]!r} among names; make all ids text")
     if kinds <= {int, float, np.int64, np.int32, np.float64, np.float32}:
-        try:
-            return np.array(objects)
-        except OverflowError:
-            raise DataError(f"{where}: a number too large for an id") from None
+        huge = np.array([abs(value) > LARGEST for value in objects])
+        _refuse_where(huge, where, "an id above 2^63 - 1: make all ids text")
+        return np.array(objects)
     kind = min(kind.__name__ for kind in kinds)
     raise DataError(f"{where}: ids are whole numbers or names, not {kind}")
 
@@ -98,8 +106,8 @@ def clean_times(values: ArrayLike, where: str) -> NDArray:
         array = _times_of_text(array, where)
     if array.dtype.kind == "O":
         try:
-            array = array.astype("datetime64[us]")
-        except (TypeError, ValueError):
+            array = np.array([_without_zone(value) for value in array], "datetime64[us]")
+        except (TypeError, ValueError, AttributeError):
             raise DataError(f"{where}: holds no times") from None
     if array.dtype.kind == "M":
         _refuse_where(np.isnat(array), where, "has no time")
@@ -121,19 +129,52 @@ def _times_of_text(array: NDArray, where: str) -> NDArray:
         return array.astype(np.float64)
     except ValueError:
         pass
-    text = np.char.replace(np.char.rstrip(array.astype(str), "Z"), "+00:00", "")
+    text = np.char.rstrip(array, "Z")
+    tails, which = np.unique([value[-6:] for value in text.tolist()], return_inverse=True)
+    minutes = np.zeros(len(tails), np.int64)
+    for number, tail in enumerate(tails.tolist()):
+        zone = _OFFSET.search(tail)
+        if zone is None or not any(":" in value for value in text[which == number][:1].tolist()):
+            continue  # a date alone may end like a zone, as in 01-0230
+        sign, hours, more = zone.groups()
+        minutes[number] = int(f"{sign}1") * (60 * int(hours) + int(more))
+        text[which == number] = [
+            value[: -len(zone.group())] for value in text[which == number].tolist()
+        ]
     try:
-        return text.astype("datetime64[us]")
+        return text.astype("datetime64[us]") - minutes[which].astype("timedelta64[m]")
     except ValueError as error:
         raise DataError(f"{where}: holds no times ({error})") from None
 
 
+def _without_zone(value: Any) -> Any:
+    """Return a time in UTC; NumPy knows no time zones."""
+    if getattr(value, "tzinfo", None) is None:
+        return value
+    return value.astimezone(UTC).replace(tzinfo=None)
+
+
+def _numbers(values: ArrayLike, where: str, what: str) -> NDArray[np.float64]:
+    """Return numbers; raise DataError with the row of the first value that is none."""
+    array = np.asarray(values)
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        pass
+    for row, value in enumerate(array.tolist(), start=1):
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            if not str(value).strip() or value is None or str(value) in MISSING_WORDS:
+                raise DataError(f"{where}, row {row}: has no {what}") from None
+            hint = "; write a decimal point" if "," in str(value) else ""
+            raise DataError(f"{where}, row {row}: {value!r} is not a {what}{hint}") from None
+    raise DataError(f"{where}: holds no numbers")
+
+
 def clean_ratings(values: ArrayLike, where: str) -> NDArray[np.float64]:
     """Return ratings as numbers; raise DataError for a missing one."""
-    try:
-        ratings = np.asarray(values).astype(np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"{where}: holds no numbers to compare with a least rating") from None
+    ratings = _numbers(values, where, "rating")
     _refuse_where(np.isnan(ratings), where, "has no rating")
     return ratings
 
@@ -143,10 +184,7 @@ def clean_weights(values: ArrayLike, where: str) -> NDArray[np.float64]:
 
     Rows that should not count have to be left out; a weight of 0 is refused.
     """
-    try:
-        weights = np.asarray(values).astype(np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"{where}: holds no numbers that could be weights") from None
+    weights = _numbers(values, where, "weight")
     wrong = ~(np.isfinite(weights) & (weights > 0))
     if wrong.any():
         at = int(np.argmax(wrong))

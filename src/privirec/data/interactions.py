@@ -57,6 +57,23 @@ class Interactions:
             )
 
     @classmethod
+    def of(cls, user_items: Any) -> Interactions:
+        """Make interactions from a DataFrame, a list of pairs (user, item) or a matrix.
+
+        >>> Interactions.of([("ann", "tea"), ("bob", "tea"), ("bob", "milk")])
+        Interactions(2 users, 2 items, 3 interactions)
+        """
+        from privirec.data.frames import is_frame  # noqa: PLC0415 - few need it
+
+        if isinstance(user_items, Interactions):
+            return user_items
+        if is_frame(user_items):
+            return cls.from_frame(user_items)
+        if is_pairs(user_items):
+            return cls.from_pairs(*map(list, zip(*user_items, strict=True)))
+        return cls.from_matrix(sparse_rows(user_items))
+
+    @classmethod
     def from_pairs(
         cls,
         users: ArrayLike,
@@ -276,6 +293,22 @@ class Dataset:
         if self.train.matrix.shape != self.test.matrix.shape:
             raise DataError(f"{self.name}: train and test differ in their users or items")
 
+    @classmethod
+    def of(cls, train: Any, test: Any, *, name: str = "data") -> Dataset:
+        """Make a data set from two DataFrames, Interactions or matrices.
+
+        Rows are the users of train, who must include those of test; columns are the items of both.
+
+        >>> Dataset.of([("ann", "tea"), ("bob", "milk")], [("ann", "milk")])
+        Dataset('data', 2 users, 2 items, 2 train and 1 test interactions)
+        """
+        train, test = _alike(*(Interactions.of(part) for part in (train, test)))
+        strangers = np.setdiff1d(test.user_ids, train.user_ids)
+        if len(strangers):
+            raise UnknownUsers(strangers)
+        items = np.union1d(train.item_ids, test.item_ids)
+        return cls(name, *(part.over(train.user_ids, items) for part in (train, test)))
+
     def check_apart(self) -> None:
         """Raise DataError if all of test is also in train; warn once if some of it is."""
         _ = self._in_both
@@ -314,10 +347,52 @@ class Dataset:
         )
 
 
+class UnknownUsers(DataError):
+    """Users of a test set who are not in train."""
+
+    def __init__(self, users: NDArray) -> None:
+        super().__init__(f"{len(users):,} users of test are not in train, such as {users[0]}")
+        self.users = users
+
+
+def _alike(train: Interactions, test: Interactions) -> tuple[Interactions, Interactions]:
+    """Give both parts the same kind of ids: numbers become names if the other part has names."""
+
+    def named(part: Interactions, users: bool, items: bool) -> Interactions:
+        rows = np.repeat(part.user_ids, part.user_degrees)
+        columns = part.item_ids[part.matrix.indices]
+        return Interactions.from_pairs(
+            rows.astype(str) if users else rows,
+            columns.astype(str) if items else columns,
+            times=part.times,
+            weights=part.weights,
+        )
+
+    users, items = (
+        getattr(train, ids).dtype.kind != getattr(test, ids).dtype.kind
+        and {getattr(train, ids).dtype.kind, getattr(test, ids).dtype.kind} > {"U"}
+        for ids in ("user_ids", "item_ids")
+    )
+    if users or items:
+        return named(train, users, items), named(test, users, items)
+    return train, test
+
+
 def _joined(parts: list[NDArray | None]) -> NDArray | None:
     """Concatenate the arrays if none is missing, otherwise return None."""
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if len(known) == len(parts) else None
+
+
+def is_pairs(user_items: object) -> bool:
+    """Return True for a list of pairs (user, item); raise UsageError for longer tuples."""
+    if not isinstance(user_items, list) or not user_items:
+        return False
+    if not all(isinstance(row, tuple) for row in user_items):
+        return False
+    if any(len(row) != 2 for row in user_items):
+        raise UsageError("a list of tuples holds pairs (user, item); weights go with a DataFrame")
+    return True
 
 
 def sparse_rows(user_items: object) -> sp.csr_array:

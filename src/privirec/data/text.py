@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import gzip
 import io
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privirec.data.interactions import Interactions
-from privirec.errors import DataError
+from privirec.errors import DataError, warn_of_data
 
 LARGEST_ID = 2**31 - 1
 _NEWLINE, _RETURN, _SPACE, _TAB, _ZERO = b"\n\r \t0"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -119,12 +124,51 @@ def write_lines(path: str | Path, lines: Iterable[str], *, private: bool = False
 def read_bytes(path: Path) -> bytes:
     """Return the bytes of a file without a UTF-8 byte order mark, or raise DataError."""
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+        with opened(path) as file:
+            content = file.read().removeprefix(BYTE_ORDER_MARK)
+    except UNREADABLE as error:
+        raise cannot_be_read(path, error) from None
     if not content.strip():
         raise DataError(f"{path}: the file is empty")
-    return content.removeprefix(BYTE_ORDER_MARK)
+    return content
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading; gzip is decompressed and UTF-16 becomes UTF-8."""
+    with path.open("rb") as raw:
+        file: Any = raw
+        if raw.peek(2)[:2] == _GZIP:
+            file = gzip.GzipFile(fileobj=raw)
+        start = file.peek(2)[:2]
+        if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            file = codecs.EncodedFile(file, "utf-8", "utf-16")
+        yield file
+
+
+UNREADABLE = (OSError, EOFError, zlib.error, UnicodeDecodeError)
+"""Errors of a file that cannot be opened, decompressed or decoded."""
+
+
+def cannot_be_read(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
+
+
+def in_utf8(path: Path, content: bytes, lines_above: int = 0) -> bytes:
+    """Return text in UTF-8; text that is not is taken for Windows-1252, with a DataWarning."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1 + lines_above
+        warn_of_data(
+            f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8; the file is read as "
+            "Windows-1252 (Latin-1)"
+        )
+        try:
+            return content.decode("cp1252").encode()
+        except UnicodeDecodeError:
+            return content.decode("latin-1").encode()
+    return content
 
 
 def parse_integers(codes: NDArray[np.uint8], starts: NDArray, ends: NDArray) -> NDArray[np.int64]:

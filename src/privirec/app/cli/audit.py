@@ -155,7 +155,7 @@ def command(*, chosen: AuditOptions, table: TableOptions) -> None:
     noise = not chosen.without_noise
     check_release(chosen.release, chosen.settings, preset=chosen.preset, noise=noise)
     data = load_dataset(
-        chosen.dataset, chosen.data_dir, test=chosen.test_file, by=chosen.by, table=table
+        chosen.dataset, chosen.data_dir, test_file=chosen.test_file, by=chosen.by, table=table
     )
     earlier = [] if chosen.beside is None else read_rows(chosen.beside, data.name)
     say("This takes seconds to many minutes; longest where an attack reads most (peeling).")

@@ -87,7 +87,9 @@ def command(*, here: FederationOptions, chosen: RunOptions, table: TableOptions)
     installed_carrier(here.carrier)  # fail before anything is read
     options.check_save(here.save, here.overwrite)
     plan = chosen.plan(runtime=NETWORK, clients=here.clients)
-    data = load_dataset(here.dataset, here.data_dir, test=here.test_file, by=here.by, table=table)
+    data = load_dataset(
+        here.dataset, here.data_dir, test_file=here.test_file, by=here.by, table=table
+    )
     words = words_for(here.dataset, here.data_dir, table, test_file=here.test_file, by=here.by)
     tell = say if plan.noisy else warn
     tell(outlook(data, plan) or str(gives_away(plan.method, words)))

@@ -113,6 +113,6 @@ def _result(chosen: DataOptions, plan: Plan, table: TableOptions) -> Result:
             sample = chosen.sample or DEFAULT_SAMPLE
             return run_shards(sharded, plan, phases, sample=sample, work=chosen.work)
         data = load_dataset(
-            chosen.dataset, chosen.data_dir, test=chosen.test_file, by=chosen.by, table=table
+            chosen.dataset, chosen.data_dir, test_file=chosen.test_file, by=chosen.by, table=table
         )
         return run(data, plan, phases)
