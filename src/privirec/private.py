@@ -69,6 +69,17 @@ class PrivateRecommender(Denoised):
         self.seed = seed
         self._program(1, 1)  # refuses what cannot be promised
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return all settings by name, as scikit-learn's estimators do."""
+        return {**self.promised, "way": self.way, "seed": self.seed, **super().get_params(deep)}
+
+    def _given(self) -> dict[str, Any]:
+        return {**self.promised, "way": self.way, "seed": self.seed, **super()._given()}
+
+    @property
+    def _adds_up(self) -> bool:
+        return False
+
     def __repr__(self) -> str:
         own = self.promised | {"way": self.way, "seed": self.seed}
         shown = own | dict(self.config.model_dump(exclude_defaults=True))

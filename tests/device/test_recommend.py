@@ -76,7 +76,7 @@ def all_models(train: Interactions) -> list[Recommender]:
         if kind is Popularity:  # its scores do not depend on the history
             continue
         has_rank = "rank" in kind.config_type.model_fields
-        fitted.append((kind(rank=12) if has_rank else kind()).fit(train))
+        fitted.append(Recommender.fit(kind(rank=12) if has_rank else kind(), train))
     fitted += [TurboCF(s=0.7, filter=number).fit(train) for number in (1, 2, 3)]
     exact = centralized(train, rank=12)
     assert exact.basis is not None

@@ -482,11 +482,11 @@ class ModelTests:
     def test_what_raised_type_errors_says_what_is_wrong(self, holes: Interactions) -> None:
         model = self.fit(holes)
         with pytest.raises(UsageError, match="no matrix but NoneType"):
-            model.fit(None)
+            self.fit(None)
         with pytest.raises(UsageError, match=r"no matrix but str.*read_interactions"):
-            model.fit("ratings.csv")
+            self.fit("ratings.csv")
         with pytest.raises(UsageError, match="rows are users"):
-            model.fit([1, 0, 1])
+            self.fit([1, 0, 1])
         with pytest.raises(UsageError, match="no matrix but NoneType"):
             model.recommend(0, None)
         for wrong in (2.5, "10", None, True):

@@ -72,6 +72,13 @@ def as_interactions(user_items: UserItems, weighted: bool | str = False) -> Inte
     return Interactions.from_matrix(rows, weighted=bool(weighted))
 
 
+def is_history(user_items: UserItems) -> bool:
+    """Return True for a list of items, the history of one person."""
+    if not isinstance(user_items, list | tuple | set | frozenset):
+        return False
+    return all(isinstance(item, str | Integral) for item in user_items)
+
+
 def joined(parts: Sequence[Interactions]) -> Interactions:
     """Return the users of all parts one after the other, over the items of all parts."""
     if not parts:

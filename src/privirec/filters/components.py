@@ -24,6 +24,7 @@ from privirec.filters.operators import (
     ItemOperator,
     LowRankOperator,
     NotKept,
+    SparseOperator,
     WeightedOperator,
     history_coordinates,
 )
@@ -165,12 +166,65 @@ def centralized(
             raise UsageError("the low-pass filter is defined for alpha = 1/2")
         if rank > train.n_items:
             raise UsageError(f"rank {rank} does not fit a catalogue of {train.n_items} items")
-        values, basis = leading_eigenpairs(operator, rank, seed=seed, progress=progress)
-        # Beyond the rank of P~ the solver returns arbitrary vectors of its null space.
-        null = values < NULL * max(float(values[0]), 1.0)
-        basis[:, null] = values[null] = 0
+        values, basis = _eigenpairs(operator, rank, seed, progress)
     _, items = degrees_of(train)
     return Components(items, operator, basis, normalisation, eigenvalues=values)
+
+
+def _eigenpairs(
+    operator: ItemOperator, rank: int, seed: int, progress: Progress | None = None
+) -> tuple[NDArray[np.float64], Float32]:
+    values, basis = leading_eigenpairs(operator, rank, seed=seed, progress=progress)
+    # Beyond the rank of P~ the solver returns arbitrary vectors of its null space.
+    null = values < NULL * max(float(values[0]), 1.0)
+    basis[:, null] = values[null] = 0
+    return values, basis
+
+
+def with_people(
+    known: Components,
+    places: NDArray[np.int64],
+    more: Interactions,
+    *,
+    rank: int = 0,
+    seed: int = 0,
+) -> Components:
+    """Return the components of the people in `known` and of `more`, who are others.
+
+    `places` are the columns of `more` that the known items have. Both matrices are sums over
+    people once the powers of item degrees are taken off; rounding aside, the result is that of all
+    histories together.
+    """
+    if known.is_weighted:
+        raise UsageError("weights are relative to those of one fit: fit anew, on all histories")
+    wanted = known.normalisation
+    degrees = more.item_degrees.copy()
+    degrees[places] += known.item_degrees
+    operator: ItemOperator = NotKept(more.n_items)
+    basis = values = None
+    if not isinstance(known.item_item, NotKept):
+        if isinstance(known.item_item, LowRankOperator):
+            raise UsageError("a low-rank matrix keeps no sums that more people can be added to")
+        old = known.written_out().item_item
+        assert isinstance(old, SparseOperator)  # noqa: S101 - all other forms are handled
+        ours = old.matrix
+        row = np.repeat(np.arange(known.n_items), np.diff(ours.indptr))  # read files defy tocoo
+        left, right = item_scales(known.item_degrees, wanted)
+        sums = ours.data / (left[row] * right[ours.indices])
+        plain = replace(wanted, left=0.0, right=0.0)
+        theirs = factored(more, plain).written_out().matrix.tocoo()
+        rows = np.concatenate([places[row], theirs.row])
+        columns = np.concatenate([places[ours.indices], theirs.col])
+        total = sp.csr_array(
+            (np.concatenate([sums, theirs.data]), (rows, columns)), shape=(more.n_items,) * 2
+        )
+        left, right = item_scales(degrees, wanted)
+        lengths = np.diff(total.indptr)
+        total.data *= np.repeat(left, lengths) * right[total.indices]
+        operator = SparseOperator(total.astype(np.float32))
+        if rank:
+            values, basis = _eigenpairs(operator, rank, seed)
+    return Components(degrees, operator, basis, wanted, eigenvalues=values, origin=known.origin)
 
 
 def randomized(

@@ -12,24 +12,33 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from privirec.data.given import UserItems, as_interactions, relative, reporting, rows_over
 from privirec.data.interactions import Interactions
 from privirec.errors import ArtifactError, PrivacyWarning, UsageError, is_meant, warn_of_data
-from privirec.filters.components import Components, centralized
+from privirec.filters.components import Components, centralized, with_people
 from privirec.filters.eigen import Progress
 from privirec.filters.normalize import Normalisation
 from privirec.filters.operators import Float32, NotKept, history_coordinates
 from privirec.filters.parts import Parts, row_sums_pay
 from privirec.models import artifact
+from privirec.models.ids import as_ids
 from privirec.models.recommending import USERS_AT_ONCE, Recommending
 from privirec.registry import Registry
 
 Derived = Mapping[str, NDArray]
 _HEADING = "Parameters\n----------"
+_METHODS = (
+    "fit, partial_fit, use : learn from histories, from more people, or from released filters",
+    "recommend, recommend_frame : the best items, as arrays or as a DataFrame",
+    "explain, similar_items, similar_users : reasons and likeness",
+    "save, load : a folder of arrays; loading runs no code",
+    "get_params, set_params, clone : settings",
+)
+"""Public methods, the most useful first, for `help`."""
 
 CENTRAL_MODEL = (
     "Warning: computed on one machine from all histories; no history is in it as such, but most "
@@ -116,6 +125,27 @@ class Recommender(Recommending):
         self._rows: Float32 | None = None
         self.item_ids: NDArray | None = None
 
+    # --- settings -----------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return all settings by name, as scikit-learn's estimators do."""
+        return dict(self._asked)
+
+    def set_params(self, **settings: Any) -> Self:
+        """Change settings; the model has to be fitted again."""
+        type(self).__init__(self, **(self._given() | settings))
+        return self
+
+    def clone(self) -> Self:
+        """Return a model with the same settings that is not fitted."""
+        return type(self)(**self._given())
+
+    __sklearn_clone__ = clone
+
+    def _given(self) -> dict[str, Any]:
+        """Return the settings that were given, without defaults."""
+        return {name: getattr(self._asked, name) for name in self._asked.model_fields_set}
+
     def __repr__(self) -> str:
         settings = ", ".join(f"{key}={value!r}" for key, value in self.config)
         return f"{type(self).__name__}({settings})"
@@ -170,10 +200,56 @@ class Recommender(Recommending):
             return self._asked
         return self._asked.model_copy(update={"rank": max(n_items, 1)})
 
-    def use(self, components: Components, item_ids: NDArray | None = None) -> Self:
-        """Use filters that were computed elsewhere, for example by a federation."""
+    def partial_fit(self, user_items: UserItems, *, seed: int = 0) -> Self:
+        """Add people who are not in the model yet; the result is that of a fit on all of them.
+
+        Item-item matrices are sums over people, so a model that keeps its matrix needs no earlier
+        histories. Others are refused (UsageError), and so are models of a federation. A person who
+        was in the model already counts twice.
+
+        Parameters
+        ----------
+        user_items
+            Histories of the new people, in any form that `fit` accepts.
+        seed
+            As in `fit`.
+        """
+        if self._components is None:
+            return self.fit(user_items, seed=seed)
+        if (self._components.origin or {}).get("ledger") != [] or not self._adds_up:
+            raise UsageError(
+                f"{self.name} keeps no sums that more people can be added to: fit anew"
+            )
+        more = as_interactions(user_items)
+        ours = np.arange(self.n_items) if self.item_ids is None else self.item_ids
+        items = np.union1d(ours, more.item_ids)
+        if items.dtype.kind != ours.dtype.kind:
+            raise UsageError("numbers and names differ: give new people's items ids of this kind")
+        self.config = self._fitting(len(items))
+        components = with_people(
+            self._components,
+            np.searchsorted(items, ours),
+            more.over(more.user_ids, items),
+            rank=self.config.low_pass_rank,
+            seed=seed,
+        )
+        return self.use(components, items)
+
+    @property
+    def _adds_up(self) -> bool:
+        """True if the filters are sums over people and are kept."""
+        return self.keeps_item_item and type(self)._components_of is Recommender._components_of
+
+    def use(self, components: Components, item_ids: ArrayLike | None = None) -> Self:
+        """Use filters that were computed elsewhere, for example by a federation.
+
+        `item_ids` are the ids of the catalogue, in its order; without them items are numbers.
+        """
         self._check_normalisation(components)
-        return self._take(components, self._derive(components), item_ids)
+        ids = None if item_ids is None else as_ids(item_ids)
+        if ids is not None and len(ids) != components.n_items:
+            raise UsageError(f"{len(ids)} item ids for filters over {components.n_items} items")
+        return self._take(components, self._derive(components), ids)
 
     def _take(
         self, components: Components, derived: Derived, item_ids: NDArray | None = None
@@ -384,6 +460,7 @@ def _describe(model: type, config: type[BaseModel]) -> None:
     for name, field in fields.items():
         lines.append(f"{name} : {_kind(field)}, default {field.default!r}")
         lines.extend(f"    {line}" for line in (field.description or "").splitlines())
+    lines += ["", "Methods", "-------", *_METHODS]
     model.__doc__ = "\n".join(lines).strip() + "\n"
 
 

@@ -39,6 +39,10 @@ class Popularity(Recommender):
     keeps_item_item = False
     config: PopularityConfig
 
+    @property
+    def _adds_up(self) -> bool:
+        return True
+
     def _components_of(
         self, train: Interactions, seed: int, progress: Progress | None
     ) -> Components:

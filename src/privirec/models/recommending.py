@@ -15,20 +15,22 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from privirec.compiled import Later
-from privirec.data.frames import frame_like, is_frame
+from privirec.data.frames import frame_like, is_frame, rows_of_users
 from privirec.data.given import (
     UserItems,
     as_interactions,
     check_no_column,
     count_of,
     framed,
+    is_history,
     rows_over,
     warn_of_weights,
 )
-from privirec.data.interactions import Interactions, sparse_rows
+from privirec.data.interactions import Interactions, is_pairs, sparse_rows
 from privirec.errors import UsageError, warn_of_data
 from privirec.filters.operators import Float32
 from privirec.filters.parts import Parts
+from privirec.models.ids import as_ids, look_up, named, places_of, rows_of
 
 kernels = Later("privirec.filters.kernels")
 
@@ -88,17 +90,18 @@ class Recommending(ABC):
             their ids. A matrix has exactly one row for each, in this order: `R[7]` for user 7,
             `R[[7, 8]]` for two.
         user_items
-            The histories, in any form that `fit` accepts. Items unknown to the model are left out,
-            and a DataWarning says how many. A matrix is accepted only by a model that was fitted on
-            a matrix, because columns do not identify the items of a model with ids. An empty
-            history has no best items: unless the model falls back on popularity, all items score 0
-            and come in the order of the catalogue, and a DataWarning says so.
+            The histories, in any form that `fit` accepts, or for one user a list of items, so that
+            `recommend("new", ["tea", "milk"])` serves somebody new. Items unknown to the model are
+            left out, and a DataWarning says how many. A matrix is accepted only by a model that was
+            fitted on a matrix, because columns do not identify the items of a model with ids. An
+            empty history has no best items: unless the model falls back on popularity, all items
+            score 0 and come in the order of the catalogue, and a DataWarning says so.
         N
             Number of items per user.
         filter_already_liked_items
             If true, leave out items in the history.
         filter_items
-            Leave out these items too.
+            Leave out these items too. Items that the model does not know are left out anyway.
         recalculate_user
             Accepted for compatibility with `implicit`, without effect: recommendations are always
             computed from the given history, because the model keeps no users.
@@ -136,7 +139,7 @@ class Recommending(ABC):
         if items is not None and filter_items is not None:
             raise UsageError("give items or filter_items, not both")
         only = None if items is None else np.unique(self.columns_of(items))
-        without = None if filter_items is None else np.unique(self.columns_of(filter_items))
+        without = None if filter_items is None else self._known_columns(filter_items)
         columns, scores = self.best_columns(
             histories,
             count,
@@ -352,8 +355,10 @@ class Recommending(ABC):
 
     def _empty(self) -> Float32:
         """Return the scores of an empty history."""
-        nobody = sp.csr_array((1, self.n_items), dtype=np.float32)
-        return self.parts(nobody).scores()[0].copy()
+        return self.parts(self._nobody()).scores()[0].copy()
+
+    def _nobody(self) -> sp.csr_array:
+        return sp.csr_array((1, self.n_items), dtype=np.float32)
 
     # --- ids ----------------------------------------------------------------------------------
 
@@ -362,6 +367,12 @@ class Recommending(ABC):
         ids = np.arange(self.n_items) if self.item_ids is None else self.item_ids
         return look_up(items, ids, "item", f"in a catalogue of {len(ids)}")
 
+    def _known_columns(self, items: ArrayLike) -> NDArray[np.int64]:
+        """Return the columns of those items that the model knows, in ascending order."""
+        ids = np.arange(self.n_items) if self.item_ids is None else self.item_ids
+        place = places_of(as_ids(items), ids)
+        return np.unique(place[place >= 0])
+
     def _ids_of(self, columns: NDArray[np.int64]) -> NDArray:
         return columns if self.item_ids is None else named(self.item_ids, columns)
 
@@ -369,7 +380,16 @@ class Recommending(ABC):
         self, userid: ArrayLike, user_items: UserItems, weighted: bool | str = False
     ) -> sp.csr_array:
         """Return one row per user over the model's columns, with the given values."""
+        _ = self.n_items  # a model without any was not fitted, which is the first thing to say
         users = np.asarray(userid)
+        if is_history(user_items):
+            if users.size != 1 or weighted:
+                raise UsageError("a list of items is the history of one user, without weights")
+            items = list(user_items)
+            history = Interactions.from_pairs(np.zeros(len(items), np.int64), items)
+            return self._known(history) if items else self._nobody()
+        if is_frame(user_items):
+            user_items = rows_of_users(user_items, as_ids(users))
         if _names_its_items(user_items):
             interactions = as_interactions(user_items, weighted)
             asked = rows_of(users, interactions.user_ids)
@@ -398,6 +418,7 @@ class Recommending(ABC):
 
     def _with_columns_of_model(self, user_items: UserItems) -> UserItems:
         """Return the input after checking that the columns of a matrix are the model's."""
+        _ = self.n_items
         if _names_its_items(user_items):
             return user_items
         self._check_items_are_columns()
@@ -429,6 +450,8 @@ class Recommending(ABC):
         ids = np.arange(self.n_items) if self.item_ids is None else self.item_ids
         if np.array_equal(ids, interactions.item_ids):
             return interactions.weighted_matrix()
+        if interactions.n_interactions and len(ids):
+            _check_kinds(ids, interactions.item_ids)
         place = places_of(interactions.item_ids, ids)
         entries = interactions.matrix.tocoo()
         known = place[entries.col] >= 0
@@ -448,7 +471,16 @@ class Recommending(ABC):
 
 def _names_its_items(user_items: UserItems) -> bool:
     """Return True if the input identifies items by ids and not by columns."""
-    return isinstance(user_items, Interactions) or is_frame(user_items)
+    return isinstance(user_items, Interactions) or is_frame(user_items) or is_pairs(user_items)
+
+
+def _check_kinds(ours: NDArray, theirs: NDArray) -> None:
+    """Raise UsageError if one side numbers its items and the other names them."""
+    if (ours.dtype.kind == "U") != (theirs.dtype.kind == "U"):
+        raise UsageError(
+            f"the items of this model are {ours[0]!s}, {ours[-1]!s} ..., and those of the history "
+            f"{theirs[0]!s} ...: numbers and names differ. use(components, item_ids) names them"
+        )
 
 
 def _alone(columns: NDArray, n_items: int) -> sp.csr_array:
@@ -470,40 +502,3 @@ def _with_columns(
         (np.ones(rows * len(without), np.float32), np.tile(without, rows), ends), shape=part.shape
     )
     return common if seen is None else sp.csr_array(common + seen)
-
-
-def rows_of(users: ArrayLike, known: NDArray) -> NDArray[np.int64]:
-    """Return the positions of users by their ids."""
-    return look_up(users, known, "user", f"among {len(known)} users")
-
-
-def look_up(wanted: ArrayLike, known: NDArray, kind: str, where: str) -> NDArray[np.int64]:
-    """Return the positions of ids among the known ones; raise UsageError for an unknown id."""
-    ids = np.asarray(wanted).reshape(-1)
-    if ids.dtype.kind == "O":
-        ids = np.array(ids.tolist())
-    if ids.dtype.kind == "f" and len(ids) and (ids == np.floor(ids)).all():
-        ids = ids.astype(np.int64)
-    place = places_of(ids, known)
-    if (place < 0).any():
-        missing = ids[np.argmax(place < 0)]
-        raise UsageError(f"{kind} {missing} is not {where}")
-    return place
-
-
-def places_of(ids: NDArray, known: NDArray) -> NDArray[np.int64]:
-    """Return the position of each id among the known ones, or -1. 7 and "7" are different ids."""
-    texts = {ids.dtype.kind == "U", known.dtype.kind == "U"}
-    if not len(ids) or not len(known) or len(texts) > 1 or ids.dtype.kind not in "iuU":
-        return np.full(len(ids), -1, np.int64)
-    order = np.argsort(known, kind="stable")
-    place = order[np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)]
-    return np.where(known[place] == ids, place, -1).astype(np.int64)
-
-
-def named(ids: NDArray, places: NDArray[np.int64]) -> NDArray:
-    """Return the ids at these positions; -1, or an empty name, for a negative position."""
-    if not len(ids):
-        return np.full(places.shape, -1)
-    nothing = "" if ids.dtype.kind == "U" else -1
-    return np.where(places >= 0, ids[places], nothing)
