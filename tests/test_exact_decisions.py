@@ -116,7 +116,8 @@ EXCEPTIONS = {
     "federated/programs/spectral.py::SpectralProgram._first_block": SERVER,
     "filters/normalize.py::degree_power": SERVER,  # of numbers that are not whole
     "filters/operators.py::SparseOperator.power": SCORES,
-    "filters/operators.py::FactoredOperator.rows": WHOLE,
+    "filters/operators.py::FactoredOperator._pays_in_factors": WHOLE,
+    "filters/operators.py::FactoredOperator._products": WHOLE,
     "filters/operators.py::WeightedOperator._product": SCORES,
     "filters/operators.py::WeightedOperator._written_out": SCORES,
     "filters/operators.py::LowRankOperator.rows": SCORES,

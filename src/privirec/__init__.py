@@ -44,8 +44,10 @@ if TYPE_CHECKING:
     from privirec.models import (
         BSPMEM,
         BSPMLM,
+        DAN,
         EASE,
         GFCF,
+        ChebyCF,
         Denoised,
         ItemKNN,
         LinkProp,
@@ -59,8 +61,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BSPMEM",
     "BSPMLM",
+    "DAN",
     "EASE",
     "GFCF",
+    "ChebyCF",
     "DataError",
     "DataWarning",
     "Dataset",
@@ -99,7 +103,7 @@ _HOMES = {
     ),
     "privirec.evaluation": ("Metrics", "evaluate"),
     "privirec.models": (
-        *("BSPMEM", "BSPMLM", "EASE", "GFCF", "Denoised", "ItemKNN", "LinkProp"),
+        *("BSPMEM", "BSPMLM", "DAN", "EASE", "GFCF", "ChebyCF", "Denoised", "ItemKNN", "LinkProp"),
         *("Popularity", "Recommender", "Spectral", "TurboCF"),
     ),
     "privirec.private": ("PrivateRecommender",),

@@ -148,6 +148,7 @@ def test_too_many_products_are_done_in_factors(
 ) -> None:
     product = factored(small.train, normalisation)
     histories = small.train.matrix[:n_histories]
+    monkeypatch.setattr(operators, "FROM_MATRIX", 0)
     written = product.rows(histories)
     assert "_written_out" in vars(product)
     monkeypatch.setattr(operators, "MOST_PRODUCTS", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,20 @@ import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privirec.data import Interactions
-from privirec.models import BSPMEM, BSPMLM, GFCF, LinkProp, Recommender, TurboCF
+from privirec.data import Dataset, Interactions
+from privirec.filters import LowRankOperator, centralized
+from privirec.models import (
+    BSPMEM,
+    BSPMLM,
+    DAN,
+    GFCF,
+    ChebyCF,
+    LinkProp,
+    Recommender,
+    TurboCF,
+)
+from privirec.runtime.plan import Plan
+from privirec.runtime.run import run
 
 Dense = NDArray[np.float64]
 RANK = 6
@@ -135,6 +148,78 @@ def test_bspm_of_yelp2018_in_one_line(train: Interactions, model: type[BSPMLM]) 
     late = b - 0.6 * b @ p + 0.3 * i
     settings = model.published["yelp2018"].model_dump() | {"rank": RANK}
     assert_scores(model(**settings), train, early if model is BSPMEM else late)
+
+
+@pytest.mark.parametrize(
+    ("phi", "weight", "exponent"), [(1.5, 0.2, 0.4), (10.0, 0.2, 0.0), (5.0, 0.0, 0.2)]
+)
+def test_cheby_cf(train: Interactions, phi: float, weight: float, exponent: float) -> None:
+    """Test f by the three-term recurrence of T_k, on matrices."""
+    r = train.matrix.toarray().astype(np.float64)
+    a = normalised(r, 0.5)
+    x = [round(np.cos((8 - i) * np.pi / 8), 3) for i in range(9)]
+    targets = [
+        round(0.5 + 0.5 * (-each) ** phi if each < 0 else 0.5 - 0.5 * each**phi, 3) for each in x
+    ]
+    nodes = [np.cos((9.5 - j) * np.pi / 9) for j in range(1, 10)]
+    eye = np.eye(50)
+    before, now, total = eye, eye - 2 * a.T @ a, np.zeros((50, 50))
+    for k in range(9):
+        values = [np.cos(k * np.arccos(node)) for node in nodes]
+        total += (1 if k == 0 else 2) / 9 * np.dot(targets, values) * before
+        before, now = now, 2 * (eye - 2 * a.T @ a) @ now - before
+    v = r.sum(axis=0)
+    down, up = (np.where(v > 0, np.maximum(v, 1) ** sign, 0.0) for sign in (-exponent, exponent))
+    _, _, vt = np.linalg.svd(a)
+    ideal = vt[:RANK].T @ vt[:RANK]
+    expected = r @ (down[:, None] * (total + weight * ideal) * up)
+    model = ChebyCF(flatness=phi, weight=weight, rank=RANK, exponent=exponent)
+    assert_scores(model, train, expected)
+    # Many histories are scored with prepared item vectors.
+    model.ready_for(90, train.n_interactions)
+    np.testing.assert_allclose(
+        model.score(train.matrix), expected, atol=2e-5 * np.abs(expected).max()
+    )
+
+
+@pytest.mark.parametrize("model", ["cheby-cf", "dan"])
+def test_from_sums_equals_centralised(small: Dataset, model: str) -> None:
+    """Test the sums of PriviRec, whose server computes the low-pass filter from P~."""
+    plan = Plan(model=model, method="privirec", federated={"low_pass_from": "server"})
+    if model == "cheby-cf":
+        plan = replace(plan, rank=20)
+    federated = run(small, plan).recommender
+    central = run(small, replace(plan, method="centralized", federated={})).recommender
+    x = small.train.matrix
+    expected = central.score(x)
+    np.testing.assert_allclose(federated.score(x), expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_cheby_cf_from_the_sums_of_spectral(small: Dataset) -> None:
+    """Test that a filter of all eigenvectors is the same from eigenpairs and from P~."""
+    model = ChebyCF(rank=20)
+    central = centralized(small.train, rank=300)
+    assert central.basis is not None
+    assert central.eigenvalues is not None
+    pairs = replace(central, item_item=LowRankOperator(central.basis, central.eigenvalues))
+    expected = model.use(central).score(small.train.matrix)
+    found = ChebyCF(rank=20).use(pairs).score(small.train.matrix)
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+    row = run(small, Plan(model="cheby-cf", method="spectral", rank=20)).row
+    assert row["ndcg@20"] > 0.2
+
+
+def test_dan(train: Interactions) -> None:
+    r = train.matrix.toarray().astype(np.float64)
+    lengths, n = r.sum(axis=1), r.sum(axis=0)
+    gram = r.T @ (np.maximum(lengths, 1)[:, None] ** -0.3 * r)
+    inverse = np.linalg.inv(gram + np.diag(5 + 0.6 / 0.4 * n))
+    weights = np.eye(50) - inverse / np.diag(inverse)
+    np.fill_diagonal(weights, 0)
+    scales = np.maximum(n, 1) ** 0.2
+    expected = r @ (scales[:, None] * weights / scales)
+    settings = {"dropout": 0.6, "user_exponent": 0.3, "item_exponent": 0.2}
+    assert_scores(DAN(regularisation=5, **settings), train, expected)
 
 
 @pytest.mark.parametrize("exponents", [(0.5, 0.67, 0.34), (0.67, 0.5, 0.5), (0.0, 1.0, 1.0)])

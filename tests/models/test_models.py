@@ -16,10 +16,12 @@ from privirec.filters import LowRankOperator, centralized
 from privirec.models import (
     BSPMEM,
     BSPMLM,
+    DAN,
     EASE,
     GFCF,
     MODELS,
     BSPMConfig,
+    ChebyCF,
     Denoised,
     EASEConfig,
     GFCFConfig,
@@ -47,6 +49,16 @@ class TestEASE(ModelTests):
     model = EASE
     small_rank = {}  # noqa: RUF012
     alike = np.eye(9)  # no weights at all
+
+
+class TestDAN(ModelTests):
+    model = DAN
+    small_rank = {}  # noqa: RUF012
+    alike = np.eye(9)  # no weights at all
+
+
+class TestChebyCF(ModelTests):
+    model = ChebyCF
 
 
 class TestDenoised(ModelTests):
@@ -167,7 +179,7 @@ def test_a_power_of_entries_needs_the_entries(holes: Interactions) -> None:
         TurboCF(s=0.7).use(components)
 
 
-@pytest.mark.parametrize("model", [GFCF, BSPMLM, BSPMEM])
+@pytest.mark.parametrize("model", [GFCF, BSPMLM, BSPMEM, ChebyCF])
 def test_a_rank_by_default_is_cut_to_the_catalogue_and_a_chosen_one_refused(
     holes: Interactions, small: Dataset, model: type[GFCF]
 ) -> None:

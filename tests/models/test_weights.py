@@ -23,9 +23,11 @@ from privirec.filters.operators import WeightedOperator
 from privirec.models import (
     BSPMEM,
     BSPMLM,
+    DAN,
     EASE,
     GFCF,
     MODELS,
+    ChebyCF,
     Denoised,
     ItemKNN,
     LinkProp,
@@ -35,6 +37,7 @@ from privirec.models import (
     TurboCF,
     artifact,
 )
+from privirec.models.cheby_cf import plateau
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.simulation import Simulation
 
@@ -93,6 +96,24 @@ def ease(r: Dense) -> Dense:
     return np.eye(len(inverse)) - inverse / np.diagonal(inverse)
 
 
+def cheby(r: Dense) -> Dense:
+    values, vectors = np.linalg.eigh(item_item(r))
+    response = plateau(1.5)(values)
+    response[-RANK:] += 0.2
+    degrees = r.sum(axis=0)
+    inner = (vectors * response) @ vectors.T
+    return np.asarray(power(degrees, -0.4)[:, None] * inner * power(degrees, 0.4))
+
+
+def dan(r: Dense) -> Dense:
+    degrees = r.sum(axis=0)
+    gram = r.T @ (power(r.sum(axis=1), -0.3)[:, None] * r)
+    inverse = np.linalg.inv(gram + np.diag(3.0 + 0.3 / 0.7 * degrees))
+    weights = np.eye(len(gram)) - inverse / np.diag(inverse)
+    np.fill_diagonal(weights, 0)
+    return np.asarray(power(degrees, 0.2)[:, None] * weights * power(degrees, -0.2))
+
+
 def cosines(r: Dense) -> Dense:
     common = r.T @ r
     lengths = np.sqrt(np.diagonal(common))
@@ -113,6 +134,8 @@ FORMULAS: list[tuple[Recommender, Formula]] = [
     (BSPMEM(**_BSPM), lambda x, r: bspm(x, r, early=True)),
     (Spectral(rank=RANK, response="power", power=0.5), lambda x, r: x @ low_pass(r, np.sqrt)),
     (EASE(regularisation=3.0), lambda x, r: x @ ease(r)),
+    (ChebyCF(rank=RANK), lambda x, r: x @ cheby(r)),
+    (DAN(regularisation=3.0), lambda x, r: x @ dan(r)),
     (ItemKNN(), lambda x, r: x @ cosines(r)),
     (Popularity(), lambda x, r: np.tile(r.sum(axis=0), (len(x), 1))),
 ]

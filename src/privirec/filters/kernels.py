@@ -28,7 +28,7 @@ TRIED = 2
 
 
 @njit(parallel=True, cache=True)
-def _gather_sum(indptr, indices, source, scale, out):  # type: ignore[no-untyped-def]
+def _gather_sum(indptr, indices, source, scale, onto, share, out):  # type: ignore[no-untyped-def]
     width = out.shape[1]
     many = width - width % (4 * LANES)
     few = width - width % LANES
@@ -48,11 +48,31 @@ def _gather_sum(indptr, indices, source, scale, out):  # type: ignore[no-untyped
                     rest[column] += line[column]
             for column in range(width - few):
                 rest[column] *= factor
+        if share != 0:
+            for column in range(width):
+                out[row, column] += share * onto[row, column]
 
 
-def gather_sum(indptr, indices, source, scale, out):  # type: ignore[no-untyped-def]
-    """Set out[r] = scale[r] * sum of source[j] over the entries j of row r, in their order."""
-    _gather_sum(indptr, indices, np.ascontiguousarray(source, np.float32), scale, out)
+def gather_sum(indptr, indices, source, scale, out, onto=None, share=0.0):  # type: ignore[no-untyped-def]
+    """Set out[r] = scale[r] * sum of source[j] over the entries j of row r, in their order.
+
+    A `share` of the row of `onto` is added.
+    """
+    source = np.ascontiguousarray(source, np.float32)
+    onto = source if onto is None else onto
+    _gather_sum(indptr, indices, source, scale, onto, np.float32(share), out)
+
+
+@njit(cache=True, nogil=True)
+def spread(x_indptr, x_indices, by_indptr, by_indices, factors, weights, out):  # type: ignore[no-untyped-def]
+    """Add weights[v] * factors[i] to out[v, b] over items i of history b, users v of i."""
+    for column in range(len(x_indptr) - 1):
+        for position in range(x_indptr[column], x_indptr[column + 1]):
+            item = np.uint64(x_indices[position])
+            factor = factors[item]
+            for place in range(by_indptr[item], by_indptr[item + np.uint64(1)]):
+                user = np.uint64(by_indices[place])
+                out[user, column] += weights[user] * factor
 
 
 def aligned(shape: tuple[int, int]) -> np.ndarray:

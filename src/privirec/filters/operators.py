@@ -18,11 +18,14 @@ from numpy.typing import NDArray
 
 from privirec.compiled import Later
 from privirec.errors import UsageError
+from privirec.filters.lane_sizes import LANES
 
 kernels = Later("privirec.filters.kernels")
 
 Float32 = NDArray[np.float32]
 LARGEST_BYTE = 127
+STATES = 4 * LANES
+"""Dense states (one per user) that are multiplied at once."""
 
 
 class ItemOperator(Protocol):
@@ -48,9 +51,39 @@ class ItemOperator(Protocol):
         """Return P between some items, in ascending order, as a new dense matrix."""
         ...
 
+    @property
+    def state_scale(self) -> Float32:
+        """Scale c of states: `entered` and `stepped` hold c y for a state y, a row per item."""
+        ...
+
+    def entered(self, histories: sp.csr_array, factors: Float32) -> Float32:
+        """Return the states c P y of histories y whose items count by their factors."""
+        ...
+
+    def stepped(self, states: Float32, share: float, step: float) -> Float32:
+        """Return `share` y + `step` P y for the states y."""
+        ...
+
+
+class _PlainStates:
+    """States without a scale, multiplied by `times`."""
+
+    @property
+    def state_scale(self: ItemOperator) -> Float32:
+        return np.ones(self.n_items, np.float32)
+
+    def entered(self: ItemOperator, histories: sp.csr_array, factors: Float32) -> Float32:
+        return self.times(as_columns(histories) * factors[:, None])
+
+    def stepped(self: ItemOperator, states: Float32, share: float, step: float) -> Float32:
+        out = self.times(states)
+        out *= np.float32(step)
+        out += np.float32(share) * states
+        return out
+
 
 @dataclass(frozen=True)
-class SparseOperator:
+class SparseOperator(_PlainStates):
     """P as an explicit sparse matrix, the form that PriviRec releases."""
 
     matrix: sp.csr_array
@@ -103,14 +136,19 @@ ROWS_AT_ONCE = 512
 # Above this many products the item-item matrix is applied in factors and not computed.
 MOST_PRODUCTS = 1_500_000_000
 
+# Costs of adding an entry of P to a score, and one to the state of a user, in cache lines (a number
+# of 16 users) that are added up.
+FROM_MATRIX = 4
+TO_USER = 6
+
 
 @dataclass(frozen=True)
 class FactoredOperator:
     """P = C R^T W R D with diagonal W (users), C and D (items).
 
-    For dense states the factors touch far fewer entries than P has. For sparse histories the
-    explicit P is faster; it is computed on first use unless it would be too large. This form needs
-    all histories, so only the centralised computation and a simulation can have it.
+    The factors touch far fewer entries than P has. For few or short histories the explicit P is
+    faster; it is computed on first use unless it would be too large. This form needs all histories,
+    so only the centralised computation and a simulation can have it.
     """
 
     histories: sp.csr_array
@@ -133,16 +171,70 @@ class FactoredOperator:
         return 2 * int(self.histories.nnz)
 
     def rows(self, histories: sp.csr_array, onto: Float32 | None = None) -> Float32:
-        lengths = np.diff(self.histories.indptr).astype(np.int64)
-        if self.released is not None or int((lengths**2).sum()) <= MOST_PRODUCTS:
+        if not self._pays_in_factors(histories):
             return self.written_out().rows(histories, onto)
-        scores = _scores(histories, self.n_items) if onto is None else onto
-        block = 64
-        for start in range(0, len(scores), block):
-            part = histories[start : start + block]
-            product = self._product(self._left, self._right, as_columns(part))
-            scores[start : start + block] += product.T
-        return scores
+        scores = np.empty((histories.shape[0], self.n_items), np.float32)
+        for start in range(0, len(scores), STATES):
+            some = slice(start, start + STATES)
+            scores[some] = self._multiplied(histories[some], self._left, self._right).T
+        if onto is None:
+            return scores
+        onto += scores
+        return onto
+
+    def _pays_in_factors(self, histories: sp.csr_array) -> bool:
+        """Return True if the factors touch less than the rows of P, or P is too large."""
+        if self.released is None and self._products > MOST_PRODUCTS:
+            return True
+        lines = -(-histories.shape[0] // LANES) * self.histories.nnz
+        users = np.diff(self._by_item.indptr)[histories.indices].sum()
+        entries = self._row_lengths[histories.indices].sum()
+        return bool(lines + TO_USER * users < FROM_MATRIX * entries)
+
+    @cached_property
+    def _products(self) -> int:
+        """Products that computing P takes."""
+        lengths = np.diff(self.histories.indptr).astype(np.int64)
+        return int((lengths**2).sum())
+
+    @cached_property
+    def _row_lengths(self) -> NDArray[np.int64]:
+        """Number of entries in each row of P."""
+        if self.released is not None:
+            return np.diff(self.released.matrix.indptr).astype(np.int64)
+        users, items = self.histories, self._by_item
+        counts = np.empty(self.n_items, np.int64)
+        kernels.count_neighbours(users.indptr, users.indices, items.indptr, items.indices, counts)
+        return counts
+
+    def _multiplied(self, histories: sp.csr_array, first: Float32, last: Float32) -> Float32:
+        """Return diag(last) R^T W R diag(first) x^T for histories x: (items, users)."""
+        items = self._by_item
+        users = kernels.aligned((self.histories.shape[0], histories.shape[0]))
+        users[:] = 0
+        weights = self.user_weights.astype(np.float32)
+        x = histories.indptr, histories.indices
+        kernels.spread(*x, items.indptr, items.indices, first, weights, users)
+        out = kernels.aligned((self.n_items, histories.shape[0]))
+        kernels.gather_sum(items.indptr, items.indices, users, last, out)
+        return out
+
+    @property
+    def state_scale(self) -> Float32:
+        return self._left
+
+    def entered(self, histories: sp.csr_array, factors: Float32) -> Float32:
+        scale = self._left
+        return self._multiplied(histories, scale * factors, scale * scale)
+
+    def stepped(self, states: Float32, share: float, step: float) -> Float32:
+        rows, items, scale = self.histories, self._by_item, self._left
+        weights = self.user_weights.astype(np.float32)
+        users = kernels.aligned((rows.shape[0], states.shape[1]))
+        kernels.gather_sum(rows.indptr, rows.indices, states, weights, users)
+        out, last = kernels.aligned(states.shape), np.float32(step) * scale * scale
+        kernels.gather_sum(items.indptr, items.indices, users, last, out, states, share)
+        return out
 
     def times(self, columns: Float32) -> Float32:
         return self._product(self._right, self._left, columns)
@@ -183,9 +275,7 @@ class FactoredOperator:
     def _written_out(self) -> SparseOperator:
         users, items = self.histories, self._by_item
         shape = users.indptr, users.indices, items.indptr, items.indices
-        counts = np.empty(self.n_items, np.int64)
-        kernels.count_neighbours(*shape, counts)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
+        indptr = np.concatenate([[0], np.cumsum(self._row_lengths)])
         kind = np.int32 if indptr[-1] < 2**31 else np.int64
         indices, data = np.empty(indptr[-1], kind), np.empty(indptr[-1], np.float32)
         weights = self.user_weights.astype(np.float32)
@@ -202,6 +292,17 @@ class WeightedOperator(FactoredOperator):
     The kernels use positions alone, so products are SciPy's: also in single precision, but on one
     core.
     """
+
+    def _multiplied(self, histories: sp.csr_array, first: Float32, last: Float32) -> Float32:
+        return self._product(first, last, as_columns(histories))
+
+    def stepped(self, states: Float32, share: float, step: float) -> Float32:
+        scale = self._left
+        out = self._product(
+            np.ones(len(scale), np.float32), np.float32(step) * scale * scale, states
+        )
+        out += np.float32(share) * states
+        return out
 
     def _product(self, first: Float32, last: Float32, columns: Float32) -> Float32:
         users = self.histories @ (columns * first[:, None])
@@ -222,7 +323,7 @@ class WeightedOperator(FactoredOperator):
 
 
 @dataclass(frozen=True)
-class LowRankOperator:
+class LowRankOperator(_PlainStates):
     """P ~ S diag(eigenvalues) S^T, symmetric: the form that PriviRec-k releases."""
 
     basis: Float32
@@ -256,7 +357,7 @@ class LowRankOperator:
 
 
 @dataclass(frozen=True)
-class NotKept:
+class NotKept(_PlainStates):
     """Placeholder for the item-item matrix in a model that scores from derived arrays only."""
 
     n_items: int

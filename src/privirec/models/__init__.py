@@ -2,8 +2,9 @@
 
 from privirec.models.base import MODELS, Config, Recommender
 from privirec.models.bspm import BSPMEM, BSPMLM, BSPMConfig
+from privirec.models.cheby_cf import ChebyCF, ChebyCFConfig
 from privirec.models.denoised import Denoised, DenoisedConfig
-from privirec.models.ease import EASE, EASEConfig
+from privirec.models.ease import DAN, EASE, DANConfig, EASEConfig
 from privirec.models.gf_cf import GFCF, GFCFConfig
 from privirec.models.item_knn import ItemKNN, ItemKNNConfig
 from privirec.models.link_prop import LinkProp, LinkPropConfig
@@ -15,7 +16,7 @@ BASELINES = ("popularity", "item-knn")
 """Models for comparison that are in no table of the paper."""
 
 for _model in (
-    *(GFCF, TurboCF, BSPMLM, BSPMEM, EASE, Denoised, LinkProp, Spectral),
+    *(GFCF, TurboCF, BSPMLM, BSPMEM, ChebyCF, EASE, DAN, Denoised, LinkProp, Spectral),
     *(Popularity, ItemKNN),
 ):
     MODELS.register(_model)
@@ -30,11 +31,15 @@ __all__ = [
     "BASELINES",
     "BSPMEM",
     "BSPMLM",
+    "DAN",
     "EASE",
     "GFCF",
     "MODELS",
     "BSPMConfig",
+    "ChebyCF",
+    "ChebyCFConfig",
     "Config",
+    "DANConfig",
     "Denoised",
     "DenoisedConfig",
     "EASEConfig",

@@ -1,26 +1,24 @@
 """BSPM (Choi et al. 2023): blur a history with P~, add a low-pass part, then sharpen it.
 
 Blurring solves dx/dt = x P~ - x with Euler steps, sharpening dy/dt = -y P~ with Euler or
-fourth-order Runge-Kutta steps. Everything is linear, so a Runge-Kutta step of length h is the
-polynomial sum_{j <= 4} (-h P~)^j / j!.
+fourth-order Runge-Kutta steps. Everything is linear: a Runge-Kutta step of length h is the
+polynomial sum_{j <= 4} (-h P~)^j / j!, and a model is one polynomial of P~ and a low-pass part.
 """
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
-import numpy as np
 import scipy.sparse as sp
+from numpy.polynomial import Polynomial
 from pydantic import Field
 
-from privirec.filters.lane_sizes import LANES
+from privirec.filters.components import Components
 from privirec.filters.operators import Float32
-from privirec.models.base import Config
+from privirec.filters.polynomials import PolynomialFilter
+from privirec.models.base import Config, Derived
 from privirec.models.low_pass import LowPassRecommender
-
-# Users in one dense block: one cache line of single precision per item, and few enough that a block
-# of states stays in the cache.
-BLOCK = LANES
 
 
 class BSPMConfig(Config):
@@ -63,27 +61,28 @@ class _BSPM(LowPassRecommender):
     config: BSPMConfig
     early_merge: bool
 
+    def _prepare(self, components: Components, derived: Derived) -> None:
+        super()._prepare(components, derived)
+        of_history, of_low_pass = _polynomials(self.config)
+        self._filter = PolynomialFilter(self._item_item, of_history)
+        self._sharpen = PolynomialFilter(self._item_item, of_low_pass)
+
     @property
     def _weight(self) -> float:
         return self.config.beta
 
     @property
-    def _order(self) -> int:
-        """Products with P~ per sharpening step."""
-        return 4 if self.config.solver == "rk4" else 1
-
-    @property
     def _numbers_a_history(self) -> int:
-        products = self.config.blur_steps - 1 + self.config.sharpen_steps * self._order
-        return products * self._item_item.entries
+        return self._filter.numbers_a_history
 
     def _base(self, histories: sp.csr_array) -> Float32:
-        return self._filtered(histories, merge=False)
+        return self._filter.rows(histories)
 
     def _score(self, histories: sp.csr_array) -> Float32:
-        return (
-            self._filtered(histories, merge=True) if self.early_merge else super()._score(histories)
-        )
+        if self._low_pass is None or not self.early_merge:
+            return super()._score(histories)
+        merged = self._low_pass.right.T @ self._coordinates(histories).T
+        return self._base(histories) + self._sharpen.times(merged).T
 
     def _item_vectors(self) -> Float32:
         """Return the item vectors, sharpened for early merge.
@@ -91,60 +90,23 @@ class _BSPM(LowPassRecommender):
         Sharpening is linear, so the low-pass part can be sharpened on the item side.
         """
         vectors = super()._item_vectors()
-        if not self.early_merge:
-            return vectors
-        out = np.empty(vectors.shape, np.float32)
-        for start in range(0, vectors.shape[1], BLOCK):
-            part = np.ascontiguousarray(vectors[:, start : start + BLOCK])
-            out[:, start : start + BLOCK] = self._combined([], self._sharpen(part))
-        return out
+        return self._sharpen.times(vectors) if self.early_merge else vectors
 
-    def _filtered(self, histories: sp.csr_array, merge: bool) -> Float32:
-        """Blur and sharpen histories; with `merge`, add the low-pass part in between."""
-        scores = np.empty((histories.shape[0], self._item_item.n_items), np.float32)
-        for start in range(0, len(scores), BLOCK):
-            part = histories[start : start + BLOCK]
-            blurred = self._blur(part)
-            state = blurred[-1]
-            if merge and self._low_pass is not None:
-                state = state + self._low_pass.right.T @ self._coordinates(part).T
-            scores[start : start + BLOCK] = self._combined(blurred, self._sharpen(state)).T
-        return scores
 
-    def _combined(self, blurred: list[Float32], sharpened: list[Float32]) -> Float32:
-        """Return the last state, or the mean over all time points (missing states count as 0)."""
-        if not self.config.combine:
-            return sharpened[-1]
-        total = np.sum(blurred + sharpened, axis=0, dtype=np.float32)
-        total /= np.float32(self.config.blur_steps + self.config.sharpen_steps)
-        return np.asarray(total, np.float32)
-
-    def _blur(self, histories: sp.csr_array) -> list[Float32]:
-        """Return the states after each Euler step; the first needs no dense product."""
-        step = np.float32(self.config.blur_time / self.config.blur_steps)
-        state = step * self._item_item.rows(histories).T.copy()
-        if step != 1:
-            users = np.repeat(np.arange(histories.shape[0]), np.diff(histories.indptr))
-            state[histories.indices, users] += 1 - step
-        states = [state]
-        for _ in range(1, self.config.blur_steps):
-            state = state + step * (self._item_item.times(state) - state)
-            states.append(state)
-        return states
-
-    def _sharpen(self, state: Float32) -> list[Float32]:
-        step = self.config.sharpen_time / self.config.sharpen_steps
-        states = []
-        for _ in range(self.config.sharpen_steps):
-            # Horner: y + (-h/1)(y + (-h/2)(y + ...) P) P
-            inner = state
-            for power in range(self._order, 0, -1):
-                inner = self._item_item.times(inner)
-                inner *= np.float32(-step / power)
-                inner += state
-            state = inner
-            states.append(state)
-        return states
+def _polynomials(config: BSPMConfig) -> tuple[Polynomial, Polynomial]:
+    """Return the polynomials of P~ that filter a history, and an early merged low-pass part."""
+    blur_step = config.blur_time / config.blur_steps
+    blur = Polynomial([1 - blur_step, blur_step])
+    step = config.sharpen_time / config.sharpen_steps
+    order = 4 if config.solver == "rk4" else 1
+    sharpen = Polynomial([(-step) ** j / math.factorial(j) for j in range(order + 1)])
+    blurred = [blur**j for j in range(1, config.blur_steps + 1)]
+    sharpened = [sharpen**j for j in range(1, config.sharpen_steps + 1)]
+    if not config.combine:
+        return blurred[-1] * sharpened[-1], sharpened[-1]
+    points = config.blur_steps + config.sharpen_steps
+    late = sum(sharpened, Polynomial([0.0]))
+    return (sum(blurred, Polynomial([0.0])) + blurred[-1] * late) / points, late / points
 
 
 class BSPMLM(_BSPM):

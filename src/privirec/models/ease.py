@@ -5,11 +5,15 @@ derived once, in the memory of one dense single-precision matrix: the Gram matri
 it, inverted in place and turned into B. The artifact holds B instead of the Gram matrix. With a
 head, it holds one byte per weight and a unit per item, which changed none of our measured figures.
 For weighted interactions R holds the weights, and B maps these onto themselves.
+
+DAN (Park et al. 2025) is EASE with data-aware normalisation: in the Gram matrix a history counts by
+a power of its length, the regularisation grows with the degree of an item, and weights are scaled
+by powers of the degrees of both items.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +23,7 @@ from pydantic import Field
 from privirec.compiled import Later
 from privirec.errors import UsageError
 from privirec.filters.components import Components
-from privirec.filters.normalize import Normalisation, most_popular
+from privirec.filters.normalize import Normalisation, degree_power, most_popular
 from privirec.filters.operators import Float32, history_coordinates, in_bytes
 from privirec.models.base import Config, Derived, Recommender
 
@@ -28,6 +32,8 @@ lapack = Later("scipy.linalg.lapack")
 
 # Items per block of the inversion: enough for matrix products to run at full speed.
 ITEMS_AT_ONCE = 2048
+# OpenBLAS overruns its buffers when two threads factorise a matrix of forty thousand rows.
+MOST_FACTORISED = 16384
 
 
 class EASEConfig(Config):
@@ -71,11 +77,15 @@ class EASE(Recommender):
     def _derive(self, components: Components) -> Derived:
         items = most_popular(components.item_degrees, self.config.head)
         weights = components.item_item.among(items)
-        make_weights(weights, self.config.regularisation)
+        self._make_weights(weights, components.item_degrees[items])
         if self.config.head is None:
             return {"weights": weights, "items": items}
         small, units = in_bytes(weights)
         return {"weights": small, "units": units, "items": items}
+
+    def _make_weights(self, gram: Float32, degrees: NDArray[Any]) -> None:
+        """Replace a Gram matrix by the weights."""
+        make_weights(gram, self.config.regularisation)
 
     def _kept_arrays(self, derived: Derived) -> dict[str, tuple[str, int]]:
         if "units" in derived:
@@ -104,24 +114,74 @@ class EASE(Recommender):
         return scores
 
 
-def make_weights(gram: Float32, regularisation: float) -> None:
-    """Replace a Gram matrix by B. Raises UsageError if the matrix cannot be inverted."""
-    _invert(gram, regularisation)
+class DANConfig(EASEConfig):
+    regularisation: float = Field(20.0, gt=0)
+    """lambda: constant added to the diagonal of the Gram matrix."""
+    dropout: float = Field(0.3, ge=0, lt=1)
+    """p: the diagonal grows by p / (1 - p) times the degree of the item."""
+    user_exponent: float = Field(0.3, ge=0, le=1)
+    """b: a history of length d counts d^-b in the Gram matrix."""
+    item_exponent: float = Field(0.2, ge=-1, le=1)
+    """a: weights are multiplied by (degree in the history / degree of the scored item)^a."""
+
+    @property
+    def normalisation(self) -> Normalisation:
+        return Normalisation(user=self.user_exponent, left=0.0, right=0.0)
+
+
+class DAN(EASE):
+    """DAN: EASE^R with data-aware normalisation of users and items.
+
+    Park et al. 2025. It inverts a dense matrix of items x items.
+    """
+
+    name = "dan"
+    title = "EASE^R-DAN"
+    config_type = DANConfig
+    # Published for another protocol than ours.
+    published: ClassVar[dict[str, Config]] = {
+        "gowalla": DANConfig(dropout=0.6, user_exponent=0.3, item_exponent=0.2),
+        "yelp2018": DANConfig(dropout=0.7, user_exponent=0.3, item_exponent=0.3),
+        "amazon-book": DANConfig(
+            regularisation=10, dropout=0.4, user_exponent=0.2, item_exponent=0.2
+        ),
+    }
+    config: DANConfig
+
+    def _make_weights(self, gram: Float32, degrees: NDArray[Any]) -> None:
+        config = self.config
+        more = config.dropout / (1 - config.dropout) * degrees
+        make_weights(gram, config.regularisation, more)
+        gram *= degree_power(degrees, config.item_exponent).astype(np.float32)[:, None]
+        gram *= degree_power(degrees, -config.item_exponent).astype(np.float32)
+
+
+def make_weights(
+    gram: Float32, regularisation: float, more: NDArray[np.float64] | float = 0.0
+) -> None:
+    """Replace a Gram matrix by B. Raises UsageError if the matrix cannot be inverted.
+
+    `more` is added to the diagonal as well.
+    """
+    gram.reshape(-1)[:: len(gram) + 1] += np.asarray(regularisation + more, np.float32)
+    if len(gram) <= MOST_FACTORISED:
+        _inverted(gram.T, regularisation, overwrite=True)
+    else:
+        _sweep(gram, regularisation)
     kernels.weights_of_inverse(gram, gram.diagonal().copy())
 
 
-def _invert(gram: Float32, regularisation: float) -> None:
-    """Replace gram by -(gram + regularisation I)^-1, below and on the diagonal.
+def _sweep(gram: Float32, regularisation: float) -> None:
+    """Replace a large matrix by minus its inverse, below and on the diagonal.
 
-    It eliminates one block of items after the other, which takes only matrix products: OpenBLAS
-    overruns its buffers when two threads factorise a matrix of forty thousand rows.
+    It eliminates one block of items after the other, which takes only matrix products.
     """
     size = len(gram)
-    gram.reshape(-1)[:: size + 1] += np.float32(regularisation)
     for first in range(0, size, ITEMS_AT_ONCE):
         last = min(first + ITEMS_AT_ONCE, size)
         swept = slice(first, last)
-        pivot = _inverse_of_block(gram[swept, swept], regularisation)
+        inverse = _inverted(gram[swept, swept].T, regularisation, overwrite=False)
+        pivot = np.asarray(np.triu(inverse) + np.triu(inverse, 1).T, np.float32)
         # Columns of the block: its entries below, and by symmetry the rows to its left.
         columns = np.zeros((size, last - first), np.float32)
         columns[:first] = gram[swept, :first].T
@@ -135,12 +195,11 @@ def _invert(gram: Float32, regularisation: float) -> None:
         gram[swept, swept] = -pivot
 
 
-def _inverse_of_block(block: Float32, regularisation: float) -> Float32:
-    """Return the inverse of a symmetric block, of which only the lower triangle is read."""
-    # LAPACK is column-major: the lower triangle here is the upper one there.
-    result, wrong = lapack.spotrf(block.T, lower=0, clean=1)
+def _inverted(block: Float32, regularisation: float, overwrite: bool) -> Float32:
+    """Return the inverse of a symmetric column-major matrix; only upper triangles are used."""
+    result, wrong = lapack.spotrf(block, lower=0, clean=0, overwrite_a=overwrite)
     if not wrong:
         result, wrong = lapack.spotri(result, lower=0, overwrite_c=1)
     if wrong or not np.isfinite(result.diagonal()).all():
         raise UsageError(f"a regularisation of {regularisation} is too small to invert the matrix")
-    return np.asarray(np.triu(result) + np.triu(result, 1).T, np.float32)
+    return np.asarray(result)

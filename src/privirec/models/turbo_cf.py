@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import scipy.sparse as sp
+from numpy.polynomial import Polynomial
 from pydantic import Field
 
 from privirec.errors import UsageError
@@ -17,7 +18,14 @@ from privirec.filters.operators import (
     LowRankOperator,
     SparseOperator,
 )
+from privirec.filters.polynomials import PolynomialFilter
 from privirec.models.base import Config, Derived, Recommender
+
+_FILTERS = {
+    1: Polynomial([0, 1]),
+    2: Polynomial([0, 2, -1]),
+    3: Polynomial([0, 0.71, 0.1, -0.01]),
+}
 
 
 class TurboCFConfig(Config):
@@ -51,21 +59,16 @@ class TurboCF(Recommender):
 
     def _prepare(self, components: Components, derived: Derived) -> None:
         self._item_item = _entrywise_power(components.item_item, self.config.s)
+        self._filter = PolynomialFilter(self._item_item, _FILTERS[self.config.filter])
 
     @property
     def _numbers_a_history(self) -> int:
-        return (self.config.filter - 1) * self._item_item.entries
+        return self._filter.numbers_a_history
 
     def _score(self, histories: sp.csr_array) -> Float32:
-        first = self._item_item.rows(histories)
         if self.config.filter == 1:
-            return first
-        first = first.T.copy()
-        second = self._item_item.times(first)
-        if self.config.filter == 2:
-            return (2 * first - second).T.copy()
-        third = self._item_item.times(second)
-        return (first + 0.01 * (-third + 10 * second - 29 * first)).T.copy()
+            return self._item_item.rows(histories)
+        return self._filter.rows(histories)
 
 
 def _entrywise_power(operator: ItemOperator, exponent: float) -> ItemOperator:
