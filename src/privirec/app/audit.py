@@ -11,11 +11,13 @@ from typing import Any
 
 from privirec import threads as threading
 from privirec.app.fit import EVERYTHING
+from privirec.app.real_clients import through_clients
 from privirec.app.transcript import is_record, opened_by, recorded
 from privirec.data.interactions import Dataset, Interactions
 from privirec.data.text import read_bytes
 from privirec.errors import DataError, UsageError
 from privirec.federated.contributions import Contribution, Histories, PlannedSum
+from privirec.federated.contributions.noisy import NormedSum
 from privirec.federated.programs import (
     DEFAULT_RANK,
     PROGRAMS,
@@ -27,7 +29,7 @@ from privirec.models import artifact
 from privirec.privacy.attacks import ATTACKS, Found
 from privirec.privacy.attacks.grading import graded
 from privirec.privacy.ledger import Ledger
-from privirec.privacy.releases import Release, ReleasedFilters, ReleasedSum
+from privirec.privacy.releases import HeardSum, Release, ReleasedFilters, ReleasedSum
 from privirec.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime
 from privirec.runtime.local.client import split_as_dealt, summed_stream
@@ -56,11 +58,11 @@ class AskedAgain:
         return self._train
 
     @property
-    def promise(self) -> tuple[float, float] | None:
+    def promise(self) -> tuple[float, float, float] | None:
         described = self._program(self._train.n_users).describe()
         if described.get("epsilon") is None:
             return None
-        return float(described["epsilon"]), float(described["delta"])
+        return described["epsilon"], described["delta"], described["epsilon_replacing"]
 
     def planned(self) -> list[PlannedSum]:
         return self._program(self._train.n_users).sums()
@@ -79,6 +81,11 @@ class AskedAgain:
 
     def exact(self, ask: Contribution, people: Interactions) -> Any:
         return ask.total(Histories(people.matrix), [])
+
+    def through_clients(
+        self, asks: Sequence[NormedSum], people: Interactions, number: int
+    ) -> list[HeardSum]:
+        return through_clients(asks, people, self._seed * _RUNS_A_SEED + number, noise=self._noise)
 
     def _program(self, n_users: int) -> Program[Any]:
         return program_of(self._settings, n_users, self._train.n_items)
@@ -254,8 +261,9 @@ def audit(
             "dataset": dataset.name,
             "release": held.source,
             "preset": preset,
-            "epsilon": promise[0] if promise else None,
-            "delta": promise[1] if promise else None,
+            **dict(
+                zip(("epsilon", "delta", "epsilon_replacing"), promise or [None] * 3, strict=True)
+            ),
             "noise": ("on" if noise else "off") if promise else None,
             "seed": seed,
         }

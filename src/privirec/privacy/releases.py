@@ -57,6 +57,16 @@ class ReleasedFilters:
         return None if entry is None else noise_of(entry.get("noise", "none"))
 
 
+@dataclass(frozen=True)
+class HeardSum:
+    """A sum that real clients made, without the noise that the attacker knows."""
+
+    ask: NormedSum
+    left: NDArray[np.int64]
+    deviation: float
+    """Standard deviation of the noise that is left in an entry, in units of the sum."""
+
+
 class Federation(Protocol):
     """The people behind a release, for attackers that can query them again or know some of them.
 
@@ -69,8 +79,8 @@ class Federation(Protocol):
         ...
 
     @property
-    def promise(self) -> tuple[float, float] | None:
-        """(epsilon, delta) of one run, or None if nothing is promised."""
+    def promise(self) -> tuple[float, float, float] | None:
+        """(epsilon, delta, epsilon for replacing) of one run, or None if nothing is promised."""
         ...
 
     def planned(self) -> Sequence[PlannedSum]:
@@ -92,6 +102,12 @@ class Federation(Protocol):
 
     def exact(self, ask: Contribution, people: Interactions) -> Any:
         """Return what these people add to a sum, without noise, for an attacker that knows them."""
+        ...
+
+    def through_clients(
+        self, asks: Sequence[NormedSum], people: Interactions, number: int
+    ) -> list[HeardSum]:
+        """Return sums over these people by real clients, some of which work for the attacker."""
         ...
 
 

@@ -1,172 +1,204 @@
 """A lower bound on epsilon, from artificial people that are made to be found.
 
-A canary is a person with two items that no other canary has. It sends the longest vector that a
-person may send, in entries that it shares with no other canary. Each canary is put into a run or
-left out at random, and an attacker that knows everything else decides which. The true and false
-positive rates bound epsilon from below, whatever the actual noise is. An (epsilon, delta)-private
-release has
+A canary has items that no other canary has, and sends the longest vector that a person may send.
+All canaries are in one run of real clients, with their sampler, their rings and their masks. Some
+clients drop out, and some tell the attacker their noise. The server is hostile where it can be: it
+chooses the head, and blocks and weights that put a person's whole length on one item. Where few
+canaries fit into a run, others are in further runs; each is in one.
 
-    TPR <= e^epsilon FPR + delta
-
-for every test (Kairouz, Oh and Viswanath 2015). Both rates have exact confidence limits (Clopper
-and Pearson 1934). Even with many draws, this bound is at most log(draws). A second bound also
-assumes that the trade-off is that of a Gaussian, and needs far fewer draws (Nasr et al. 2023). The
-test is chosen on one half of the canaries and judged on the other.
+Who takes part is public, so each canary takes part. A coin decides whether with its history or with
+an empty one, and the attacker guesses the coin from the likelihood ratio, the best test there is
+(`one_run` bounds epsilon by its guesses). In a second run the coin decides between two histories,
+which gives a bound on epsilon for replacing a history.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, cycle
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtri
 
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
-from privirec.federated.contributions import Histories, ItemDegrees
-from privirec.federated.contributions.noisy import HeadSum, NormedSum
-from privirec.federated.dp.gaussian import epsilon_of
+from privirec.federated.contributions import (
+    Histories,
+    NoisyHeadGram,
+    NoisyPopularity,
+    NoisyPowerStep,
+)
+from privirec.federated.contributions.noisy import LARGEST_WEIGHT, HeadSum, NormedSum
 from privirec.privacy.attacks.base import Attack, Found, Progress, Test
-from privirec.privacy.attacks.informed import Rest, rest_of
-from privirec.privacy.attacks.views import popularity_view
-from privirec.privacy.releases import Release
+from privirec.privacy.attacks.informed import has_noise
+from privirec.privacy.attacks.one_run import empirical_epsilon
+from privirec.privacy.releases import Federation, HeardSum, Release
 
 Floats = NDArray[np.float64]
+Items = NDArray[np.int32]
 
-CANARIES = 1_000
-"""Largest number of canaries in a run."""
-RUNS = 200
-"""Number of draws of the noise."""
-CONFIDENCE = 0.95
+LENGTHS = (2, 2, 2, 2, 1, 2, 2, 2, 2, 5)
+"""Lengths of histories, in turn, after an empty one and one with a tenth of the items."""
+LARGEST_ENTRY = 1 << 30
+CANARIES, RUNS = 2_000, 10
+"""Number of canaries after which there is no further run, and the most runs."""
 USUAL_DELTA = 1e-6
 """Delta to use if nothing is promised."""
 _RUN = 300_001
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Two histories of each canary. A coin decides which one it has."""
+
+    first: Sequence[Items]
+    second: Sequence[Items]
+
+    @classmethod
+    def all_or_nothing(cls, items: Items) -> Choice:
+        """Return histories without a common item against empty ones.
+
+        The first ones are empty too, or hold a tenth of the items. Then come many short ones.
+        """
+        found, place = [items[:0]], 0
+        for length in chain([max(2, len(items) // 10)], cycle(LENGTHS)):
+            if place + length > len(items):
+                break
+            found.append(items[place : place + length])
+            place += length
+        return cls(found, [items[:0]] * len(found))
+
+    @classmethod
+    def one_or_another(cls, items: Items) -> Choice:
+        """Return pairs that have their first item in common."""
+        triples = items[: len(items) // 3 * 3].reshape(-1, 3)
+        return cls(list(triples[:, [0, 1]]), list(triples[:, [0, 2]]))
+
+    def of_at_most(self, people: int) -> Choice:
+        return Choice(self.first[:people], self.second[:people])
+
+    def by(self, coins: NDArray[np.bool_]) -> list[Items]:
+        """Return the histories that the coins choose."""
+        both = zip(self.first, self.second, coins, strict=True)
+        return [one if coin else other for one, other, coin in both]
 
 
 class Canaries(Attack):
     """Empirical epsilon, for comparison with the promised one."""
 
     name: ClassVar[str] = "canaries"
-    needs: ClassVar[str] = "people to whom artificial people can be added"
+    needs: ClassVar[str] = "noise, and people to whom artificial people can be added"
 
     def __init__(self, runs: int = RUNS) -> None:
         self._runs = runs
 
     def applies_to(self, release: Release) -> bool:
-        return release.federation is not None and popularity_view(release) is not None
+        return release.federation is not None and has_noise(release)
 
     def run(self, release: Release, progress: Progress | None = None) -> Found:
-        federation, popularity = release.federation, popularity_view(release)
-        if federation is None or popularity is None:
+        federation = release.federation
+        if federation is None or not has_noise(release):
             raise UsageError(f"{self.name} needs {self.needs}")
-        items = _canary_items(release, popularity.votes)
-        count = len(items)
-        asks = [one.ask for one in release.sums if isinstance(one.ask, ItemDegrees | NormedSum)]
-        nobody = Interactions.from_matrix(sp.csr_array((0, len(popularity.votes)), dtype=float))
-        rng = np.random.Generator(np.random.Philox(4))
-        scores, there = [], []
-        for number in range(self._runs):
+        epsilon, delta, replacing = federation.promise or (None, USUAL_DELTA, None)
+        asks = [one.ask for one in release.sums if isinstance(one.ask, NormedSum)]
+        items = _own_items(asks)
+        choices = Choice.all_or_nothing(items), Choice.one_or_another(items)
+        tests = []
+        for number, choice in enumerate(choices):
             if progress is not None:
-                progress(number, self._runs)
-            coins = rng.random(count) < 0.5
-            # The contributions of people are known and would be subtracted again, so people are
-            # left out. Only the noise, the canaries and the exact requests of this release matter.
-            seen = federation.ask(asks, _RUN + number, canaries(items[coins], nobody.n_items))
-            rest = rest_of(seen, federation, nobody)
-            scores.append(_log_ratios(rest, items, nobody.n_items))
-            there.append(coins)
-        test = Test(np.concatenate(scores), np.concatenate(there))
-        promise = federation.promise
-        delta = promise[1] if promise else USUAL_DELTA
-        facts: dict[str, Any] = {"canaries": len(test.scores), "bound_delta": delta}
-        facts |= empirical_epsilon(test, delta)
-        facts["promised_epsilon"] = promise[0] if promise else None
-        return Found.nothing(tests={"canaries": test}, claims_histories=False, facts=facts)
+                progress(number, len(choices))
+            few = choice.of_at_most(asks[0].n_users)
+            tests.append(guessed(federation, asks, few, self._runs, (1 + number) * _RUN))
+        found, replaced = (empirical_epsilon(test, delta) for test in tests)
+        facts: dict[str, Any] = {"canaries": len(tests[0].scores), "bound_delta": delta}
+        facts |= found | {"promised_epsilon": epsilon}
+        facts["empirical_epsilon_replacing"] = replaced["empirical_epsilon"]
+        facts["promised_epsilon_replacing"] = replacing
+        return Found.nothing(tests={"canaries": tests[0]}, claims_histories=False, facts=facts)
 
 
-def _log_ratios(rest: Rest, pairs: NDArray[np.int32], n_items: int) -> Floats:
-    """Return the log-likelihood ratio of every canary.
+def guessed(
+    federation: Federation, asks: Sequence[NormedSum], choice: Choice, runs: int, number: int
+) -> Test:
+    """Return an attacker's scores of canaries, and their coins.
 
-    Sums of other kinds are evaluated for all canaries at once, since no two touch the same entries.
+    `number` is the number of the first run.
     """
-    known = replace(rest, others=())
-    ratios = np.array([known.log_ratio(pair, False) for pair in pairs])
-    everybody = Histories(canaries(pairs, n_items).matrix)
-    for other in rest.others:
-        vectors = other.ask.total(everybody, []).astype(np.float64)
-        seen = (vectors * (other.left - vectors / 2)).sum(axis=1)
-        unit = 4.0**-other.ask.fraction_bits
-        rows = np.searchsorted(other.ask.items, pairs)  # type: ignore[attr-defined]
-        ratios += seen[rows].sum(axis=1) * unit / other.deviation**2
-    return ratios
+    asked, scores, coins = [hostile(ask, choice) for ask in asks], [], []
+    enough = -(-CANARIES // max(1, len(choice.first)))
+    for run in range(number, number + min(runs, enough)):
+        coins.append(np.random.Generator(np.random.Philox(run)).random(len(choice.first)) < 0.5)
+        people = people_with(choice.by(coins[-1]), asks[0].n_items)
+        scores.append(log_ratios(federation.through_clients(asked, people, run), choice))
+    return Test(np.concatenate(scores), np.concatenate(coins))
 
 
-def canaries(pairs: NDArray[np.int32], n_items: int) -> Interactions:
-    """Return one person for each pair of items, who has exactly these two."""
-    ones = np.ones(pairs.size, np.float32)
-    starts = 2 * np.arange(len(pairs) + 1)
-    shape = (len(pairs), n_items)
-    return Interactions.from_matrix(sp.csr_array((ones, pairs.reshape(-1), starts), shape=shape))
+def _own_items(asks: Sequence[NormedSum]) -> Items:
+    """Return the items of canaries: those of the smallest head, where a canary is in every sum."""
+    heads = [ask.items for ask in asks if isinstance(ask, HeadSum)]
+    smallest = min(heads, key=len, default=np.arange(asks[0].n_items))
+    return np.asarray(smallest, np.int32)
 
 
-def _canary_items(release: Release, votes: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Return pairs of items, from the head if there is one, where a canary is in every sum."""
-    heads = release.opened(HeadSum)  # type: ignore[type-abstract]
-    items = heads[0][0].items if heads else np.sort(np.argsort(-votes, kind="stable"))
-    count = min(len(items) // 2, CANARIES)
-    return np.asarray(items[: 2 * count], np.int32).reshape(count, 2)
+def hostile(ask: NormedSum, choice: Choice) -> NormedSum:
+    """Return a request whose public inputs single out canaries, as far as it has any.
+
+    The weights put a person's length on the first item of a canary. The block has opposite rows for
+    the second items of its two histories, so that these two send opposite vectors.
+    """
+    if not isinstance(ask, NoisyPowerStep):
+        return ask
+    block, weights = np.zeros_like(ask.block), np.ones_like(ask.weights)
+    for number, both in enumerate(zip(choice.first, choice.second, strict=True)):
+        first, second = (np.searchsorted(ask.items, history) for history in both)
+        weights[first[:1]] = LARGEST_WEIGHT - 1
+        block[first[1:], number % ask.columns] = LARGEST_ENTRY
+        block[second[1:], number % ask.columns] = -LARGEST_ENTRY
+    return replace(ask, block=block, weights=weights)
 
 
-def empirical_epsilon(test: Test, delta: float, confidence: float = CONFIDENCE) -> dict[str, float]:
-    """Return two lower bounds on epsilon, each with this confidence."""
-    half = np.arange(len(test.scores)) % 2 == 0
-    chosen, judged = (Test(test.scores[part], test.took_part[part]) for part in (half, ~half))
-    levels = np.unique(np.quantile(chosen.scores, np.linspace(0.001, 0.999, 999)))
-    levels = np.concatenate([levels, (levels[1:] + levels[:-1]) / 2])
-    tried, final = (_Limits.of(part, levels, confidence) for part in (chosen, judged))
-    plain, gaussian = int(tried.log_ratio(delta).argmax()), int(tried.mu().argmax())
-    mu = float(final.mu()[gaussian])
-    return {
-        "empirical_epsilon": max(0.0, float(final.log_ratio(delta)[plain])),
-        "empirical_epsilon_gaussian": epsilon_of(mu, delta) if mu > 0 else 0.0,
-    }
+def people_with(histories: Sequence[Items], n_items: int) -> Interactions:
+    """Return one person for each history."""
+    starts = np.concatenate([[0], np.cumsum([len(one) for one in histories])])
+    entries = np.concatenate([np.zeros(0, np.int32), *histories])
+    shape, ones = (len(histories), n_items), np.ones(len(entries), np.float32)
+    return Interactions.from_matrix(sp.csr_array((ones, entries, starts), shape=shape))
 
 
-@dataclass(frozen=True)
-class _Limits:
-    """Confidence limits of a test at several thresholds."""
+def log_ratios(heard: Sequence[HeardSum], choice: Choice) -> Floats:
+    """Return each canary's log-likelihood ratio of its first history against its second.
 
-    least_true: Floats
-    """Lower limit of the true positive rate."""
-    least_quiet: Floats
-    """Lower limit of one minus the false positive rate."""
-
-    @classmethod
-    def of(cls, test: Test, levels: Floats, confidence: float) -> _Limits:
-        inside, outside = (np.sort(test.scores[part]) for part in (test.took_part, ~test.took_part))
-        hits = len(inside) - np.searchsorted(inside, levels, side="right")
-        quiet = np.searchsorted(outside, levels, side="right")
-        wrong = (1 - confidence) / 2  # both limits must hold at once
-        return cls(_at_least(hits, len(inside), wrong), _at_least(quiet, len(outside), wrong))
-
-    def log_ratio(self, delta: float) -> Floats:
-        """Return epsilon from TPR <= e^epsilon FPR + delta, for the test and for its complement."""
-        claims = (self.least_true, 1 - self.least_quiet), (self.least_quiet, 1 - self.least_true)
-        ratios = [(true - delta) / np.maximum(false, 1e-300) for true, false in claims]
-        best: Floats = np.log(np.maximum(np.maximum(*ratios), 1e-300))
-        return best
-
-    def mu(self) -> Floats:
-        """Return mu from Phi^-1(TPR) - Phi^-1(FPR) <= mu."""
-        found: Floats = ndtri(self.least_true) + ndtri(self.least_quiet)
-        return found
+    No two canaries touch the same entries, so each sum is evaluated for all of them at once. A sum
+    of a kind that is not known here is left out: an attacker may know less.
+    """
+    n_items, count = heard[0].ask.n_items, len(choice.first)
+    owner = np.full(n_items, count)
+    for number, both in enumerate(zip(choice.first, choice.second, strict=True)):
+        owner[np.concatenate(both)] = number
+    histories = [
+        Histories(people_with(each, n_items).matrix) for each in (choice.first, choice.second)
+    ]
+    ratios = np.zeros(count + 1)
+    for one in heard:
+        items = _item_of_each_entry(one.ask)
+        if items is None:
+            continue
+        a, b = (one.ask.total(each, []).reshape(-1).astype(np.float64) for each in histories)
+        left = one.left.reshape(-1)
+        terms = (a * (left - a / 2) - b * (left - b / 2)) / one.deviation**2
+        ratios += np.bincount(owner[items], terms, minlength=len(ratios))
+    return ratios[:-1]
 
 
-def _at_least(successes: NDArray[np.int64], trials: int, wrong: float) -> Floats:
-    """Return the lower Clopper-Pearson limit of a probability."""
-    some = np.maximum(successes, 1)
-    limits: Floats = np.where(successes > 0, betaincinv(some, trials - some + 1, wrong), 0.0)
-    return limits
+def _item_of_each_entry(ask: NormedSum) -> NDArray[np.int64] | None:
+    """Return an item of the people that an entry of a sum is about, or None for other sums."""
+    if isinstance(ask, NoisyPopularity):
+        return np.arange(ask.n_items)
+    if isinstance(ask, NoisyPowerStep):
+        return np.repeat(ask.items, ask.columns)
+    if isinstance(ask, NoisyHeadGram):
+        return np.asarray(ask.items[np.triu_indices(len(ask.items))[0]])
+    return None
