@@ -11,14 +11,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privirec.app.audit import AskedAgain, Audited, audit, release_of
+from privirec.app.audit import Audited, audit, release_of
 from privirec.data import Dataset, Interactions
 from privirec.errors import UsageError
 from privirec.federated.contributions import NoisyHeadGram, PowerStep
-from privirec.federated.dp.gaussian import epsilon_of
 from privirec.federated.programs import Protected, ProtectedSettings
 from privirec.privacy.attacks import ATTACKS, Guesses, Test
-from privirec.privacy.attacks.canaries import Canaries, canaries, empirical_epsilon
+from privirec.privacy.attacks.canaries import people_with
 from privirec.privacy.attacks.few_users import Cascade, Weights, longest_in, read_users
 from privirec.privacy.attacks.grading import (
     area_under,
@@ -211,61 +210,13 @@ def test_the_known_contributions_of_others_are_subtracted_exactly(small: Dataset
     asks = [one.ask for one in release.sums]
     (_, gram) = asks
     assert isinstance(gram, NoisyHeadGram)
-    few = canaries(np.asarray(gram.items[:14], np.int32).reshape(7, 2), small.train.n_items)
+    few = people_with(list(gram.items[:14].astype(np.int32).reshape(7, 2)), small.train.n_items)
     both = Interactions.from_matrix(sp.csr_array(sp.vstack([small.train.matrix, few.matrix])))
     nobody = Interactions.from_matrix(sp.csr_array((0, small.train.n_items)))
     among = rest_of(federation.ask(asks, 5, both), federation, small.train)
     alone = rest_of(federation.ask(asks, 5, few), federation, nobody)
     np.testing.assert_array_equal(among.votes, alone.votes)
     np.testing.assert_array_equal(among.gram, alone.gram)
-
-
-@pytest.mark.parametrize("way", ["gram", "power"])
-@pytest.mark.parametrize("epsilon", [1.0, 8.0])
-def test_canaries_bound_epsilon_from_below(small: Dataset, way: str, epsilon: float) -> None:
-    given = {"epsilon": epsilon, "head": 200, "way": way}
-    release = release_of("protected", small, given)
-    facts = Canaries(runs=100).run(release).facts
-    assert facts["empirical_epsilon"] < facts["empirical_epsilon_gaussian"]
-    assert 0.3 * epsilon < facts["empirical_epsilon_gaussian"] < facts["promised_epsilon"]
-    assert facts["promised_epsilon"] <= epsilon
-    seen = Canaries(runs=100).run(release_of("protected", small, given, noise=False)).facts
-    assert seen["empirical_epsilon"] > facts["empirical_epsilon"] + 3
-    assert seen["empirical_epsilon_gaussian"] > 4 * epsilon
-
-
-def test_half_the_noise_is_noticed(small: Dataset) -> None:
-    """Test a client library that adds too little noise: the promise is refuted."""
-    release = release_of("protected", small, PAIRS | {"head": 200})
-    assert isinstance(release.federation, AskedAgain)
-    settings = release.federation._settings
-    assert isinstance(settings, ProtectedSettings)
-    fewer = settings.model_copy(update={"contributors": settings.contributors // 4})
-
-    class TooFew(AskedAgain):
-        def _runtime(self, people: Interactions, number: int) -> Any:
-            return AskedAgain(small.train, fewer)._runtime(people, number)
-
-    cheated = replace(release, federation=TooFew(small.train, settings))
-    facts = Canaries(runs=100).run(cheated).facts
-    assert facts["empirical_epsilon_gaussian"] > facts["promised_epsilon"] + 4
-
-
-def test_the_bound_holds_with_the_confidence_that_it_claims() -> None:
-    rng = np.random.default_rng(0)
-    mu, delta = 1.0, 1e-5
-    too_high = 0
-    for _ in range(100):
-        took_part = rng.random(4000) < 0.5
-        test = Test(rng.normal(size=4000) + mu * took_part, took_part)
-        too_high += empirical_epsilon(test, delta)["empirical_epsilon_gaussian"] > epsilon_of(
-            mu, delta
-        )
-    assert too_high <= 10
-    assert empirical_epsilon(Test(np.zeros(100), np.arange(100) < 50), delta) == {
-        "empirical_epsilon": 0.0,
-        "empirical_epsilon_gaussian": 0.0,
-    }
 
 
 # --- programs without a promise, and other noise -------------------------------------------------

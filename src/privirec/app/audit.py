@@ -58,7 +58,7 @@ class AskedAgain:
         return self._train
 
     @property
-    def promise(self) -> tuple[float, float, float] | None:
+    def promise(self) -> tuple[float, float, float | None] | None:
         described = self._program(self._train.n_users).describe()
         if described.get("epsilon") is None:
             return None
@@ -290,6 +290,15 @@ def _attacked(
         "version": __version__,
     }
     return Audited(row, found)
+
+
+def is_refuted(row: Mapping[str, Any]) -> bool:
+    """Return True if a measured lower bound on epsilon is above the promised one."""
+    return any(
+        row.get(f"promised_epsilon{which}") is not None
+        and row[f"empirical_epsilon{which}"] > row[f"promised_epsilon{which}"]
+        for which in ("", "_replacing")
+    )
 
 
 def read_rows(path: Path, dataset: str) -> list[dict[str, Any]]:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.data.interactions import Interactions
-from privirec.dp.mechanism import NoiseSampler, mechanism_named
 from privirec.federated.contributions import Histories, NoiseShare, PlannedSum
 from privirec.federated.contributions.noisy import NormedSum
+from privirec.federated.dp.mechanism import MECHANISMS, NoiseSampler
 from privirec.federated.randomness import ClientRandomness, RandomStream
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.releases import HeardSum
@@ -67,7 +67,7 @@ def through_clients(
 def _for_few_clients(ask: NormedSum, contributors: int) -> NormedSum:
     """Return the same request with the noise of fewer clients, at the same level of privacy."""
     loss = ask.share.protection(ask.length).loss
-    deviation, bits = mechanism_named(ask.mechanism).least_noise(
+    deviation, bits = MECHANISMS.named(ask.mechanism).least_noise(
         Fraction(loss.mu) ** 2, ask.length, contributors, loss.gap
     )
     share = NoiseShare(deviation, CLIENTS, contributors, bits, ask.mechanism)

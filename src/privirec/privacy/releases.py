@@ -79,8 +79,11 @@ class Federation(Protocol):
         ...
 
     @property
-    def promise(self) -> tuple[float, float, float] | None:
-        """(epsilon, delta, epsilon for replacing) of one run, or None if nothing is promised."""
+    def promise(self) -> tuple[float, float, float | None] | None:
+        """(epsilon, delta, epsilon for replacing) of one run, or None if nothing is promised.
+
+        The last is None if replacing one history by another has no bound.
+        """
         ...
 
     def planned(self) -> Sequence[PlannedSum]:

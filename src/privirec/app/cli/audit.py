@@ -9,7 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from privirec.app.audit import Audited, audit, check_release, read_rows, unmet_needs
+from privirec.app.audit import (
+    Audited,
+    audit,
+    check_release,
+    is_refuted,
+    read_rows,
+    unmet_needs,
+)
 from privirec.app.cli import options
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables
@@ -19,6 +26,7 @@ from privirec.data import TableOptions, load_dataset
 from privirec.errors import UsageError
 from privirec.federated.programs import PROGRAMS, Privirec, preset_names
 from privirec.privacy.attacks import ATTACKS
+from privirec.privacy.worth import at_least
 from privirec.progress import shown_progress
 from privirec.rows import print_table, say, write_json_lines
 
@@ -138,7 +146,8 @@ def command(*, chosen: AuditOptions, table: TableOptions) -> None:
 
     membership, last-item: whether a person took part, and which single unknown item is in a
     history, for an attacker who knows the rest of the history, and for one who knows all other
-    histories as well. canaries: a lower bound on epsilon.
+    histories as well. canaries: a lower bound on epsilon from artificial people in one run of real
+    clients under a hostile server. If it exceeds the promise, the command exits with 1.
 
     Examples:
 
@@ -194,6 +203,8 @@ def _show(
     if chosen.report is not None:
         path = write_page(chosen.report, title, [(one.row, one.found) for one in audited])
         say(f"Pictures in {path}")
+    if any(map(is_refuted, rows)):
+        raise typer.Exit(1)
 
 
 def _as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,17 +213,25 @@ def _as_shown(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "interaction_precision": "-"} if missing else dict(row)
 
 
+def _of_canaries(row: Mapping[str, Any]) -> str:
+    promised, second = row.get("promised_epsilon"), row.get("promised_epsilon_replacing")
+    beside = "nothing was promised" if promised is None else f"promised was {at_least(promised)}"
+    other = "" if second is None else f"; promised was {at_least(second)}"
+    said = (
+        f"Canaries, through real clients: with {row['confidence']:.0%} confidence epsilon is at "
+        f"least {row['empirical_epsilon']:.2f} ({row['guesses_right']:,} of {row['guesses']:,} "
+        f"guesses were right), and at least {row['empirical_epsilon_gaussian']:.2f} if noise is "
+        f"Gaussian; {beside}. For replacing one history by another it is at least "
+        f"{row['empirical_epsilon_replacing']:.2f}{other}."
+    )
+    return f"{said} THE PROMISE IS REFUTED." if is_refuted(row) else said
+
+
 def in_words(row: Mapping[str, Any]) -> str:
     """Return one sentence about the result of an attack."""
     name = row["attack"].capitalize()
     if row.get("empirical_epsilon") is not None:
-        promised = row.get("promised_epsilon")
-        beside = "nothing was promised" if promised is None else f"promised was {promised:.2f}"
-        return (
-            f"{name}: epsilon is at least {row['empirical_epsilon']:.2f}, and at least "
-            f"{row['empirical_epsilon_gaussian']:.2f} if noise is Gaussian, each with 95 % "
-            f"confidence; {beside}."
-        )
+        return _of_canaries(row)
     if row.get("auc") is not None:
         return (
             f"{name} tells a participant from an outsider with AUC {row['auc']:.3f}, and finds "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from privirec.app.report.pictures.palette import ATTACK, CHANCE, INK, PROTECTED,
 from privirec.durable import write_whole
 from privirec.privacy.attacks import Found
 from privirec.privacy.attacks.grading import PARTS, roc
+from privirec.privacy.worth import figures
 from privirec.rows import as_text
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ COLUMNS = [
     ("tpr_at_0.1%_fpr", "found at 0.1 % false"),
     ("empirical_epsilon", "epsilon at least"),
     ("empirical_epsilon_gaussian", "(if Gaussian)"),
+    ("empirical_epsilon_replacing", "for replacing, at least"),
     ("seconds", "seconds"),
 ]
 _STYLE = """
@@ -100,8 +103,8 @@ def page(title: str, audited: Sequence[tuple[Row, Found]]) -> str:
         ),
         (
             "Epsilon, promised and measured",
-            "Lower bounds at 95 % confidence from made-up people. A bound above the promise would "
-            "refute it.",
+            "Lower bounds at 95 % confidence from made-up people in one run of real clients. A "
+            "bound above the promise would refute it.",
             _epsilons(rows),
         ),
     ):
@@ -120,7 +123,8 @@ def promise_of(row: Row) -> str:
     """Return a sentence that states the promise of a release."""
     if row.get("epsilon") is None:
         return "Nothing is promised for this release: it has no noise, or does not say."
-    promised = f"Promised to every person: epsilon {row['epsilon']:.3g}, delta {row['delta']:.1g}"
+    both = figures(row["epsilon"], row["delta"], row.get("epsilon_replacing") or math.inf)
+    promised = f"Promised to every person: {both}"
     if row.get("noise") == "off":
         return f"{promised}; but the noise was left out, to see that the attacks would tell."
     return f"{promised}."
@@ -248,11 +252,13 @@ def _epsilons(rows: Sequence[Row]) -> Figure | None:
         "promised": row.get("promised_epsilon"),
         "at least": row["empirical_epsilon"],
         "at least, if Gaussian": row["empirical_epsilon_gaussian"],
+        "promised, replacing": row.get("promised_epsilon_replacing"),
+        "at least, replacing": row.get("empirical_epsilon_replacing"),
     }
     shown = {name: value for name, value in values.items() if value is not None}
     figure = new_figure(6.4, 0.6 + 0.45 * len(shown))
     axes = axes_in(figure)
-    colours = [PROTECTED if name == "promised" else ATTACK for name in shown]
+    colours = [PROTECTED if name.startswith("promised") else ATTACK for name in shown]
     bars = axes.barh(list(shown), list(shown.values()), 0.6, color=colours)
     axes.bar_label(bars, fmt="%.2f", fontsize=8, color=INK, padding=3)
     axes.invert_yaxis()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -138,9 +139,10 @@ class Protected(Program[ProtectedSettings]):
         return Calibration.of(self.settings.promise, parts, [self.n_items, *self.way.lengths])
 
     def describe(self) -> dict[str, Any]:
+        replacing = self.loss.epsilon_replacing(self.settings.delta)
         promised = {
             "epsilon": self.calibration.epsilon,
-            "epsilon_replacing": self.loss.epsilon_replacing(self.settings.delta),
+            "epsilon_replacing": replacing if math.isfinite(replacing) else None,
             "delta": self.settings.delta,
         }
         return super().describe() | self.way.describe() | promised

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
-from privirec.dp import normal
-from privirec.dp.gaussian import LARGEST_EPSILON, epsilon_of
+from privirec.federated.dp import normal
+from privirec.federated.dp.gaussian import LARGEST_EPSILON, epsilon_of
 from privirec.privacy.attacks.base import Test
 
 Floats = NDArray[np.float64]
