@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 import documented
-from privirec.app.cli import asking
+from privirec.app.cli import options
 from privirec.app.cli.every import app
 from privirec.runtime.enrolment.folders import ClientFolder
 from privirec.runtime.enrolment.identities import fingerprint
@@ -127,7 +127,7 @@ def _run(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stdin = SimpleNamespace(isatty=lambda: True)
-    monkeypatch.setattr(asking, "sys", SimpleNamespace(stdin=stdin))
+    monkeypatch.setattr(options, "sys", SimpleNamespace(stdin=stdin))
 
 
 def test_the_two_commands_are_targets_and_ci_calls_the_second() -> None:

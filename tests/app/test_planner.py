@@ -24,7 +24,6 @@ from privirec.app.planner import (
 )
 from privirec.app.planner.methods import counting_bits
 from privirec.app.planner.population import MOST_ITEMS, MOST_USERS
-from privirec.app.report.units import as_duration, parse_bytes, parse_rate
 from privirec.data import Dataset, Interactions
 from privirec.errors import PrivirecError, UsageError
 from privirec.experiments import tune
@@ -32,6 +31,7 @@ from privirec.experiments.cost import aggregation_bytes
 from privirec.federated.contributions import ItemItem
 from privirec.federated.programs.spectral import USUAL_RING_BITS
 from privirec.models.spectral import SpectralConfig
+from privirec.rows import as_duration, parse_bytes, parse_rate
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.spec import Assumptions

@@ -14,8 +14,8 @@ from privirec.app.cli.every import app
 from privirec.data import Interactions
 from privirec.errors import FederationError
 from privirec.federated.programs import PrivirecKSettings
+from privirec.privacy.cohorts import PolicyRefusal
 from privirec.privacy.policy import Aggregator
-from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.federate import _policy
 from privirec.runtime.pledges import Pledges

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from privirec.app.cli import asking
+from privirec.app.cli import options
 from privirec.app.cli.every import app
 from privirec.durable import alone, private_folder
 from privirec.errors import UsageError
@@ -31,7 +31,7 @@ def privirec(*arguments: str | Path, answer: str | None = None) -> str:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stdin = SimpleNamespace(isatty=lambda: True)
-    monkeypatch.setattr(asking, "sys", SimpleNamespace(stdin=stdin))
+    monkeypatch.setattr(options, "sys", SimpleNamespace(stdin=stdin))
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_card_is_approved_when_its_fingerprint_was_compared(
     said = privirec("server", "approve", home.folder, lyon, "--fingerprint", told(lyon))
     assert "approved" in said
     stdin = SimpleNamespace(isatty=lambda: True)
-    monkeypatch.setattr(asking, "sys", SimpleNamespace(stdin=stdin))
+    monkeypatch.setattr(options, "sys", SimpleNamespace(stdin=stdin))
     with pytest.raises(UsageError, match="nothing was changed"):
         privirec("server", "approve", home.folder, oslo, answer="n\n")
     said = privirec("server", "approve", home.folder, oslo, answer="y\n")

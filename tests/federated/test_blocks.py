@@ -24,8 +24,8 @@ from privirec.federated.contributions import (
 )
 from privirec.federated.programs import PrivirecKSettings, program_of
 from privirec.filters.eigen import orthonormalize
+from privirec.privacy.cohorts import PolicyRefusal
 from privirec.privacy.policy import Policy
-from privirec.privacy.refusal import PolicyRefusal
 
 
 def context(histories: Histories) -> ClientContext:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from privirec.data import Dataset
 from privirec.errors import FederationError, OverflowRefused
-from privirec.federated import packing, wire
+from privirec.federated import fixed_point, wire
 from privirec.federated.contributions import (
     ClientContext,
     Histories,
@@ -24,8 +24,8 @@ from privirec.federated.contributions import (
     ScaledStep,
     SeededScaledStep,
 )
+from privirec.federated.contributions.outer import COLUMNS
 from privirec.federated.contributions.scaled_step import MOST_FINER, CoarseBlock, fine_rows_of
-from privirec.federated.loops import COLUMNS
 from privirec.federated.programs import SpectralSettings
 from privirec.federated.row_scales import (
     MOST_SCALE,
@@ -36,8 +36,8 @@ from privirec.federated.row_scales import (
 )
 from privirec.filters import factored
 from privirec.filters.eigen import orthonormalize
+from privirec.privacy.cohorts import PolicyRefusal
 from privirec.privacy.policy import Policy
-from privirec.privacy.refusal import PolicyRefusal
 
 
 def context(histories: Histories) -> ClientContext:
@@ -292,9 +292,9 @@ def test_bytes_are_those_of_the_codec(small: Dataset) -> None:
 @given(st.lists(st.integers(-8, 7)))
 def test_half_bytes(numbers: list[int]) -> None:
     values = np.array(numbers, np.int16)
-    packed = packing.pack_half_bytes(values)
-    assert len(packed) == packing.packed_bytes(len(values), 4)
-    again = packing.unpack_half_bytes(np.frombuffer(packed, np.uint8), len(values))
+    packed = fixed_point.pack_half_bytes(values)
+    assert len(packed) == fixed_point.packed_bytes(len(values), 4)
+    again = fixed_point.unpack_half_bytes(np.frombuffer(packed, np.uint8), len(values))
     np.testing.assert_array_equal(again, values)
 
 

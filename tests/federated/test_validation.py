@@ -45,9 +45,9 @@ from privirec.federated.randomness import ClientRandomness
 from privirec.filters.eigen import orthonormalize
 from privirec.filters.spectral import KeptBasis
 from privirec.models.spectral import Spectral, SpectralConfig
+from privirec.privacy.cohorts import PolicyRefusal
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Policy
-from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime.execute import Runtime, execute_steps
 from privirec.runtime.local.client import clients_of, split_as_dealt
 from privirec.runtime.local.in_process import InProcess

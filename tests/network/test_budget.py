@@ -27,8 +27,8 @@ from privirec.federated.contributions import (
 )
 from privirec.federated.programs import ProtectedSettings
 from privirec.privacy.accountant import Account
+from privirec.privacy.cohorts import PolicyRefusal
 from privirec.privacy.policy import Policy, allowing
-from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.envelope import Envelope
 from privirec.runtime.messages import Refused

@@ -18,9 +18,16 @@ from pydantic import ValidationError
 from privirec.errors import UsageError
 from privirec.federated.contributions import Opened
 from privirec.federated.programs import PrivirecKSettings, SpectralSettings
-from privirec.privacy.cohorts import Demands, Member, check_new, check_sum
+from privirec.privacy.cohorts import (
+    Demands,
+    Member,
+    PolicyRefusal,
+    Rule,
+    check_new,
+    check_sum,
+    refuse,
+)
 from privirec.privacy.policy import Policy
-from privirec.privacy.refusal import PolicyRefusal, Rule, refuse
 from privirec.runtime import envelope
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.enrolment.cards import Card, Rotation

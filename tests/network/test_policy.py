@@ -9,8 +9,8 @@ import pytest
 
 from privirec.errors import UsageError
 from privirec.federated.contributions import Aim
+from privirec.privacy.cohorts import PolicyRefusal, Rule
 from privirec.privacy.policy import Policy, Terms, allowing
-from privirec.privacy.refusal import PolicyRefusal, Rule
 from privirec.secagg import ServerModel
 
 BUDGET = ("most_epsilon", "most_epsilon_per_period")

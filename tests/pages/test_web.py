@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from privirec.app.pages import web
+from privirec.app.pages.frame import Html, Templates, as_html
 from privirec.app.pages.guard import MOST_SESSIONS, Guard, PageRefused, Session
-from privirec.app.pages.html import Html, Templates, as_html
 from privirec.app.pages.web import PageRequest, PageServer, Response, Site, see
 from privirec.errors import DataError, DataWarning, UsageError
 

@@ -15,8 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privirec.privacy import cohorts
-from privirec.privacy.cohorts import Demands, Member, check_people, check_sum, newcomers
-from privirec.privacy.refusal import PolicyRefusal, Rule
+from privirec.privacy.cohorts import (
+    Demands,
+    Member,
+    PolicyRefusal,
+    Rule,
+    check_people,
+    check_sum,
+    newcomers,
+)
 
 LEAST = 3
 ASKS = Demands(2, 0, LEAST)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privirec.codec import Frame, Malformed
 from privirec.errors import FederationError
-from privirec.federated import packing
+from privirec.federated import fixed_point
 from privirec.federated.contributions import REGISTRY, Contribution, check_registered
 
 FRAME = Frame(b"PRW", 1, largest_header=1 << 16)
@@ -50,7 +50,7 @@ def encode(ask: Contribution) -> bytes:
             kind = _narrowest(value)
             arrays.append({"name": field.name, "dtype": kind, "shape": list(value.shape)})
             if kind == _HALF:
-                chunks.append(packing.pack_half_bytes(value))
+                chunks.append(fixed_point.pack_half_bytes(value))
             else:
                 chunks.append(value.astype(f"<{kind}").tobytes())
         elif not (_is_name(field) and value == field.default):
@@ -133,11 +133,11 @@ def _array(
         _refuse(f"{name} has an impossible shape")
     count = math.prod(shape)
     if entry["dtype"] == _HALF and wanted is np.int16:
-        size = packing.packed_bytes(count, packing.HALF_BYTE)
+        size = fixed_point.packed_bytes(count, fixed_point.HALF_BYTE)
         if position + size > len(message):
             _refuse(f"cut off in {name}")
         halves = np.frombuffer(message, np.uint8, size, position)
-        return packing.unpack_half_bytes(halves, count).reshape(shape), position + size
+        return fixed_point.unpack_half_bytes(halves, count).reshape(shape), position + size
     dtype = np.dtype(_NARROW[entry["dtype"]]).newbyteorder("<")
     if dtype.itemsize > np.dtype(wanted).itemsize:
         _refuse(f"{name} holds larger numbers than it may")
@@ -149,7 +149,7 @@ def _array(
 
 
 def _narrowest(values: NDArray[Any]) -> str:
-    if values.dtype == np.int16 and packing.bits_of(values) == packing.HALF_BYTE:
+    if values.dtype == np.int16 and fixed_point.bits_of(values) == fixed_point.HALF_BYTE:
         return _HALF
     low, high = int(values.min(initial=0)), int(values.max(initial=0))
     for name, dtype in _NARROW.items():

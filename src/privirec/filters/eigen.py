@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from privirec.compiled import Later
 from privirec.errors import UsageError
-from privirec.filters.lane_sizes import LANES
 from privirec.filters.operators import FactoredOperator, ItemOperator
+from privirec.filters.parts import LANES
 
 kernels = Later("privirec.filters.kernels")
 sl = Later("scipy.linalg")

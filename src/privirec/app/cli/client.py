@@ -10,7 +10,7 @@ import typer
 
 from privirec.app import taking_part
 from privirec.app.cli import options
-from privirec.app.cli.asking import Yes, agree
+from privirec.app.cli.options import Yes, agree
 from privirec.app.cli.roster import show_changes
 from privirec.durable import write_whole
 from privirec.errors import UsageError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -288,3 +289,16 @@ UsersPerShard = Annotated[
 def say_drawn(files: Iterable[Path]) -> None:
     """Print the files of a picture."""
     say(f"Drawn in {' and '.join(map(str, files))}")
+
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation, for scripts.")]
+
+
+def agree(question: str, *, yes: bool) -> None:
+    """Raise UsageError unless the user confirms, on the terminal or by --yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} There is no terminal to ask on: check it and give --yes")
+    if not typer.confirm(question):
+        raise UsageError("nothing was changed")

@@ -14,14 +14,23 @@ from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.app.planner import Links, Pilot, Population, Proposal, choose, planned_rows
 from privirec.app.planner.pilot import MOST_BYTES
 from privirec.app.planner.rows import DATA
-from privirec.app.report.units import as_duration, parse_bytes, parse_rate
 from privirec.data import Dataset, TableOptions, load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
 from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.privacy.worth import promise
 from privirec.progress import shown_progress
-from privirec.rows import as_bytes, check_writable, print_table, say, warn, write_json_lines
+from privirec.rows import (
+    as_bytes,
+    as_duration,
+    check_writable,
+    parse_bytes,
+    parse_rate,
+    print_table,
+    say,
+    warn,
+    write_json_lines,
+)
 from privirec.runtime.plan import gives_away
 from privirec.runtime.spec import (
     CORRUPT_SHARE,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from privirec.app.cli.asking import Yes, agree
+from privirec.app.cli.options import Yes, agree
 from privirec.errors import UsageError
 from privirec.rows import print_table, say, warn
 from privirec.runtime import serving

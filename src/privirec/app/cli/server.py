@@ -10,8 +10,8 @@ import click
 import typer
 
 from privirec.app.cli import options, roster
-from privirec.app.cli.asking import Yes, agree
 from privirec.app.cli.groups import with_groups
+from privirec.app.cli.options import Yes, agree
 from privirec.app.cli.run_options import ServerRunOptions
 from privirec.app.report import live
 from privirec.errors import FederationError, UsageError

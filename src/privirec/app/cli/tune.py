@@ -12,7 +12,6 @@ import typer
 from privirec.app.cli import options
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables, words_for
-from privirec.app.report.units import parse_bytes
 from privirec.data import Dataset, TableOptions, load_dataset
 from privirec.data.text import write_lines
 from privirec.errors import UsageError
@@ -20,7 +19,7 @@ from privirec.experiments.tune import Tuning, as_settings
 from privirec.experiments.tune_federated import RUNTIMES, FederatedTuning
 from privirec.federated.programs import SpectralValidation
 from privirec.progress import shown_progress
-from privirec.rows import as_bytes, print_table, say, warn, write_json_lines
+from privirec.rows import as_bytes, parse_bytes, print_table, say, warn, write_json_lines
 from privirec.runtime.plan import gives_away
 from privirec.runtime.spec import DEFAULT_AGGREGATOR
 from privirec.secagg import protocol_names

@@ -21,8 +21,7 @@ from privirec.app.operating import (
     spent_by_all,
     stop,
 )
-from privirec.app.pages.frame import FramedSite
-from privirec.app.pages.html import Html
+from privirec.app.pages.frame import FramedSite, Html
 from privirec.app.pages.web import PageRequest, Response, see
 from privirec.errors import UsageError
 from privirec.federated.programs import DEFAULT_PROGRAM, PROGRAMS

@@ -15,8 +15,7 @@ from privirec.app import own_policy
 from privirec.app.budget import BudgetStatement, statement_of
 from privirec.app.history import counted, forgetting, only_user, used_by_runs
 from privirec.app.own_device import OwnDevice
-from privirec.app.pages.frame import FramedSite
-from privirec.app.pages.html import Html
+from privirec.app.pages.frame import FramedSite, Html
 from privirec.app.pages.web import PageRequest, Response, see
 from privirec.device import Recommendation, find_items
 from privirec.device.titles import clean_title

@@ -18,8 +18,8 @@ from socket import socket
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
+from privirec.app.pages.frame import static
 from privirec.app.pages.guard import Guard, PageRefused, Session
-from privirec.app.pages.html import static
 from privirec.errors import DataWarning, PrivirecError, UsageError
 from privirec.rows import say
 

@@ -16,12 +16,10 @@ the noise, the graph and the number of honest clients. It is not secure aggregat
 
 from __future__ import annotations
 
-from privirec.extra.correlated.client import CorrelatedClient
+from privirec.extra.correlated.client import CorrelatedClient, CorrelatedState
 from privirec.extra.correlated.levels import NoiseLevels, NoiseRule, graph_degree, noisy_shape
 from privirec.extra.correlated.server import CorrelatedServer
-from privirec.extra.correlated.shared import CorrelatedExchange
-from privirec.extra.correlated.sizes import sum_bytes
-from privirec.extra.correlated.state import CorrelatedState
+from privirec.extra.correlated.shared import CorrelatedExchange, sum_bytes
 from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.protocol import Guarantee, Protocol
 from privirec.secagg.ring import VectorShape

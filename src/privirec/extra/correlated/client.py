@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from privirec.extra.correlated.levels import NoiseLevels, check_others, sum_range, upload_shape
 from privirec.extra.correlated.messages import Advertise, Neighbours, NoisyAnnounce
 from privirec.extra.correlated.shared import CorrelatedExchange, check_key, public_graph
-from privirec.extra.correlated.state import CorrelatedState
 from privirec.federated.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.secagg import keys
 from privirec.secagg.client_base import BaseClient
@@ -31,7 +30,25 @@ from privirec.secagg.parameters import PPM, is_connected
 from privirec.secagg.participants import accepted_participants
 from privirec.secagg.prg import SEED_BYTES
 from privirec.secagg.ring import VectorShape, Words
+from privirec.secagg.stored import StoredState
 from privirec.secagg.uploads import ChangeBlock
+
+
+@dataclass(slots=True)
+class CorrelatedState(StoredState):
+    """State of one client. The seeds of a sum are wiped when its contribution begins."""
+
+    peers: array[int] = field(default_factory=lambda: array("I"))
+    """Neighbours, ascending."""
+    private_key: Secret = field(default_factory=lambda: Secret(b""))
+    own_seeds: Secret = field(default_factory=lambda: Secret(b""))
+    """Seeds of own noise, one per sum."""
+    pair_secrets: Secret = field(default_factory=lambda: Secret(b""))
+    """Secrets common with each peer, ordered by sum, then by peer.
+
+    The seeds of common noise are derived from them and the digest of what the sum asks for.
+    """
+
 
 # Index in `told` after the last message; from then on, a client only sends.
 _TOLD_ALL = 2

@@ -17,11 +17,9 @@ answer only for a set signed by more clients than could have signed any other se
 
 from __future__ import annotations
 
-from privirec.extra.lightsecagg.client import LightClient
+from privirec.extra.lightsecagg.client import LightClient, LightState
 from privirec.extra.lightsecagg.server import LightServer
-from privirec.extra.lightsecagg.shared import EXCHANGE
-from privirec.extra.lightsecagg.sizes import sum_bytes
-from privirec.extra.lightsecagg.state import LightState
+from privirec.extra.lightsecagg.shared import EXCHANGE, sum_bytes
 from privirec.extra.lightsecagg.thresholds import graph_parameters
 from privirec.secagg.protocol import Guarantee, Protocol
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +28,6 @@ from privirec.extra.lightsecagg.shared import (
     pieces_context,
     survivors_statement,
 )
-from privirec.extra.lightsecagg.state import LightState
 from privirec.extra.lightsecagg.thresholds import Thresholds, thresholds
 from privirec.secagg import keys
 from privirec.secagg.client_base import BaseClient
@@ -58,7 +57,33 @@ from privirec.secagg.participants import (
 )
 from privirec.secagg.prg import SEED_BYTES
 from privirec.secagg.ring import VectorShape, Words, rechunked
+from privirec.secagg.stored import StoredState
 from privirec.secagg.uploads import ChangeBlock
+
+
+@dataclass(slots=True)
+class LightState(StoredState):
+    """State of one client: its keys and one seed, whatever the length of the vectors."""
+
+    private: int = 0
+    needed: int = 0
+    cohort: bytes = b""
+    """Bit map of the survivors of the first sum, once this client has confirmed them."""
+    confirmed: int = 0
+    """Number of the last sum whose survivors this client has confirmed."""
+    sealing_private: Secret = field(default_factory=lambda: Secret(b""))
+    sealing_keys: Secret = field(default_factory=lambda: Secret(b""))
+    """Keys for pieces to and from each participant, ascending by participant.
+
+    The entries of the client itself are zeros.
+    """
+    asked: bytes = b""
+    """Digest of what this sum asks for, as announced when its pieces were dealt."""
+    seed: Secret = field(default_factory=lambda: Secret(b""))
+    """Seed of this sum's mask."""
+    own_piece: Secret = field(default_factory=lambda: Secret(b""))
+    """The piece of the client's own mask that it keeps for itself, packed."""
+
 
 # Indices in `EXCHANGE.told` of the message that a client waits for.
 _DEAL, _SURVIVORS, _OPEN = 1, 2, 3

@@ -21,8 +21,8 @@ from privirec.federated.contributions.base import (
     PlannedSum,
     SumShape,
 )
+from privirec.federated.contributions.outer import kernels
 from privirec.federated.fixed_point import FixedPoint
-from privirec.federated.loops import kernels
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 from privirec.filters import exact
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from privirec.federated.contributions.base import Histories, Integers, PlannedSum
 from privirec.federated.contributions.item_item import ItemItem
 from privirec.federated.contributions.noisy import NoiseShare, WeightedHeadSum
-from privirec.federated.loops import kernels
+from privirec.federated.contributions.outer import kernels
 
 
 @dataclass(frozen=True)

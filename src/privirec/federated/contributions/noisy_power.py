@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from privirec.errors import FederationError
 from privirec.federated.contributions.base import Histories, Integers, PlannedSum
 from privirec.federated.contributions.noisy import NoiseShare, WeightedHeadSum
-from privirec.federated.contributions.outer import BROADCAST_ENTRY
-from privirec.federated.loops import kernels
+from privirec.federated.contributions.outer import BROADCAST_ENTRY, kernels
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privirec.compiled import Loops
 from privirec.errors import FederationError
 from privirec.federated.contributions.base import (
     ClientContext,
@@ -22,8 +23,14 @@ from privirec.federated.contributions.base import (
     Integers,
     SumShape,
 )
-from privirec.federated.loops import COLUMNS, kernels
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
+
+kernels = Loops("privirec.federated.kernels", in_numpy="privirec.federated.kernels_in_numpy")
+
+# Number of columns processed at a time. A block of a Gowalla-sized matrix then fits into the
+# last-level cache.
+COLUMNS = 64
+
 
 # Entries of broadcast matrices stay below 2^BROADCAST_BITS, inside a 32-bit integer.
 BROADCAST_BITS = 30

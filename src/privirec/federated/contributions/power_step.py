@@ -25,12 +25,13 @@ from privirec.federated.contributions.base import (
 from privirec.federated.contributions.outer import (
     BROADCAST_BITS,
     BROADCAST_ENTRY,
+    COLUMNS,
     BroadcastBlock,
     OuterProducts,
+    kernels,
     quantize,
 )
 from privirec.federated.fixed_point import FixedPoint
-from privirec.federated.loops import COLUMNS, kernels
 from privirec.filters.normalize import degree_power
 
 sl = Later("scipy.linalg")

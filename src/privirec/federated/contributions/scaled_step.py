@@ -32,11 +32,9 @@ from privirec.federated.contributions.base import (
     PlannedSum,
     SumShape,
 )
-from privirec.federated.contributions.outer import BROADCAST_BITS, OuterProducts, PerItem
+from privirec.federated.contributions.outer import BROADCAST_BITS, OuterProducts, PerItem, kernels
 from privirec.federated.contributions.power_step import SEED_BYTES, PowerStep, SeededBlock
-from privirec.federated.fixed_point import FixedPoint
-from privirec.federated.loops import kernels
-from privirec.federated.packing import bits_of, packed_bytes
+from privirec.federated.fixed_point import FixedPoint, bits_of, packed_bytes
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 from privirec.federated.row_scales import (
     MOST_SCALE,

@@ -36,8 +36,7 @@ from privirec.federated.contributions.base import (
 )
 from privirec.federated.contributions.power_step import PowerStep
 from privirec.federated.contributions.scaled_step import SKEW, block_bytes
-from privirec.federated.fixed_point import FixedPoint
-from privirec.federated.packing import packed_bytes
+from privirec.federated.fixed_point import FixedPoint, packed_bytes
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 from privirec.filters.operators import LARGEST_BYTE, Float32, history_coordinates
 from privirec.filters.parts import Parts

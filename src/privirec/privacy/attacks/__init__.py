@@ -10,8 +10,8 @@ from privirec.privacy.attacks.base import Attack, Found, Guesses, Test
 from privirec.privacy.attacks.canaries import Canaries
 from privirec.privacy.attacks.cliques import Cliques
 from privirec.privacy.attacks.differencing import TwoCohorts, TwoRuns
+from privirec.privacy.attacks.few_users import LikelihoodPeeling
 from privirec.privacy.attacks.last_item import InformedLastItem, LastItem
-from privirec.privacy.attacks.likelihood_peeling import LikelihoodPeeling
 from privirec.privacy.attacks.matching_pursuit import MatchingPursuit
 from privirec.privacy.attacks.membership import InformedMembership, Membership
 from privirec.privacy.attacks.peeling import Peeling

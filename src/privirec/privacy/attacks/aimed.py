@@ -19,8 +19,7 @@ from privirec.errors import PrivirecError, UsageError
 from privirec.federated.contributions import NoisyHeadGram, NoisyPowerStep, PlannedSum, PowerStep
 from privirec.privacy.attacks.base import Attack, Found, Progress, there
 from privirec.privacy.attacks.cliques import guessed
-from privirec.privacy.attacks.few_users import Cascade, Weights
-from privirec.privacy.attacks.likelihood_peeling import peeled
+from privirec.privacy.attacks.few_users import Cascade, Weights, peeled
 from privirec.privacy.attacks.views import item_item_view, popularity_view
 from privirec.privacy.policy import Policy
 from privirec.privacy.releases import Federation, Release

@@ -14,13 +14,19 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from privirec.privacy.attacks.base import Progress, there
+from privirec.errors import UsageError
+from privirec.privacy.attacks.base import Attack, Found, Progress, there
+from privirec.privacy.attacks.cliques import n_items_of
+from privirec.privacy.attacks.peeling import Peeling
+from privirec.privacy.attacks.views import MatrixView, item_item_view
+from privirec.privacy.releases import Release
 
 Floats = NDArray[np.float64]
 Items = NDArray[np.int32]
@@ -308,3 +314,47 @@ def longest_in(matrix: sp.csr_array) -> int:
     """
     entries = np.sort(np.diff(matrix.indptr))[::-1]
     return int(np.count_nonzero(entries >= np.arange(1, len(entries) + 1)))
+
+
+SURE = 5.0
+"""Number of standard deviations within which an entry is assumed to lie; one in 3.5 million exceeds
+it in one direction."""
+
+
+class LikelihoodPeeling(Attack):
+    """Histories recovered from rows of few users, as far as they exceed the errors."""
+
+    name: ClassVar[str] = "likelihood-peeling"
+    needs: ClassVar[str] = "an item-item matrix with noise or rounding of a known level"
+
+    def applies_to(self, release: Release) -> bool:
+        return not Peeling().applies_to(release) and _readable(release) is not None
+
+    def run(self, release: Release, progress: Progress | None = None) -> Found:
+        view = _readable(release)
+        if view is None:
+            raise UsageError(f"{self.name} needs {self.needs}")
+        return peeled(view, release, progress)
+
+
+def _readable(release: Release) -> MatrixView | None:
+    """Return the item-item matrix if a person's contribution to an entry is known."""
+    view = item_item_view(release)
+    return view if view is not None and (view.diagonal or view.rule is not None) else None
+
+
+def peeled(view: MatrixView, release: Release, progress: Progress | None = None) -> Found:
+    """Return the histories that can be read from a view of a release."""
+    longest = longest_in(view.matrix)
+    weights = Weights(view.exponent, longest, view.rule)
+    cascade = Cascade(
+        view.matrix, view.degrees, weights, SURE * view.errors, diagonal=view.diagonal
+    )
+    cascade.run(progress)
+    facts = {"largest_error": float(view.errors.max(initial=0.0))}
+    if view.items is None:
+        return Found.histories(cascade.histories, facts=facts)
+    visible = np.zeros(n_items_of(release), np.bool_)
+    visible[view.items] = True
+    found = [np.sort(view.items[history]).astype(np.int32) for history in cascade.histories]
+    return Found.histories(found, visible_items=visible, facts=facts)

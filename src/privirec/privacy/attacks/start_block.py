@@ -18,7 +18,7 @@ from privirec.errors import UsageError
 from privirec.federated.contributions import UserStart
 from privirec.federated.noise import NO_NOISE
 from privirec.privacy.attacks.base import Attack, Found, Progress
-from privirec.privacy.attacks.explained_row import ExplainedRow
+from privirec.privacy.attacks.matching_pursuit import ExplainedRow
 from privirec.privacy.releases import Release
 
 MOST_ROWS = 2_000

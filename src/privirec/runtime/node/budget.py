@@ -14,8 +14,8 @@ from typing import Any
 from privirec.federated.contributions import REGISTRY, PlannedSum
 from privirec.federated.dp.loss import Loss
 from privirec.privacy.accountant import Account, Spent
+from privirec.privacy.cohorts import Rule, refuse
 from privirec.privacy.policy import Policy
-from privirec.privacy.refusal import Rule, refuse
 from privirec.runtime.node import record
 from privirec.runtime.node.memory import Memory
 from privirec.runtime.refusals import Code, Refusal

@@ -30,8 +30,8 @@ from privirec.durable import alone, private_folder
 from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
 from privirec.federated.dp.tables import forget_tables
 from privirec.federated.randomness import SEED_BYTES
+from privirec.privacy.cohorts import PolicyRefusal
 from privirec.privacy.policy import Policy
-from privirec.privacy.refusal import PolicyRefusal
 from privirec.runtime import envelope
 from privirec.runtime.envelope import BadEnvelope, Envelope
 from privirec.runtime.histories import HistorySource, in_a_run
