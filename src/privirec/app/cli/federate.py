@@ -13,7 +13,7 @@ from privirec.app.cli.groups import with_groups
 from privirec.app.cli.run_options import RunOptions
 from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.app.report import live
-from privirec.app.report.pictures.federation import federation_plot
+from privirec.app.report.pictures.runs import federation_plot
 from privirec.data import TableOptions, load_dataset
 from privirec.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.carriers import DEFAULT_CARRIER, installed_carrier
