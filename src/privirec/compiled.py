@@ -15,6 +15,11 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+LANES = 16
+"""Numbers that compiled loops process side by side: a cache line of single precision."""
+STAGE = 2 * LANES
+"""Terms of an inner product between two checks of its bound."""
+
 _HEAVY = ("scipy", "scipy.sparse", "scipy.linalg")
 _NEVER = ("httpx._main", "trio", "anyio")
 """Modules that a device does not need and that are never imported.

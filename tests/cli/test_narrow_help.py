@@ -11,8 +11,8 @@ import pytest
 import typer
 from click.testing import CliRunner
 
-from privirec.app.cli import narrow_help
 from privirec.app.cli.every import app
+from privirec.app.cli.main import settings_for_width
 
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -28,7 +28,7 @@ def test_every_name_is_whole_on_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr(click.Context, "formatter_class", click.HelpFormatter)
     own = copy.deepcopy(app)
-    settings = narrow_help.settings(own)
+    settings = settings_for_width(own)
     root = typer.main.get_command(own)
     for path, command in _commands(root):
         said = CliRunner().invoke(root, [*path, "--help"], **settings).output
@@ -43,5 +43,5 @@ def test_every_name_is_whole_on_a_narrow_terminal(
 
 def test_a_wide_terminal_keeps_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert narrow_help.settings(app) == {}
+    assert settings_for_width(app) == {}
     assert app.rich_markup_mode == "rich"

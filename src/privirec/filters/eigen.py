@@ -12,10 +12,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.compiled import Later
+from privirec.compiled import LANES, Later
 from privirec.errors import UsageError
 from privirec.filters.operators import FactoredOperator, ItemOperator
-from privirec.filters.parts import LANES
 
 kernels = Later("privirec.filters.kernels")
 sl = Later("scipy.linalg")

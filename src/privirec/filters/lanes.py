@@ -15,7 +15,7 @@ from typing import Any
 from llvmlite import ir
 from numba import extending, types
 
-from privirec.filters.parts import LANES, STAGE
+from privirec.compiled import LANES, STAGE
 
 intrinsic: Any = extending.intrinsic
 

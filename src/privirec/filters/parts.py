@@ -24,16 +24,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privirec.compiled import Later
+from privirec.compiled import STAGE, Later
 from privirec.data.given import count_of
 from privirec.errors import UsageError
 from privirec.filters.operators import Float32
-
-LANES = 16
-"""Numbers processed side by side: a cache line of single precision."""
-STAGE = 2 * LANES
-"""Terms of an inner product between two checks of its bound."""
-
 
 kernels = Later("privirec.filters.kernels")
 

@@ -1,4 +1,4 @@
-"""Common parts of every page of a site: title, links, notices, tables."""
+"""Templates and common parts of every page of a site: title, links, notices, tables."""
 
 from __future__ import annotations
 
@@ -58,11 +58,6 @@ def as_html(value: object) -> Html:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return Html("".join(map(as_html, value)))
     return Html(escape(str(value)))
-
-
-def static(name: str) -> bytes:
-    """Return the content of a file in `pages/static`."""
-    return files("privirec.app.pages").joinpath("static", name).read_bytes()
 
 
 class FramedSite(Site):

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 from socket import socket
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from privirec.app.pages.frame import static
 from privirec.app.pages.guard import Guard, PageRefused, Session
 from privirec.errors import DataWarning, PrivirecError, UsageError
 from privirec.rows import say
@@ -310,3 +310,8 @@ def _plain(status: int, sentence: str) -> Response:
 def _sentence(error: Exception | str) -> str:
     text = str(error)
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def static(name: str) -> bytes:
+    """Return the content of a file in `pages/static`."""
+    return files("privirec.app.pages").joinpath("static", name).read_bytes()
