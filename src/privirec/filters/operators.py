@@ -16,9 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privirec.compiled import Later
+from privirec.compiled import LANES, Later
 from privirec.errors import UsageError
-from privirec.filters.lane_sizes import LANES
 
 kernels = Later("privirec.filters.kernels")
 
