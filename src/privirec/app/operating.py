@@ -32,6 +32,8 @@ from privirec.runtime.runs import RunFolder
 OVER = (Stage.DONE.value, Stage.STOPPED.value)
 """Final stages. A run in another stage that is not in progress can be started again by name."""
 
+_FIGURES = ("epsilon", "epsilon_replacing")
+
 
 @dataclass(frozen=True)
 class RunOverview:
@@ -103,7 +105,7 @@ def overview(home: OperatorFolder, name: str) -> RunOverview:
         "dropped": sum(each["state"] == ClientState.DROPPED for each in clients),
         "bytes_up": sum(each["bytes_up"] for each in clients),
         "bytes_down": sum(each["bytes_down"] for each in clients),
-        "epsilon": _epsilon([manifest]) if model else None,
+        **(_epsilons([manifest]) if model else dict.fromkeys(_FIGURES)),
         "delta": delta_of(manifest),
         "seconds": round(seconds, 1),
         "seconds_left": _estimate(status, seconds) if going_on else None,
@@ -143,12 +145,12 @@ def client_rows(home: OperatorFolder, status: dict[str, Any]) -> Iterator[dict[s
         }
 
 
-def spent_by_all(found: Iterable[RunOverview]) -> float | str:
-    """Return the epsilon of a person who was in all runs that ended with a model.
+def spent_by_all(found: Iterable[RunOverview]) -> dict[str, float | str]:
+    """Return both figures of epsilon for a person who was in all runs that ended with a model.
 
-    Return "none" if one of them was exact.
+    They are "none" if one of the runs was exact.
     """
-    return _epsilon([read_manifest(each.model)[1] for each in found if each.model])
+    return _epsilons([read_manifest(each.model)[1] for each in found if each.model])
 
 
 def check_can_stop(home: OperatorFolder, name: str) -> None:
@@ -205,15 +207,17 @@ class Start:
         return f"{self.name}: {lines[-1] if lines else f'ended with code {code}'}"
 
 
-def _epsilon(manifests: Sequence[dict[str, Any]]) -> float | str:
-    """Return the epsilon of all sums together, at the largest of their deltas."""
+def _epsilons(manifests: Sequence[dict[str, Any]]) -> dict[str, float | str]:
+    """Return both figures of epsilon for all sums together, at the largest of their deltas."""
     every = [losses(manifest) for manifest in manifests]
     deltas = [delta for manifest in manifests if (delta := delta_of(manifest))]
     if None in every or (manifests and not deltas):
-        return "none"
+        return dict.fromkeys(_FIGURES, "none")
     together = Loss.together(one for each in every for one in each or ())
-    epsilon = together.epsilon(max(deltas)) if deltas else 0.0
-    return "none" if math.isinf(epsilon) else float(at_least(epsilon, digits=5))
+    at = max(deltas, default=0.5)  # without sums, no delta is needed
+    both = together.epsilon(at), together.epsilon_replacing(at)
+    shown = ("none" if math.isinf(one) else float(at_least(one, digits=5)) for one in both)
+    return dict(zip(_FIGURES, shown, strict=True))
 
 
 def _estimate(status: dict[str, Any], seconds: float) -> float | None:

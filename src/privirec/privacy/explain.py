@@ -85,6 +85,8 @@ def _of_federation(federation: Mapping[str, Any]) -> Iterator[str]:
                 f", if it is {_server(str(spec['server']))} and no more than "
                 f"{_number(spec.get('corrupt_share')) or 0:.0%} of the clients work for it"
             )
+            if bits := _number(spec.get("security_bits")):
+                sentence += f"; this may fail with probability 2^-{bits:g}, which adds to delta"
         yield sentence + "."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import time
@@ -23,6 +24,7 @@ from privirec.models import Popularity, Recommender
 from privirec.models.artifact import ARRAYS, check_replaceable, read_manifest
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Policy, allowing
+from privirec.privacy.worth import figures
 from privirec.progress import QUIET, Phases
 from privirec.runtime.carriers import DEFAULT_CARRIER, installed_carrier
 from privirec.runtime.child_processes import SERVER
@@ -193,10 +195,8 @@ def outlook(dataset: Dataset, plan: Plan) -> str | None:
 
 def promise_kept(row: dict[str, Any]) -> str:
     """Return a sentence on the promise of a run and its cost in accuracy."""
-    sentence = (
-        f"epsilon {row['epsilon']:.3g} at delta {row['delta']:g} for every person: NDCG@20 "
-        f"{row['ndcg@20']:.4f}"
-    )
+    both = figures(row["epsilon"], row["delta"], row["epsilon_replacing"] or math.inf)
+    sentence = f"{both} for every person: NDCG@20 {row['ndcg@20']:.4f}"
     if "exact_ndcg@20" in row:
         sentence += (
             f"; without privacy {row['exact_ndcg@20']:.4f} ({DEFAULT_MODEL}, exact sums), by "

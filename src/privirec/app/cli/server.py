@@ -40,7 +40,7 @@ _RUN_COLUMNS = [
     (name, name)
     for name in (
         *("name", "begun", "stage", "method", "in_the_run", "clients", "dropped", "bytes_up"),
-        "epsilon",
+        *("epsilon", "epsilon_replacing"),
     )
 ]
 
@@ -214,7 +214,11 @@ def status(
         say("No run was started yet.")
         return
     print_table(f"Runs of {folder}", _RUN_COLUMNS, [each.row for each in runs])
-    say(f"Epsilon for somebody who was in all of them: {spent_by_all(runs)}.")
+    first, second = spent_by_all(runs).values()
+    say(
+        f"Epsilon for somebody who was in all of them: {first}, and {second} for replacing one "
+        "history by another."
+    )
 
 
 @app.command()

@@ -51,6 +51,7 @@ _RUNS = [
     ("dropped", "dropped out"),
     ("bytes_up", "sent by all"),
     ("epsilon", "epsilon"),
+    ("epsilon_replacing", "epsilon for replacing"),
     ("reason", "why it stopped"),
 ]
 
@@ -151,8 +152,9 @@ class OperatorSite(FramedSite):
         spent = spent_by_all(found)
         told = (
             "One of them was exact: nothing bounds what all of them reveal together."
-            if spent == "none"
-            else f"A person who was in all of them has spent epsilon {spent} (at delta "
+            if spent["epsilon"] == "none"
+            else f"A person who was in all of them has spent epsilon {spent['epsilon']}, and "
+            f"{spent['epsilon_replacing']} for replacing one history by another (at delta "
             f"{DEFAULT_DELTA:g}, unless a run says otherwise). What counts is each client's own "
             "record."
         )

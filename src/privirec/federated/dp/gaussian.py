@@ -1,8 +1,8 @@
 """Exact conversions between the level mu of Gaussian noise and (epsilon, delta).
 
 Suppose that one person changes a vector by at most D in Euclidean length. Noise of standard
-deviation s then makes its release mu-GDP with mu = D / s: deciding whether the person took part is
-no easier than distinguishing a standard normal from one shifted by mu (Dong, Roth and Su 2022).
+deviation s then makes its release mu-GDP with mu = D / s: telling whether the history was used
+is no easier than telling a standard normal from one shifted by mu (Dong, Roth and Su 2022).
 Several such releases, each of which may depend on earlier ones, are together as private as one with
 mu = sqrt(mu_1^2 + mu_2^2 + ...); this composition is lossless. In terms of epsilon and delta,
 

@@ -47,8 +47,8 @@ class ProtectedSettings(ProgramSettings):
 
     method: Literal["protected"] = "protected"
     epsilon: float = Field(DEFAULT_EPSILON, ge=LEAST_EPSILON, le=50)
-    """Privacy guarantee for each person: a bound on how much one person's participation can change
-    what anyone observes."""
+    """Promise to each person: a bound on how much all of a history, against none of it, can change
+    what anyone observes. Who takes part is public."""
     delta: float = Field(DEFAULT_DELTA, ge=1e-30, lt=1)
     """Probability with which the guarantee may fail."""
     way: Literal["auto", "gram", "power"] = "auto"
@@ -100,7 +100,7 @@ class Protected(Program[ProtectedSettings]):
     title: ClassVar[str] = "Protected"
     in_short: ClassVar[str] = "noise of the clients promises epsilon to every person"
     gives_away: ClassVar[str] = (
-        "what noise leaves: it hides whether a person took part, as far as epsilon says"
+        "what noise leaves: it hides each person's history, as far as epsilon says"
     )
     settings_type = ProtectedSettings
     usual_model: ClassVar[str | None] = "denoised"
