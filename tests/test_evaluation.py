@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privirec import evaluation as ranking
 from privirec.data import Dataset, Interactions
-from privirec.errors import DataError
+from privirec.errors import DataError, DataWarning, UsageError
 from privirec.evaluation import evaluate, measure_rankings, rank_unseen
 from privirec.models import GFCF, Popularity
 
@@ -77,7 +77,8 @@ def test_others_by_hand() -> None:
     # Items 0 and 1 have one user of two: one bit. The others have no users and count the same.
     assert found.novelty == pytest.approx(1.0)
     assert set(found.full_row()) == {
-        *("ndcg@3", "recall@3", "mrr@3", "hit_rate@3", "coverage@3", "novelty@3")
+        *("ndcg@3", "recall@3", "mrr@3", "hit_rate@3", "coverage@3", "novelty@3", "precision@3"),
+        "map@3",
     }
 
 
@@ -222,10 +223,73 @@ def test_equal_to_ranx() -> None:
         f"u{u}": {f"i{i}": float(scores[u, i]) for i in np.flatnonzero(unseen[u])} for u in tested
     }
     depths = (1, 5, 20)
-    theirs = by_ranx(qrels, run, [f"{name}@{k}" for name in ("recall", "ndcg") for k in depths])
-    for k in depths:
-        ours = evaluate(Fixed(data.train.matrix, scores), data, k=k)
+    same = ("recall", "ndcg", "precision", "mrr", "hit_rate")
+    theirs = by_ranx(qrels, run, [f"{name}@{k}" for name in same for k in depths])
+    for k, ours in evaluate(Fixed(data.train.matrix, scores), data, k=depths).items():
+        for name in same:
+            assert getattr(ours, name) == pytest.approx(theirs[f"{name}@{k}"], abs=1e-12)
         assert ours.users == len(tested)
-        assert ours.recall == pytest.approx(theirs[f"recall@{k}"], abs=1e-12)
-        assert ours.ndcg == pytest.approx(theirs[f"ndcg@{k}"], abs=1e-12)
         assert 0 < ours.ndcg < 1
+
+
+def test_several_depths_are_those_one_by_one(small: Dataset) -> None:
+    model = GFCF(rank=8).fit(small.train)
+    found = evaluate(model, small, k=(1, 5, 20))
+    for k, metrics in found.items():
+        alone = evaluate(model, small, k=k)
+        assert metrics == alone
+        assert metrics.k == k
+    for wrong in ((), (0,), (2.5,)):
+        with pytest.raises(UsageError, match=r"\bk\b"):
+            evaluate(model, small, k=wrong)  # type: ignore[arg-type]
+
+
+def test_precision_and_map_by_hand() -> None:
+    """Test lists 2 0 1 against {0, 1} and 1 2 0 against {1}: hits at places 2, 3 and at 1."""
+    data = dataset(np.zeros((2, 3), np.float32), np.array([[1, 1, 0], [0, 1, 0]], np.float32))
+    lists = {0: [2, 0, 1], 1: [1, 2, 0]}
+    found = evaluate(lists, data, k=3)
+    assert found.precision == pytest.approx((2 / 3 + 1 / 3) / 2)
+    assert found.map == pytest.approx(((1 / 2 + 2 / 3) / 2 + 1) / 2)
+    assert evaluate(lists, data, k=1).map == pytest.approx(1 / 2)
+
+
+def test_values_of_each_user_average_to_the_metrics(small: Dataset) -> None:
+    found = evaluate(GFCF(rank=8).fit(small.train), small)
+    assert found.per_user is not None
+    tested = small.test.user_ids[small.test.user_degrees > 0]
+    np.testing.assert_array_equal(found.per_user["user"], tested)
+    for name, values in found.per_user.items():
+        if name != "user":
+            assert values.mean() == pytest.approx(getattr(found, name))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_lists_of_another_library_are_graded_alike(small: Dataset, library: str) -> None:
+    frames = pytest.importorskip(library)
+    model = GFCF(rank=8).fit(small.train)
+    expected = evaluate(model, small, k=10)
+    users = small.train.user_ids
+    ids, _ = model.recommend(users, small.train, N=10)
+    assert evaluate(dict(zip(users.tolist(), ids.tolist(), strict=True)), small, k=10) == expected
+    table = frames.DataFrame(
+        {
+            "user": np.repeat(users, 10)[::-1],
+            "item": ids.ravel()[::-1],
+            "rank": np.tile(np.arange(1, 11), len(users))[::-1],
+        }
+    )
+    assert evaluate(table, small, k=10) == expected
+
+
+def test_lists_that_do_not_fit(small: Dataset) -> None:
+    user = int(small.test.user_ids[small.test.user_degrees > 0][0])
+    item = int(small.test.matrix[[user]].indices[0])
+    with pytest.warns(DataWarning, match="users with test items have no list"):
+        alone = evaluate({user: [10**9, item]}, small, k=2)
+    assert alone.per_user is not None
+    assert alone.mrr == pytest.approx(0.5 / alone.users)  # the unknown item takes its place
+    with pytest.raises(UsageError, match=f"the list of user {user} names an item twice"):
+        evaluate({user: [item, item]}, small)
+    with pytest.raises(UsageError, match="a fitted model, or lists, not int"):
+        evaluate(3, small)

@@ -7,11 +7,12 @@ out, and equal scores are ordered by item number. The ideal DCG runs over min(k,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numba
 import numpy as np
@@ -20,9 +21,12 @@ from numba import njit, prange
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from privirec.data.given import Progress, as_interactions, count_of
+from privirec.data.frames import FrameOptions, is_frame, rows_of_frame
+from privirec.data.given import Progress, as_interactions, count_of, reporting
+from privirec.data.ids import clean_ids, places_of
 from privirec.data.interactions import Dataset
-from privirec.errors import DataError, UsageError
+from privirec.data.rows import Rows
+from privirec.errors import DataError, DataWarning, UsageError, warn_of_data
 from privirec.filters import exact
 from privirec.filters.parts import Parts, Scorer, UserScorer
 from privirec.threads import one_kernel_thread
@@ -30,6 +34,8 @@ from privirec.threads import one_kernel_thread
 # Small enough that the scores of a batch stay in the cache and the process reuses their memory.
 USERS_AT_ONCE = 64
 BATCHES_AT_ONCE = 64
+Lists = Any
+"""Ranked lists by user: a dictionary or a DataFrame."""
 
 
 @runtime_checkable
@@ -68,6 +74,12 @@ class Metrics:
     """Share of the catalogue that is recommended to at least one user."""
     novelty: float = math.nan
     """Mean of -log2 of the share of users who have a recommended item in train, in bits."""
+    precision: float = math.nan
+    """Share of the k places that hold test items."""
+    map: float = math.nan
+    """Mean of the average precision: precision at each hit, over min(k, test items)."""
+    per_user: Mapping[str, NDArray] | None = field(default=None, repr=False, compare=False)
+    """The same metrics of each user, by name, beside their ids in `user`: columns of a table."""
 
     def as_row(self) -> dict[str, float | int]:
         """Return NDCG and recall, the two metrics that tables compare."""
@@ -75,18 +87,21 @@ class Metrics:
 
     def full_row(self) -> dict[str, float | int]:
         """Return all metrics."""
-        more = ("mrr", "hit_rate", "coverage", "novelty")
+        more = ("mrr", "hit_rate", "coverage", "novelty", "precision", "map")
         return self.as_row() | {f"{name}@{self.k}": getattr(self, name) for name in more}
 
 
 @njit(parallel=True, cache=True)
-def _measure(items, test_indptr, test_indices, discounts, recall, ndcg, first):  # type: ignore[no-untyped-def]
+def _measure(  # type: ignore[no-untyped-def]
+    items, test_indptr, test_indices, discounts, recall, ndcg, first, average
+):
     k = items.shape[1]
     for row in prange(items.shape[0]):
         start, stop = test_indptr[row], test_indptr[row + 1]
         relevant = test_indices[start:stop]
         hits = 0
         gain = 0.0
+        precisions = 0.0
         first[row] = 0
         for rank in range(k):
             item = items[row, rank]
@@ -98,11 +113,13 @@ def _measure(items, test_indptr, test_indices, discounts, recall, ndcg, first): 
                 if hits == 1:
                     first[row] = rank + 1
                 gain += discounts[rank]
+                precisions += hits / (rank + 1)
         ideal = 0.0
         for rank in range(min(k, stop - start)):
             ideal += discounts[rank]
         recall[row] = hits / (stop - start)
         ndcg[row] = gain / ideal
+        average[row] = precisions / min(k, stop - start)
 
 
 def measure_rankings(
@@ -114,16 +131,17 @@ def measure_rankings(
 
 def grade_rankings(
     items: NDArray[np.int64], test: sp.csr_array
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return recall, NDCG and the place of the first test item of each list.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return recall, NDCG, the place of the first test item and average precision of each list.
 
     Places count from 1; 0 stands for a list without a test item.
     """
     recall = np.empty(len(items))
     ndcg = np.empty(len(items))
-    first = np.empty(len(items), np.int64)
-    _measure(items, test.indptr, test.indices, discounts(items.shape[1]), recall, ndcg, first)
-    return recall, ndcg, first
+    first, average = np.empty(len(items), np.int64), np.empty(len(items))
+    weights = discounts(items.shape[1])
+    _measure(items, test.indptr, test.indices, weights, recall, ndcg, first, average)
+    return recall, ndcg, first, average
 
 
 @lru_cache(maxsize=16)
@@ -173,13 +191,16 @@ def rank_unseen(scores: NDArray[np.float32], seen: sp.csr_array, k: int) -> NDAr
 
 
 def ranker(
-    scorer: Scorer | UserScorer, dataset: Dataset, k: int, weighted: bool = False
+    scorer: Scorer | UserScorer | Lists, dataset: Dataset, k: int, weighted: bool = False
 ) -> Callable[[Batch], NDArray[np.int64]]:
-    """Return a function that ranks the k best unseen items for a batch.
+    """Return a function that ranks the k best unseen items for a batch, or takes given lists.
 
     The scorer is prepared here for the number of users with test items.
     """
     k = min(count_of(k, "k"), max(dataset.train.n_items, 1))  # longer lists would have empty places
+    if _is_lists(scorer):
+        lists = _columns_of(scorer, dataset, k)
+        return lambda batch: lists[batch.users]
     _check_items(scorer, dataset)
     if weighted:
         if not isinstance(scorer, WeightScorer):
@@ -210,80 +231,181 @@ def _check_given(scorer: object, dataset: object) -> None:
             f"evaluate(model, dataset): a Dataset, as split and load_dataset give it, not "
             f"{type(dataset).__name__}"
         )
-    if not hasattr(scorer, "score") and not isinstance(scorer, UserScorer):
+    known = hasattr(scorer, "score") or isinstance(scorer, UserScorer) or _is_lists(scorer)
+    if not known:
         raise UsageError(
-            f"evaluate(model, dataset): a fitted model, not {type(scorer).__name__}, which has no "
-            "method score"
+            f"evaluate(model, dataset): a fitted model, or lists, not {type(scorer).__name__}, "
+            "which has no method score"
         )
 
 
+@overload
 def evaluate(
-    scorer: Scorer | UserScorer,
+    scorer: Scorer | UserScorer | Lists,
     dataset: Dataset,
     k: int = 20,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     *,
     weighted: bool = False,
-) -> Metrics:
+) -> Metrics: ...
+
+
+@overload
+def evaluate(
+    scorer: Scorer | UserScorer | Lists,
+    dataset: Dataset,
+    k: Sequence[int],
+    progress: Progress | bool | None = None,
+    *,
+    weighted: bool = False,
+) -> dict[int, Metrics]: ...
+
+
+def evaluate(
+    scorer: Scorer | UserScorer | Lists,
+    dataset: Dataset,
+    k: int | Sequence[int] = 20,
+    progress: Progress | bool | None = None,
+    *,
+    weighted: bool = False,
+) -> Metrics | dict[int, Metrics]:
     """Rank all items but the train items for every user with a test item, and average the metrics.
 
     Parameters
     ----------
     scorer
-        A fitted model, or anything else with a method `score`.
+        A fitted model, or anything else with a method `score`. Lists of another library are graded
+        too: a dictionary from user id to item ids, best first, or a DataFrame of users and items as
+        `recommend_frame` returns it. A user without a list counts as one without a hit.
     dataset
         Histories to rank from (train) and items that should be found (test).
     k
-        Number of items of each ranking that count.
+        Number of items of each ranking that count; of several numbers, a dictionary of Metrics
+        comes back.
     progress
-        Called with the number of users done and the total.
+        True shows a bar; a function is called with the number of users done and the total.
     weighted
         If true, each item of a train history counts by its weight, as in
         `recommend(..., weighted=True)`. Otherwise all count equally, and a DataWarning says so if
         weights differ, whatever the model was fitted on. Test items always count as one.
     """
     _check_given(scorer, dataset)
-    count_of(k, "k")
+    depths = [count_of(depth, "k") for depth in (k if isinstance(k, Sequence) else [k])]
+    if not depths:
+        raise UsageError("k names no number of items")
     as_interactions(dataset.train, weighted)  # for its errors and warnings only
     dataset.check_apart()
-    # Each thread works on its own batches of users. This scales; threads inside one batch mostly
-    # wait for each other.
+    with reporting(progress, "ranking") as report:
+        ranked = _ranked(ranker(scorer, dataset, max(depths), weighted), dataset, report, weighted)
+    users = np.flatnonzero(dataset.test.user_degrees)
+    test = dataset.test.matrix[users]
+    found = {depth: _metrics(ranked[:, :depth], test, dataset, depth) for depth in depths}
+    return found if isinstance(k, Sequence) else found[depths[0]]
+
+
+def _ranked(
+    rank: Callable[[Batch], NDArray[np.int64]],
+    dataset: Dataset,
+    report: Progress | None,
+    weighted: bool,
+) -> NDArray[np.int64]:
+    """Return the list of every user with a test item.
+
+    Each thread works on its own batches of users. This scales; threads inside one batch mostly wait
+    for each other.
+    """
     total = int(np.count_nonzero(dataset.test.user_degrees))
-    rank = ranker(scorer, dataset, k, weighted)
-
-    def measure(batch: Batch) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        with one_kernel_thread():
-            ranked = rank(batch)
-            recall, ndcg, first = grade_rankings(ranked, batch.test)
-        found = first > 0
-        mrr = (found / np.maximum(first, 1)).sum()
-        sums = [recall.sum(), ndcg.sum(), len(batch.users), mrr, found.sum()]
-        return np.array(sums), np.bincount(ranked[ranked >= 0], minlength=dataset.train.n_items)
-
     batches = tested_batches(dataset, weighted=weighted)
-    # Measure the first batch alone: it triggers lazy preparation and starts the kernels.
-    sums, shown = measure(next(batches))
 
-    def tell() -> None:
-        if progress:
-            progress(int(sums[2]), total)
+    def work(batch: Batch) -> NDArray[np.int64]:
+        with one_kernel_thread():
+            return rank(batch)
 
-    tell()
+    lists: list[NDArray[np.int64]] = []
+    done = 0
+
+    def take(some: NDArray[np.int64]) -> None:
+        nonlocal done
+        lists.append(some)
+        done += len(some)
+        if report:
+            report(done, total)
+
+    # Rank the first batch alone: it triggers lazy preparation and starts the kernels.
+    take(work(next(batches)))
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(_workers()) as pool:
         try:
-            for of_batch, shown_in_batch in pool.map(measure, batches):
-                sums += of_batch
-                shown += shown_in_batch
-                tell()
+            for some in pool.map(work, batches):
+                take(some)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # so Ctrl-C ends at once
             raise
-    recall, ndcg, _, mrr, hits = (float(each) / total for each in sums)
+    return np.concatenate(lists)
+
+
+def _metrics(ranked: NDArray[np.int64], test: sp.csr_array, dataset: Dataset, k: int) -> Metrics:
+    ranked = np.ascontiguousarray(ranked)
+    recall, ndcg, first, average = grade_rankings(ranked, test)
+    n_items = dataset.train.n_items
+    known = ranked[(ranked >= 0) & (ranked < n_items)]
+    shown = np.bincount(known, minlength=n_items)
+    found = first > 0
+    per_user = {
+        "ndcg": ndcg,
+        "recall": recall,
+        "mrr": found / np.maximum(first, 1),
+        "hit_rate": found.astype(np.float64),
+        "precision": np.rint(recall * np.diff(test.indptr)) / k,
+        "map": average,
+    }
+    users = dataset.test.user_ids[np.flatnonzero(dataset.test.user_degrees)]
     return Metrics(
-        *(recall, ndcg, total, k, mrr, hits),
-        coverage=int(np.count_nonzero(shown)) / dataset.train.n_items,
+        **{name: float(values.mean()) for name, values in per_user.items()},
+        users=len(users),
+        k=k,
+        coverage=int(np.count_nonzero(shown)) / n_items,
         novelty=_novelty(shown, dataset.train.item_degrees, dataset.train.n_users),
+        per_user={"user": users, **per_user},
     )
+
+
+def _is_lists(scorer: object) -> bool:
+    return isinstance(scorer, Mapping) or (not hasattr(scorer, "score") and is_frame(scorer))
+
+
+def _columns_of(lists: Lists, dataset: Dataset, k: int) -> NDArray[np.int64]:
+    """Return given lists as columns of the data, -1 after their ends, one row for each user.
+
+    An item that the data does not have takes its place, as one that nobody wanted.
+    """
+    if isinstance(lists, Mapping):
+        users = [user for user, items in lists.items() for _ in list(items)[:k]]
+        items = [item for some in lists.values() for item in list(some)[:k]]
+        rows = Rows(clean_ids(users, "lists"), clean_ids(items, "lists"))
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)
+            rows = rows_of_frame(lists, FrameOptions())
+        if "rank" in lists.columns:
+            order = np.argsort(np.asarray(lists["rank"].to_numpy()), kind="stable")
+            rows = Rows(rows.users[order], rows.items[order])
+    at = places_of(rows.users, dataset.train.user_ids)
+    column = places_of(rows.items, dataset.train.item_ids)
+    n_items = dataset.train.n_items
+    order = np.argsort(at, kind="stable")
+    at, column = at[order], column[order]
+    place = np.arange(len(at)) - np.searchsorted(at, at)
+    kept = (at >= 0) & (place < k)
+    out = np.full((dataset.train.n_users, k), -1, np.int64)
+    out[at[kept], place[kept]] = np.where(column[kept] < 0, n_items, column[kept])
+    known = np.sort(np.where(out < n_items, out, -1), axis=1)
+    twice = ((known[:, 1:] == known[:, :-1]) & (known[:, 1:] >= 0)).any(axis=1)
+    if twice.any():
+        raise UsageError(f"the list of user {dataset.train.user_ids[twice][0]} names an item twice")
+    without = int(((out[:, 0] < 0) & (dataset.test.user_degrees > 0)).sum())
+    if without:
+        warn_of_data(f"{without:,} users with test items have no list: each counts as no hit")
+    return out
 
 
 def _novelty(shown: NDArray[np.int64], item_degrees: NDArray[np.int64], n_users: int) -> float:

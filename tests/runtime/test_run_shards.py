@@ -45,7 +45,7 @@ def test_shards_save_the_model_of_a_run_in_memory(
     ]
     assert saved[0].read_bytes() == saved[1].read_bytes()
     # For a sample of users, only the metrics that tables compare are printed.
-    more = {"mrr@20", "hit_rate@20", "coverage@20", "novelty@20"}
+    more = {f"{name}@20" for name in ("mrr", "hit_rate", "coverage", "novelty", "precision", "map")}
     same = whole.row.keys() - {"peak_rss_mb"} - more
     same = {name for name in same if not name.endswith("seconds")}
     assert {name: sharded.row[name] for name in same} == {name: whole.row[name] for name in same}

@@ -190,3 +190,13 @@ def clean_weights(values: ArrayLike, where: str) -> NDArray[np.float64]:
         at = int(np.argmax(wrong))
         raise DataError(f"{where}, row {at + 1}: a weight is a number above 0, not {weights[at]:g}")
     return weights
+
+
+def places_of(ids: NDArray, known: NDArray) -> NDArray[np.int64]:
+    """Return the position of each id among the known ones, or -1. 7 and "7" are different ids."""
+    texts = {ids.dtype.kind == "U", known.dtype.kind == "U"}
+    if not len(ids) or not len(known) or len(texts) > 1 or ids.dtype.kind not in "iuU":
+        return np.full(len(ids), -1, np.int64)
+    order = np.argsort(known, kind="stable")
+    place = order[np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)]
+    return np.where(known[place] == ids, place, -1).astype(np.int64)

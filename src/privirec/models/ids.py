@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privirec.data.ids import places_of
 from privirec.errors import UsageError
 
 
@@ -31,16 +32,6 @@ def as_ids(wanted: ArrayLike) -> NDArray:
     if ids.dtype.kind == "f" and len(ids) and (ids == np.floor(ids)).all():
         ids = ids.astype(np.int64)
     return ids
-
-
-def places_of(ids: NDArray, known: NDArray) -> NDArray[np.int64]:
-    """Return the position of each id among the known ones, or -1. 7 and "7" are different ids."""
-    texts = {ids.dtype.kind == "U", known.dtype.kind == "U"}
-    if not len(ids) or not len(known) or len(texts) > 1 or ids.dtype.kind not in "iuU":
-        return np.full(len(ids), -1, np.int64)
-    order = np.argsort(known, kind="stable")
-    place = order[np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)]
-    return np.where(known[place] == ids, place, -1).astype(np.int64)
 
 
 def named(ids: NDArray, places: NDArray[np.int64]) -> NDArray:

@@ -26,11 +26,12 @@ from privirec.data.given import (
     rows_over,
     warn_of_weights,
 )
+from privirec.data.ids import places_of
 from privirec.data.interactions import Interactions, is_pairs, sparse_rows
 from privirec.errors import UsageError, warn_of_data
 from privirec.filters.operators import Float32
 from privirec.filters.parts import Parts
-from privirec.models.ids import as_ids, look_up, named, places_of, rows_of
+from privirec.models.ids import as_ids, look_up, named, rows_of
 
 kernels = Later("privirec.filters.kernels")
 
