@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -264,3 +266,27 @@ assert sp.csr_array([[1, 0]]).nnz == 1 and csgraph.connected_components
     assert "nowhere: no such folder" in done.stderr
     peak = int(done.stdout.split("PEAK")[1].split()[0])
     assert peak < 72, f"{peak} MB before it has done anything; a run needs some too"
+
+
+@pytest.mark.check
+def test_people_hear_that_loops_are_compiled_once(tmp_path: Path) -> None:
+    """Test with an empty cache and with a warm one, at a terminal."""
+    script = (
+        "import sys; sys.stderr.isatty = lambda: True\n"
+        "import numpy as np\n"
+        "from privirec.filters.operators import kernels\n"
+        "for _ in range(2): kernels.aligned((2, 2)), kernels.top_items("
+        "np.eye(2, dtype=np.float32), np.zeros((2, 1), np.int64), np.zeros((2, 1), np.float32))\n"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stderr
+        for _ in range(2)
+    ]
+    assert said[0].count("compiling loops") == 1
+    assert said[1] == ""

@@ -27,7 +27,8 @@ _NEVER = ("httpx._main", "trio", "anyio")
 These are the command line of httpx, with its printing libraries, and event loops. httpx imports
 them if they are installed, and works without them.
 """
-_state = {"compile": True}
+_state = {"compile": True, "listens": False, "told": False}
+COMPILING = "privirec: compiling loops for this machine, once after installation: up to a minute"
 
 
 def go_without() -> None:
@@ -75,7 +76,30 @@ class Later:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(importlib.import_module(self._name), attribute)
+        module = sys.modules.get(self._name)
+        if module is None:
+            module = importlib.import_module(self._name)
+            _listen_for_compiling()
+        return getattr(module, attribute)
+
+
+def _listen_for_compiling() -> None:
+    """Tell people at a terminal or notebook, once, that loops are compiled after installation."""
+    if "numba" not in sys.modules or _state["listens"]:
+        return
+    _state["listens"] = True
+    event = importlib.import_module("numba.core.event")
+
+    class Told(event.Listener):  # type: ignore[name-defined]
+        def on_start(self, _event: object) -> None:
+            if not _state["told"] and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+                print(COMPILING, file=sys.stderr)
+            _state["told"] = True
+
+        def on_end(self, _event: object) -> None:
+            """Say nothing: further loops follow."""
+
+    event.register("numba:compile", Told())
 
 
 class Loops(Later):

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from privirec.data import Dataset, Interactions
 from privirec.durable import file_sha256
-from privirec.errors import ArtifactError, UsageError
+from privirec.errors import ArtifactError, DataWarning, UsageError
 from privirec.filters import Components, Normalisation, SparseOperator, centralized, kernels
 from privirec.filters.normalize import most_popular
 from privirec.models import EASE, Recommender, artifact, ease
@@ -206,3 +206,12 @@ def test_a_head_of_another_size_is_refused(
     (folder / artifact.MANIFEST).write_bytes(artifact.canonical(manifest))
     with pytest.raises(ArtifactError, match="other items than the most popular"):
         Recommender.load(folder)
+
+
+def test_a_large_catalogue_hears_first_what_it_takes(
+    small: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privirec.models.ease.LARGE", 299)
+    with pytest.warns(DataWarning, match=r"a matrix of 300 x 300 numbers: .* GB .* head=10000"):
+        EASE().fit(small.train)
+    EASE(head=100).fit(small.train)
