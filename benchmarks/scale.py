@@ -78,14 +78,14 @@ def rows(folder: Path, sizes: list[int], sample: int) -> list[dict[str, Any]]:
 
 
 def plot(found: list[dict[str, Any]], secagg: list[dict[str, Any]], path: Path) -> None:
-    from privirec.app.report.pictures.canvas import (
+    from privirec.app.pictures.canvas import (
         axes_in,
         heading,
         legend_below,
         new_figure,
         write_picture,
     )
-    from privirec.app.report.pictures.palette import INK, QUIET, colour_of, marker_of
+    from privirec.app.pictures.palette import INK, QUIET, colour_of, marker_of
 
     panels = [("CPU minutes", "cpu_seconds", 1 / 60), ("peak memory, GB", "peak_gb", 1.0)]
     width = len(panels) + bool(secagg)

@@ -171,14 +171,14 @@ def item_item(dataset: str, silos: int) -> dict[str, Any]:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    from privirec.app.report.pictures.canvas import (
+    from privirec.app.pictures.canvas import (
         axes_in,
         heading,
         legend_below,
         new_figure,
         write_picture,
     )
-    from privirec.app.report.pictures.palette import CHANCE, INK
+    from privirec.app.pictures.palette import CHANCE, INK
 
     figure = new_figure(9.0, 3.8)
     n = np.array([row["clients"] for row in rows], float)

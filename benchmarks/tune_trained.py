@@ -5,7 +5,7 @@
 
 Prints, after some epochs each, NDCG@20 of the people looked at, bytes per client and CPU seconds.
 What was tried and chosen is in docs/results/frontier.md, and the choice in
-`privirec.experiments.peers.trained.base`. Test splits are not read.
+`privirec.experiments.peers.training`. Test splits are not read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tune_private import held_out
 from privirec import threads
 from privirec.evaluation import evaluate
 from privirec.experiments.frontier import CHECKPOINTS, TrainingRun
-from privirec.experiments.peers.trained import TRAINED
+from privirec.experiments.peers import TRAINED
 
 
 def main() -> None:

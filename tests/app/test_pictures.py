@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from privirec.app.cli.every import app
-from privirec.app.report.pictures import check_picture, picture_files
-from privirec.app.report.pictures import palette as colours
-from privirec.app.report.pictures.canvas import NOTE_PLACES, keep_notes_apart, new_figure
-from privirec.app.report.pictures.paper import STAGE_NAMES, parts_of, stage_of
-from privirec.app.report.pictures.runs import demo_plot, federation_plot
+from privirec.app.pictures import check_picture, picture_files
+from privirec.app.pictures import palette as colours
+from privirec.app.pictures.canvas import NOTE_PLACES, keep_notes_apart, new_figure
+from privirec.app.pictures.paper import STAGE_NAMES, parts_of, stage_of
+from privirec.app.pictures.runs import demo_plot, federation_plot
 from privirec.data import Dataset
 from privirec.errors import DataError, UsageError
 from privirec.evaluation import evaluate

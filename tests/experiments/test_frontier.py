@@ -25,8 +25,8 @@ from privirec.experiments.frontier import (
     summary_of,
 )
 from privirec.experiments.measured import write_csv_table
-from privirec.experiments.peers.trained.base import TUNED, Tuned
-from privirec.experiments.peers.trained.light_gcn import LightGCN
+from privirec.experiments.peers.light_gcn import LightGCN
+from privirec.experiments.peers.training import TUNED, Tuned
 from privirec.federated.contributions import Histories
 from privirec.federated.programs import HeadGramSettings, program_of
 from privirec.privacy.ledger import Ledger

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from privirec.data.synthetic import synthetic
 from privirec.errors import OverflowRefused
 from privirec.evaluation import evaluate
-from privirec.experiments.peers.trained import TRAINED, Training, light_gcn
-from privirec.experiments.peers.trained.base import TUNED, tuned_settings
-from privirec.experiments.peers.trained.light_gcn import LightGCN
-from privirec.experiments.peers.trained.matrix_factorization import MatrixFactorization
-from privirec.experiments.peers.trained.sums import Told, WeightedRows
+from privirec.experiments.peers import TRAINED, Training, light_gcn
+from privirec.experiments.peers.light_gcn import LightGCN
+from privirec.experiments.peers.matrix_factorization import MatrixFactorization
+from privirec.experiments.peers.training import TUNED, tuned_settings
+from privirec.experiments.peers.training_sums import Told, WeightedRows
 from privirec.federated.contributions import Histories
 from privirec.models import Popularity
 from privirec.privacy.ledger import Ledger

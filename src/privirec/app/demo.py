@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from privirec.app.audit import audit
-from privirec.app.report.pictures.runs import demo_plot
+from privirec.app.pictures.runs import demo_plot
 from privirec.data import load_dataset
 from privirec.data.interactions import Dataset
 from privirec.evaluation import evaluate

@@ -18,8 +18,8 @@ from privirec.data.interactions import Dataset
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.experiments.measured import Measurable, MeasuredRows, over_seeds
-from privirec.experiments.peers.trained import TRAINED, Training
-from privirec.experiments.peers.trained.base import tuned_settings
+from privirec.experiments.peers import TRAINED, Training
+from privirec.experiments.peers.training import tuned_settings
 from privirec.federated.contributions import Histories
 from privirec.federated.programs import (
     HeadGram,

@@ -17,11 +17,11 @@ from privirec.app.audit import (
     read_rows,
     unmet_needs,
 )
+from privirec.app.audit_page import promise_of, write_page
 from privirec.app.cli import options
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables
-from privirec.app.report.audit_page import promise_of, write_page
-from privirec.app.report.pictures.audit import audit_plot
+from privirec.app.pictures.audit import audit_plot
 from privirec.data import TableOptions, load_dataset
 from privirec.errors import UsageError
 from privirec.federated.programs import PROGRAMS, Privirec, preset_names

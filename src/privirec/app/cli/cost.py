@@ -10,7 +10,7 @@ import typer
 from privirec.app.cli import options
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables
-from privirec.app.report.pictures.paper import cost_plot
+from privirec.app.pictures.paper import cost_plot
 from privirec.data import TableOptions, load_dataset
 from privirec.errors import UsageError
 from privirec.experiments.cost import (

@@ -10,7 +10,7 @@ import typer
 
 from privirec.app.cli import options
 from privirec.app.demo import FEW, MANY, PICTURE, demo
-from privirec.app.report.pictures import check_picture
+from privirec.app.pictures import check_picture
 from privirec.progress import shown_progress
 from privirec.rows import print_table, say, write_json_lines
 

@@ -12,9 +12,9 @@ from privirec.app.cli import options
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.run_options import RunOptions
 from privirec.app.cli.table_options import reads_tables, words_for
-from privirec.app.report import live
-from privirec.app.report.pictures.runs import federation_plot
+from privirec.app.pictures.runs import federation_plot
 from privirec.data import TableOptions, load_dataset
+from privirec.progress import shown_federation
 from privirec.rows import print_table, say, warn, write_json_lines
 from privirec.runtime.carriers import DEFAULT_CARRIER, installed_carrier
 from privirec.runtime.federate import federate, outlook, promise_kept
@@ -95,7 +95,7 @@ def command(*, here: FederationOptions, chosen: RunOptions, table: TableOptions)
     tell(outlook(data, plan) or str(gives_away(plan.method, words)))
     if seen := server_sees(plan.aggregator):
         warn(seen)
-    with live.federation() as watch:
+    with shown_federation() as watch:
         row = federate(
             data,
             plan,

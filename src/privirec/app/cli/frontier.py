@@ -11,8 +11,8 @@ import typer
 from privirec.app.cli import options
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables
-from privirec.app.report.pictures import check_picture
-from privirec.app.report.pictures.paper import frontier_plot
+from privirec.app.pictures import check_picture
+from privirec.app.pictures.paper import frontier_plot
 from privirec.data import TableOptions
 from privirec.errors import UsageError
 from privirec.experiments.frontier import (

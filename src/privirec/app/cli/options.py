@@ -13,7 +13,7 @@ import typer
 from pydantic import BaseModel
 
 from privirec import data
-from privirec.app.report.pictures import check_picture
+from privirec.app.pictures import check_picture
 from privirec.data.columns import TableOptions
 from privirec.data.datasets import names_here
 from privirec.data.splits import WAYS, By

@@ -11,7 +11,7 @@ import typer
 from privirec.app.cli import options
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables
-from privirec.app.report.pictures.runs import people_plot
+from privirec.app.pictures.runs import people_plot
 from privirec.data import TableOptions
 from privirec.errors import UsageError
 from privirec.experiments.privacy_table import (

@@ -13,9 +13,9 @@ from privirec.app.cli import options, roster
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.options import Yes, agree
 from privirec.app.cli.run_options import ServerRunOptions
-from privirec.app.report import live
 from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import ProgramSettings
+from privirec.progress import shown_federation
 from privirec.rows import print_table, say, warn, write_json_lines
 from privirec.runtime import serving
 from privirec.runtime.carriers import DEFAULT_CARRIER, Listening, installed_carrier
@@ -139,7 +139,7 @@ def run(
     if has_ended:
         say(f"The run {name} has ended, and this came of it; a new one needs another name.")
     try:
-        with live.federation() as shown:
+        with shown_federation() as shown:
             expecting = _saying_what_to_expect(shown, spec.program, n_items)
             result = carrier.follow_run(home, name, shown if has_ended else expecting)
     except BaseException as stop:

@@ -7,7 +7,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privirec.app.report.pictures.canvas import (
+from privirec.app.pictures.canvas import (
     axes_in,
     heading,
     legend_below,
@@ -19,7 +19,7 @@ from privirec.app.report.pictures.canvas import (
     title,
     write_picture,
 )
-from privirec.app.report.pictures.palette import ATTACK, INK, QUIET, colour_of, pale
+from privirec.app.pictures.palette import ATTACK, INK, QUIET, colour_of, pale
 from privirec.rows import as_bytes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privirec.app.report.pictures.canvas import (
+from privirec.app.pictures.canvas import (
     NOTE_PLACES,
     SMALL,
     axes_in,
@@ -23,7 +23,7 @@ from privirec.app.report.pictures.canvas import (
     title,
     write_picture,
 )
-from privirec.app.report.pictures.palette import (
+from privirec.app.pictures.palette import (
     CENTRALISED,
     EXACT,
     INK,

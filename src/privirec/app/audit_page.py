@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privirec.app.report.pictures.canvas import axes_in, new_figure, rendered
-from privirec.app.report.pictures.palette import ATTACK, CHANCE, INK, PROTECTED, pale, shades
+from privirec.app.pictures.canvas import axes_in, new_figure, rendered
+from privirec.app.pictures.palette import ATTACK, CHANCE, INK, PROTECTED, pale, shades
 from privirec.durable import write_whole
 from privirec.privacy.attacks import Found
 from privirec.privacy.attacks.grading import PARTS, roc

@@ -28,8 +28,8 @@ import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
-from privirec.experiments.peers.trained.base import Adam, Float32, Training, TrainingSteps
-from privirec.experiments.peers.trained.sums import AtHome, Told, WeightedRows
+from privirec.experiments.peers.training import Adam, Float32, Training, TrainingSteps
+from privirec.experiments.peers.training_sums import AtHome, Told, WeightedRows
 from privirec.federated.contributions import Contribution, Histories, ItemDegrees
 from privirec.federated.contributions.base import Integers
 from privirec.federated.kernels import mixed

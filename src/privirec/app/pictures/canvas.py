@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privirec.app.report.pictures.palette import FAINT, INK
+from privirec.app.pictures.palette import FAINT, INK
 from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.rows import as_bytes, check_writable

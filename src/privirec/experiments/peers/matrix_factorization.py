@@ -25,8 +25,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privirec.experiments.peers.als import solve_people
-from privirec.experiments.peers.trained.base import Float32, Training, TrainingSteps
-from privirec.experiments.peers.trained.sums import Told, WeightedRows
+from privirec.experiments.peers.training import Float32, Training, TrainingSteps
+from privirec.experiments.peers.training_sums import Told, WeightedRows
 from privirec.federated.contributions import Histories, ItemDegrees
 from privirec.federated.contributions.base import Integers
 from privirec.federated.programs import Broadcast

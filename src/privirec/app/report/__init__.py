@@ -1,1 +1,0 @@
-"""Output for people: tables, progress, pictures and the audit page."""
