@@ -14,8 +14,7 @@ from privirec.app.cli.run_options import RunOptions
 from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.app.pictures.runs import federation_plot
 from privirec.data import TableOptions, load_dataset
-from privirec.progress import shown_federation
-from privirec.rows import print_table, say, warn, write_json_lines
+from privirec.rows import print_table, say, shown_federation, warn, write_json_lines
 from privirec.runtime.carriers import DEFAULT_CARRIER, installed_carrier
 from privirec.runtime.federate import federate, outlook, promise_kept
 from privirec.runtime.plan import NETWORK, Plan, gives_away, server_sees

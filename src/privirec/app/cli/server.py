@@ -15,8 +15,7 @@ from privirec.app.cli.options import Yes, agree
 from privirec.app.cli.run_options import ServerRunOptions
 from privirec.errors import FederationError, UsageError
 from privirec.federated.programs import ProgramSettings
-from privirec.progress import shown_federation
-from privirec.rows import print_table, say, warn, write_json_lines
+from privirec.rows import print_table, say, shown_federation, warn, write_json_lines
 from privirec.runtime import serving
 from privirec.runtime.carriers import DEFAULT_CARRIER, Listening, installed_carrier
 from privirec.runtime.coordinator import Stage
