@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 from privirec.data.given import Progress, UserItems, as_interactions, joined, reporting
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
-from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON, Protected
+from privirec.federated.programs.protected import DEFAULT_EPSILON, Protected
 from privirec.models.denoised import Denoised
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
@@ -37,7 +37,8 @@ class PrivateRecommender(Denoised):
     Parameters
     ----------
     epsilon, delta
-        The promise. A smaller epsilon promises more and adds more noise.
+        The promise. A smaller epsilon promises more and adds more noise. The default delta is at
+        most 1e-6 and at most 1 / (10 n) for n people.
     way
         How item pairs are learned: `gram` sums their co-occurrences, `power` a low-rank basis,
         `auto` chooses by the number of people.
@@ -57,7 +58,7 @@ class PrivateRecommender(Denoised):
     def __init__(
         self,
         epsilon: float = DEFAULT_EPSILON,
-        delta: float = DEFAULT_DELTA,
+        delta: float | None = None,
         *,
         way: Literal["auto", "gram", "power"] = "auto",
         seed: int | None = None,
@@ -158,9 +159,11 @@ class PrivateRecommender(Denoised):
                 program.steps(),
                 simulation,
                 lambda _name: report(next(done), total) if report else None,
-                self.promised["delta"],
+                program.delta,
             )
-        run = self.promised | ({} if self.seed is None else {"seed": self.seed})
+        run = self.promised | {"delta": program.delta}
+        if self.seed is not None:
+            run["seed"] = self.seed
         origin = {
             **(components.origin or {}),
             "run": {"method": Protected.name, "clients": n_clients, **run},

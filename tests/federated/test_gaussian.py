@@ -26,6 +26,7 @@ from privirec.federated.dp.gaussian import (
     LARGEST_EPSILON,
     LEAST_EPSILON,
     composed,
+    delta_for,
     delta_of,
     epsilon_of,
     mu_of,
@@ -331,3 +332,16 @@ def test_epsilon_is_found_in_few_steps_where_the_gap_eats_delta(
         assert exact(mu, 1e-6) <= found <= concentrated_epsilon(mu, 1e-6)
         low, high = (mu, high) if found < concentrated_epsilon(mu, 1e-6) else (low, mu)
     assert 3.1 < low < 3.2
+
+
+@given(st.integers(1, 1 << 40))
+def test_the_default_delta_is_at_most_a_tenth_per_person(people: int) -> None:
+    delta = delta_for(people)
+    assert Fraction(delta) <= Fraction(1, 10 * people)
+    assert delta <= 1e-6
+    assert delta == 1e-6 or Fraction(math.nextafter(delta, 1.0)) > Fraction(1, 10 * people)
+
+
+def test_the_default_delta_has_the_same_bits_everywhere() -> None:
+    assert (delta_for(1), delta_for(99_999)) == (1e-6, 1e-6)
+    assert delta_for(157_926).hex() == "0x1.53f37068d0389p-21"

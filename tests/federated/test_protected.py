@@ -586,7 +586,7 @@ def test_parts_of_the_budget_add_up_to_it() -> None:
             (2.0**noise.fraction_bits / noise.protecting_deviation) ** 2
             for noise in program.calibration.shares
         ]
-        whole = program.settings.promise.mu**2
+        whole = program.promise.mu**2
         assert delta_of(8.0, math.sqrt(whole)) <= 0.99e-6  # the rest is for whole numbers
         parts = (1.0,) if way == "gram" else (0.2, 0.3, 0.5)
         assert sum(parts) == pytest.approx(1)
@@ -597,8 +597,8 @@ def test_parts_of_the_budget_add_up_to_it() -> None:
 
 
 def test_the_way_and_its_size_follow_from_public_numbers() -> None:
-    globo = Protected(ProtectedSettings(epsilon=1), 157_926, 11_832).way
-    gowalla = Protected(ProtectedSettings(), 29_858, 40_981).way
+    globo = Protected(ProtectedSettings(epsilon=1, delta=1e-6), 157_926, 11_832).way
+    gowalla = Protected(ProtectedSettings(epsilon=8), 29_858, 40_981).way
     assert (type(globo), globo.head) == (Gram, 619)
     assert isinstance(gowalla, Power)
     assert (gowalla.head, gowalla.columns) == (3421, 83)

@@ -86,7 +86,7 @@ def test_a_default_client_takes_part_where_noise_protects_and_counts_it(tmp_path
     assert {one.run for one in account.sums} == {talk.server.run}
     assert {one.server for one in account.sums} == {devices.operator.public.hex()}
     assert account.exact == 0
-    assert 7.9 < account.epsilon(1e-6) <= 8.0
+    assert 1.9 < account.epsilon(1e-6) <= 2.0
     assert devices.node(0).memory.opened_share() == 0
 
 
@@ -172,7 +172,7 @@ def test_a_budget_that_shrinks_in_the_middle_of_a_run_ends_it(tmp_path: Path) ->
     devices = Devices(tmp_path)
     talk = Talk(devices)
     talk.until("input", 2)
-    devices.policy = Policy(most_epsilon=2.0)
+    devices.policy = Policy(most_epsilon=1.0)
     said = said_in(devices.node(0).answer(talk.message_for(0)))
     assert isinstance(said, Refused)
     assert said.code is Code.BUDGET

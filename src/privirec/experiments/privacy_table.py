@@ -18,9 +18,9 @@ from privirec.evaluation import evaluate_by_fifths
 from privirec.experiments.measured import MeasuredRows, over_seeds
 from privirec.experiments.peers import PEERS, Peer
 from privirec.experiments.peers.tuned import tuned_settings
+from privirec.federated.dp.gaussian import DEFAULT_DELTA
 from privirec.federated.programs import Protected, program_of
 from privirec.federated.programs.calibration import Promise
-from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.filters.parts import Scorer
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute, execute_steps

@@ -161,7 +161,7 @@ def _promise(sums: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> str:
         return f"{NOTHING} The sums carry noise, but too little for any epsilon."
     if noisy:
         claimed, second = (_number(run.get(name)) for name in ("epsilon", "epsilon_replacing"))
-        at = _delta(sums)
+        at = _delta([run]) or _delta(sums)
         if claimed is None or claimed <= 0 or at is None:
             return SIMULATED
         return simulated(claimed, at, max(claimed, second) if second else None)

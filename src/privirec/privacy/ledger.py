@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from privirec.federated.contributions import Contribution, PlannedSum
+from privirec.federated.dp.gaussian import DEFAULT_DELTA
 from privirec.federated.dp.loss import Loss
 from privirec.federated.noise import NO_NOISE, Noise
 from privirec.federated.programs import Broadcast, Planned
-from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.privacy.worth import NOTHING, SIMULATED, figures, worth
 
 

@@ -18,8 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from privirec.errors import UsageError, is_meant
 from privirec.federated.contributions import Aim
-from privirec.federated.dp.gaussian import LARGEST_EPSILON, LEAST_EPSILON
-from privirec.federated.programs.protected import DEFAULT_DELTA
+from privirec.federated.dp.gaussian import DEFAULT_DELTA, LARGEST_EPSILON, LEAST_EPSILON
 from privirec.privacy.cohorts import Demands, Rule, refuse
 from privirec.secagg.parameters import ServerModel
 from privirec.secagg.registry import protocol, protocol_names

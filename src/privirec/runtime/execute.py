@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.federated.contributions import Contribution
+from privirec.federated.dp.gaussian import DEFAULT_DELTA
 from privirec.federated.programs import Broadcast, Steps
-from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
 from privirec.secagg import VectorShape

@@ -24,7 +24,7 @@ from privirec.models import Popularity, Recommender
 from privirec.models.artifact import ARRAYS, check_replaceable, read_manifest
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Policy, allowing
-from privirec.privacy.worth import figures
+from privirec.privacy.worth import figures, loss_of, worth
 from privirec.progress import QUIET, Phases
 from privirec.runtime.carriers import DEFAULT_CARRIER, installed_carrier
 from privirec.runtime.child_processes import SERVER
@@ -202,7 +202,7 @@ def promise_kept(row: dict[str, Any]) -> str:
             f"; without privacy {row['exact_ndcg@20']:.4f} ({DEFAULT_MODEL}, exact sums), by "
             f"popularity alone {row['popularity_ndcg@20']:.4f}"
         )
-    return sentence
+    return f"{sentence}. {worth(loss_of(row['epsilon'], row['delta']))}"
 
 
 def _policy(spec: RunSpec, train: Interactions, clients: int) -> Policy:

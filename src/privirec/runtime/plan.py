@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from privirec.errors import UsageError
+from privirec.federated.dp.gaussian import DEFAULT_DELTA
 from privirec.federated.programs import (
     DEFAULT_RANK,
     PROGRAMS,
@@ -282,7 +283,7 @@ class Plan:
         settings = self.settings(recommender, n_items, n_clients)
         said = None
         if isinstance(settings, ProtectedSettings):
-            said = promise(settings.epsilon, settings.delta)
+            said = promise(settings.epsilon, settings.delta or DEFAULT_DELTA)
         return RunSpec(
             **(self.assumptions or Assumptions()).model_dump(),
             program=settings,

@@ -24,7 +24,6 @@ from privirec.federated.programs import (
     SpectralProgram,
     program_of,
 )
-from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.filters import randomized
 from privirec.models import Recommender, Spectral
 from privirec.models.base import CENTRAL_MODEL
@@ -242,7 +241,7 @@ def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
             program.steps(),
             runtime,
             lambda name: phases(f"{plan.method}: sum of {name}")(0, 1),
-            getattr(settings, "delta", DEFAULT_DELTA),
+            program.delta,
         )
         computed = program.describe() | {"sums": ledger.sums}
         if isinstance(runtime, SecureInProcess):

@@ -13,7 +13,6 @@ from privirec.data.shards import ShardedDataset
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.programs import program_of
-from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.progress import QUIET, Phases
 from privirec.runtime.execute import execute
 from privirec.runtime.local.sharded import ShardedSimulation
@@ -71,7 +70,7 @@ def _run(
         work=work,
         on_shard=_shown(plan.method, phases),
     )
-    delta = getattr(settings, "delta", DEFAULT_DELTA)
+    delta = program.delta
     components, ledger = execute(program.steps(), runtime, delta=delta)
     recommender.use(components, data.item_ids)
     watch.fitted()

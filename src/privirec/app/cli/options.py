@@ -19,7 +19,7 @@ from privirec.data.datasets import names_here
 from privirec.data.splits import WAYS, By
 from privirec.errors import DataError, UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS
-from privirec.federated.programs.protected import DEFAULT_DELTA, DEFAULT_EPSILON, ProtectedSettings
+from privirec.federated.programs.protected import DEFAULT_EPSILON, ProtectedSettings
 from privirec.models import MODELS
 from privirec.models.artifact import check_replaceable
 from privirec.rows import check_writable, say
@@ -238,7 +238,8 @@ Delta = Annotated[
         max=0.01,
         metavar="X",
         callback=finite,
-        help=f"protected: probability that the promise fails (default {DEFAULT_DELTA:g}).",
+        help="protected: probability that the promise fails (default: at most 1e-6 and "
+        "1 / (10 people)).",
     ),
 ]
 Settle = Annotated[

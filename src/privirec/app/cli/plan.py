@@ -17,7 +17,6 @@ from privirec.app.planner.rows import DATA
 from privirec.data import Dataset, TableOptions, load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
-from privirec.federated.programs.protected import DEFAULT_DELTA
 from privirec.privacy.worth import promise
 from privirec.progress import shown_progress
 from privirec.rows import (
@@ -135,7 +134,7 @@ class PlanOptions:
             min=1e-15,
             max=0.01,
             callback=options.finite,
-            help=f"Probability that the promise fails (default {DEFAULT_DELTA:g}).",
+            help="Probability that the promise fails (default: at most 1e-6 and 1 / (10 people)).",
             show_default=False,
         ),
     ] = None

@@ -24,8 +24,8 @@ from privirec.app.operating import (
 from privirec.app.pages.frame import FramedSite, Html
 from privirec.app.pages.web import PageRequest, Response, see
 from privirec.errors import UsageError
+from privirec.federated.dp.gaussian import DEFAULT_DELTA
 from privirec.federated.programs import DEFAULT_PROGRAM, PROGRAMS
-from privirec.privacy.ledger import DEFAULT_DELTA
 from privirec.rows import as_bytes
 from privirec.runtime import serving
 from privirec.runtime.enrolment.folders import OperatorFolder

@@ -35,6 +35,9 @@ A larger epsilon protects nothing and could not be proven. The tables of the dis
 e^epsilon.
 """
 
+DEFAULT_DELTA = 1e-6
+"""Largest delta of a promise, unless somebody chooses another; see `delta_for`."""
+
 _DOUBLE_BITS = 53
 """Number of significant bits of a double."""
 _DOUBLE_PLACES = 1074
@@ -45,12 +48,29 @@ _ERROR = Decimal("1e-38")
 """Relative error of either term of delta; see `_delta`."""
 
 
+def delta_for(people: int) -> float:
+    """Return the default delta for a number of people, at most 1 / (10 people), rounded down.
+
+    A promise that may fail with probability delta fails for one of `people` with probability at
+    most a tenth.
+    """
+    most = Fraction(1, 10 * people)
+    delta = min(DEFAULT_DELTA, float(most))
+    return math.nextafter(delta, 0.0) if Fraction(delta) > most else delta
+
+
 def composed(levels: Iterable[float]) -> float:
     """Return mu of all releases together, rounded up."""
     found = list(levels)
     if not all(map(math.isfinite, found)):
         return math.inf
     return root_upward(sum((Fraction(mu) ** 2 for mu in found), Fraction(0)))
+
+
+def root_downward(square: Fraction) -> float:
+    """Return the largest double whose square is at most this number, which is not negative."""
+    root = root_upward(square)
+    return root if Fraction(root) ** 2 <= square else math.nextafter(root, 0.0)
 
 
 def root_upward(square: Fraction) -> float:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions import Contribution, Histories, PlannedSum
+from privirec.federated.dp.gaussian import DEFAULT_DELTA
 from privirec.federated.dp.loss import Loss
 from privirec.federated.settings import ProgramSettings, Settings, validated
 from privirec.filters.components import Components
@@ -100,6 +101,11 @@ class Program(ABC, Generic[Settings]):
         self.n_users = n_users
         self.n_items = n_items
         self.check()
+
+    @property
+    def delta(self) -> float:
+        """Delta at which the cost of the sums is stated as an epsilon."""
+        return DEFAULT_DELTA
 
     @classmethod
     def settings_from(

@@ -18,7 +18,7 @@ from pydantic import (
 from privirec.federated.contributions import NoisyPopularity
 from privirec.federated.contributions.power_step import SEED_BYTES
 from privirec.federated.dp import DEFAULT_MECHANISM
-from privirec.federated.dp.gaussian import LEAST_EPSILON
+from privirec.federated.dp.gaussian import LEAST_EPSILON, delta_for
 from privirec.federated.dp.mechanism import MECHANISMS
 from privirec.federated.programs.base import Broadcast, Planned, Program, Steps
 from privirec.federated.programs.calibration import Calibration, Promise
@@ -27,8 +27,8 @@ from privirec.federated.programs.protected_ways import PEOPLE_PER_ITEM, Gram, Po
 from privirec.federated.settings import ProgramSettings
 from privirec.filters.normalize import most_popular
 
-DEFAULT_EPSILON = 8.0
-DEFAULT_DELTA = 1e-6
+DEFAULT_EPSILON = 2.0
+"""A run of this epsilon a month costs epsilon 8.2 in a year; docs/explanation/budget.md argues."""
 MOST_CLIENTS = 1 << 32
 
 OUTLOOK = (
@@ -49,8 +49,11 @@ class ProtectedSettings(ProgramSettings):
     epsilon: float = Field(DEFAULT_EPSILON, ge=LEAST_EPSILON, le=50)
     """Promise to each person: a bound on how much all of a history, against none of it, can change
     what anyone observes. Who takes part is public."""
-    delta: float = Field(DEFAULT_DELTA, ge=1e-30, lt=1)
-    """Probability with which the guarantee may fail."""
+    delta: float | None = Field(None, ge=1e-30, lt=1)
+    """Probability with which the guarantee may fail.
+
+    None: at most 1e-6 and at most 1 / (10 n) for n people (`dp.gaussian.delta_for`).
+    """
     way: Literal["auto", "gram", "power"] = "auto"
     """Way to model the head; `auto` chooses by the number of people per item of the catalogue."""
     head: int | None = Field(None, ge=1)
@@ -87,10 +90,10 @@ class ProtectedSettings(ProgramSettings):
             raise ValueError(f"no mechanism of this name; there are {', '.join(MECHANISMS)}")
         return self
 
-    @property
-    def promise(self) -> Promise:
+    def promise(self, n_users: int) -> Promise:
+        """Return the guarantee to each of this many people."""
         noise = (self.clients, self.contributors, self.mechanism)
-        return Promise(self.epsilon, self.delta, *noise)
+        return Promise(self.epsilon, self.delta or delta_for(n_users), *noise)
 
 
 class Protected(Program[ProtectedSettings]):
@@ -107,10 +110,18 @@ class Protected(Program[ProtectedSettings]):
     protects: ClassVar[bool] = True
 
     @cached_property
+    def promise(self) -> Promise:
+        return self.settings.promise(self.n_users)
+
+    @property
+    def delta(self) -> float:
+        return self.promise.delta
+
+    @cached_property
     def way(self) -> Way:
         """Way and sizes, chosen from public numbers only."""
         settings = self.settings
-        signal = settings.promise.signal(self.n_users)
+        signal = self.promise.signal(self.n_users)
         sizes = self.n_items, self.n_users
         chosen = settings.way
         if chosen == "auto":
@@ -124,7 +135,7 @@ class Protected(Program[ProtectedSettings]):
 
     def outlook(self) -> str:
         """Return the accuracy to expect, from the signal that noise leaves per item."""
-        left = self.settings.promise.signal(self.n_users) / self.n_items
+        left = self.promise.signal(self.n_users) / self.n_items
         expected = next(words for least, words in OUTLOOK if left >= least)
         return (
             f"{self.n_users:,} people and {self.n_items:,} items at epsilon "
@@ -136,14 +147,14 @@ class Protected(Program[ProtectedSettings]):
     def calibration(self) -> Calibration:
         first = self.settings.popularity_share or self.way.popularity_share
         parts = [first, *((1 - first) * part for part in self.way.parts)]
-        return Calibration.of(self.settings.promise, parts, [self.n_items, *self.way.lengths])
+        return Calibration.of(self.promise, parts, [self.n_items, *self.way.lengths])
 
     def describe(self) -> dict[str, Any]:
-        replacing = self.loss.epsilon_replacing(self.settings.delta)
+        replacing = self.loss.epsilon_replacing(self.delta)
         promised = {
             "epsilon": self.calibration.epsilon,
             "epsilon_replacing": replacing if math.isfinite(replacing) else None,
-            "delta": self.settings.delta,
+            "delta": self.delta,
         }
         return super().describe() | self.way.describe() | promised
 

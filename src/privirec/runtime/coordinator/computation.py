@@ -56,7 +56,7 @@ class Computation:
         on_sum: Callable[[str], None] | None = None,
     ) -> None:
         self.plan = plan
-        self.ledger = Ledger()
+        self.ledger = Ledger(delta=plan.program.delta)
         self.components: Components | None = None
         """Result of the program; None until all sums are open."""
         self.asked: AskedSum | None = None
