@@ -25,7 +25,8 @@ from privirec.federated.contributions import (
     NoisyPopularity,
     PlannedSum,
 )
-from privirec.federated.programs import ProtectedSettings
+from privirec.federated.dp.loss import Loss
+from privirec.federated.programs import Protected, ProtectedSettings
 from privirec.privacy.accountant import Account
 from privirec.privacy.cohorts import PolicyRefusal
 from privirec.privacy.policy import Policy, allowing
@@ -91,7 +92,7 @@ def test_a_default_client_takes_part_where_noise_protects_and_counts_it(tmp_path
 
 
 def test_bytes_of_every_run_are_kept_for_its_owner(tmp_path: Path) -> None:
-    devices = Devices(tmp_path, Policy(most_epsilon_per_period=20.0))
+    devices = Devices(tmp_path, Policy(most_epsilon_per_year=20.0))
     for name in ("one", "two"):
         assert run(devices, name)[1].server.stage is Stage.COMPUTED
     first, second = devices.node(0).memory.taken_part()
@@ -142,27 +143,82 @@ def test_who_switches_off_in_the_middle_of_a_run_leaves_it(tmp_path: Path) -> No
 
 
 def test_what_costs_more_than_is_left_is_refused_in_words(tmp_path: Path) -> None:
-    devices = Devices(tmp_path, Policy(most_epsilon_per_period=5.0))
+    devices = Devices(tmp_path, Policy(most_epsilon_per_year=5.0))
     devices.spec = protected(epsilon=3.5)
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     spent = devices.account()
     assert run(devices, "two")[0] == []
     talk = Talk(devices, name="three")
-    talk.until("advertise")
-    said = said_in(devices.node(0).answer(talk.message_for(0)))
+    said = said_in(devices.node(0).answer(talk.greeting()))
     assert isinstance(said, Refused)
     assert said.code is Code.BUDGET
-    for words in ("cost epsilon 3.5", "3.5 were spent within 30 days", "most_epsilon_per_period"):
+    for words in ("cost epsilon 3.5", "3.5 were spent within 365 days", "most_epsilon_per_year"):
         assert words in said.reason
+    assert "it has room for epsilon 3.26 now, and for this run from 2027-11-03 on" in said.reason
+    assert said.room is not None
+    assert Loss.together((spent.noisy, Loss(said.room))).fits(Loss.allowed(5.0, 1e-6))
+    assert said.returns == "2027-11-03"
     assert devices.account() == spent
+
+
+def test_a_plan_that_costs_more_than_the_greeting_said_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = Devices(tmp_path, Policy(most_epsilon_per_year=1.0))
+    with monkeypatch.context() as lie:
+        lie.setattr(Protected, "level", 0.0)
+        talk = Talk(devices)
+    talk.until("advertise")
+    assert codes(devices, talk) == {Code.BUDGET}
+
+
+def test_a_client_tells_its_room_only_if_its_policy_says_so(tmp_path: Path) -> None:
+    for tells in (True, False):
+        policy = Policy(most_epsilon_per_year=1.0, tells_room=tells)
+        talk = Talk(Devices(tmp_path / str(tells), policy))
+        said = said_in(talk.federation.node(0).answer(talk.greeting()))
+        assert isinstance(said, Refused)
+        assert (said.room is not None) is tells
+        assert ("has room for" in said.reason) is tells
+
+
+def test_a_run_that_nobody_can_pay_ends_before_anybody_waits(tmp_path: Path) -> None:
+    """Clients say at the greeting what they could pay, and the server says so to the operator."""
+    devices = Devices(tmp_path, Policy(most_epsilon_per_year=2.5))
+    assert run(devices, "one")[1].server.stage is Stage.COMPUTED
+    talk = Talk(devices, name="two")
+    talk.step()
+    talk.step()
+    assert talk.server.stage is Stage.STOPPED
+    assert "3 of them have too little left of their privacy budget" in talk.server.reason
+    assert "all can pay epsilon 1.37" in talk.server.reason
+    assert "what this run costs from 2027-11-03 on" in talk.server.reason
+    assert not devices.node(0).memory.knows(talk.server.run)
+    devices.spec = protected(epsilon=1.37)
+    assert run(devices, "three")[1].server.stage is Stage.COMPUTED
+
+
+def test_the_others_go_on_at_once_without_those_who_cannot_pay(tmp_path: Path) -> None:
+    devices = Devices(tmp_path, clients=10)
+    devices.spec = protected(10, 7).model_copy(update={"dropped_share": 0.2})
+    talk = Talk(devices)
+    usual = devices.policy
+    talk.server.connected(set(devices.roster))
+    for address, message in list(talk.server.outgoing()):
+        devices.policy = Policy(most_epsilon=1.0) if address == 9 else usual
+        talk.server.receive(address, devices.node(int(str(address))).answer(message))
+    devices.policy = usual
+    talk.server.tick()  # no time has passed
+    assert talk.server.stage is Stage.SUMMING
+    assert 9 not in talk.server.plan.users
 
 
 def test_with_the_guard_off_the_second_run_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    devices = Devices(tmp_path, Policy(most_epsilon_per_period=5.0))
+    devices = Devices(tmp_path, Policy(most_epsilon_per_year=5.0))
     devices.spec = protected(epsilon=3.5)
-    monkeypatch.setattr(Budget, "check", lambda *_: None)
+    monkeypatch.setattr(Budget, "check_loss", lambda *_: None)
     for name in ("one", "two"):
         assert run(devices, name)[1].server.stage is Stage.COMPUTED
     assert devices.account().epsilon(1e-6) > 5.0  # and it still counts as spent
@@ -179,32 +235,31 @@ def test_a_budget_that_shrinks_in_the_middle_of_a_run_ends_it(tmp_path: Path) ->
     assert len(devices.account().sums) == 1
 
 
-def test_a_period_passes_and_a_life_does_not(tmp_path: Path) -> None:
-    devices = Devices(tmp_path, Policy(most_epsilon_per_period=4.0, most_epsilon=5.5))
+def test_a_year_passes_and_a_life_does_not(tmp_path: Path) -> None:
+    devices = Devices(tmp_path, Policy(most_epsilon_per_year=4.0, most_epsilon=5.5))
     devices.spec = protected(epsilon=3.5)
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
-    devices.time = BEGIN + timedelta(days=29)
+    devices.time = BEGIN + timedelta(days=364)
     assert run(devices, "two")[0] == []
-    devices.time = BEGIN + timedelta(days=31)
+    devices.time = BEGIN + timedelta(days=366)
     assert run(devices, "three")[1].server.stage is Stage.COMPUTED
-    devices.time = BEGIN + timedelta(days=500)
+    devices.time = BEGIN + timedelta(days=5000)
     talk = Talk(devices, name="four")
-    talk.until("advertise")
-    said = said_in(devices.node(0).answer(talk.message_for(0)))
+    said = said_in(devices.node(0).answer(talk.greeting()))
     assert isinstance(said, Refused)
     assert "in the life of this client" in said.reason
 
 
 def test_a_clock_that_is_set_back_brings_nothing_back(tmp_path: Path) -> None:
-    devices = Devices(tmp_path, Policy(most_epsilon_per_period=4.0))
+    devices = Devices(tmp_path, Policy(most_epsilon_per_year=4.0))
     devices.spec = protected(epsilon=3.5)
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
-    for away in (timedelta(days=-400), timedelta(days=-1)):
+    for away in (timedelta(days=-900), timedelta(days=-1)):
         devices.time = BEGIN + away
         assert run(devices, f"at {away.days}")[0] == []
     # Spending under a clock that was set back does not count as spending of long ago.
-    devices.policy = Policy(most_epsilon_per_period=6.0)
-    devices.time = BEGIN - timedelta(days=400)
+    devices.policy = Policy(most_epsilon_per_year=6.0)
+    devices.time = BEGIN - timedelta(days=900)
     assert run(devices, "two")[1].server.stage is Stage.COMPUTED
     devices.time = BEGIN + timedelta(days=1)
     assert run(devices, "three")[0] == []
@@ -254,7 +309,7 @@ def test_a_record_from_a_backup_begins_no_run(tmp_path: Path) -> None:
     ],
 )
 def test_a_record_that_was_changed_answers_nothing(tmp_path: Path, change: str) -> None:
-    devices = Devices(tmp_path, Policy(most_epsilon_per_period=60, most_epsilon=60))
+    devices = Devices(tmp_path, Policy(most_epsilon_per_year=60, most_epsilon=60))
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     with sqlite3.connect(tmp_path / "client-0/runs/memory.db") as database:
         database.execute(change)
@@ -290,7 +345,7 @@ def replaced(devices: Devices) -> None:
 
 
 def test_with_noise_a_client_of_three_may_be_replaced(tmp_path: Path) -> None:
-    devices = Devices(tmp_path, Policy(most_epsilon_per_period=20))
+    devices = Devices(tmp_path, Policy(most_epsilon_per_year=20))
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     replaced(devices)
     seen, talk = run(devices, "two")
@@ -325,7 +380,7 @@ def test_exact_sums_are_in_the_record_and_have_no_epsilon(tmp_path: Path) -> Non
 
 
 def test_changes_of_a_history_need_not_wait_where_noise_covers_them(tmp_path: Path) -> None:
-    devices = Devices(tmp_path, Policy(most_epsilon_per_period=20))
+    devices = Devices(tmp_path, Policy(most_epsilon_per_year=20))
     assert run(devices, "one")[1].server.stage is Stage.COMPUTED
     with devices.store(0) as store:
         store.add([("user-0-0", f"item-{item}") for item in range(ITEMS)])
@@ -413,15 +468,16 @@ def test_the_sum_that_needs_most_noise_decides_and_ones_own_is_always_there(tmp_
 
 
 def test_a_limit_is_a_limit_also_beside_exact_sums(tmp_path: Path) -> None:
-    noisy = NoisyPopularity.planned(ITEMS, 9, NoiseShare(1000, 3, 2, 12))
+    noisy = NoisyPopularity.planned(ITEMS, 9, NoiseShare(4000, 3, 2, 12))
     exact = PlannedSum(ItemDegrees, ItemDegrees(ITEMS, 9).shape)
     assert noisy.protection is not None
     cost = noisy.protection.loss.epsilon(1e-6)
-    devices = Devices(tmp_path, Policy(most_epsilon=cost, most_epsilon_per_period=cost))
+    cost *= 1 + 1e-6
+    devices = Devices(tmp_path, Policy(most_epsilon=cost, most_epsilon_per_year=cost))
     for sums in ([noisy], [noisy, exact], [exact]):
         devices.node(0).budget.check(sums)
-    for setting in ("most_epsilon", "most_epsilon_per_period"):
-        wide = {"most_epsilon": 60.0, "most_epsilon_per_period": 60.0}
+    for setting in ("most_epsilon", "most_epsilon_per_year"):
+        wide = {"most_epsilon": 60.0, "most_epsilon_per_year": 60.0}
         devices.policy = Policy(**(wide | {setting: cost * 0.9999}))
         for sums in ([noisy], [noisy, exact], [exact, noisy]):
             with pytest.raises(PolicyRefusal, match=setting):

@@ -85,6 +85,11 @@ class Talk:
         )
         return envelope.peek(answer, "to-server")
 
+    def greeting(self) -> bytes:
+        """Return the server's greeting."""
+        self.server.connected(set(self.federation.roster))
+        return next(message for _, message in self.server.outgoing())
+
     def hello(self, **changes: Any) -> Hello:
         told = {
             "version": __version__,

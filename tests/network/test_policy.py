@@ -13,7 +13,7 @@ from privirec.privacy.cohorts import PolicyRefusal, Rule
 from privirec.privacy.policy import Policy, Terms, allowing
 from privirec.secagg import ServerModel
 
-BUDGET = ("most_epsilon", "most_epsilon_per_period")
+BUDGET = ("most_epsilon", "most_epsilon_per_year")
 
 SUMS = ("item-degrees", "seeded-step", "power-step")
 TERMS = Terms(10, SUMS, 3, 1000, 2000, 0.05, 40, "secagg+", 0.1, ServerModel.ACTIVE)
@@ -134,7 +134,6 @@ def test_it_survives_its_file(tmp_path: Path) -> None:
         'aggregators = ["nobody"]',
         *(f"{name} = {value}" for name in BUDGET for value in ("nan", "inf", "-1", "0", "61")),
         *(f"delta = {value}" for value in ("nan", "0", "1", "-1")),
-        "days_per_period = 0",
         "most_sums = 3\nmost_rounds = 99",
         "most_rounds = 99\nmost_sums = 3",
     ],

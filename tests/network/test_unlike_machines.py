@@ -88,7 +88,7 @@ def run(folder: Path, train: Interactions, file: RunSpec) -> tuple[UnlikeNetwork
     folder.mkdir()
     program.write_text(CLIENT)
     with UnlikeNetwork(folder / "f", program=program) as network:
-        policy = small_policy(most_epsilon_per_period=20.0, smallest_cohort=2)
+        policy = small_policy(most_epsilon_per_year=20.0, smallest_cohort=2)
         network.prepare(train, len(MACHINES), policy)
         network.start()
         result = network.run("one", file, lambda status: None)

@@ -107,7 +107,7 @@ def test_a_server_does_not_ask_as_often_as_it_likes(tmp_path: Path) -> None:
     silos = Silos(
         tmp_path,
         np.array_split(touched, 3),
-        lenient(most_validations_per_period=1),
+        lenient(most_validations_per_month=1),
         program=ONE_VECTOR,
     )
     Talk(silos, name="first").until(Stage.COMPUTED)
@@ -115,10 +115,10 @@ def test_a_server_does_not_ask_as_often_as_it_likes(tmp_path: Path) -> None:
     second.until("advertise")
     reply = silos.node(0).answer(second.message_for(0))
     refused(reply, "1 sums of validation metrics, where 1 were answered", Code.POLICY, final=True)
-    silos.policy = lenient(most_validations_per_period=2)
+    silos.policy = lenient(most_validations_per_month=2)
     third = Talk(silos, name="third")
     third.until("input", 1)
-    silos.policy = lenient(most_validations_per_period=1)  # its owner reconsiders midway
+    silos.policy = lenient(most_validations_per_month=1)  # its owner reconsiders midway
     assert codes(silos, third) == {Code.POLICY}
 
 

@@ -9,20 +9,18 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from decimal import ROUND_FLOOR, Context
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from privirec.federated.dp.gaussian import LARGEST_EPSILON, mu_of
 from privirec.federated.dp.loss import Loss
-from privirec.privacy.accountant import Account, Spent
+from privirec.federated.programs.calibration import Promise
+from privirec.federated.programs.protected import DEFAULT_EPSILON
+from privirec.privacy.accountant import Account, Room, Spent
 from privirec.privacy.policy import Policy
-from privirec.privacy.worth import at_least
+from privirec.privacy.worth import at_least, right_guesses, worth
 from privirec.runtime.enrolment.folders import ClientFolder
 from privirec.runtime.node.memory import TakenPart
-
-_LIMITS = ("most_epsilon", "most_epsilon_per_period")
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,8 @@ class BudgetStatement:
     """Number of sums that no noise protects."""
     is_whole: bool
     """False if the record was restored from a backup, so that more was spent than it shows."""
+    spent: dict[str, Loss]
+    """Loss that counts against each limit of the policy."""
     opened: float
     """Share of the item-item matrix that exact sums have opened."""
     spoilt: dict[str, str]
@@ -58,27 +58,37 @@ class BudgetStatement:
             )
         return said
 
-    @property
-    def sentences(self) -> list[str]:
+    def sentences(self, whose: str = "a person's") -> list[str]:
+        """Return what was spent, what that is worth to a person, and what is left."""
         said = []
         if self.is_whole and not any(row["sums"] for row in self.rows):
             said.append("Nothing was spent: this client was in no sum yet.")
-        for what, setting in (
-            ("in this client's life", "most_epsilon"),
-            (f"within {self.policy.days_per_period} days", "most_epsilon_per_period"),
-        ):
-            found = self.totals[setting]
-            spent = found["spent"]
+        for limit in self.policy.limits:
+            loss = self.spent[limit.setting]
+            epsilon = loss.epsilon(limit.delta)
+            shown = at_least(epsilon) if math.isfinite(epsilon) else "without bound"
+            more = "" if self.is_whole else "at least "
             said.append(
-                f"Spent {what}: {'' if self.is_whole else 'at least '}"
-                + (
-                    f"epsilon {at_least(spent)}"
-                    if isinstance(spent, float)
-                    else "more than any epsilon"
-                )
-                + f" of {found['most']:g}; room for a run of epsilon {_at_most(found['room'])}."
+                f"Spent {limit.when}: {more}epsilon {shown} of {limit.epsilon:g}. "
+                f"{worth(loss, whose)} When all of it is spent: at most "
+                f"{right_guesses(limit.cap)} of 100."
             )
-        return said
+        return [*said, self._room_in_words()]
+
+    def _room_in_words(self) -> str:
+        if not self.is_whole:
+            return "There is no room for another run."
+        room, usual = self.totals["room"], f"epsilon {DEFAULT_EPSILON:g}"
+        if room >= DEFAULT_EPSILON:
+            runs = " and ".join(f"{n} {when}" for when, n in self.totals["runs"].items())
+            return (
+                f"There is room for a run of epsilon {room:g} now, or for more runs of {usual} one "
+                f"after the other: {runs}."
+            )
+        now = f"There is room for a run of epsilon {room:g}" if room else "There is no room"
+        again = self.totals["room_returns"]
+        later = f"from {again} on for one of {usual}" if again else f"never again for {usual}"
+        return f"{now} now, and {later}."
 
 
 def statement_of(folder: Path) -> BudgetStatement:
@@ -97,10 +107,10 @@ def statement_of(folder: Path) -> BudgetStatement:
             taken, opened, spoilt = memory.taken_part(), memory.opened_share(), memory.spoilt()
     totals = _totals(account, policy, now) | {"whole": is_whole}
     if not is_whole:
-        for setting in _LIMITS:
-            totals[setting]["room"] = 0.0
+        totals["room"] = 0.0
     rows = list(_runs(account, taken, policy.delta))
-    return BudgetStatement(rows, totals, policy, account.exact, is_whole, opened, spoilt)
+    spent = {limit.setting: limit.spent(account, now) for limit in policy.limits}
+    return BudgetStatement(rows, totals, policy, account.exact, is_whole, spent, opened, spoilt)
 
 
 def _runs(account: Account, taken: Sequence[TakenPart], delta: float) -> Iterator[dict[str, Any]]:
@@ -128,36 +138,23 @@ def _runs(account: Account, taken: Sequence[TakenPart], delta: float) -> Iterato
         }
 
 
-def _at_most(epsilon: float) -> str:
-    """Return epsilon rounded down to three digits, after adding the tolerance of `_room`."""
-    rounded = Context(prec=3, rounding=ROUND_FLOOR).create_decimal(epsilon * (1 + 1e-6))
-    return f"{float(rounded):.3g}"
-
-
 def _totals(account: Account, policy: Policy, now: datetime) -> dict[str, Any]:
-    period = account.since(now - timedelta(days=policy.days_per_period))
-    found: dict[str, Any] = {"delta": policy.delta, "exact_sums": account.exact}
-    for setting, loss in (
-        ("most_epsilon", account.noisy),
-        ("most_epsilon_per_period", period.noisy),
-    ):
-        most, spent = getattr(policy, setting), loss.epsilon(policy.delta)
-        found[setting] = {
+    """Return what was spent of each limit, and the room for further runs."""
+    usual = Promise(DEFAULT_EPSILON, policy.delta, 1, 1).mu
+    room = Room.of(policy.limits, account, Loss(usual), now)
+    found: dict[str, Any] = {
+        "delta": policy.delta,
+        "exact_sums": account.exact,
+        "room": room.epsilon(policy.delta),
+        "room_returns": room.day,
+        "runs": {
+            limit.when: limit.runs(usual, limit.spent(account, now)) for limit in policy.limits
+        },
+    }
+    for limit in policy.limits:
+        spent = limit.spent(account, now).epsilon(policy.delta)
+        found[limit.setting] = {
             "spent": "none" if math.isinf(spent) else spent,
-            "most": most,
-            "room": _room(loss, most, policy.delta),
+            "most": limit.epsilon,
         }
-    room = min(found[setting]["room"] for setting in _LIMITS)
-    for setting in _LIMITS:  # A run has to stay within both limits.
-        found[setting]["room"] = room
     return found
-
-
-def _room(spent: Loss, most: float, delta: float) -> float:
-    """Return the largest epsilon of one more run that the client would accept within `most`."""
-    low, high = 0.0, mu_of(min(most, LARGEST_EPSILON), delta)
-    for _ in range(50):
-        middle = (low + high) / 2
-        fits = Loss.together((spent, Loss(middle))).epsilon(delta) <= most
-        low, high = (middle, high) if fits else (low, middle)
-    return Loss(low).epsilon(delta)

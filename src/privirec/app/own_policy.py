@@ -17,6 +17,7 @@ from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.federated.contributions import REGISTRY, Contribution
 from privirec.privacy.policy import Policy
+from privirec.privacy.worth import worth
 from privirec.rows import as_bytes
 from privirec.secagg import Guarantee, ServerModel, protocol, protocol_names
 
@@ -66,10 +67,11 @@ def _terms(policy: Policy) -> list[str]:
     open_to = [choice for choice in ways_to_sum() if choice.name in policy.aggregators]
     unsafe = [choice for choice in open_to if not choice.is_safe]
     said = [
-        f"Sums with noise may tell at most epsilon {policy.most_epsilon:g} about a person, all of "
-        f"them together for as long as this device takes part, and at most epsilon "
-        f"{policy.most_epsilon_per_period:g} within {policy.days_per_period} days. The smaller, "
-        "the less can be told.",
+        *(
+            f"Sums with noise may tell at most epsilon {limit.epsilon:g} about a person, all of "
+            f"them together {limit.when}. {worth(limit.cap, 'your')}"
+            for limit in policy.limits
+        ),
         "It is in no exact sum: nothing bounds what those tell."
         if not policy.computations
         else "It is also in these exact sums, and nothing bounds what they tell: "

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from privirec.errors import UsageError, is_meant
 from privirec.federated.contributions import Aim
 from privirec.federated.dp.gaussian import DEFAULT_DELTA, LARGEST_EPSILON, LEAST_EPSILON
+from privirec.privacy.accountant import Limit
 from privirec.privacy.cohorts import Demands, Rule, refuse
 from privirec.secagg.parameters import ServerModel
 from privirec.secagg.registry import protocol, protocol_names
@@ -38,6 +40,7 @@ FORMER_NAMES = {"most_rounds": "most_sums", "most_of_item_item": "largest_opened
 """Former names of settings, which files of earlier versions use."""
 
 
+YEAR, MONTH = timedelta(days=365), timedelta(days=30)
 FEW_ITEMS = 40
 """Catalogue size below which honest blocks may lie on single items; see `check_aim`."""
 
@@ -99,11 +102,16 @@ class Policy(BaseModel):
     """Probability with which the epsilon limits below may fail."""
     most_epsilon: float = Field(20.0, ge=LEAST_EPSILON, le=LARGEST_EPSILON)
     """Largest epsilon of all noisy sums together, over the lifetime of this client."""
-    most_epsilon_per_period: float = Field(8.0, ge=LEAST_EPSILON, le=LARGEST_EPSILON)
-    """Largest epsilon of the noisy sums in any `days_per_period` consecutive days."""
-    days_per_period: int = Field(30, ge=1, le=3660)
-    most_validations_per_period: int = Field(4, ge=0)
-    """Most sums of validation metrics in any `days_per_period` days.
+    most_epsilon_per_year: float = Field(9.0, ge=LEAST_EPSILON, le=LARGEST_EPSILON)
+    """Largest epsilon of the noisy sums in any 365 consecutive days."""
+    tells_room: bool = True
+    """If true, a refusal of a run that costs too much tells the server how much is left, and when
+    room returns.
+
+    Both follow from the runs that this client was in, also with other servers.
+    """
+    most_validations_per_month: int = Field(4, ge=0)
+    """Most sums of validation metrics in any 30 days.
 
     A dishonest server can use them to ask which items people have, a few questions per candidate.
     """
@@ -208,6 +216,14 @@ class Policy(BaseModel):
             )
         if protocol(terms.aggregator).active_schedule and not terms.server.at_least(self.server):
             _refuse(f"masks that withstand a {terms.server} server", f'server = "{self.server}"')
+
+    @property
+    def limits(self) -> tuple[Limit, Limit]:
+        """Limits of this client's privacy budget."""
+        return (
+            Limit("most_epsilon", self.most_epsilon, self.delta),
+            Limit("most_epsilon_per_year", self.most_epsilon_per_year, self.delta, YEAR),
+        )
 
     @property
     def demands(self) -> Demands:

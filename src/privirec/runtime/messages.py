@@ -27,6 +27,7 @@ def one_line(text: str, most: int = 500) -> str:
 
 
 Words = Annotated[str, AfterValidator(one_line)]
+Day = Annotated[str, Field(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$")]
 Count = Annotated[int, Field(ge=0, lt=1 << 40)]
 
 
@@ -51,6 +52,9 @@ class Hello(Message):
     roster: Words
     protected: bool
     """True if noise protects every sum of the run. The client checks this against the plan."""
+    level: float = Field(0.0, ge=0)
+    """Level (`dp.gaussian`) that the run is going to cost a person at most, for an early refusal.
+    The plan decides."""
 
 
 class Exchange(Message):
@@ -148,6 +152,11 @@ class Refused(Message):
     code: Code = Field(strict=False)
     reason: Words
     final: bool
+    room: float | None = Field(None, ge=0)
+    """Largest level (`dp.gaussian`) of a run that this client could still pay for; None if it does
+    not refuse for its budget, or does not tell."""
+    returns: Day = ""
+    """First day on which it could pay for this run; empty if never, or if it does not tell."""
 
 
 FROM_SERVER: dict[str, type[Message]] = {

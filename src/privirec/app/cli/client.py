@@ -142,7 +142,7 @@ def budget(
 
     Each line shows the time, the computation, the server and the bytes. Epsilon bounds what all
     sums with noise together can reveal about a person, to anyone who collects them. It does not add
-    up run by run: two runs of epsilon 8 are about 12 together. The record belongs to the client;
+    up run by run: twelve runs of epsilon 2 are about 8 together. The record belongs to the client;
     each line is sealed with the client's key, and no server can reset it.
     """
     from privirec.app.budget import statement_of  # noqa: PLC0415 - not for --help
@@ -155,7 +155,7 @@ def budget(
         )
     for sentence in found.warnings:
         warn(sentence)
-    for sentence in found.sentences:
+    for sentence in found.sentences():
         say(sentence)
     if not found.is_whole:
         raise typer.Exit(1)

@@ -49,8 +49,7 @@ _RUNS = [
 ]
 _NUMBERS = {
     "most_epsilon": "Most epsilon for as long as this device takes part",
-    "most_epsilon_per_period": "Most epsilon within the days that follow",
-    "days_per_period": "Days",
+    "most_epsilon_per_year": "Most epsilon within any 365 days",
 }
 _LIMITS = {
     "smallest_cohort": "Fewest clients in a sum",
@@ -229,7 +228,7 @@ class PersonSite(FramedSite):
         budget = [
             [self.fill("failure", sentences=self.sentences([each])) for each in found.warnings],
             self._meters(found),
-            self.sentences(found.sentences),
+            self.sentences(found.sentences("your")),
             self.sentences(
                 [
                     f"Exact sums have opened {found.opened:.3f} of the item-item matrix; the "
@@ -252,11 +251,10 @@ class PersonSite(FramedSite):
         ]
 
     def _meters(self, found: BudgetStatement) -> list[Html]:
-        days = found.policy.days_per_period
         meters = []
         for setting, what in (
             ("most_epsilon", "Since this device joined"),
-            ("most_epsilon_per_period", f"Within {days} days"),
+            ("most_epsilon_per_year", "Within 365 days"),
         ):
             one = found.totals[setting]
             spent = one["spent"] if isinstance(one["spent"], float) else one["most"]

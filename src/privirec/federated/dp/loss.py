@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from typing import Self
 
-from privirec.federated.dp.discrete import epsilon_with
-from privirec.federated.dp.gaussian import composed
-from privirec.federated.dp.normal import sum_upward
+from privirec.federated.dp.discrete import concentrated_epsilon, epsilon_with
+from privirec.federated.dp.gaussian import composed, mu_of, root_downward
+from privirec.federated.dp.normal import RESOLUTION, exp, sum_upward, upward
+
+LARGEST_GAP = math.ldexp(1.0, -42)
+"""Cap on the gaps of all sums of a budget together.
+
+A sum of a usual run has a gap of 2^-45 or less.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,32 @@ class Loss:
             composed(one.replacing for one in found),
         )
 
+    @classmethod
+    def allowed(cls, epsilon: float, delta: float) -> Self:
+        """Return a cap: losses that stay below it keep (epsilon, delta), however they were chosen.
+
+        The cap is fixed in advance, so it is a privacy filter: each sum, and whether there is one,
+        may depend on the results of all earlier ones. A cap on the sum of mu^2 keeps the level
+        (Feldman and Zrnic 2021; Smith and Thakurta 2022). The gaps have a cap of their own, as a
+        sum that is within both caps costs delta once for each. If they would cost more than half of
+        delta (at 1e-6 above epsilon 14), discrete Gaussian noise is counted by its Renyi
+        divergence instead, whose filter needs no gaps.
+        """
+        left = Fraction(delta) - (1 + Fraction(upward(exp(epsilon)))) * Fraction(LARGEST_GAP)
+        if left < Fraction(delta) / 2:
+            return cls(_concentrated_level(epsilon, delta), delta)
+        return cls(mu_of(epsilon, math.nextafter(float(left), 0.0)), LARGEST_GAP)
+
+    def fits(self, cap: Loss) -> bool:
+        """Return True if this loss is within a cap."""
+        return self.mu <= cap.mu and self.gap <= cap.gap
+
+    def left(self, cap: Loss) -> float:
+        """Return the level of one more sum that stays within a cap, rounded down."""
+        if not self.fits(cap):
+            return 0.0
+        return root_downward(Fraction(cap.mu) ** 2 - Fraction(self.mu) ** 2)
+
     def epsilon(self, delta: float) -> float:
         """Return the least epsilon of this loss for a given delta; infinite if there is none."""
         return self._epsilon(self.mu, delta)
@@ -60,6 +94,17 @@ class Loss:
         if math.isinf(mu):
             return math.inf
         return epsilon_with(mu, delta, self.gap) if mu or self.gap else 0.0
+
+
+@lru_cache(maxsize=1024)
+def _concentrated_level(epsilon: float, delta: float) -> float:
+    """Return the largest mu whose Renyi divergences prove (epsilon, delta), rounded down."""
+    low, high = 0.0, 16.0
+    while high - low > RESOLUTION * high:
+        middle = (low + high) / 2
+        fits = concentrated_epsilon(middle, delta) <= epsilon
+        low, high = (middle, high) if fits else (low, middle)
+    return low
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,11 @@ class Program(ABC, Generic[Settings]):
         """Delta at which the cost of the sums is stated as an epsilon."""
         return DEFAULT_DELTA
 
+    @property
+    def level(self) -> float:
+        """Largest level (`dp.gaussian`) of all sums together; 0 without noise."""
+        return 0.0
+
     @classmethod
     def settings_from(
         cls,

@@ -117,6 +117,10 @@ class Protected(Program[ProtectedSettings]):
     def delta(self) -> float:
         return self.promise.delta
 
+    @property
+    def level(self) -> float:
+        return self.promise.mu
+
     @cached_property
     def way(self) -> Way:
         """Way and sizes, chosen from public numbers only."""

@@ -139,6 +139,8 @@ class Arrivals:
         if said.reason != client.last_refusal:
             log.warning("client %d: %s", number, said.reason)
             client.last_refusal = said.reason
+        client.over_budget, client.room = said.code is Code.BUDGET, said.room
+        client.returns = said.returns
         known = client.address == address
         if known and said.final:
             client.gone, client.state = client.gone or said.reason, ClientState.REFUSED

@@ -63,6 +63,12 @@ class RemoteClient:
     bytes_up: int = 0
     bytes_down: int = 0
     last_refusal: str = ""
+    over_budget: bool = False
+    """True if its last refusal was for its privacy budget."""
+    room: float | None = None
+    """Level of a run that it could still pay for, if it said so."""
+    returns: str = ""
+    """Day from which it could pay for this run, if it said so."""
     gone: str = ""
     """Reason why it takes no further part; empty if it does."""
     sent_at: float | None = None

@@ -22,6 +22,7 @@ from privirec.durable import private_folder
 from privirec.errors import FederationError, PrivirecError
 from privirec.federated.programs import program_of
 from privirec.filters.components import Components
+from privirec.privacy.accountant import Room
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.coordinator.arrivals import Arrivals, TurnAway
 from privirec.runtime.coordinator.clients import (
@@ -62,6 +63,8 @@ class Coordinator:
         on_sum: Callable[[str], None] | None = None,
     ) -> None:
         program_of(spec.program, 1, len(catalogue))  # refuses settings that cannot work
+        people = len(roster) if spec.protected else 1  # until the clients say how many they are
+        self._expected = program_of(spec.program, people, len(catalogue))
         self.spec = spec
         self.deadlines = spec.deadlines
         self._folder = private_folder(folder)
@@ -78,7 +81,9 @@ class Coordinator:
         self._status = StatusFile(folder)
         self._state = ServerRun(folder, roster, spec, on_sum=on_sum)
         self._outbox = Outbox(self._state.begin(random_bytes), server_key, roster)
-        self._greeting = self._outbox.greeting(catalogue, protected=spec.protected)
+        self._greeting = self._outbox.greeting(
+            catalogue, protected=spec.protected, level=self._expected.level
+        )
         self._arrivals = Arrivals(self._directory, self._state, roster)
         self._state.resume(self._entered)
         for number, carried in self._state.traffic.items():
@@ -272,7 +277,10 @@ class Coordinator:
         waited = self._patience.now() - self._since
         if self.stage is Stage.GATHERING:
             here = {n for n, client in self.clients.items() if client.state is ClientState.HERE}
-            if len(here) < len(self.clients) and waited < self.deadlines.hello:
+            refusing = len(self._over_budget())
+            left = len(self.clients) - refusing
+            hopeless = refusing and left < self.spec.least_clients(len(self.clients))
+            if len(here) < left and not hopeless and waited < self.deadlines.hello:
                 return False
             self._begin(here)
             return True
@@ -299,7 +307,8 @@ class Coordinator:
             self._state.stop(
                 f"{len(here)} of {roster} clients came and {least} are needed (at least "
                 f"{spec.smallest_cohort}, and {spec.dropped_share:.0%} of the roster may be "
-                "missing): see that they run, reach the server and do not refuse, then start again"
+                "missing): see that they run, reach the server and do not refuse, then start again",
+                self._budgets(),
             )
             return
         if len(here) < roster:
@@ -316,6 +325,29 @@ class Coordinator:
             pledges=Pledges.of({number: pledged[number] for number in sorted(here)}),
         )
         self._state.start(plan)
+
+    def _over_budget(self) -> list[RemoteClient]:
+        """Return the clients whose budget does not admit this run."""
+        return [
+            client
+            for client in self.clients.values()
+            if client.over_budget and client.state.is_missing
+        ]
+
+    def _budgets(self) -> str:
+        """Return the largest epsilon that all clients could pay, as the end of a message."""
+        refusing = self._over_budget()
+        if not refusing:
+            return ""
+        said = f": {len(refusing)} of them have too little left of their privacy budget"
+        told = [client.room for client in refusing if client.room is not None]
+        if len(told) < len(refusing):
+            return f"{said}, and {len(refusing) - len(told)} do not tell how much"
+        epsilon = Room(min(told)).epsilon(self._expected.delta)
+        said += f"; all can pay epsilon {epsilon:g}" if epsilon else "; no epsilon is left to all"
+        if all(client.returns for client in refusing):
+            return f"{said}, and what this run costs from {max(c.returns for c in refusing)} on"
+        return f"{said}, and what this run costs never again"
 
     def _stopped_without_the_missing(self, late: bool) -> bool:
         """Stop the run if a missing client cannot be left out; return True if the run was stopped.

@@ -26,7 +26,7 @@ class Outbox:
     def seal(self, message: Message, client: int = EVERYBODY, *parts: bytes) -> bytes:
         return Envelope(self._run, client, message, parts).seal(self._server_key, "to-client")
 
-    def greeting(self, catalogue: Catalogue, *, protected: bool) -> bytes:
+    def greeting(self, catalogue: Catalogue, *, protected: bool, level: float = 0.0) -> bytes:
         return self.seal(
             Hello(
                 version=__version__,
@@ -34,6 +34,7 @@ class Outbox:
                 items=len(catalogue),
                 roster=self._roster.digest.hex(),
                 protected=protected,
+                level=level,
             )
         )
 

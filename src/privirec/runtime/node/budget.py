@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from privirec.federated.contributions import REGISTRY, PlannedSum
 from privirec.federated.dp.loss import Loss
-from privirec.privacy.accountant import Account, Spent
+from privirec.privacy.accountant import Account, OverBudget, Room, Spent
 from privirec.privacy.cohorts import Rule, refuse
-from privirec.privacy.policy import Policy
+from privirec.privacy.policy import MONTH, Policy
+from privirec.privacy.worth import at_least
 from privirec.runtime.node import record
 from privirec.runtime.node.memory import Memory
 from privirec.runtime.refusals import Code, Refusal
@@ -60,26 +61,28 @@ class Budget:
 
     def check(self, sums: Iterable[PlannedSum]) -> None:
         """Refuse these sums if they cost, all together, more than is left of the budget."""
-        promised = [one.protection for one in sums]
-        more = Loss.together(one.loss for one in promised if one)
-        if not any(promised):
-            return
-        policy, account = self._policy, self.account()
-        period = account.since(self.now() - timedelta(days=policy.days_per_period))
-        for spent, what, setting in (
-            (account, "in the life of this client", "most_epsilon"),
-            (period, f"within {policy.days_per_period} days", "most_epsilon_per_period"),
-        ):
-            limit = getattr(policy, setting)
-            before, after = spent.noisy, Loss.together((spent.noisy, more))
-            if after.epsilon(policy.delta) > limit:
-                refuse(
-                    Rule.BUDGET,
-                    f"sums that cost epsilon {_shown(more.epsilon(policy.delta))}, where "
-                    f"{_shown(before.epsilon(policy.delta))} were spent {what} and "
-                    f"{_shown(after.epsilon(policy.delta))} would be (at delta {policy.delta:g}); "
-                    f"this client's policy says {setting} = {limit:g}",
-                )
+        losses = [one.protection.loss for one in sums if one.protection]
+        if losses:
+            self.check_loss(Loss.together(losses))
+
+    def check_loss(self, more: Loss) -> None:
+        """Refuse sums of this loss if a limit of the policy does not admit them."""
+        policy, account, now = self._policy, self.account(), self.now()
+        for limit in policy.limits:
+            if limit.admits(account, more, now):
+                continue
+            room = Room.of(policy.limits, account, more, now)
+            cost = _shown(more.epsilon(policy.delta))
+            asked = f"asked for sums that cost epsilon {cost} (at delta {policy.delta:g})"
+            says = f"this client's policy says {limit.setting} = {limit.epsilon:g}"
+            if not policy.tells_room:
+                raise OverBudget(f"{asked}, more than is left; {says}")
+            spent = _shown(limit.spent(account, now).epsilon(policy.delta))
+            raise OverBudget(
+                f"{asked}, where {spent} were spent {limit.when}; {says}; "
+                f"{room.sentence(policy.delta)}",
+                room,
+            )
 
     def check_hits(self, sums: Iterable[PlannedSum]) -> None:
         """Refuse validation sums beyond the number that the policy allows per period.
@@ -90,15 +93,15 @@ class Budget:
         if not asked:
             return
         policy = self._policy
-        period = self.account().since(self.now() - timedelta(days=policy.days_per_period))
+        period = self.account().since(self.now() - MONTH)
         counting = {name for name, kind in REGISTRY.items() if kind.counts_hits}
         before = sum(one.computation in counting for one in period.sums)
-        if before + asked > policy.most_validations_per_period:
+        if before + asked > policy.most_validations_per_month:
             refuse(
                 Rule.POLICY,
                 f"{asked} sums of validation metrics, where {before} were answered within "
-                f"{policy.days_per_period} days; this client's policy says "
-                f"most_validations_per_period = {policy.most_validations_per_period}",
+                f"{MONTH.days} days; this client's policy says "
+                f"most_validations_per_month = {policy.most_validations_per_month}",
             )
 
     def check_noise(self, plan: RunPlan, clients: int) -> None:
@@ -128,4 +131,4 @@ class Budget:
 
 
 def _shown(epsilon: float) -> str:
-    return "without bound" if math.isinf(epsilon) else f"{epsilon:.3g}"
+    return "without bound" if math.isinf(epsilon) else at_least(epsilon)

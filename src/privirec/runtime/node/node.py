@@ -28,8 +28,10 @@ from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
 from privirec.durable import alone, private_folder
 from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
+from privirec.federated.dp.loss import Loss
 from privirec.federated.dp.tables import forget_tables
 from privirec.federated.randomness import SEED_BYTES
+from privirec.privacy.accountant import OverBudget, Room
 from privirec.privacy.cohorts import PolicyRefusal
 from privirec.privacy.policy import Policy
 from privirec.runtime import envelope
@@ -163,7 +165,8 @@ class Node:
             refuse = self._leave if error.fatal else self._drop
             return refuse(asked.run, Code.PROTOCOL, str(error))
         except PolicyRefusal as error:
-            return self._leave(asked.run, Code(error.rule), str(error))
+            room = error.room if isinstance(error, OverBudget) else None
+            return self._leave(asked.run, Code(error.rule), str(error), room)
         except SitsOut as error:
             return self._leave(asked.run, Code.HISTORIES_CHANGED, str(error))
         except (OSError, DataError) as error:
@@ -208,6 +211,8 @@ class Node:
             return self._here(self._load(run, replayed=True))
         self._policy.check_takes_part()
         check_common(told, self.client, self._catalogue, self._roster)
+        if told.level:
+            self.budget.check_loss(Loss(told.level))  # before anybody waits for this client
         since = None if told.protected else self._calendar.period()
         if since is not None:
             self._calendar.check_catalogue(self.client, self._catalogue.fingerprint)
@@ -411,11 +416,11 @@ class Node:
         self._checked = None
         return closed
 
-    def _leave(self, run: str, code: Code, reason: str) -> bytes:
+    def _leave(self, run: str, code: Code, reason: str, room: Room | None = None) -> bytes:
         log.error("run %s refused: %s", run[:8], reason)
         with suppress(PrivirecError, OSError):
             self._close(self._load(run), Part.LEFT, reason)
-        return self._refused(run, code, reason, final=True)
+        return self._refused(run, code, reason, final=True, room=room)
 
     def _drop(self, run: str, code: Code, reason: str) -> bytes:
         log.warning("dropped: %s", reason)
@@ -431,10 +436,15 @@ class Node:
         log.error("cannot answer (%s): %s", type(error).__name__, what)
         return self._refused(run, Code.OWN_PROBLEM, "", final=False)
 
-    def _refused(self, run: str, code: Code, reason: str, *, final: bool) -> bytes:
+    def _refused(
+        self, run: str, code: Code, reason: str, *, final: bool, room: Room | None = None
+    ) -> bytes:
         final = final and code not in OF_ITS_OWN
         code, reason = for_the_server(self.client, code, reason)
-        return self._seal(run, Refused(code=code, reason=reason, final=final))
+        refused = Refused(code=code, reason=reason, final=final)
+        if room is not None:
+            refused = refused.model_copy(update={"room": room.level, "returns": room.day})
+        return self._seal(run, refused)
 
     def _seal(self, run: str, message: Message, *parts: bytes) -> bytes:
         return Envelope(run, self.client, message, parts).seal(self._identity, "to-server")
