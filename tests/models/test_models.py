@@ -115,14 +115,18 @@ class TestItemKNN(ModelTests):
         both = ItemKNN(shrinkage=1).fit(touched).score(np.eye(3))
         np.testing.assert_allclose(both[0], [0, near, far], rtol=1e-6)
 
-    def test_rows_are_cut_without_a_trace(
-        self, small: Dataset, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        whole = ItemKNN(neighbours=7).fit(small.train)
-        monkeypatch.setattr("privirec.models.item_knn.ITEMS_AT_ONCE", 13)
-        cut = ItemKNN(neighbours=7).fit(small.train)
-        x = small.train.matrix
-        np.testing.assert_array_equal(whole.score(x), cut.score(x))
+    @pytest.mark.parametrize("count", [1, 7, 64])
+    def test_the_nearest_are_kept(self, small: Dataset, count: int) -> None:
+        """Test against a full sort of all cosines; of equal ones the lower item is kept."""
+        r = small.train.matrix.toarray().astype(np.float64)
+        common, degrees = r.T @ r, r.sum(axis=0)
+        alike = common / (np.sqrt(np.outer(degrees, degrees)) + 10)
+        np.fill_diagonal(alike, 0)
+        order = np.argsort(-alike, axis=1, kind="stable")[:, :count]
+        expected = np.zeros_like(alike)
+        np.put_along_axis(expected, order, np.take_along_axis(alike, order, 1), 1)
+        found = ItemKNN(neighbours=count).fit(small.train).score(np.eye(300))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_popularity(holes: Interactions, tmp_path: Path) -> None:

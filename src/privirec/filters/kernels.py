@@ -209,6 +209,49 @@ def weights_of_inverse(matrix, diagonal):  # type: ignore[no-untyped-def]
 
 
 @njit(parallel=True, cache=True)
+def nearest_items(indptr, indices, data, squares, shrinkage, names, cosines, counts):  # type: ignore[no-untyped-def]
+    """List the items with the highest shrunk cosine to each item, in the order of a heap.
+
+    `data` has the inner products of items and `squares` their diagonal. The root of the heap is the
+    least similar item in the list; of two equal ones, that with the higher number.
+    """
+    most = names.shape[1]
+    for item in prange(len(counts)):
+        heap, numbers, size = names[item], cosines[item], 0
+        for entry in range(indptr[item], indptr[item + 1]):
+            name = indices[entry]
+            alike = data[entry] / (np.sqrt(squares[item] * squares[name]) + shrinkage)
+            if name == item or not alike > 0:
+                continue
+            if size < most:  # a new leaf rises
+                place, size = size, size + 1
+                while place > 0:
+                    above = (place - 1) // 2
+                    lower = numbers[above] < alike
+                    if lower or (numbers[above] == alike and heap[above] > name):
+                        break
+                    heap[place], numbers[place] = heap[above], numbers[above]
+                    place = above
+            elif numbers[0] > alike or (numbers[0] == alike and heap[0] < name):
+                continue
+            else:  # a new root sinks
+                place = 0
+                while 2 * place + 1 < size:
+                    below = 2 * place + 1
+                    if below + 1 < size and (
+                        numbers[below + 1] < numbers[below]
+                        or (numbers[below + 1] == numbers[below] and heap[below + 1] > heap[below])
+                    ):
+                        below += 1
+                    if numbers[below] > alike or (numbers[below] == alike and heap[below] < name):
+                        break
+                    heap[place], numbers[place] = heap[below], numbers[below]
+                    place = below
+            heap[place], numbers[place] = name, alike
+        counts[item] = size
+
+
+@njit(parallel=True, cache=True)
 def mask_entries(indptr, indices, scores):  # type: ignore[no-untyped-def]
     """Set the entries of each row's history to minus infinity."""
     for row in prange(scores.shape[0]):

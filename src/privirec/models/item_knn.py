@@ -12,16 +12,16 @@ from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from pydantic import Field
 
+from privirec.compiled import Later
 from privirec.errors import UsageError
 from privirec.filters.components import Components
 from privirec.filters.normalize import Normalisation
 from privirec.filters.operators import FactoredOperator, Float32, SparseOperator
 from privirec.models.base import Config, Derived, Recommender
 
-ITEMS_AT_ONCE = 1024
+kernels = Later("privirec.filters.kernels")
 
 
 class ItemKNNConfig(Config):
@@ -54,25 +54,19 @@ class ItemKNN(Recommender):
     config: ItemKNNConfig
 
     def _derive(self, components: Components) -> Derived:
-        matrix = _common(components)
+        matrix, n_items = _common(components), components.n_items
         squares = matrix.diagonal().astype(np.float64)  # without weights, the degrees
-        kept: list[tuple[NDArray, NDArray]] = []
-        counts = [np.zeros(1, np.int64)]
-        for first in range(0, max(components.n_items, 1), ITEMS_AT_ONCE):
-            common = matrix[first : first + ITEMS_AT_ONCE]
-            rows = np.repeat(np.arange(common.shape[0]), np.diff(common.indptr))
-            divisors = np.sqrt(squares[first + rows] * squares[common.indices])
-            alike = common.data / (divisors + self.config.shrinkage)
-            alike[common.indices == first + rows] = 0  # an item is not its own neighbour
-            order = np.lexsort((common.indices, -alike, rows))
-            rank = np.arange(len(rows)) - common.indptr[:-1][rows]
-            chosen = np.sort(order[(rank < self.config.neighbours) & (alike[order] > 0)])
-            kept.append((common.indices[chosen], alike[chosen]))
-            counts.append(np.bincount(rows[chosen], minlength=common.shape[0]))
+        most = min(self.config.neighbours, n_items)
+        names, cosines = np.empty((n_items, most), np.int32), np.empty((n_items, most))
+        counts = np.empty(n_items, np.int64)
+        products = matrix.indptr, matrix.indices, matrix.data
+        shrinkage = self.config.shrinkage
+        kernels.nearest_items(*products, squares, shrinkage, names, cosines, counts)
+        kept = np.arange(most) < counts[:, None]
         return {
-            "ends": np.cumsum(np.concatenate(counts)),
-            "neighbours": np.concatenate([items for items, _ in kept]).astype(np.int32),
-            "cosines": np.concatenate([alike for _, alike in kept]).astype(np.float32),
+            "ends": np.concatenate([[0], np.cumsum(counts)]),
+            "neighbours": names[kept],
+            "cosines": cosines[kept].astype(np.float32),
         }
 
     def _prepare(self, components: Components, derived: Derived) -> None:
