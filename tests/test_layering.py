@@ -38,6 +38,7 @@ ALLOWED = {
 }
 ALLOWED["runtime"] = {*ALLOWED}
 ALLOWED["private"] = {"runtime", "federated", "privacy", "models", "filters", "data", "errors"}
+ALLOWED["auto"] = {"evaluation", "models", "filters", "data", "errors"}
 LIBRARY = set(ALLOWED)
 ALLOWED |= {
     "__init__": LIBRARY - {"runtime"},
@@ -51,7 +52,7 @@ ALLOWED |= {
 # Parts that compute: only data/download, the runtime and the app talk to a network.
 SILENT = {
     *("filters", "models", "device", "evaluation", "federated", "secagg", "privacy"),
-    *("experiments", "rows", "progress", "private"),
+    *("experiments", "rows", "progress", "private", "auto"),
 }
 NETWORK = {
     "socket",

@@ -24,6 +24,7 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # log2 of clock cycles
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
+    from privirec.auto import AutoRecommender
     from privirec.data import (
         Dataset,
         Interactions,
@@ -64,6 +65,7 @@ __all__ = [
     "DAN",
     "EASE",
     "GFCF",
+    "AutoRecommender",
     "ChebyCF",
     "DataError",
     "DataWarning",
@@ -93,6 +95,7 @@ __all__ = [
 # Module of each exported name. Names are imported on first use, so that commands and clients that
 # compute nothing start without compiled kernels.
 _HOMES = {
+    "privirec.auto": ("AutoRecommender",),
     "privirec.data": (
         *("Dataset", "Interactions", "TableOptions"),
         *("load_dataset", "read_interactions", "split"),

@@ -342,7 +342,8 @@ class ModelTests:
     def test_low_rank_filters_are_kept_as_they_are(
         self, holes: Interactions, tmp_path: Path
     ) -> None:
-        model = self.model(**dict.fromkeys(self.small_rank, 3))
+        entries = {"s": 1} if "s" in self.model.config_type.model_fields else {}
+        model = self.model(**dict.fromkeys(self.small_rank, 3), **entries)
         config = model.config
         if not config.normalisation.is_symmetric:
             pytest.skip("a low-rank matrix is symmetric")

@@ -128,7 +128,7 @@ Formula = Callable[[Dense, Dense], Dense]
 FORMULAS: list[tuple[Recommender, Formula]] = [
     (GFCF(rank=RANK), lambda x, r: x @ (item_item(r) + 0.3 * low_pass(r))),
     (TurboCF(alpha=0.6, s=0.7), lambda x, r: x @ item_item(r, 1.2, 0.4, 0.4) ** 0.7),
-    (TurboCF(filter=2), lambda x, r: x @ (2 * item_item(r) - item_item(r) @ item_item(r))),
+    (TurboCF(s=1, filter=2), lambda x, r: x @ (2 * item_item(r) - item_item(r) @ item_item(r))),
     (LinkProp(beta=0.5, gamma=0.67, delta=0.34), lambda x, r: x @ item_item(r, 0.67, 0.5, 0.34)),
     (BSPMLM(**_BSPM), lambda x, r: bspm(x, r, early=False)),
     (BSPMEM(**_BSPM), lambda x, r: bspm(x, r, early=True)),

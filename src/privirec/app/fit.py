@@ -1,16 +1,19 @@
-"""Fitting of a model for use, on all interactions, without a held-out split or evaluation."""
+"""Choice of a model, and fitting of one for use on all interactions, without evaluation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privirec import threads as threading
+from privirec.auto import AutoRecommender
 from privirec.data.interactions import Interactions
-from privirec.models import Recommender
+from privirec.errors import UsageError
+from privirec.models import MODELS, Recommender
 from privirec.private import PrivateRecommender
 from privirec.progress import QUIET, Phases
-from privirec.runtime.plan import CENTRALIZED, Plan
+from privirec.rows import print_table
+from privirec.runtime.plan import AUTO, CENTRALIZED, Plan
 from privirec.version import __version__
 
 EVERYTHING = "everything"
@@ -26,6 +29,29 @@ class Fitted:
 
     recommender: Recommender
     manifest: dict[str, Any]
+
+
+def chosen(plan: Plan, train: Interactions, phases: Phases = QUIET) -> Plan:
+    """Return the plan with the model that a validation split of `train` chooses.
+
+    A plan that names a model is returned as it is. All trials are printed.
+    """
+    if plan.model != AUTO:
+        return plan
+    if plan.rank is not None or plan.head is not None:
+        raise UsageError(f"--model {AUTO} chooses the settings too: leave out --rank and --head")
+    auto = AutoRecommender(seed=plan.seed)
+    with threading.limit(plan.threads):
+        best = auto.choose(train, phases("choosing a model"))
+    columns = [("model", "model"), ("settings", "settings")]
+    columns += [("ndcg", "NDCG@20"), ("seconds", "seconds")]
+    rows = [
+        {**each._asdict(), "settings": " ".join(f"{k}={v}" for k, v in each.settings.items())}
+        for each in auto.trials_
+    ]
+    print_table("Validation split of train; no figure: out of time", columns, rows)
+    config = MODELS[best.model](**best.settings).config
+    return replace(plan, model=best.model, config=config.model_dump())
 
 
 def fit_all(interactions: Interactions, name: str, plan: Plan, phases: Phases = QUIET) -> Fitted:

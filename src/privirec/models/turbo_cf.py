@@ -31,8 +31,9 @@ _FILTERS = {
 class TurboCFConfig(Config):
     alpha: float = Field(0.5, ge=0, le=1)
     """Normalisation R~ = U^-alpha R V^(alpha-1)."""
-    s: float = Field(1.0, gt=0)
-    """Exponent of every entry of P~."""
+    s: float = Field(0.7, gt=0)
+    """Exponent of every entry of P~. The default was the best, or nearly, on validation splits of
+    Gowalla, Yelp2018 and Globo."""
     filter: Literal[1, 2, 3] = 1
     """1: P; 2: 2P - P^2; 3: P + 0.01 (-P^3 + 10 P^2 - 29 P)."""
 

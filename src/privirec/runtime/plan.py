@@ -36,6 +36,8 @@ from privirec.secagg import Guarantee, protocol, protocol_names
 
 CENTRALIZED = "centralized"
 """The method without clients: all histories on one machine."""
+AUTO = "auto"
+"""In place of a model: the commands `run` and `fit` choose one on a validation split."""
 PUBLISHED = "published"
 """The preset that changes no program: the models' published settings."""
 RUNTIMES = ("simulation", "in-process")
@@ -174,7 +176,7 @@ class Plan:
     def check(self) -> None:
         """Raise UsageError for unknown names, and for options that would have no effect."""
         choices = (
-            ("model", self.model_name, list(MODELS)),
+            ("model", self.model_name, [*MODELS, AUTO]),
             ("method", self.method, methods()),
             ("preset", self.preset, presets()),
             ("runtime", self.runtime, (*RUNTIMES, NETWORK)),
@@ -221,7 +223,7 @@ class Plan:
         programs (S_p in the paper's diagram).
         """
         self.check()
-        kind = MODELS[self.model_name]
+        kind = MODELS.named(self.model_name)
         config = kind.published.get(dataset, kind.config_type())
         if self.config:
             config = kind(**self.config).config

@@ -9,7 +9,7 @@ import typer
 
 from privirec.app.cli import options
 from privirec.app.cli.table_options import reads_tables
-from privirec.app.fit import fit_all, fit_private
+from privirec.app.fit import chosen, fit_all, fit_private
 from privirec.data import TableOptions, load_everything
 from privirec.errors import UsageError
 from privirec.models import Recommender
@@ -66,7 +66,7 @@ def command(
     dataset: Dataset,
     save: Save,
     overwrite: options.Overwrite = False,
-    model: options.Model = None,
+    model: options.ModelOrAuto = None,
     rank: Rank = None,
     epsilon: Epsilon = None,
     delta: options.Delta = None,
@@ -90,6 +90,8 @@ def command(
 
       privirec fit gowalla --model bspm-em --save model
 
+      privirec fit ratings.csv --model auto --save model
+
       privirec recommend --store me.db --artifact model
     """
     options.check_save(save, overwrite)
@@ -104,7 +106,7 @@ def command(
     promised = options.given(epsilon=epsilon, delta=delta, seed=seed)
     with shown_progress() as phases:
         if epsilon is None:
-            fitted = fit_all(found, name, plan, phases)
+            fitted = fit_all(found, name, chosen(plan, found, phases), phases)
         else:
             say(PrivateRecommender(**promised).outlook(found.n_users, found.n_items))
             fitted = fit_private(found, name, promised, threads=threads, phases=phases)

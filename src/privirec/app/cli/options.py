@@ -24,6 +24,7 @@ from privirec.models import MODELS
 from privirec.models.artifact import check_replaceable
 from privirec.rows import check_writable, say
 from privirec.runtime.carriers import carrier_names
+from privirec.runtime.plan import AUTO
 from privirec.secagg import ServerModel
 
 
@@ -186,6 +187,15 @@ Model = Annotated[
         MODELS,
         metavar="NAME",
         help=f"Model: {', '.join(MODELS)} (default: the one of the method, or gf-cf).",
+    ),
+]
+ModelOrAuto = Annotated[
+    str | None,
+    one_of(
+        (*MODELS, AUTO),
+        metavar="NAME",
+        help=f"Model: {', '.join(MODELS)}; {AUTO}: the best on a validation split "
+        "(default: the method's, or gf-cf).",
     ),
 ]
 Rounds = Annotated[

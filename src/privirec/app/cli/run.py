@@ -12,13 +12,14 @@ from privirec.app.cli import options
 from privirec.app.cli.groups import PANEL, with_groups
 from privirec.app.cli.run_options import OneMachineOptions
 from privirec.app.cli.table_options import reads_tables, words_for
+from privirec.app.fit import chosen as choose
 from privirec.data import TableOptions, load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
 from privirec.models.base import CENTRAL_MODEL
 from privirec.progress import shown_progress
 from privirec.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.plan import Plan, gives_away
+from privirec.runtime.plan import AUTO, Plan, gives_away
 from privirec.runtime.run import Result, run
 from privirec.runtime.run_shards import DEFAULT_SAMPLE, run_shards
 
@@ -110,9 +111,11 @@ def _result(chosen: DataOptions, plan: Plan, table: TableOptions) -> Result:
         raise UsageError("--sample and --work go with data in shards: privirec data convert")
     with shown_progress() as phases:
         if sharded is not None:
+            if plan.model == AUTO:
+                raise UsageError(f"--model {AUTO} needs data that fit in memory, not shards")
             sample = chosen.sample or DEFAULT_SAMPLE
             return run_shards(sharded, plan, phases, sample=sample, work=chosen.work)
         data = load_dataset(
             chosen.dataset, chosen.data_dir, test_file=chosen.test_file, by=chosen.by, table=table
         )
-        return run(data, plan, phases)
+        return run(data, choose(plan, data.train, phases), phases)

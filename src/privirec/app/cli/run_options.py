@@ -234,6 +234,7 @@ class OneMachineOptions(RunOptions):
         str,
         options.one_of(methods(), metavar="NAME", help=f"Method. {methods_in_short(methods())}"),
     ] = CENTRALIZED
+    model: options.ModelOrAuto = None
     aggregator: Aggregator = field(default="none", metadata=_SUMS)
     drop_share: DropShare = field(default=0.0, metadata=_SUMS)
     server_model: options.ServerModelName = field(default=SERVER_ON_ONE_MACHINE, metadata=_SUMS)
