@@ -25,18 +25,3 @@ else:
             "read_interactions": "formats",
         },
     )
-
-__all__ = [
-    "Dataset",
-    "Interactions",
-    "Statistics",
-    "TableOptions",
-    "load_dataset",
-    "load_everything",
-    "read_interactions",
-    "read_text",
-    "split",
-    "statistics",
-    "validation_split",
-    "write_text",
-]

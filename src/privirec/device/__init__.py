@@ -26,15 +26,3 @@ else:
             "Store": "store",
         },
     )
-
-__all__ = [
-    "Catalogue",
-    "Cause",
-    "Device",
-    "FoundItem",
-    "Installed",
-    "Recommendation",
-    "Store",
-    "find_items",
-    "load_model",
-]

@@ -3,15 +3,3 @@
 from privirec.filters.components import Components, LowPass, centralized, factored, randomized
 from privirec.filters.normalize import Normalisation
 from privirec.filters.operators import FactoredOperator, LowRankOperator, SparseOperator
-
-__all__ = [
-    "Components",
-    "FactoredOperator",
-    "LowPass",
-    "LowRankOperator",
-    "Normalisation",
-    "SparseOperator",
-    "centralized",
-    "factored",
-    "randomized",
-]

@@ -25,35 +25,3 @@ for _model in (
 def compared() -> list[str]:
     """Return the names of all models that are not baselines."""
     return [name for name in MODELS if name not in BASELINES]
-
-
-__all__ = [
-    "BASELINES",
-    "BSPMEM",
-    "BSPMLM",
-    "DAN",
-    "EASE",
-    "GFCF",
-    "MODELS",
-    "BSPMConfig",
-    "ChebyCF",
-    "ChebyCFConfig",
-    "Config",
-    "DANConfig",
-    "Denoised",
-    "DenoisedConfig",
-    "EASEConfig",
-    "GFCFConfig",
-    "ItemKNN",
-    "ItemKNNConfig",
-    "LinkProp",
-    "LinkPropConfig",
-    "Popularity",
-    "PopularityConfig",
-    "Recommender",
-    "Spectral",
-    "SpectralConfig",
-    "TurboCF",
-    "TurboCFConfig",
-    "compared",
-]

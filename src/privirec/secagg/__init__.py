@@ -22,29 +22,3 @@ from privirec.secagg.protocol import (
 )
 from privirec.secagg.registry import protocol, protocol_names
 from privirec.secagg.ring import Ring, VectorShape
-
-__all__ = [
-    "Agreement",
-    "ClientPolicy",
-    "ClientSession",
-    "Guarantee",
-    "Identity",
-    "LocalFederation",
-    "OpenedSum",
-    "Parameters",
-    "Phase",
-    "Protocol",
-    "ProtocolError",
-    "Ring",
-    "Roster",
-    "Schedule",
-    "ServerModel",
-    "ServerSession",
-    "ServerSettings",
-    "Statement",
-    "Step",
-    "Traffic",
-    "VectorShape",
-    "protocol",
-    "protocol_names",
-]

@@ -9,14 +9,3 @@ from privirec.app.planner.methods import PlannedMethod, Proposal, candidates, ch
 from privirec.app.planner.pilot import Pilot
 from privirec.app.planner.population import Population
 from privirec.app.planner.rows import Links, planned_rows
-
-__all__ = [
-    "Links",
-    "Pilot",
-    "PlannedMethod",
-    "Population",
-    "Proposal",
-    "candidates",
-    "choose",
-    "planned_rows",
-]

@@ -19,5 +19,3 @@ PEERS: dict[str, type[Peer]] = {
     kind.name: kind for kind in (NoisyPopularityAlone, PrivatePower, PrivateAls, AdaptivePrivateAls)
 }
 TRAINED: dict[str, type[Training]] = {kind.name: kind for kind in (MatrixFactorization, LightGCN)}
-
-__all__ = ["PEERS", "TRAINED", "Peer", "Training"]

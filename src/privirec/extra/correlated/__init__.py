@@ -24,8 +24,6 @@ from privirec.secagg.parameters import Parameters, Statement
 from privirec.secagg.protocol import Guarantee, Protocol
 from privirec.secagg.ring import VectorShape
 
-__all__ = ["CORRELATED_NOISE", "NoiseLevels", "NoiseRule", "protocol_of"]
-
 
 def protocol_of(rule: NoiseRule) -> Protocol:
     """Return the protocol with the noise levels of a rule."""

@@ -54,34 +54,3 @@ def answer(ask: Contribution, histories: Histories, randomness: RandomStream) ->
     unit = ask.encoding  # raises if the sum could leave its ring
     for block in ask.blocks(histories, randomness):
         yield unit.wrapped(block)
-
-
-__all__ = [
-    "REGISTRY",
-    "Aim",
-    "Candidate",
-    "ClientContext",
-    "Contribution",
-    "HeadItemItem",
-    "Histories",
-    "Integers",
-    "ItemDegrees",
-    "ItemItem",
-    "NoiseShare",
-    "NoisyHeadGram",
-    "NoisyPopularity",
-    "NoisyPowerStep",
-    "Opened",
-    "PlannedSum",
-    "PowerStep",
-    "RowReach",
-    "ScaledStep",
-    "SeededScaledStep",
-    "SeededStep",
-    "SumShape",
-    "UserStart",
-    "ValidationMetrics",
-    "answer",
-    "check_registered",
-    "start_signs",
-]

@@ -45,32 +45,3 @@ def settings_of(record: Mapping[str, Any]) -> ProgramSettings:
 def preset_names() -> list[str]:
     """Return the sorted names of the presets of all programs."""
     return sorted({name for program in PROGRAMS.values() for name in program.presets})
-
-
-__all__ = [
-    "DEFAULT_PROGRAM",
-    "DEFAULT_RANK",
-    "DEFAULT_ROUNDS",
-    "PROGRAMS",
-    "Broadcast",
-    "HeadGram",
-    "HeadGramSettings",
-    "Planned",
-    "Privirec",
-    "PrivirecK",
-    "PrivirecKSettings",
-    "PrivirecSettings",
-    "Program",
-    "ProgramSettings",
-    "Protected",
-    "ProtectedSettings",
-    "SpectralProgram",
-    "SpectralSettings",
-    "SpectralValidation",
-    "SpectralValidationSettings",
-    "Steps",
-    "keep_to",
-    "preset_names",
-    "program_of",
-    "settings_of",
-]

@@ -26,19 +26,3 @@ ATTACKS: dict[str, Attack] = {
     )
 }
 """All attacks, by the name that reports use."""
-
-__all__ = [
-    "ATTACKS",
-    "Aimed",
-    "Attack",
-    "Canaries",
-    "Cliques",
-    "Found",
-    "Guesses",
-    "LikelihoodPeeling",
-    "MatchingPursuit",
-    "Membership",
-    "Peeling",
-    "StartBlock",
-    "Test",
-]
